@@ -1,0 +1,93 @@
+"""Conditions: expressions in CEL over a bead's context, compiled once, never `eval`.
+
+A condition that cannot be evaluated (a key is missing, a type does not fit) is false, and says why.
+Only the keys an expression names are handed to it: the interpreter copies what it is given, and a
+context may be large. Length and nesting of comprehensions are bounded here, because a comprehension
+within a comprehension multiplies; so an evaluation is always short.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import cel
+
+from handrail.kernel.decision import Value
+
+LENGTH_MAX = 1_000
+COMPREHENSIONS_MAX = 2
+DEPTH_MAX = 50
+_COMPREHENSION = re.compile(r"\.\s*(?:map|filter|all|exists|exists_one)\s*\(")
+_MACRO_NAME = re.compile(r"\.\s*(?:map|filter|all|exists|exists_one)\s*\(\s*([A-Za-z_]\w*)\s*,")
+
+
+FUNCTIONS = frozenset(
+    """
+    all bool bytes contains double duration endsWith exists exists_one filter getDate getDayOfMonth
+    getDayOfWeek getDayOfYear getFullYear getHours getMilliseconds getMinutes getMonth getSeconds
+    has int map matches max min size startsWith string timestamp type uint
+    """.split()  # noqa: SIM905 - a list of words
+)
+
+
+class Outcome(Value):
+    """What a condition came to; `error` says why it could not be evaluated."""
+
+    holds: bool
+    error: str = ""
+
+
+class Condition:
+    """A compiled expression and the keys it reads."""
+
+    __slots__ = ("_program", "names", "source")
+
+    def __init__(self, source: str) -> None:
+        """Raises ValueError with the place if the source is no expression."""
+        too_deep = _too_deep(source)
+        if too_deep:
+            raise ValueError(too_deep)
+        try:
+            self._program = cel.compile(source)
+        except ValueError as error:
+            raise ValueError(_plain(str(error))) from None
+        calls = [name for name in self._program.functions() if name.isidentifier()]
+        unknown = sorted(n for n in calls if n not in FUNCTIONS and not n.startswith("_"))
+        if unknown:
+            raise ValueError(f"calls '{unknown[0]}', which is no function")
+        bound = set(_MACRO_NAME.findall(source))
+        self.names = frozenset(self._program.variables()) - bound
+        self.source = source
+
+    def holds(self, context: Mapping[str, Any]) -> Outcome:
+        named = {name: context[name] for name in self.names if name in context}
+        try:
+            value: object = self._program.execute(named)
+        except Exception as error:  # the interpreter raises what it likes; all of it means "false"
+            return Outcome(holds=False, error=_plain(str(error)) or type(error).__name__)
+        if isinstance(value, bool):
+            return Outcome(holds=value)
+        return Outcome(holds=False, error=f"gives a {type(value).__name__}, not true or false")
+
+
+def _too_deep(source: str) -> str:
+    if len(source) > LENGTH_MAX:
+        return f"is {len(source)} characters long; at most {LENGTH_MAX}"
+    if len(_COMPREHENSION.findall(source)) > COMPREHENSIONS_MAX:
+        return f"has more than {COMPREHENSIONS_MAX} comprehensions (map, filter, all, exists)"
+    depth = most = 0
+    for char in source:
+        depth += (char in "([{") - (char in ")]}")
+        most = max(most, depth)
+    if most > DEPTH_MAX or re.search(r"[!\-]{50}", source):
+        return f"is nested more than {DEPTH_MAX} deep"
+    return ""
+
+
+def _plain(message: str) -> str:
+    """The interpreter's first line without its echo of the whole expression."""
+    found = re.search(r"<input>:(\d+):(\d+): (.*)", message)
+    if found:
+        what = found[3].split(" expecting ")[0].removeprefix("Syntax error: ")
+        return f"column {found[2]}: {what}"
+    return message.splitlines()[0][:200] if message else ""

@@ -1,0 +1,40 @@
+"""What a machine answers: events to record, effects to perform after the commit, or a refusal.
+
+Every machine of the kernel (the run, the channel, the commit lock) has the same three functions:
+
+    decide(state, command, now) -> Decision   never raises for bad input, changes no argument
+    evolve(state, event) -> state             no policy: the one path for live and replay
+    measure(state) -> int                     for what must end
+
+A refusal is a value. It changes nothing; its message names who, what and where, its hint what to do
+next. A decision may carry events *and* a refusal: a command that comes after a deadline finds the
+deadline's events recorded in the same commit, and is itself refused.
+"""
+
+from typing import Generic, TypeVar, dataclass_transform
+
+import msgspec
+
+E = TypeVar("E")
+F = TypeVar("F")
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(msgspec.field,))
+class Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Base of the kernel's values: frozen, keyword-only, small on the wire."""
+
+
+class Refusal(Value):
+    """A command that was not taken. `code` is stable and for programs, the texts are for people."""
+
+    code: str
+    message: str
+    hint: str = ""
+
+
+class Decision(Value, Generic[E, F]):
+    """What became of one command."""
+
+    events: tuple[E, ...] = ()
+    effects: tuple[F, ...] = ()
+    refusal: Refusal | None = None

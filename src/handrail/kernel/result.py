@@ -1,0 +1,80 @@
+"""What an agent brings back: a result, its evidence, what it used.
+
+Text is already read by the caller: if an answer was only text, its last line has been turned into
+an outcome or a marker (agents/ does that). Here nothing is ever looked for inside a text.
+"""
+
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
+
+from handrail.kernel.decision import Value
+
+Digest = Annotated[str, Meta(max_length=200)]
+
+
+class Check(Value):
+    """A command that was run."""
+
+    command: str
+    exit_code: int
+    stderr: str = ""
+
+
+class Evidence(Value):
+    """What a result rests on. `measured`: Handrail saw it itself; an agent cannot set it."""
+
+    files: dict[str, Digest] | None = None
+    """Path -> digest of the files as this turn left them; {} says "I changed nothing"."""
+    checks: tuple[Check, ...] = ()
+    score: float | None = None
+    ticket_state: str | None = None
+    failures: tuple[str, ...] | None = None
+    measured: bool = False
+
+
+class Usage(Value):
+    tokens: Annotated[int, Meta(ge=0)] = 0
+    cost: Annotated[float, Meta(ge=0)] = 0.0
+
+
+class Outcome(StrEnum):
+    SUCCESS = "success"
+    FAILURE = "failure"
+    CONTINUE = "continue"
+    HANDOFF = "handoff"
+    TERMINATE = "terminate"
+    ASK = "ask"
+
+
+class Result(Value):
+    """One answer of an agent to one dispatch. An outcome of None says neither: a protocol error."""
+
+    outcome: Outcome | None = None
+    text: str = ""
+    data: dict[str, Any] = {}
+    evidence: Evidence = Evidence()
+    usage: Usage = Usage()
+    to: str = ""
+    reason: str = ""
+    task: str = ""
+    status: Literal["done_success", "done_partial"] = "done_success"
+    remaining: tuple[str, ...] = ()
+    question: str = ""
+    options: tuple[str, ...] = ()
+    marker: str = ""
+
+
+def merged(context: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
+    """RFC 7396: the patch's keys replace, its nulls remove, its objects merge."""
+    out = dict(context)
+    for key, value in patch.items():
+        held = out.get(key)
+        if value is None:
+            out.pop(key, None)
+        elif isinstance(value, dict):
+            out[key] = merged(held if isinstance(held, dict) else {}, value)  # pyright: ignore[reportUnknownArgumentType] - any JSON
+        else:
+            out[key] = value
+    return out

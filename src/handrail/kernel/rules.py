@@ -1,0 +1,364 @@
+"""The stop rules: small pure functions over the ledger, in one table, in the order they are named.
+
+A rule looks at one moment: a result that came in, a handoff that is proposed, a step about to be
+taken, the clock. It answers with what it saw, or None. Adding a rule: a function and a row here, a
+limit in `limits.py`. If several fire at once, the first of the table is named and the others stand
+in `also`.
+
+Counting: of handoffs, steps and edges N are allowed and the next one is refused; the handoff that
+completes the last repetition of a pattern is still made, and is the last. The Nth identical
+failure, idle turn, return or fruitless visit is the last (docs/requirements.md, H3, S2-S7).
+
+Evidence is cited by number: "handoff 4" is the fourth accepted handoff of the run, "step 7" its
+seventh step. What is cited is needed: without any one of the cited events the rule would not have
+fired.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from enum import StrEnum
+from fnmatch import fnmatchcase
+from posixpath import normpath
+from typing import NamedTuple
+
+from handrail.kernel.decision import Value
+from handrail.kernel.definition import TerminalStatus
+from handrail.kernel.ledger import CITED_MAX, Ledger, character, edge_key
+from handrail.kernel.limits import Limits
+from handrail.kernel.result import Evidence
+
+
+class StopRule(StrEnum):
+    """Why a run ended, in the order in which they are named when several fire on one event."""
+
+    CONSTRAINT = "constraint"
+    BUDGET = "budget"
+    RESEARCH_EXHAUSTED = "research_exhausted"
+    SAME_ERROR = "same_error"
+    NO_CHANGE = "no_change"
+    OSCILLATION = "oscillation"
+    REPEATED_PATTERN = "repeated_pattern"
+    MAX_EDGE = "max_edge"
+    MAX_HANDOFFS = "max_handoffs"
+    MAX_STEPS = "max_steps"
+    MAX_DURATION = "max_duration"
+    PROTOCOL = "protocol"
+    AGENT_LOST = "agent_lost"
+    HUMAN_DEADLINE = "human_deadline"
+    PAUSE_DEADLINE = "pause_deadline"
+    CLOSED = "closed"
+    TERMINATED = "terminated"
+    COMPLETED = "completed"
+
+
+ORDER = {rule: i for i, rule in enumerate(StopRule)}
+CONSTRAINING = frozenset({StopRule.CONSTRAINT, StopRule.BUDGET})
+PARTIAL = frozenset({StopRule.SAME_ERROR, StopRule.NO_CHANGE, StopRule.RESEARCH_EXHAUSTED})
+"""If the bead's goal is green when one of these fires, the run is partial, not stuck (S13)."""
+
+
+class Fired(Value):
+    """One rule that fired: what it allows, what it saw, on which events, what would have helped."""
+
+    rule: StopRule
+    reason: str
+    limit: float | str | None = None
+    seen: float | str | None = None
+    pattern: tuple[str, ...] = ()
+    evidence: tuple[str, ...] = ()
+    remedy: str = ""
+
+
+class Moment(NamedTuple):
+    """What the rules look at. `evidence` is there for results, source and target for handoffs."""
+
+    ledger: Ledger
+    limits: Limits
+    agent: str = ""
+    evidence: Evidence | None = None
+    source: str = ""
+    target: str = ""
+    step: int = 0
+    """The step whose result this is."""
+    elapsed: float = 0.0
+
+
+def judge_result(moment: Moment) -> list[Fired]:
+    """After the ledger has taken the result in."""
+    return [fired for rule in ON_RESULT if (fired := rule(moment)) is not None]
+
+
+def judge_handoff(moment: Moment) -> list[Fired]:
+    """Before the handoff source -> target is made."""
+    return [fired for rule in ON_HANDOFF if (fired := rule(moment)) is not None]
+
+
+def judge_step(moment: Moment) -> list[Fired]:
+    """Before the next step is taken."""
+    return [fired for rule in ON_STEP if (fired := rule(moment)) is not None]
+
+
+def status_of(rule: StopRule, *, goal_met: bool) -> TerminalStatus:
+    if rule in CONSTRAINING:
+        return TerminalStatus.ABORTED_CONSTRAINT
+    if rule in PARTIAL and goal_met:
+        return TerminalStatus.DONE_PARTIAL
+    return TerminalStatus.ABORTED_STUCK
+
+
+def _constraint(m: Moment) -> Fired | None:
+    if m.evidence is None:
+        return None
+    touched = sorted(m.evidence.files or {})
+    ran = [check.command for check in m.evidence.checks]
+    for what, found, forbidden, hits in (
+        ("touched", touched, m.limits.constraints.paths, path_forbidden),
+        ("ran", ran, m.limits.constraints.commands, command_forbidden),
+    ):
+        for one in found:
+            hit = next((rule for rule in forbidden if hits(one, rule)), None)
+            if hit is not None:
+                return Fired(
+                    rule=StopRule.CONSTRAINT,
+                    reason=f"{m.agent} {what} '{one}', which the constraint '{hit}' forbids",
+                    limit=hit,
+                    seen=one,
+                    evidence=(f"step {m.step}",),
+                    remedy=f"keep off '{hit}', or change stop_rules.constraints",
+                )
+    return None
+
+
+def path_forbidden(path: str, forbidden: str) -> bool:
+    """The glob matches the path, a folder above it, or it as written; '..' leads nowhere else."""
+    plain = normpath(path.strip().replace("\\", "/"))
+    rule = normpath(forbidden.strip())
+    parts = plain.split("/")
+    above = ("/".join(parts[:i]) for i in range(1, len(parts) + 1))
+    return any(fnmatchcase(one, rule) for one in above) or fnmatchcase(path, forbidden)
+
+
+def command_forbidden(command: str, forbidden: str) -> bool:
+    """The glob matches the command, or a command chained in it begins with these words."""
+    words = forbidden.split()
+    for part in re.split(r"[;&|\n(){}`$]+", command):
+        ran = part.split()
+        if ran[: len(words)] == words or fnmatchcase(" ".join(ran), " ".join(words)):
+            return True
+    return fnmatchcase(command.strip(), forbidden.strip())
+
+
+def _budget(m: Moment) -> Fired | None:
+    """More was used than allowed, whatever else the result says."""
+    return next((_spent(*row) for row in _budgets(m) if row[1] > row[2]), None)
+
+
+def _budget_spent(m: Moment) -> Fired | None:
+    """Nothing is left for another step."""
+    return next((_spent(*row) for row in _budgets(m) if row[1] >= row[2]), None)
+
+
+def _budgets(m: Moment) -> Iterator[tuple[str, float, float, int]]:
+    for what, used, most in (
+        ("tokens", m.ledger.tokens, m.limits.max_tokens),
+        ("cost", m.ledger.cost, m.limits.max_cost),
+    ):
+        if most is not None:
+            yield what, used, most, m.step
+
+
+def _spent(what: str, used: float, most: float, step: int) -> Fired:
+    return Fired(
+        rule=StopRule.BUDGET,
+        reason=f"the budget is spent: {used:g} of {most:g} {what}",
+        limit=most,
+        seen=used,
+        evidence=(f"step {step}",),
+        remedy=f"a larger max_{what}",
+    )
+
+
+def _research(m: Moment) -> Fired | None:
+    most = m.limits.research_limit
+    for goal, held in m.ledger.research.items():
+        if most is not None and len(held.stale) >= most:
+            good = "good enough" if held.best >= m.limits.research_good else "exhausted"
+            return Fired(
+                rule=StopRule.RESEARCH_EXHAUSTED,
+                reason=f"{goal} was visited {most} times with no better score: "
+                f"research is {good} (best {held.best:g})",
+                limit=most,
+                seen=len(held.stale),
+                evidence=_steps(held.stale[-most:]),
+                remedy=f"a score better by {m.limits.research_gain:g}, or going on without it",
+            )
+    return None
+
+
+def _same_error(m: Moment) -> Fired | None:
+    most, failing = m.limits.same_error_limit, m.ledger.failing
+    held = m.ledger.errors.get(failing)
+    if most is None or held is None or held.epoch != m.ledger.epoch or len(held.steps) < most:
+        return None
+    return Fired(
+        rule=StopRule.SAME_ERROR,
+        reason=f"the same failure {len(held.steps)} times without progress: {failing}",
+        limit=most,
+        seen=len(held.steps),
+        evidence=_steps(held.steps[-most:]),
+        remedy="a check that turns green, fewer failures, or another error in between",
+    )
+
+
+def _no_change(m: Moment) -> Fired | None:
+    most, idle = m.limits.no_change_limit, m.ledger.idle
+    if most is None or len(idle) < most:
+        return None
+    return Fired(
+        rule=StopRule.NO_CHANGE,
+        reason=f"{len(idle)} turns left every file as it was, the last one of {m.agent}",
+        limit=most,
+        seen=len(idle),
+        evidence=_steps(idle[-most:]),
+        remedy="a turn that changes a file",
+    )
+
+
+def _oscillation(m: Moment) -> Fired | None:
+    most, returns = m.limits.oscillation_limit, m.ledger.returns
+    if most is None or len(returns) < most:
+        return None
+    return Fired(
+        rule=StopRule.OSCILLATION,
+        reason=f"{len(returns)} turns went back to earlier contents, the last one of {m.agent}",
+        limit=most,
+        seen=len(returns),
+        evidence=_steps(returns[-most:]),
+        remedy="contents that were not there before",
+    )
+
+
+def _pattern(m: Moment) -> Fired | None:
+    times = m.limits.repeat_limit
+    if times is None:
+        return None
+    key = edge_key(m.source, m.target)
+    held = m.ledger.edges.get(key)
+    if held is None:
+        return None  # a way never gone before completes no repetition (repeat_limit is 2 or more)
+    period = repetition(m.ledger.trail + character(held.symbol), times, m.limits.pattern_period_max)
+    if not period:
+        return None
+    names = {character(edge.symbol): name for name, edge in m.ledger.edges.items()}
+    tail = (m.ledger.trail + character(held.symbol))[-period:]
+    pattern = tuple(names[symbol].replace("_to_", " -> ") for symbol in tail)
+    last = m.ledger.handoffs + 1
+    return Fired(
+        rule=StopRule.REPEATED_PATTERN,
+        reason=f"the same handoffs {times} times in a row without progress: {', '.join(pattern)}",
+        limit=times,
+        seen=times,
+        pattern=pattern,
+        evidence=_handoffs(range(last - period * times + 1, last + 1)),
+        remedy="progress in between, or another way",
+    )
+
+
+def repetition(trail: str, times: int, period_max: int) -> int:
+    """The shortest period with which the trail ends `times` times in a row; 0 if there is none.
+
+    Only periods at which the last handoff stood before are tried, so the cost is that of a few
+    short comparisons, whatever the length of the run.
+    """
+    size = len(trail)
+    at = trail.rfind(trail[-1], 0, size - 1)
+    while at >= 0:
+        period = size - 1 - at
+        if period > period_max or period * times > size:
+            return 0
+        if trail[size - period * times :] == trail[size - period :] * times:
+            return period
+        at = trail.rfind(trail[-1], 0, at)
+    return 0
+
+
+def _max_edge(m: Moment) -> Fired | None:
+    most = m.limits.max_edge
+    held = m.ledger.edges.get(edge_key(m.source, m.target))
+    count = held.count if held is not None and held.epoch == m.ledger.epoch else 0
+    if most is None or count < most:
+        return None
+    numbers = held.numbers if held is not None and count else ()
+    return Fired(
+        rule=StopRule.MAX_EDGE,
+        reason=f"{m.source}_{m.target}_loop: {m.source} handed to {m.target} "
+        f"{count} times without progress and wants to again",
+        limit=most,
+        seen=count + 1,
+        evidence=_handoffs(numbers[-most:] if most else ()),
+        remedy="progress in between, or a higher max_edge",
+    )
+
+
+def _max_handoffs(m: Moment) -> Fired | None:
+    most = m.limits.max_handoffs
+    count = m.ledger.handoffs - m.ledger.handoffs_before
+    if most is None or count < most:
+        return None
+    return Fired(
+        rule=StopRule.MAX_HANDOFFS,
+        reason=f"{count} handoffs were made, and {m.source} proposes one more, to {m.target}",
+        limit=most,
+        seen=count + 1,
+        evidence=_handoffs(range(m.ledger.handoffs_before + 1, m.ledger.handoffs + 1)),
+        remedy="a higher max_handoffs, or ending earlier",
+    )
+
+
+def _max_steps(m: Moment) -> Fired | None:
+    most = m.limits.max_steps
+    count = m.ledger.steps - m.ledger.steps_before
+    if most is None or count < most:
+        return None
+    return Fired(
+        rule=StopRule.MAX_STEPS,
+        reason=f"{count} steps were taken, and the run wants one more",
+        limit=most,
+        seen=count + 1,
+        evidence=_steps(range(m.ledger.steps_before + 1, m.ledger.steps + 1)),
+        remedy="a higher max_steps, or ending earlier",
+    )
+
+
+def _max_duration(m: Moment) -> Fired | None:
+    most = m.limits.max_duration
+    if most is None or m.elapsed < most:
+        return None
+    return Fired(
+        rule=StopRule.MAX_DURATION,
+        reason=f"the run has been running for {m.elapsed:g} s",
+        limit=most,
+        seen=m.elapsed,
+        remedy="a longer max_duration, or faster agents",
+    )
+
+
+def _steps(numbers: range | tuple[int, ...]) -> tuple[str, ...]:
+    return tuple(f"step {n}" for n in numbers[-CITED_MAX:])
+
+
+def _handoffs(numbers: range | tuple[int, ...]) -> tuple[str, ...]:
+    return tuple(f"handoff {n}" for n in numbers[-CITED_MAX * 4 :])
+
+
+Rule = Callable[[Moment], Fired | None]
+ON_RESULT: tuple[Rule, ...] = (
+    _constraint,
+    _budget,
+    _research,
+    _same_error,
+    _no_change,
+    _oscillation,
+)
+ON_HANDOFF: tuple[Rule, ...] = (_pattern, _max_edge, _max_handoffs)
+ON_STEP: tuple[Rule, ...] = (_budget_spent, _max_steps, _max_duration)

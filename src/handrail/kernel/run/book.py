@@ -1,0 +1,109 @@
+"""The book of one decision: events are written down and applied at once, so every later thought of
+the same decision sees their effect. From outside, decide stays a pure function.
+"""
+
+import hashlib
+from datetime import datetime
+
+import msgspec
+
+from handrail.kernel.decision import Refusal
+from handrail.kernel.plan import Plan
+from handrail.kernel.rules import Fired, Moment, StopRule, status_of
+from handrail.kernel.run.events import Asked, Ended, RunEvent, Warned
+from handrail.kernel.run.evolve import evolve
+from handrail.kernel.run.state import ENGINE_KEYS, Question, QuestionKind, Run, Stop, Token, seconds
+
+_encode = msgspec.json.Encoder(order="deterministic").encode
+
+
+class Book:
+    def __init__(self, plan: Plan, run: Run | None, now: datetime) -> None:
+        self.plan, self.now = plan, now
+        self._run = run
+        self.events: list[RunEvent] = []
+
+    @property
+    def run(self) -> Run:
+        assert self._run is not None, "a run begins with Started"
+        return self._run
+
+    def emit(self, event: RunEvent) -> None:
+        self._run = evolve(self._run, event)
+        self.events.append(event)
+
+    def warn(self, code: str, message: str, place: str = "") -> None:
+        self.emit(Warned(at=self.now, code=code, message=message, place=place))
+
+    def moment(self) -> Moment:
+        run = self.run
+        return Moment(ledger=run.ledger, limits=run.limits, elapsed=run.elapsed(self.now))
+
+    def stop(self, fired: list[Fired], agent: str) -> None:
+        """End the run by the first of the rules that fired, in the order of the table."""
+        ranked = sorted(fired, key=lambda f: list(StopRule).index(f.rule))
+        first = ranked[0]
+        also = tuple(dict.fromkeys(f.rule for f in ranked[1:] if f.rule is not first.rule))
+        stop = Stop(
+            rule=first.rule,
+            reason=first.reason,
+            agent=agent,
+            limit=first.limit,
+            seen=first.seen,
+            pattern=first.pattern,
+            evidence=first.evidence,
+            remedy=first.remedy,
+            also=also,
+        )
+        status = status_of(first.rule, goal_met=goal_met(self.run))
+        self.emit(Ended(at=self.now, status=status, stop=stop))
+
+    def ask(
+        self,
+        token: Token,
+        kind: QuestionKind,
+        text: str,
+        *,
+        deadline: float | None = None,
+        approvers: tuple[str, ...] = (),
+        quorum: int = 1,
+        barred: tuple[str, ...] = (),
+        own: bool = False,
+        options: tuple[str, ...] = (),
+    ) -> None:
+        run = self.run
+        wait = self.plan.settings.human_deadline if deadline is None else deadline
+        question = Question(
+            id=f"{run.id}.q{run.questions_asked + 1}",
+            kind=kind,
+            place=token.place,
+            text=text,
+            digest=digest(run, text, token.result),
+            asked_at=self.now,
+            deadline=self.now + seconds(wait),
+            approvers=approvers,
+            quorum=quorum,
+            barred=barred,
+            result=token.result,
+            own=own,
+            options=options,
+        )
+        self.emit(Asked(at=self.now, question=question))
+
+
+def digest(run: Run, text: str, result: int) -> str:
+    """What a person is shown: the question, the result, and the bead without the engine's keys."""
+    context = {key: value for key, value in run.context.items() if key not in ENGINE_KEYS}
+    shown = [text, result, run.title, run.description, context]
+    return hashlib.sha256(_encode(shown)).hexdigest()
+
+
+def goal_met(run: Run) -> bool:
+    """Whether the bead's functional goal, a command, was last seen green (S13)."""
+    goal = run.context.get("goal")
+    command = goal.get("command") if isinstance(goal, dict) else None  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType] - any JSON
+    return isinstance(command, str) and run.ledger.checks.get(command) == ""
+
+
+def refuse(code: str, message: str, hint: str = "") -> Refusal:
+    return Refusal(code=code, message=message, hint=hint)

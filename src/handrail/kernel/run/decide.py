@@ -1,0 +1,274 @@
+"""decide: what becomes of a command. The one place where a run's commands are taken or refused.
+
+Order: clocks that are due fire first; then the command is taken or refused; then everything that
+can go on does; then questions that showed something else are asked again. A refusal changes nothing
+by itself. Whatever comes from anybody but the holder of an open dispatch costs nothing and changes
+nothing (K21).
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, cast
+
+from handrail.kernel.decision import Decision, Refusal
+from handrail.kernel.definition import Team
+from handrail.kernel.plan import Plan
+from handrail.kernel.run import clocks, people, team, workflow
+from handrail.kernel.run.book import Book, refuse
+from handrail.kernel.run.commands import (
+    Answer,
+    Claim,
+    Close,
+    GrantLock,
+    Lose,
+    Migrate,
+    MissRole,
+    Move,
+    Patch,
+    Pause,
+    PushClocks,
+    Report,
+    Resume,
+    RunCommand,
+    Start,
+    Tick,
+)
+from handrail.kernel.run.effects import RunEffect, effects
+from handrail.kernel.run.events import Claimed, ClocksPushed, Faulted, RunEvent, Started
+from handrail.kernel.run.state import Phase, Run, Token, seconds
+
+RunDecision = Decision[RunEvent, RunEffect]
+PUSH_MAX = 10 * 365 * 86400.0
+
+
+def decide(plan: Plan, run: Run | None, command: RunCommand, now: datetime) -> RunDecision:
+    """Events, effects and perhaps a refusal. Never raises for bad input, never changes `run`."""
+    book = Book(plan, run, now)
+    if isinstance(command, Start):
+        refusal = _start(book, run, command)
+    elif run is None:
+        refusal = refuse("unknown_run", f"there is no run to {type(command).__name__}", "start one")
+    elif run.ended:
+        refusal = _over(run, command)
+    else:
+        refusal = _take(book, command)
+    if not book.events:
+        return RunDecision(refusal=refusal)
+    return RunDecision(
+        events=tuple(book.events),
+        effects=effects(plan, run, book.run, book.events),
+        refusal=refusal,
+    )
+
+
+def _take(book: Book, command: Any) -> Refusal | None:  # noqa: ANN401 - any RunCommand
+    if not isinstance(command, PushClocks):
+        clocks.expire(book)
+        if book.run.ended:
+            late = isinstance(command, Tick)
+            return None if late else _over(book.run, command)
+        _advance(book)
+    context = book.run.context
+    refusal = HANDLERS[type(command)](book, command)
+    if refusal is None and not book.run.ended:
+        _advance(book)
+    if not book.run.ended and book.run.questions and book.run.context is not context:
+        people.ask_again(book)
+    return refusal
+
+
+def _advance(book: Book) -> None:
+    if not book.run.ended:
+        (team if book.run.kind == "team" else workflow).advance(book)
+
+
+def _over(run: Run, command: RunCommand) -> Refusal:
+    what = type(command).__name__
+    return refuse(
+        "ended",
+        f"run '{run.id}' has ended ({run.terminal_status}) and takes no {what}",
+        "start another run of the bead",
+    )
+
+
+def _start(book: Book, run: Run | None, command: Start) -> Refusal | None:
+    if run is not None:
+        return refuse("started", f"run '{run.id}' has been started already")
+    plan, definition = book.plan, book.plan.definition
+    is_team = isinstance(definition, Team)
+    place = command.from_place
+    if place and not plan.knows(place):
+        return refuse("unknown_place", f"'{place}' is not in '{definition.name}'")
+    review = definition.review if is_team else None
+    if command.review == "required" and review is None:
+        return refuse(
+            "no_review",
+            f"bead '{command.bead_id}' requires a review, and '{definition.name}' has none",
+            "leave `review` out, or take a definition with one",
+        )
+    wanted = review is not None and review.required
+    if not place:
+        place = definition.start if is_team else plan.graph.nodes[plan.graph.start].id
+    book.emit(
+        Started(
+            at=book.now,
+            run_id=command.run_id,
+            bead_id=command.bead_id,
+            definition_id=command.definition_id or definition.id or definition.name,
+            version=command.version,
+            kind="team" if is_team else "workflow",
+            place=place,
+            limits=plan.limits_for(command.context.get("task_scope")),
+            task=_first_task(plan, place, command) if is_team else "",
+            title=command.title,
+            description=command.description,
+            filed_by=command.filed_by,
+            context=command.context,
+            review=wanted if command.review is None else command.review == "required",
+            paths=command.paths,
+            phase=definition.initial_phase if is_team else "",
+        )
+    )
+    _advance(book)
+    return None
+
+
+def _first_task(plan: Plan, place: str, command: Start) -> str:
+    context = {**command.context, "phase": plan.team.initial_phase}
+    tasks = plan.agents[place].tasks
+    return next((task.id for task in tasks if plan.holds(task.when, context).holds), "")
+
+
+def _holder(book: Book, fence: int, agent: str, what: str) -> Token | Refusal:
+    """The token of an open, claimed dispatch, if this agent holds it."""
+    token = book.run.token_of(fence)
+    if token is None:
+        return refuse(
+            "late",
+            f"{what} of '{agent}' for dispatch {fence} of run '{book.run.id}' comes too late: "
+            "it was answered, lost, timed out or cancelled",
+            "claim again",
+        )
+    if token.phase is Phase.OFFERED:
+        told = f"dispatch {fence} of run '{book.run.id}' has not been claimed"
+        return refuse("not_claimed", told, "claim it first")
+    if token.agent != agent:
+        told = f"dispatch {fence} of run '{book.run.id}' is held by '{token.agent}', not '{agent}'"
+        return refuse("foreign", told, "report only what you hold")
+    return token
+
+
+def _claim(book: Book, command: Claim) -> Refusal | None:
+    token = book.run.token_of(command.fence)
+    if token is None or token.phase is not Phase.OFFERED:
+        told = f"dispatch {command.fence} of run '{book.run.id}' is not on offer"
+        return refuse("not_offered", told, "claim another one")
+    if book.run.paused_at is not None:
+        return refuse("paused", f"run '{book.run.id}' is paused", "wait until it is resumed")
+    if token.role not in command.roles:
+        told = f"'{token.place}' wants the role '{token.role}'; '{command.agent}' has none such"
+        return refuse("wrong_role", told, "register with that role")
+    verifying = (
+        book.run.kind == "workflow" and book.plan.node(token.place).config.kind == "verification"
+    )
+    if verifying and command.agent in book.run.committers:
+        told = f"'{command.agent}' committed in run '{book.run.id}' and may not verify it"
+        return refuse("own_work", told, "let another agent verify")
+    book.emit(Claimed(at=book.now, place=token.place, fence=command.fence, agent=command.agent))
+    return None
+
+
+def _report(book: Book, command: Report) -> Refusal | None:
+    token = _holder(book, command.fence, command.agent, "the result")
+    if isinstance(token, Refusal):
+        return token
+    if command.malformed and book.run.kind == "workflow":
+        book.emit(
+            Faulted(
+                at=book.now,
+                place=token.place,
+                fence=token.fence,
+                agent=token.agent,
+                fault="malformed",
+                message=command.malformed,
+                usage=command.result.usage,
+            )
+        )
+        why = f"{token.agent} gave no usable result: {command.malformed}"
+        workflow.settle(book, token.place, workflow.Ending.AGAIN, why)
+        return None
+    if command.malformed:
+        team.fault(book, token, "malformed", command.malformed, command.result)
+        return None
+    if book.run.kind == "workflow":
+        return workflow.report(book, token, command.result)
+    team.report(book, token, command.result)
+    return None
+
+
+def _lose(book: Book, command: Lose) -> Refusal | None:
+    token = book.run.token_of(command.fence)
+    if token is None or token.phase is not Phase.CLAIMED:
+        told = f"dispatch {command.fence} of run '{book.run.id}' is not in anybody's hands"
+        return refuse("late", told)
+    clocks.lose(book, token, command.reason)
+    return None
+
+
+def _miss_role(book: Book, command: MissRole) -> Refusal | None:
+    token = book.run.token_of(command.fence)
+    if token is None or token.phase is not Phase.OFFERED or book.run.paused_at is not None:
+        told = f"dispatch {command.fence} of run '{book.run.id}' is not on offer"
+        return refuse("not_offered", told)
+    grace = book.plan.settings.role_grace
+    if book.now < token.since + seconds(grace):
+        told = f"dispatch {command.fence} has not been on offer for {grace:g} s"
+        return refuse("too_early", told, "wait for the grace time")
+    clocks.time_out(book, token, "role")
+    return None
+
+
+def _grant_lock(book: Book, command: GrantLock) -> Refusal | None:
+    token = book.run.tokens.get(command.place)
+    waiting = token is not None and token.phase in (Phase.READY, Phase.SETTLED)
+    known = book.run.kind == "workflow" and book.plan.knows(command.place)
+    if token is None or not waiting or not known or book.run.paused_at is not None:
+        told = f"'{command.place}' of run '{book.run.id}' does not wait for a lock"
+        return refuse("not_waiting", told, "release the lock")
+    node = book.plan.node(command.place)
+    if not workflow.needs_lock(node):
+        return refuse("not_waiting", f"'{command.place}' is no commit node", "release the lock")
+    workflow.offer(book, token, node.role, command.lock)
+    return None
+
+
+def _tick(book: Book, command: Tick) -> Refusal | None:
+    return None
+
+
+def _push_clocks(book: Book, command: PushClocks) -> Refusal | None:
+    if not 0 < command.seconds <= PUSH_MAX:
+        return refuse("bad_seconds", f"clocks cannot be pushed by {command.seconds} s")
+    book.emit(ClocksPushed(at=book.now, seconds=command.seconds))
+    return None
+
+
+HANDLERS = cast(
+    "dict[type[RunCommand], Callable[[Book, Any], Refusal | None]]",
+    {
+        GrantLock: _grant_lock,
+        Claim: _claim,
+        Report: _report,
+        Lose: _lose,
+        MissRole: _miss_role,
+        Tick: _tick,
+        Answer: people.answer,
+        Move: people.move,
+        Migrate: people.migrate,
+        Close: people.close,
+        Pause: people.pause,
+        Resume: people.resume,
+        Patch: people.patch,
+        PushClocks: _push_clocks,
+    },
+)

@@ -1,0 +1,235 @@
+"""What can happen to a run, in the past tense: the truth that is stored, and the only input of
+evolve.
+
+Each event carries what decide worked out, so that replaying it needs no definition and no policy.
+`HUMAN` and `RECORDS` say which events need not lower the measure (docs/requirements.md, K16, K27).
+"""
+
+from datetime import datetime
+from typing import Any, Literal
+
+from handrail.kernel.decision import Value
+from handrail.kernel.definition import TerminalStatus
+from handrail.kernel.ledger import Weighed
+from handrail.kernel.limits import Limits
+from handrail.kernel.result import Result, Usage
+from handrail.kernel.run.state import Block, Question, Stop
+
+
+def _snake(name: str) -> str:
+    return "".join(f"_{c.lower()}" if c.isupper() else c for c in name).lstrip("_")
+
+
+class Event(Value, tag_field="type", tag=_snake):
+    at: datetime
+
+
+class Started(Event):
+    run_id: str
+    bead_id: str
+    definition_id: str
+    version: int
+    kind: Literal["workflow", "team"]
+    place: str
+    limits: Limits
+    task: str = ""
+    title: str = ""
+    description: str = ""
+    filed_by: str = ""
+    context: dict[str, Any] = {}
+    review: bool = False
+    paths: tuple[str, ...] | None = None
+    phase: str = ""
+
+
+class Offered(Event):
+    """A dispatch: one attempt, from now on its queue clock runs."""
+
+    place: str
+    fence: int
+    attempt: int
+    role: str
+    lock: int | None = None
+    """The commit lock's fence, at a commit node."""
+
+
+class Claimed(Event):
+    place: str
+    fence: int
+    agent: str
+
+
+class Reported(Event):
+    """An accepted result. `phase` is the milestone it reached, `done` the once-only task it did."""
+
+    place: str
+    fence: int
+    agent: str
+    result: Result
+    weighed: Weighed = Weighed()
+    phase: str = ""
+    phase_detail: str = ""
+    done: str = ""
+    committed: bool = False
+
+
+class Faulted(Event):
+    """The holder's answer could not be used; it cost the attempt, and the holder is told why."""
+
+    place: str
+    fence: int
+    agent: str
+    fault: str
+    message: str
+    result: Result = Result()
+    usage: Usage = Usage()
+
+
+class Lost(Event):
+    """The lease ran out, or the worker gave the work back."""
+
+    place: str
+    fence: int
+    agent: str
+    reason: str
+
+
+class TimedOut(Event):
+    """A clock of the dispatch ran out: offered too long, or worked on too long."""
+
+    place: str
+    fence: int
+    agent: str
+    clock: Literal["queue", "role", "work"]
+
+
+class HandedOff(Event):
+    """A handoff proposed by the holder. A refused one is on record and changes nothing else."""
+
+    source: str
+    target: str
+    reason: str
+    task: str = ""
+    accepted: bool = True
+    already_done: bool = False
+    number: int = 0
+
+
+class Moved(Event):
+    """A transition. `enters` get tokens, `cancels` lose theirs; `renews` marks a raising act."""
+
+    source: str
+    targets: tuple[str, ...]
+    outcome: str
+    reason: str = ""
+    by: str = ""
+    enters: tuple[str, ...] = ()
+    cancels: tuple[str, ...] = ()
+    opens: dict[str, Block] = {}
+    arrives: tuple[str, str] | None = None
+    closes: tuple[str, ...] = ()
+    spends: str = ""
+    forgets: tuple[str, ...] = ()
+    renews: bool = False
+    task: str = ""
+
+
+class Asked(Event):
+    question: Question
+
+
+class Answered(Event):
+    """`final` says that the question is settled (M of N: the last one needed)."""
+
+    question_id: str
+    by: str
+    decision: Literal["approve", "reject", "revise", "answer"]
+    text: str = ""
+    final: bool = True
+
+
+class Reasked(Event):
+    """What had been shown changed: the old question is void, the same is asked again (K15, K16)."""
+
+    question_id: str
+    question: Question
+    reason: str
+
+
+class Paused(Event):
+    by: str
+    reason: str
+    deadline: datetime
+
+
+class Resumed(Event):
+    by: str
+    reason: str
+
+
+class Patched(Event):
+    """The bead's context was changed from outside."""
+
+    by: str
+    patch: dict[str, Any]
+
+
+class Migrated(Event):
+    """The run goes on under another version; a move follows."""
+
+    by: str
+    reason: str
+    definition_id: str
+    version: int
+    limits: Limits
+
+
+class ClocksPushed(Event):
+    """The system was down so long; no clock of the run may have run meanwhile."""
+
+    seconds: float
+
+
+class Warned(Event):
+    code: str
+    message: str
+    place: str = ""
+
+
+class Ended(Event):
+    status: TerminalStatus
+    stop: Stop
+    by: str = ""
+
+
+RunEvent = (
+    Started
+    | Offered
+    | Claimed
+    | Reported
+    | Faulted
+    | Lost
+    | TimedOut
+    | HandedOff
+    | Moved
+    | Asked
+    | Answered
+    | Reasked
+    | Paused
+    | Resumed
+    | Patched
+    | Migrated
+    | ClocksPushed
+    | Warned
+    | Ended
+)
+
+RECORDS = (Warned, ClocksPushed, Patched, Migrated)
+"""Leave the measure as it is."""
+HUMAN = (Paused, Resumed, Reasked)
+"""Small acts with small allotments (K16); a Moved that renews is the large one."""
+
+
+def raises(event: RunEvent) -> bool:
+    """Whether the event is a person's act, which may lift the measure."""
+    return isinstance(event, HUMAN) or (isinstance(event, Moved) and event.renews)

@@ -1,0 +1,309 @@
+"""What people may do to a run: answer, move, migrate, close, pause, resume, change the bead.
+
+Who may is a table of levels, never a matter of text. An answer settles an open question once, and
+only the question that was shown (its digest). Approve and reject raise nothing; revise, once more,
+move and migrate open a new stretch (K13, K14).
+"""
+
+from typing import Literal
+
+from handrail.kernel.answers import Answer as Reading
+from handrail.kernel.answers import read_answer
+from handrail.kernel.decision import Refusal
+from handrail.kernel.definition import TerminalStatus
+from handrail.kernel.rules import StopRule
+from handrail.kernel.run import team, workflow
+from handrail.kernel.run.book import Book, digest, refuse
+from handrail.kernel.run.commands import Answer, Close, Migrate, Move, Patch, Pause, Resume
+from handrail.kernel.run.events import (
+    Answered,
+    Ended,
+    Migrated,
+    Patched,
+    Paused,
+    Reasked,
+    Resumed,
+)
+from handrail.kernel.run.state import Person, Question, QuestionKind, Stop, seconds
+
+LEVELS = {"viewer": 0, "operator": 1, "ceo": 2, "admin": 3}
+NEEDED = {
+    QuestionKind.CLARIFICATION: "operator",
+    QuestionKind.APPROVAL: "ceo",
+    QuestionKind.ESCALATION: "ceo",
+}
+OVERRIDE = "ceo"
+DECISIONS = ("approve", "reject", "revise")
+Verdict = Literal["approve", "reject", "revise", "answer"]
+
+
+def answer(book: Book, command: Answer) -> Refusal | None:
+    question = book.run.questions.get(command.question_id)
+    if question is None:
+        return refuse(
+            "not_open",
+            f"question '{command.question_id}' is not open in run '{book.run.id}': "
+            "it was answered, is void or has expired",
+            "look at the open questions of the run",
+        )
+    refusal = _may_answer(question, command)
+    if refusal is not None:
+        return refusal
+    decision = _decision(question, command)
+    if isinstance(decision, Refusal):
+        return decision
+    if decision == "revise" and not _can_revise(book, question):
+        return refuse(
+            "no_way_back",
+            f"'{question.place}' names no revise_to, so it cannot be revised",
+            "approve, or reject",
+        )
+    final = decision != "approve" or len(question.approved_by) + 1 >= question.quorum
+    book.emit(
+        Answered(
+            at=book.now,
+            question_id=question.id,
+            by=command.by.name,
+            decision=decision,
+            text=command.text,
+            final=final,
+        )
+    )
+    if final:
+        SETTLE[decision](book, question, command)
+    return None
+
+
+def _may_answer(question: Question, command: Answer) -> Refusal | None:
+    by = command.by
+    level = LEVELS[by.role]
+    named = question.approvers
+    allowed = by.name in named or any(level >= LEVELS[r] for r in named if r in LEVELS)
+    if level < LEVELS[NEEDED[question.kind]] and by.name not in named:
+        return refuse(
+            "not_allowed",
+            f"{by.name} ({by.role}) may not answer the {question.kind} '{question.id}'",
+            f"it takes {NEEDED[question.kind]} or above",
+        )
+    if named and not allowed:
+        return refuse(
+            "not_allowed",
+            f"{by.name} is not among those asked: {', '.join(named)}",
+            "let one of them answer",
+        )
+    if by.name in question.barred:
+        return refuse(
+            "author",
+            f"{by.name} had a hand in what '{question.id}' asks about and may not answer it",
+            "let somebody else answer",
+        )
+    if by.name in question.approved_by:
+        return refuse("answered_before", f"{by.name} has approved '{question.id}' already")
+    if command.digest and command.digest != question.digest:
+        return refuse(
+            "changed",
+            f"what '{question.id}' shows has changed since {by.name} saw it",
+            "look at it again, then answer",
+        )
+    return None
+
+
+def _decision(question: Question, command: Answer) -> Verdict | Refusal:
+    text = command.text.strip()
+    if command.decision is not None:
+        if command.decision == "revise" and not text:
+            return refuse("no_text", f"a revision of '{question.id}' needs a text")
+        return (
+            "answer" if question.own and command.decision != "reject" and text else command.decision
+        )
+    if question.own:
+        return "answer" if text else _ambiguous(question)
+    reading = read_answer(command.text)
+    if reading is Reading.AMBIGUOUS:
+        return _ambiguous(question)
+    return "approve" if reading is Reading.APPROVE else "revise"
+
+
+def _ambiguous(question: Question) -> Refusal:
+    return refuse(
+        "ambiguous_answer",
+        f"the answer to '{question.id}' could mean either or nothing",
+        f"say which is meant: {', '.join(DECISIONS)}",
+    )
+
+
+def _can_revise(book: Book, question: Question) -> bool:
+    if question.own or book.run.kind == "team" or question.kind is QuestionKind.ESCALATION:
+        return True
+    return book.plan.node(question.place).config.revise_to is not None
+
+
+def _approved(book: Book, question: Question, command: Answer) -> None:
+    by = command.by.name
+    if question.own:
+        return  # an unconditional yes to an agent's question: its next dispatch tells it
+    if book.run.kind == "team":
+        reason = f"{by} approved the result"
+        stop = Stop(rule=StopRule.COMPLETED, reason=reason, agent=book.run.final_agent)
+        book.emit(Ended(at=book.now, status=TerminalStatus.DONE_SUCCESS, stop=stop, by=by))
+    else:
+        workflow.leave(book, question.place, "approve", command.text, by)
+
+
+def _rejected(book: Book, question: Question, command: Answer) -> None:
+    """An approval node's failure edge if it has one; else run and bead are closed (L6.6)."""
+    if book.run.kind == "workflow" and question.kind is QuestionKind.APPROVAL:
+        graph = book.plan.graph
+        links = [x for x in graph.succ[graph.index[question.place]] if x.on_failure]
+        if links:
+            target = graph.nodes[links[0].node].id
+            by = command.by.name
+            workflow.forward(book, question.place, (target,), "reject", command.text, by)
+            return
+    _close(book, command.by, command.text or f"{command.by.name} rejected '{question.id}'")
+
+
+def _revised(book: Book, question: Question, command: Answer) -> None:
+    by, text = command.by.name, command.text
+    if book.run.kind == "team":
+        review = book.plan.team.review
+        assert review is not None
+        team.place_anew(book, review.back_to, "revise", text, by)
+        return
+    node = book.plan.node(question.place)
+    again = question.kind is QuestionKind.ESCALATION
+    target = node.id if again else node.config.revise_to
+    assert target is not None
+    outcome = "once_more" if again else "revise"
+    workflow.back(book, node.id, target, outcome, text, by=by, renews=True)
+
+
+def _answered(book: Book, question: Question, command: Answer) -> None:
+    """The agent's next dispatch brings it the answer."""
+
+
+SETTLE = {"approve": _approved, "reject": _rejected, "revise": _revised, "answer": _answered}
+
+
+def _may_override(book: Book, by: Person, reason: str, what: str) -> Refusal | None:
+    if LEVELS[by.role] < LEVELS[OVERRIDE]:
+        return refuse(
+            "not_allowed",
+            f"{by.name} ({by.role}) may not {what} run '{book.run.id}'",
+            f"it takes {OVERRIDE} or above",
+        )
+    if not reason.strip():
+        return refuse("no_reason", f"to {what} run '{book.run.id}' takes a reason")
+    return None
+
+
+def move(book: Book, command: Move) -> Refusal | None:
+    refusal = _may_override(book, command.by, command.reason, "move")
+    return refusal or _place(book, command.place, "move", command.reason, command.by.name)
+
+
+def _place(book: Book, place: str, outcome: str, reason: str, by: str) -> Refusal | None:
+    if not book.plan.knows(place):
+        what = "agent" if book.run.kind == "team" else "node"
+        name = book.plan.definition.name
+        return refuse("unknown_place", f"'{place}' is no {what} of '{name}'")
+    anew = team.place_anew if book.run.kind == "team" else workflow.place_anew
+    anew(book, place, outcome, reason, by)
+    return None
+
+
+def migrate(book: Book, command: Migrate) -> Refusal | None:
+    """Decided under the new version's plan."""
+    refusal = _may_override(book, command.by, command.reason, "migrate")
+    if refusal is not None:
+        return refusal
+    if book.plan.kind != book.run.kind or not book.plan.knows(command.place):
+        return refuse(
+            "unknown_place",
+            f"version {command.version} of '{book.plan.definition.name}' is a {book.plan.kind} "
+            f"and {'has' if book.plan.knows(command.place) else 'lacks'} '{command.place}'",
+            "name a node of that version",
+        )
+    limits = book.plan.limits_for(book.run.context.get("task_scope"))
+    book.emit(
+        Migrated(
+            at=book.now,
+            by=command.by.name,
+            reason=command.reason,
+            definition_id=command.definition_id,
+            version=command.version,
+            limits=limits,
+        )
+    )
+    return _place(book, command.place, "migrate", command.reason, command.by.name)
+
+
+def close(book: Book, command: Close) -> Refusal | None:
+    """A ceo closes anything; an operator withdraws what it filed itself."""
+    own = command.by.role == "operator" and command.by.name == book.run.filed_by
+    if not own or not command.reason.strip():
+        refusal = _may_override(book, command.by, command.reason, "close")
+        if refusal is not None:
+            return refusal
+    _close(book, command.by, command.reason)
+    return None
+
+
+def _close(book: Book, by: Person, reason: str) -> None:
+    stop = Stop(rule=StopRule.CLOSED, reason=reason, agent=book.run.final_agent)
+    book.emit(Ended(at=book.now, status=TerminalStatus.CLOSED_BY_HUMAN, stop=stop, by=by.name))
+
+
+def pause(book: Book, command: Pause) -> Refusal | None:
+    refusal = _may_override(book, command.by, command.reason, "pause")
+    if refusal is not None:
+        return refusal
+    if book.run.paused_at is not None:
+        return refuse("paused", f"run '{book.run.id}' is paused already")
+    deadline = book.now + seconds(book.plan.settings.pause_deadline)
+    book.emit(Paused(at=book.now, by=command.by.name, reason=command.reason, deadline=deadline))
+    return None
+
+
+def resume(book: Book, command: Resume) -> Refusal | None:
+    refusal = _may_override(book, command.by, command.reason, "resume")
+    if refusal is not None:
+        return refusal
+    if book.run.paused_at is None:
+        return refuse("not_paused", f"run '{book.run.id}' is not paused")
+    book.emit(Resumed(at=book.now, by=command.by.name, reason=command.reason))
+    return None
+
+
+def patch(book: Book, command: Patch) -> Refusal | None:
+    if LEVELS[command.by.role] < LEVELS["operator"]:
+        return refuse(
+            "not_allowed", f"{command.by.name} ({command.by.role}) may not change the bead"
+        )
+    book.emit(Patched(at=book.now, by=command.by.name, patch=command.patch))
+    return None
+
+
+def ask_again(book: Book) -> None:
+    """Questions that showed what has changed since are void; the same is asked anew (K15, K16)."""
+    run = book.run
+    for question in run.questions.values():
+        fresh = digest(run, question.text, question.result)
+        if question.own or fresh == question.digest:
+            continue
+        again = Question(
+            id=f"{run.id}.q{book.run.questions_asked + 1}",
+            kind=question.kind,
+            place=question.place,
+            text=question.text,
+            digest=fresh,
+            asked_at=book.now,
+            deadline=question.deadline,
+            approvers=question.approvers,
+            quorum=question.quorum,
+            barred=question.barred,
+            result=question.result,
+            options=question.options,
+        )
+        reason = "what was shown has changed"
+        book.emit(Reasked(at=book.now, question_id=question.id, question=again, reason=reason))

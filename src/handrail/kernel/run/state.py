@@ -1,0 +1,176 @@
+"""A run as a value: where its tokens stand, what is asked, what was counted, how it ended.
+
+A workflow run has a token for each open node (more than one only inside a parallel block); a team
+run has exactly one, at the agent that holds the turn or at the reviewing person's seat. Nothing
+here grows with the length of the run: what was said and done stands in the events, by sequence
+number.
+"""
+
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any, Literal
+
+from handrail.kernel.decision import Value
+from handrail.kernel.definition import TerminalStatus
+from handrail.kernel.ledger import Ledger
+from handrail.kernel.limits import Limits
+from handrail.kernel.rules import StopRule
+
+ENGINE_KEYS = ("redispatch_requested", "last_run_at")
+"""Keys of the bead's context that only the engine writes."""
+
+
+class RunStatus(StrEnum):
+    RUNNING = "running"
+    WAITING = "waiting"
+    PAUSED = "paused"
+    ENDED = "ended"
+
+
+class Phase(StrEnum):
+    """Of a token. READY waits to be offered or to pass; SETTLED stands before its next step."""
+
+    READY = "ready"
+    OFFERED = "offered"
+    CLAIMED = "claimed"
+    SETTLED = "settled"
+    ASKED = "asked"
+
+
+class QuestionKind(StrEnum):
+    CLARIFICATION = "clarification_request"
+    APPROVAL = "approval"
+    ESCALATION = "escalation"
+
+
+class Token(Value):
+    """One stay at a node, or one turn of a team's agent."""
+
+    place: str
+    since: datetime
+    """When its clock began: ready and offered share one, claimed has its own."""
+    phase: Phase = Phase.READY
+    attempts: int = 0
+    fence: int = 0
+    step: int = 0
+    agent: str = ""
+    role: str = ""
+    task: str = ""
+    faults: int = 0
+    refusal: str = ""
+    question: str = ""
+    result: int = 0
+    """Sequence number of the result that led here, or of the last one given here."""
+
+
+class Block(Value):
+    """An open parallel block: the branches its fork started this round, and those that arrived."""
+
+    heads: tuple[str, ...]
+    arrived: tuple[str, ...] = ()
+
+
+class Question(Value):
+    """An open question to people. `digest` binds an answer to what was shown."""
+
+    id: str
+    kind: QuestionKind
+    place: str
+    text: str
+    digest: str
+    asked_at: datetime
+    deadline: datetime
+    approvers: tuple[str, ...] = ()
+    quorum: int = 1
+    barred: tuple[str, ...] = ()
+    approved_by: tuple[str, ...] = ()
+    result: int = 0
+    own: bool = False
+    """An agent's own question: any answer is an answer."""
+    options: tuple[str, ...] = ()
+
+
+class Stop(Value):
+    """Why the run ended: typed, with the very events, never guessed from a text."""
+
+    rule: StopRule
+    reason: str
+    agent: str = ""
+    limit: float | str | None = None
+    seen: float | str | None = None
+    pattern: tuple[str, ...] = ()
+    evidence: tuple[str, ...] = ()
+    remedy: str = ""
+    also: tuple[StopRule, ...] = ()
+    remaining: tuple[str, ...] = ()
+    """What a partial success leaves undone."""
+
+
+class Person(Value):
+    """Somebody with a credential. The caller vouches for it; nothing in a text can make one."""
+
+    name: str
+    role: Literal["viewer", "operator", "ceo", "admin"] = "ceo"
+
+
+class Run(Value):
+    id: str
+    bead_id: str
+    definition_id: str
+    version: int
+    kind: Literal["workflow", "team"]
+    started_at: datetime
+    limits: Limits
+    seq: int = 0
+    """Events applied so far; the sequence number of the last one."""
+    status: RunStatus = RunStatus.RUNNING
+    title: str = ""
+    description: str = ""
+    filed_by: str = ""
+    context: dict[str, Any] = {}
+    review: bool = False
+    paths: tuple[str, ...] | None = None
+    tokens: dict[str, Token] = {}
+    blocks: dict[str, Block] = {}
+    reworks: dict[str, int] = {}
+    questions: dict[str, Question] = {}
+    questions_asked: int = 0
+    asks: int = 0
+    fence: int = 0
+    stretch: int = 1
+    ledger: Ledger = Ledger()
+    phase: str = ""
+    phase_detail: str = ""
+    done: dict[str, int] = {}
+    """Once-only tasks that were done: "agent/task" -> sequence number of the result."""
+    last_target: str = ""
+    """Whom the start agent of a team handed to last."""
+    committers: tuple[str, ...] = ()
+    ran: float = 0.0
+    ran_since: datetime | None = None
+    paused_at: datetime | None = None
+    pause_deadline: datetime | None = None
+    final_agent: str = ""
+    terminal_status: TerminalStatus | None = None
+    stop: Stop | None = None
+    ended_at: datetime | None = None
+
+    @property
+    def ended(self) -> bool:
+        return self.terminal_status is not None
+
+    def elapsed(self, now: datetime) -> float:
+        """Running time of this stretch: not while it waits for a person, is paused or has ended."""
+        going = (now - self.ran_since).total_seconds() if self.ran_since is not None else 0.0
+        return self.ran + max(0.0, going)
+
+    def token_of(self, fence: int) -> Token | None:
+        """The token whose dispatch has this fence and is still open."""
+        for token in self.tokens.values():
+            if token.fence == fence and token.phase in (Phase.OFFERED, Phase.CLAIMED):
+                return token
+        return None
+
+
+def seconds(amount: float) -> timedelta:
+    return timedelta(seconds=amount)

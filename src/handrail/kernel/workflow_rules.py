@@ -1,0 +1,280 @@
+"""What makes a workflow valid. Every check reports all it finds; none stops another.
+
+In three groups: what each node and edge says for itself; what the graph as a whole must be (one
+start, acyclic, everything reachable, an end from everywhere); and what K4, K6, K9 and K10 ask of
+ways back and of parallel blocks. The last group needs dominators, so it runs only on an acyclic
+graph with a start.
+
+Each problem's hint tells what to do; the codes are documented in docs/definitions.md.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+
+from handrail.kernel.condition import Condition
+from handrail.kernel.definition import (
+    ROLES,
+    Edge,
+    Node,
+    NodeType,
+    Problem,
+    Settings,
+    TerminalStatus,
+    Workflow,
+)
+from handrail.kernel.graph import Graph, Link
+
+ROLE_OF_KIND = {"commit": "engineering-manager", "verification": "qa-engineer"}
+END_STATUSES = (
+    TerminalStatus.DONE_SUCCESS,
+    TerminalStatus.DONE_PARTIAL,
+    TerminalStatus.ABORTED_STUCK,
+)
+CAN_FAIL = (NodeType.TASK, NodeType.APPROVAL)
+NAMED_MAX = 20
+"""How many nodes a message lists by name."""
+
+
+def check_workflow(workflow: Workflow, settings: Settings) -> tuple[list[Problem], Graph]:
+    """All problems, and the graph (with its shape, if there is one)."""
+    graph = Graph(workflow)
+    problems = [*_ids(workflow), *_nodes(workflow, settings), *_edges(workflow), *_graph(graph)]
+    if graph.start >= 0 and not graph.cycle:
+        graph.shape()
+        problems += [*_outcomes(graph, workflow), *_ways_back(graph), *_blocks(graph, workflow)]
+    return problems, graph
+
+
+def _ids(workflow: Workflow) -> Iterator[Problem]:
+    for what, path, ids in (
+        ("node", "nodes", [node.id for node in workflow.nodes]),
+        ("edge", "edges", [edge.id for edge in workflow.edges if edge.id]),
+    ):
+        for twice, count in Counter(ids).items():
+            if count > 1:
+                message = f"{count} {what}s have the id '{twice}'"
+                yield Problem(
+                    code=f"duplicate_{what}", path=f"$.{path}", message=message, hint="rename one"
+                )
+
+
+def _nodes(workflow: Workflow, settings: Settings) -> Iterator[Problem]:
+    known = {*ROLES, *workflow.roles, *settings.roles}
+    for i, node in enumerate(workflow.nodes):
+        yield from _role(node, f"$.nodes[{i}]", known)
+        yield from _config(node, f"$.nodes[{i}].config")
+
+
+def _role(node: Node, path: str, known: set[str]) -> Iterator[Problem]:
+    path = f"{path}.role"
+    if node.type not in (NodeType.TASK, NodeType.APPROVAL):
+        return
+    wanted = ROLE_OF_KIND.get(node.config.kind or "")
+    if wanted and (node.role != wanted or node.config.role_from):
+        message = f"'{node.id}' is a {node.config.kind} node, which only '{wanted}' may work"
+        yield Problem(code="wrong_role", path=path, message=message, hint=f"role: {wanted}")
+    elif not node.role and not node.config.role_from:
+        message = f"{node.type} '{node.id}' names no role"
+        yield Problem(code="missing_role", path=path, message=message, hint="add a role")
+    elif node.role and node.role not in known:
+        message = f"'{node.id}' wants the role '{node.role}', which nobody defined"
+        hint = f"one of {', '.join(sorted(known))}; or add it to the definition's roles"
+        yield Problem(code="undefined_role", path=path, message=message, hint=hint)
+
+
+def _config(node: Node, path: str) -> Iterator[Problem]:
+    """Keys that mean nothing on this type of node: better said than silently ignored."""
+    config = node.config
+    for key, given, types in (
+        ("on_failure", config.on_failure is not None, (NodeType.TASK,)),
+        ("multi_dispatch", config.multi_dispatch, (NodeType.TASK,)),
+        ("kind", config.kind is not None, (NodeType.TASK,)),
+        ("parallel", config.parallel, (NodeType.DECISION,)),
+        ("revise_to", config.revise_to is not None, (NodeType.APPROVAL,)),
+    ):
+        if given and node.type not in types:
+            message = f"'{key}' stands on {node.type} '{node.id}'"
+            hint = f"it is for {', '.join(types)} nodes"
+            yield Problem(code="misplaced_config", path=f"{path}.{key}", message=message, hint=hint)
+    if node.type is NodeType.END and config.status not in END_STATUSES:
+        message = f"end '{node.id}' cannot end a run as '{config.status}'"
+        hint = f"one of {', '.join(END_STATUSES)}"
+        yield Problem(code="bad_end_status", path=f"{path}.status", message=message, hint=hint)
+
+
+def _edges(workflow: Workflow) -> Iterator[Problem]:
+    ids = {node.id for node in workflow.nodes}
+    context = workflow.metadata.get("context")
+    keys = {str(key) for key in context} if isinstance(context, list | dict) else None  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType] - any JSON
+    for i, edge in enumerate(workflow.edges):
+        for end in ("from_node_id", "to_node_id"):
+            if getattr(edge, end) not in ids:
+                message = f"no node has the id '{getattr(edge, end)}'"
+                hint = "add the node or correct the id"
+                yield Problem(
+                    code="dangling_edge", path=f"$.edges[{i}].{end}", message=message, hint=hint
+                )
+        if edge.expression:
+            yield from check_expression(edge.expression, f"$.edges[{i}].condition", keys)
+
+
+def check_expression(source: str, path: str, keys: set[str] | None) -> Iterator[Problem]:
+    """The expression compiles, and names only keys of `keys` (if these are declared)."""
+    try:
+        condition = Condition(source)
+    except ValueError as error:
+        message = f"the condition does not compile: {error}"
+        hint = "an expression over the bead's context such as severity >= 3"
+        yield Problem(code="bad_condition", path=path, message=message, hint=hint)
+        return
+    for name in sorted(condition.names - keys) if keys is not None else ():
+        message = f"the condition names '{name}', which metadata.context does not list"
+        yield Problem(code="unknown_name", path=path, message=message, hint=f"list '{name}' there")
+
+
+def _graph(graph: Graph) -> Iterator[Problem]:
+    nodes = graph.nodes
+    starts = [node.id for node in nodes if node.type is NodeType.START]
+    if len(starts) != 1:
+        message = f"there are {len(starts)} start nodes" if starts else "there is no start node"
+        code = "many_starts" if starts else "no_start"
+        yield Problem(code=code, path="$.nodes", message=message, hint="exactly one, of type start")
+    if not graph.ends:
+        yield Problem(
+            code="no_end",
+            path="$.nodes",
+            message="there is no end node",
+            hint="add one, of type end",
+        )
+    if graph.cycle:
+        around = " -> ".join(nodes[i].id for i in [*graph.cycle, graph.cycle[0]][: NAMED_MAX + 1])
+        yield Problem(
+            code="cycle",
+            path="$.edges",
+            message=f"the edges form a cycle: {around}",
+            hint="a way back is no edge: use config.on_failure {rework, max}, or revise_to",
+        )
+    if starts:
+        yield from _lost(graph, graph.reachable, "unreachable", "cannot be reached from the start")
+    if graph.ends:
+        yield from _lost(graph, graph.finishing, "no_way_to_end", "leads to no end node")
+
+
+def _lost(graph: Graph, kept: set[int], code: str, what: str) -> Iterator[Problem]:
+    for i, node in enumerate(graph.nodes):
+        if i not in kept:
+            message = f"'{node.id}' {what}"
+            yield Problem(code=code, path=f"$.nodes[{i}]", message=message, hint="add an edge")
+
+
+def _outcomes(graph: Graph, workflow: Workflow) -> Iterator[Problem]:
+    for i in graph.order:
+        node = graph.nodes[i]
+        path = f"$.nodes[{i}]"
+        plain, failing = _plain(graph.succ[i], workflow.edges)
+        if node.type is NodeType.END:
+            if graph.succ[i]:
+                yield _problem("edge_from_end", path, f"end '{node.id}' has edges", "remove them")
+            continue
+        if len(plain) != 1 and not (graph.is_fork(i) and plain):
+            count = len(plain) or "no"
+            message = f"'{node.id}' has {count} success edges without a condition"
+            yield _problem("default_edge", path, message, "exactly one: it is the last resort")
+        if len(failing) > 1:
+            message = f"'{node.id}' has {len(failing)} failure edges"
+            yield _problem("many_failure_edges", path, message, "one at the most")
+        if failing and node.type not in CAN_FAIL:
+            message = f"{node.type} '{node.id}' has a failure edge but cannot fail"
+            yield _problem("misplaced_failure_edge", path, message, "remove it")
+        if failing and node.config.on_failure is not None:
+            message = f"'{node.id}' has a failure edge and a rework"
+            yield _problem("failure_and_rework", path, message, "one of the two (K4)")
+
+
+def _plain(links: list[Link], edges: tuple[Edge, ...]) -> tuple[list[Link], list[Link]]:
+    """(success edges without condition, failure edges)"""
+    failing = [link for link in links if link.on_failure]
+    plain = [link for link in links if not link.on_failure and not edges[link.edge].expression]
+    return plain, failing
+
+
+def _ways_back(graph: Graph) -> Iterator[Problem]:
+    for i in graph.order:
+        config = graph.nodes[i].config
+        if config.on_failure is not None:
+            path = f"$.nodes[{i}].config.on_failure.rework"
+            yield from _way_back(graph, i, config.on_failure.rework, "reworks", path)
+        if config.revise_to is not None:
+            path = f"$.nodes[{i}].config.revise_to"
+            yield from _way_back(graph, i, config.revise_to, "revises", path)
+
+
+def _way_back(graph: Graph, i: int, target: str, verb: str, path: str) -> Iterator[Problem]:
+    name, t = graph.nodes[i].id, graph.index.get(target)
+    if t is None:
+        message = f"'{name}' {verb} '{target}', which is no node"
+        yield _problem("unknown_way_back", path, message, "name a node before it")
+    elif t == i:
+        message = f"'{name}' {verb} itself"
+        yield _problem("way_back_to_itself", path, message, "max_attempts is for retries")
+    elif graph.nodes[t].type is NodeType.MERGE:
+        message = f"'{name}' {verb} '{target}', a merge"
+        yield _problem("way_back_to_merge", path, message, "go back to or before the fork (K6)")
+    elif t not in graph.reachable or not graph.dominates(t, i):
+        message = f"'{name}' {verb} '{target}', which some ways to '{name}' do not pass"
+        hint = "a way back leads to a node that lies on every path to it (K6)"
+        yield _problem("way_back_not_passed", path, message, hint)
+
+
+def _blocks(graph: Graph, workflow: Workflow) -> Iterator[Problem]:
+    for fork in graph.heads:
+        yield from _fork(graph, fork)
+    for i in graph.order:
+        node, region = graph.nodes[i], graph.region[i]
+        if node.type is NodeType.END and region is not None:
+            message = f"end '{node.id}' lies inside the block of '{graph.nodes[region[0]].id}'"
+            yield _problem("end_in_block", f"$.nodes[{i}]", message, "lead to the merge first (K9)")
+        for link in graph.succ[i]:
+            if not _stays(graph, i, link.node):
+                edge = workflow.edges[link.edge]
+                message = f"'{edge.from_node_id}' -> '{edge.to_node_id}' crosses a parallel block"
+                hint = "a block is entered at its fork and left at its merge only (K9)"
+                yield _problem("edge_crosses_block", f"$.edges[{link.edge}]", message, hint)
+
+
+def _fork(graph: Graph, fork: int) -> Iterator[Problem]:
+    name, path = graph.nodes[fork].id, f"$.nodes[{fork}]"
+    heads, meeting = graph.heads[fork], graph.meeting[fork]
+    if len(heads) < 2:
+        message = f"parallel decision '{name}' has {len(heads)} branch"
+        yield _problem("one_branch", path, message, "two or more, or drop parallel")
+    if len(set(heads)) < len(heads):
+        message = f"two branches of '{name}' begin at the same node"
+        yield _problem("shared_branch", path, message, "branches share no node (K9)")
+    if len(meeting) != 1:
+        met = ", ".join(f"'{graph.nodes[k].id}'" for k in meeting[:NAMED_MAX]) or "nowhere"
+        message = f"the branches of '{name}' meet at {met}"
+        yield _problem("no_single_merge", path, message, "they all lead to one merge node (K9)")
+        return
+    merge = graph.nodes[meeting[0]]
+    if merge.type is not NodeType.MERGE:
+        message = f"the branches of '{name}' meet at '{merge.id}', a {merge.type}"
+        yield _problem("no_single_merge", path, message, "let a merge node close the block (K9)")
+    if merge.config.wait == "any" and meeting[0] in heads:
+        message = f"'{merge.id}' goes on at the first branch, and a branch of '{name}' is empty"
+        hint = "the empty branch would cancel all others before they start (K10)"
+        yield _problem("empty_branch", path, message, hint)
+
+
+def _stays(graph: Graph, a: int, b: int) -> bool:
+    """Whether the edge a -> b keeps to its branch, opens one, or closes it at its merge."""
+    if graph.is_fork(a):
+        return graph.region[b] == (a, b) or graph.merge_of.get(a) == b
+    region = graph.region[a]
+    if region is not None and graph.merge_of.get(region[0]) == b:
+        return True
+    return graph.region[b] == region and b not in graph.fork_of
+
+
+def _problem(code: str, path: str, message: str, hint: str) -> Problem:
+    return Problem(code=code, path=path, message=message, hint=hint)
