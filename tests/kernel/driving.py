@@ -1,15 +1,25 @@
 """Driving a run by hand in tests: one object that decides, evolves and keeps the history."""
 
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 from handrail.kernel.definition import Settings
 from handrail.kernel.plan import Plan, check
 from handrail.kernel.result import Check, Evidence, Outcome, Result, Usage
-from handrail.kernel.run import Person, Run, RunDecision, decide, evolve, measure, replay
 from handrail.kernel.run import commands as c
 from handrail.kernel.run.events import RunEvent
+from handrail.kernel.run.machine import (
+    Person,
+    Run,
+    RunDecision,
+    decide,
+    evolve,
+    measure,
+    replay,
+)
 
+DEFAULTS = Settings()
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 ANA = Person(name="ana", role="ceo")
 OLA = Person(name="ola", role="operator")
@@ -42,7 +52,7 @@ def workflow(*nodes: dict[str, Any], edges: list[dict[str, Any]], **rest: Any) -
 def chain(*nodes: dict[str, Any], **rest: Any) -> dict[str, Any]:
     """start -> the nodes in a row -> end."""
     every = [node("start", "start"), *nodes, node("end", "end")]
-    edges = [edge(a["id"], b["id"]) for a, b in zip(every, every[1:], strict=False)]
+    edges = [edge(a["id"], b["id"]) for a, b in pairwise(every)]
     return workflow(*every, edges=edges, **rest)
 
 
@@ -60,7 +70,7 @@ def team(hands: dict[str, list[str]], start: str = "", terminator: str | None = 
     }
 
 
-def plan_of(document: dict[str, Any], settings: Settings = Settings()) -> Plan:
+def plan_of(document: dict[str, Any], settings: Settings = DEFAULTS) -> Plan:
     plan, checked = check(document, settings)
     assert plan is not None, checked.errors
     return plan
@@ -70,7 +80,7 @@ class Driven:
     """A run under test. Every decision's events are kept; refusals are given back, not raised."""
 
     def __init__(
-        self, document: dict[str, Any] | Plan, *, settings: Settings = Settings(), **start: Any
+        self, document: dict[str, Any] | Plan, *, settings: Settings = DEFAULTS, **start: Any
     ):
         self.plan = document if isinstance(document, Plan) else plan_of(document, settings)
         self.now = NOON

@@ -466,6 +466,7 @@ def test_an_interrupted_turn_resumes_with_the_message_after_the_wait_timeout():
     room = interrupted().tick(300)
     assert room.moved == [("a", "WAITING", "ACTIVE", "wait resolved")]
     assert (room.inbox["a"], room.token) == (["stop a moment"], 1)
+    assert next_due(room.channel) == room.now + timedelta(seconds=40)
 
 
 @pytest.mark.requirement("T6")
@@ -983,6 +984,16 @@ def test_fifty_agent_turns_without_a_human_message_rest_the_channel():
     assert room.channel.turns == 50
     room.human("go on")
     assert room.channel.agent_turns == 1
+
+
+@pytest.mark.requirement("T14")
+def test_a_human_message_in_any_turn_begins_the_count_of_agent_turns_anew():
+    room = Room("a", "b", maxAgentTurns=2).say("a", "x").done("a")
+    room.human("keep going")
+    room.say("b", "x").done("b").say("a", "x").done("a")
+    assert room.active == "b"
+    room.say("b", "x").done("b")
+    assert room.channel.resting == "2 agent turns without a human message"
 
 
 @pytest.mark.requirement("T14")

@@ -1,1 +1,252 @@
+"""The guard, in process: the kernel's stop rules around somebody's own loop, in three lines.
 
+    guard = Guard(StopRules(max_handoffs=20))
+    with guard.run("ticket 4711") as run:
+        run.handoff("planner", "coder", reason="tests are red")
+
+A guarded run is a ledger and a history of the same events that the engine records, so reports and
+replays are the same. What the host program passes as evidence counts as measured: it is the host's
+own observation, not an agent's claim. A run belongs to one thread or task at a time.
+"""
+
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from handrail.guard.errors import Stopped, stopped
+from handrail.kernel.definition import StopRules, TerminalStatus
+from handrail.kernel.ledger import Ledger, Weighed, handed, reported, weigh
+from handrail.kernel.limits import limits
+from handrail.kernel.reading import read_rules
+from handrail.kernel.report import Report, report
+from handrail.kernel.result import Evidence, Result, Usage
+from handrail.kernel.rules import (
+    Fired,
+    Moment,
+    StopRule,
+    judge_handoff,
+    judge_result,
+    judge_step,
+    status_of,
+)
+from handrail.kernel.run.events import Ended, HandedOff, Reported, RunEvent, Started
+from handrail.kernel.run.state import Stop
+
+Clock = Callable[[], datetime]
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+V = TypeVar("V", Evidence, Usage)
+
+
+def _read(given: V | Mapping[str, Any] | None, cls: type[V]) -> V:
+    """The host's dictionary as a value; a wrong one is the host's mistake and says where."""
+    if isinstance(given, cls):
+        return given
+    try:
+        return msgspec.convert(given or {}, cls)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"{cls.__name__.lower()}: {error}") from None
+
+
+class Guard:
+    """Stop rules, checked once, for any number of runs."""
+
+    def __init__(self, rules: StopRules | None = None, *, clock: Clock = _utc_now) -> None:
+        """Raises ValueError, naming the limit, if a rule cannot be used."""
+        checked, problems = read_rules(msgspec.to_builtins(rules or StopRules()))
+        if checked is None:
+            raise ValueError("; ".join(str(problem) for problem in problems))
+        self.limits = limits(checked)
+        self.clock = clock
+
+    @contextmanager
+    def run(
+        self,
+        name: str,
+        *,
+        task: str = "",
+        paths: tuple[str, ...] | None = None,
+        goal: str = "",
+        raises: bool = True,
+    ) -> Generator["GuardedRun"]:
+        """A run under guard. `paths`: files that exist at the start; `goal`: the command that
+        decides whether a stopped run was a partial success. With `raises=False` a stop is not
+        raised but returned by the call that met it."""
+        guarded = GuardedRun(self, name, task=task, paths=paths, goal=goal, raises=raises)
+        try:
+            yield guarded
+        except Stopped:
+            raise
+        except BaseException as error:
+            guarded.fail(f"{type(error).__name__}: {error}")
+            raise
+        else:
+            guarded.complete()
+
+
+class GuardedRun:
+    """One run: tell it each handoff and each result, and it tells when to stop."""
+
+    def __init__(
+        self,
+        guard: Guard,
+        name: str,
+        *,
+        task: str,
+        paths: tuple[str, ...] | None,
+        goal: str,
+        raises: bool,
+    ) -> None:
+        self.name = name
+        self.stop: Stop | None = None
+        self._limits, self._clock, self._raises, self._goal = (
+            guard.limits,
+            guard.clock,
+            raises,
+            goal,
+        )
+        self._paths = None if paths is None else frozenset(paths)
+        self._ledger = Ledger(steps=1)
+        self._answered = False
+        self._agent = ""
+        self._started = self._clock()
+        self.events: list[RunEvent] = [
+            Started(
+                at=self._started,
+                run_id=name,
+                bead_id=name,
+                definition_id="guard",
+                version=1,
+                kind="team",
+                place="",
+                limits=guard.limits,
+                title=task or name,
+                paths=paths,
+            )
+        ]
+
+    def handoff(self, source: str, target: str, *, reason: str = "") -> Stop | None:
+        """Before control goes from source to target."""
+        now = self._begin()
+        ledger = self._ledger
+        moment = Moment(
+            ledger=ledger,
+            limits=self._limits,
+            agent=source,
+            source=source,
+            target=target,
+            elapsed=(now - self._started).total_seconds(),
+            step=ledger.steps,
+        )
+        found = judge_handoff(moment)
+        full = judge_step(moment)
+        accepted = not full and all(f.rule is StopRule.REPEATED_PATTERN for f in found)
+        self.events.append(
+            HandedOff(
+                at=now,
+                source=source,
+                target=target,
+                reason=reason,
+                accepted=accepted,
+                number=ledger.handoffs + 1 if accepted else 0,
+            )
+        )
+        self._agent = source
+        if accepted:
+            self._ledger = handed(ledger, self._limits, source, target, reason, steps=1)
+            self._answered = False
+        if found or full:
+            return self._end([*found, *full], source, now)
+        return None
+
+    def result(
+        self,
+        agent: str,
+        *,
+        text: str = "",
+        evidence: Evidence | Mapping[str, Any] | None = None,
+        usage: Usage | Mapping[str, Any] | None = None,
+        milestone: str = "",
+        task: str = "",
+    ) -> Stop | None:
+        """After an agent's turn: what it rests on, what it used. Several in one turn are steps."""
+        now = self._begin()
+        given = replace(_read(evidence, Evidence), measured=True)
+        spent = _read(usage, Usage)
+        if self._answered:
+            self._ledger = replace(self._ledger, steps=self._ledger.steps + 1)
+        self._answered = True
+        ledger, step = self._ledger, self._ledger.steps
+        weighed: Weighed = weigh(
+            ledger, self._limits, agent, given, task=task, milestone=milestone, paths=self._paths
+        )
+        result = Result(text=text, evidence=given, usage=spent)
+        self.events.append(
+            Reported(
+                at=now,
+                place=agent,
+                fence=step,
+                agent=agent,
+                result=result,
+                weighed=weighed,
+                phase=milestone,
+            )
+        )
+        self._agent = agent
+        self._ledger = reported(ledger, self._limits, step, given, spent, weighed)
+        fired = judge_result(
+            Moment(ledger=self._ledger, limits=self._limits, agent=agent, evidence=given, step=step)
+        )
+        return self._end(fired, agent, now) if fired else None
+
+    def report(self) -> Report:
+        """The run report so far: status, counters, the rule that fired, why."""
+        return report(self.events)
+
+    def complete(self, reason: str = "the guarded block ended") -> None:
+        """The loop came to its own end. Nothing happens if a rule ended the run before."""
+        self._conclude(TerminalStatus.DONE_SUCCESS, StopRule.COMPLETED, reason)
+
+    def fail(self, reason: str) -> None:
+        """The host program gave up."""
+        self._conclude(TerminalStatus.ABORTED_STUCK, StopRule.AGENT_LOST, reason)
+
+    def _conclude(self, status: TerminalStatus, rule: StopRule, reason: str) -> None:
+        if self.stop is None:
+            self.stop = Stop(rule=rule, reason=reason, agent=self._agent)
+            self.events.append(Ended(at=self._clock(), status=status, stop=self.stop))
+
+    def _begin(self) -> datetime:
+        """Refuses to go on after the end: the reason is raised, or stands in `stop`."""
+        if self.stop is not None:
+            raise stopped(self.stop, self)
+        return self._clock()
+
+    def _end(self, fired: list[Fired], agent: str, now: datetime) -> Stop:
+        ranked = sorted(fired, key=lambda f: list(StopRule).index(f.rule))
+        first = ranked[0]
+        self.stop = Stop(
+            rule=first.rule,
+            reason=first.reason,
+            agent=agent,
+            limit=first.limit,
+            seen=first.seen,
+            pattern=first.pattern,
+            evidence=first.evidence,
+            remedy=first.remedy,
+            also=tuple(f.rule for f in ranked[1:]),
+        )
+        goal_met = bool(self._goal) and self._ledger.checks.get(self._goal) == ""
+        status = status_of(first.rule, goal_met=goal_met)
+        self.events.append(Ended(at=now, status=status, stop=self.stop))
+        if self._raises:
+            raise stopped(self.stop, self)
+        return self.stop

@@ -233,9 +233,11 @@ def rest(draft: Draft, reason: str) -> None:
 
 
 def _rest_reason(channel: Channel) -> str:
-    """Why the channel should rest now. A human message that waits for a reader keeps it awake."""
-    if human_waits(channel):
-        return ""
+    """Why the channel should rest now.
+
+    A human message that waits for a reader keeps it awake: the message has set the count of turns
+    to 0, and nobody has been silent since.
+    """
     if channel.agent_turns >= channel.config.max_agent_turns:
         return f"{channel.agent_turns} agent turns without a human message"
     # Who is busy elsewhere let its turn pass, so the cycle is full without it.

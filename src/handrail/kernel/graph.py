@@ -190,5 +190,5 @@ class Graph:
                 self.region[i] = self.region[above]
 
     def _is_met(self, node: int, fork: int) -> bool:
-        """A head that something besides the fork leads to is where branches meet: an empty branch."""
+        """A head that something besides the fork leads to is where branches meet (empty branch)."""
         return any(link.node != fork for link in self.pred[node] if link.node in self.reachable)

@@ -38,7 +38,7 @@ FACTS_MAX = 1_000
 SYMBOLS = 1_000_000
 
 
-class EdgeCount(Value):
+class EdgeCount(Value, gc=False):
     """One way of handing over: how often in this epoch, how often in all, and the last reasons."""
 
     symbol: int
@@ -216,8 +216,10 @@ def _better(limits: Limits, best: float, score: float) -> bool:
     return score >= best + max(limits.research_gain, 1e-9) and best < limits.research_good
 
 
-def handed(ledger: Ledger, limits: Limits, source: str, target: str, reason: str) -> Ledger:
-    """The ledger after an accepted handoff."""
+def handed(
+    ledger: Ledger, limits: Limits, source: str, target: str, reason: str, *, steps: int = 0
+) -> Ledger:
+    """The ledger after an accepted handoff; `steps` are those that it takes without a dispatch."""
     number = ledger.handoffs + 1
     key = edge_key(source, target)
     held = ledger.edges.get(key)
@@ -244,6 +246,7 @@ def handed(ledger: Ledger, limits: Limits, source: str, target: str, reason: str
     return replace(
         ledger,
         handoffs=number,
+        steps=ledger.steps + steps,
         edges={**ledger.edges, key: edge},
         trail=(ledger.trail + character(edge.symbol))[-room:] if room else "",
     )

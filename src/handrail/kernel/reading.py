@@ -21,7 +21,7 @@ import msgspec
 from msgspec import NODEFAULT, UNSET
 
 from handrail.kernel.decision import Value
-from handrail.kernel.definition import Definition, Problem, Team, Workflow
+from handrail.kernel.definition import Definition, Problem, StopRules, Team, Workflow
 
 T = TypeVar("T", bound=Value)
 
@@ -96,6 +96,16 @@ def read(document: object) -> tuple[Definition | None, list[Problem], list[Probl
             last = Problem(code="too_many", path="$", message=f"and {more} more wrong places")
             errors[PROBLEMS_MAX:] = [last]
         return saved, errors, list(_unknown_keys(cls, plain, "$"))
+
+
+def read_rules(document: object) -> tuple[StopRules | None, list[Problem]]:
+    """Stop rules on their own, as a guard takes them."""
+    plain, errors = _durations(document), list[Problem]()
+    try:
+        return msgspec.convert(plain, StopRules), []
+    except msgspec.ValidationError:
+        _salvage(StopRules, plain, "stop_rules", errors)
+        return None, errors
 
 
 def is_mapping(value: object) -> TypeGuard[Mapping[str, Any]]:

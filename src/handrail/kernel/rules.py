@@ -15,7 +15,7 @@ fired.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from posixpath import normpath
@@ -150,21 +150,22 @@ def command_forbidden(command: str, forbidden: str) -> bool:
 
 def _budget(m: Moment) -> Fired | None:
     """More was used than allowed, whatever else the result says."""
-    return next((_spent(*row) for row in _budgets(m) if row[1] > row[2]), None)
+    ledger, limits = m.ledger, m.limits
+    if limits.max_tokens is not None and ledger.tokens > limits.max_tokens:
+        return _spent("tokens", ledger.tokens, limits.max_tokens, m.step)
+    if limits.max_cost is not None and ledger.cost > limits.max_cost:
+        return _spent("cost", ledger.cost, limits.max_cost, m.step)
+    return None
 
 
 def _budget_spent(m: Moment) -> Fired | None:
     """Nothing is left for another step."""
-    return next((_spent(*row) for row in _budgets(m) if row[1] >= row[2]), None)
-
-
-def _budgets(m: Moment) -> Iterator[tuple[str, float, float, int]]:
-    for what, used, most in (
-        ("tokens", m.ledger.tokens, m.limits.max_tokens),
-        ("cost", m.ledger.cost, m.limits.max_cost),
-    ):
-        if most is not None:
-            yield what, used, most, m.step
+    ledger, limits = m.ledger, m.limits
+    if limits.max_tokens is not None and ledger.tokens >= limits.max_tokens:
+        return _spent("tokens", ledger.tokens, limits.max_tokens, m.step)
+    if limits.max_cost is not None and ledger.cost >= limits.max_cost:
+        return _spent("cost", ledger.cost, limits.max_cost, m.step)
+    return None
 
 
 def _spent(what: str, used: float, most: float, step: int) -> Fired:
@@ -264,21 +265,29 @@ def _pattern(m: Moment) -> Fired | None:
     )
 
 
+SHORT = 3
+
+
 def repetition(trail: str, times: int, period_max: int) -> int:
     """The shortest period with which the trail ends `times` times in a row; 0 if there is none.
 
-    Only periods at which the last handoff stood before are tried, so the cost is that of a few
+    Short periods are compared outright. A longer one brings the last handoffs again exactly one
+    period earlier, so only places where those stood before are tried: the cost is that of a few
     short comparisons, whatever the length of the run.
     """
     size = len(trail)
-    at = trail.rfind(trail[-1], 0, size - 1)
+    for period in range(1, min(SHORT, period_max, size // times) + 1):
+        if trail[size - period * times :] == trail[size - period :] * times:
+            return period
+    probe = trail[size - (SHORT + 1) * (times - 1) :]
+    at = trail.rfind(probe, 0, size - 1)
     while at >= 0:
-        period = size - 1 - at
+        period = size - len(probe) - at
         if period > period_max or period * times > size:
             return 0
         if trail[size - period * times :] == trail[size - period :] * times:
             return period
-        at = trail.rfind(trail[-1], 0, at)
+        at = trail.rfind(probe, 0, at + len(probe) - 1)
     return 0
 
 

@@ -14,7 +14,7 @@ Rules
 
 Theory
     window   head and tail of stderr, without colours; of a line redrawn with \r the last state
-    lines    those with a letter or a digit in them; equal neighbours count once
+    lines    those with a letter or a digit in them; equal ones count once
     chosen   the first LINES of them, then, because a traceback or a test report says at its end
              what is wrong, the first and last few error lines after those, and the raised exception
     masked   each line through the table MASKS, in the table's order, then cut to LINE_CHARS
@@ -39,7 +39,7 @@ WORD_CHARS = 200
 """How far back the end of a word is looked for when a raw line is cut."""
 LINE_CHARS = 500
 LINES = 10
-ERROR_LINES = 3
+ERROR_LINES = 5
 """How many error lines beyond the first LINES are taken, from the front and from the back."""
 SCAN_LINES = 200
 """How many raw lines are masked at most in search of LINES different ones."""
@@ -56,6 +56,7 @@ _SPACE = re.compile(r"\s+")
 _MEANING = re.compile(r"[^\W_]")
 
 _TRACEBACK = "Traceback (most recent call last)"
+_FRAME = 'File "'
 _PYTEST_ERROR = re.compile(r"E\s+\S")
 _ERROR = re.compile(
     r"\b(?:error|errors|exception|fail|failed|failure|failures|fatal|panic|panicked|undefined"
@@ -209,7 +210,7 @@ def _chosen(lines: list[str]) -> list[str]:
         taken += 1
         _append(chosen, line)
     rest = lines[taken:]
-    errors = [line for line in rest if _ERROR.search(line)] or rest[-1:]
+    errors = _errors(rest) or rest[-1:]
     for line in (
         errors if len(errors) <= 2 * ERROR_LINES else (errors[:ERROR_LINES] + errors[-ERROR_LINES:])
     ):
@@ -222,15 +223,24 @@ def _chosen(lines: list[str]) -> list[str]:
 
 def _append(chosen: list[str], line: str) -> None:
     masked = _masked(line, MASKS)
-    if masked and chosen[-1:] != [masked]:
+    if masked and masked not in chosen:
         chosen.append(masked)
+
+
+def _errors(lines: list[str]) -> list[str]:
+    """Return the lines that speak of an error, without the source lines of Python's frames."""
+    return [
+        line
+        for before, line in zip(["", *lines], lines, strict=False)
+        if _ERROR.search(line) and not before.lstrip().startswith(_FRAME)
+    ]
 
 
 def _telling(lines: list[str]) -> str:
     """Return the line that says most: what pytest explains, what was raised, the first error."""
     explained = (line[1:] for line in lines if _PYTEST_ERROR.match(line))
-    errors = (line for line in lines if _ERROR.search(line))
-    return next(explained, "") or _raised(lines) or next(errors, "") or "".join(lines[:1])
+    told = next(explained, "") or _raised(lines)
+    return told or "".join(_errors(lines)[:1] or lines[:1])
 
 
 def _raised(lines: list[str]) -> str:

@@ -103,7 +103,7 @@ class TimedOut(Event):
     clock: Literal["queue", "role", "work"]
 
 
-class HandedOff(Event):
+class HandedOff(Event, gc=False):
     """A handoff proposed by the holder. A refused one is on record and changes nothing else."""
 
     source: str

@@ -170,10 +170,12 @@ def _attempt_ended(run: Run, event: Faulted | Lost | TimedOut) -> Run:
 def _handed_off(run: Run, event: HandedOff) -> Run:
     if not event.accepted:
         return run
-    ledger = ledgers.handed(run.ledger, run.limits, event.source, event.target, event.reason)
+    replayed = 1 if event.already_done else 0
+    ledger = ledgers.handed(
+        run.ledger, run.limits, event.source, event.target, event.reason, steps=replayed
+    )
     held = run.tokens[event.source]
     if event.already_done:
-        ledger = replace(ledger, steps=ledger.steps + 1)
         token = Token(place=event.source, since=event.at, task=held.task, result=held.result)
     else:
         token = Token(place=event.target, since=event.at, task=event.task, result=held.result)

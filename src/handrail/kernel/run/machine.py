@@ -1,0 +1,12 @@
+"""The functions of the run's machine in one place, for shells and tests.
+
+The package itself stays light, so that a guard can use events and ledger without the rest.
+"""
+
+from handrail.kernel.run.clocks import next_due
+from handrail.kernel.run.decide import RunDecision, decide
+from handrail.kernel.run.evolve import evolve, replay
+from handrail.kernel.run.measure import measure
+from handrail.kernel.run.state import Person, Run
+
+__all__ = ["Person", "Run", "RunDecision", "decide", "evolve", "measure", "next_due", "replay"]
