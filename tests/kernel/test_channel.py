@@ -517,8 +517,9 @@ def test_no_agent_gets_a_message_twice_or_misses_one(mode: HumanMode):
     expected: dict[str, list[str]] = {"a": [], "b": []}
     for n in range(6):
         room.human(f"h{n}")
-        if room.active is None:
-            room.do(ev.Resume(agent_id=room.channel.turn.agent_id, human=True))  # pyright: ignore
+        turn = room.channel.turn
+        if turn is not None and turn.interrupted:
+            room.do(ev.Resume(agent_id=turn.agent_id, human=True))
         holder = room.active
         assert holder is not None
         room.say(holder, f"{holder}{n}").done(holder)

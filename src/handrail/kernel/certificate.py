@@ -1,8 +1,8 @@
 """The certificate: what a run of this definition can cost at most, known before it starts
 (K23-K25).
 
-**Workflows.** One backward pass per figure over the dominator tree, O(E log n), no path
-enumeration.
+Here stands that of a workflow: one backward pass per figure over the dominator tree, O(E log n), no
+path enumeration. What bounds a team stands in `team_certificate.py`.
 
 For a figure, leaving a node adds a weight that depends on how it is left: by success, by its
 failure edge, by rework. `gain[x]` is what the reworks to x can add in total each time x is entered
@@ -14,8 +14,6 @@ their distance, and `_find` gives root and distance of any node in near-constant
 its branches up (a round that is cut short by a rework from one branch has paid for all of them,
 K11); for time the slowest branch counts.
 
-**Teams.** The hard limits bound everything (K19, K20); the handoff graph may bound it further.
-
 Figures are exact in the sense of docs/requirements.md (K23) unless `tight` says otherwise. All of
 it is integers, cut off at CAP: beyond, a definition is refused anyway (K24). Seconds are counted in
 milliseconds inside, and the three parts of the time ride in one integer, so that the slowest way's
@@ -26,14 +24,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from handrail.kernel.decision import Value
-from handrail.kernel.definition import (
-    REVIEW_SEAT,
-    Agent,
-    Node,
-    NodeType,
-    Settings,
-    Team,
-)
+from handrail.kernel.definition import Node, NodeType, Settings
 from handrail.kernel.graph import Graph, Link
 from handrail.kernel.limits import ASKS_MAX, Limits
 
@@ -339,85 +330,4 @@ def _witness(graph: Graph, found: Tables) -> Witness:
         before={name[a]: name[b] for a, b in found.before.items()},
         repeat=repeat,
         branches=branches,
-    )
-
-
-def longest_walk(team: Team, *, to_review: bool) -> int | None:
-    """Handoffs that the graph alone allows from the start agent; None if it can go on for ever.
-
-    The reviewing person's seat ends a walk; `to_review` says whether stepping there counts.
-    """
-    hands = {agent.id: hand_targets(team, agent, to_review=to_review) for agent in team.agents}
-    depth: dict[str, int] = {REVIEW_SEAT: 0} if team.review else {}
-    on_path: set[str] = set()
-    stack = [(team.start, False)]
-    while stack:
-        at, done = stack.pop()
-        if done:
-            on_path.discard(at)
-            depth[at] = max((1 + depth[to] for to in hands[at]), default=0)
-        elif at in on_path:
-            return None
-        elif at not in depth:
-            on_path.add(at)
-            stack.append((at, True))
-            stack.extend((to, False) for to in hands[at] if to not in depth)
-    return depth[team.start]
-
-
-def hand_targets(team: Team, agent: Agent, *, to_review: bool) -> tuple[str, ...]:
-    """Whom the agent may hand to; a reviewed agent may hand to the reviewing person as well."""
-    agents = tuple(to for to in agent.hands_off_to if team.review is None or to != REVIEW_SEAT)
-    reviewed = team.review is not None and agent.id in team.review.after
-    return (*agents, REVIEW_SEAT) if reviewed and to_review else agents
-
-
-def bound_team(team: Team, limits: Limits, settings: Settings) -> Bound:
-    """The certificate of a valid team: hard limits, and what the handoff graph allows (K19, K20).
-
-    Each turn takes at most `protocol_error_limit` dispatches, and each question of an agent one
-    more. The handoff out of the last step that max_steps allows is still made.
-    """
-    handoffs = _least(limits.max_handoffs, longest_walk(team, to_review=True), limits.max_steps)
-    turns = _least(limits.max_handoffs, longest_walk(team, to_review=False), limits.max_steps) + 1
-    dispatches = _least(turns * limits.protocol_error_limit + ASKS_MAX, limits.max_steps)
-    asks = min(ASKS_MAX, dispatches)
-    once = any(task.once for agent in team.agents for task in agent.tasks)
-    return Bound(
-        dispatches=dispatches,
-        handoffs=handoffs,
-        transitions=handoffs,
-        questions=0 if team.review is None else 1,
-        asks=asks,
-        time=_team_time(team, limits, settings, dispatches, asks),
-        tight={
-            "dispatches": not once,
-            "handoffs": not once,
-            "transitions": not once,
-            "questions": True,
-            "asks": not once,
-            "time": False,
-        },
-    )
-
-
-def _least(*limits: int | None) -> int:
-    return min(limit for limit in limits if limit is not None)
-
-
-def _team_time(
-    team: Team, limits: Limits, settings: Settings, dispatches: int, asks: int
-) -> ServiceTime:
-    most = limits.max_duration
-    queue, work = dispatches * settings.queue_timeout, dispatches * settings.node_timeout
-    running = queue + work
-    if most is not None:
-        queue, work, running = min(queue, most), min(work, most), min(running, most)
-    review = team.review
-    people = 0.0
-    if review is not None:
-        people = settings.human_deadline if review.deadline is None else review.deadline
-    asked = asks * settings.human_deadline
-    return ServiceTime(
-        queue=queue, work=work, people=people, asks=asked, total=running + people + asked
     )

@@ -7,7 +7,7 @@ the conditions, tabulate the measure. A plan is immutable and may be shared by a
 from collections.abc import Mapping
 from typing import Any
 
-from handrail.kernel.certificate import Bound, bound_team, bound_workflow, nest
+from handrail.kernel.certificate import Bound, bound_workflow, nest
 from handrail.kernel.condition import Condition, Outcome
 from handrail.kernel.decision import Value
 from handrail.kernel.definition import Agent, Definition, Node, Problem, Settings, Team, Workflow
@@ -16,6 +16,7 @@ from handrail.kernel.graph import Graph
 from handrail.kernel.limits import Limits, limits, scoped
 from handrail.kernel.rank import Ranks
 from handrail.kernel.reading import read
+from handrail.kernel.team_certificate import bound_team
 from handrail.kernel.team_rules import check_team
 from handrail.kernel.workflow_rules import check_workflow
 

@@ -8,7 +8,6 @@ outcome ends a run; a text never does. A handoff to a once-only task that was do
 the earlier result without a dispatch, and counts (K19).
 """
 
-from handrail.kernel.certificate import hand_targets
 from handrail.kernel.definition import REVIEW_SEAT, Agent, Task, TerminalStatus
 from handrail.kernel.ledger import weigh
 from handrail.kernel.limits import ASKS_MAX
@@ -19,6 +18,7 @@ from handrail.kernel.run.book import Book
 from handrail.kernel.run.events import Ended, Faulted, HandedOff, Moved, Reported
 from handrail.kernel.run.state import Phase, QuestionKind, Run, Stop, Token
 from handrail.kernel.run.workflow import first_line, known_paths, offer
+from handrail.kernel.team_certificate import hand_targets
 
 
 def report(book: Book, token: Token, result: Result) -> None:

@@ -1,0 +1,205 @@
+"""An exhaustive adversary: every outcome, every interleaving, every value of every condition.
+
+It explores all states that the real machine can reach from a start without a raising act of a person,
+and gives for each figure the largest value any play reaches. States that differ only in times, names
+and numbers are one state. Conditions are not evaluated: the adversary answers them, each time anew.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from handrail.kernel.condition import Outcome as Holds
+from handrail.kernel.definition import Settings
+from handrail.kernel.plan import Plan, check
+from handrail.kernel.result import Check, Evidence, Outcome, Result
+from handrail.kernel.run import commands as c
+from handrail.kernel.run.events import Asked, HandedOff, Moved, Offered, RunEvent
+from handrail.kernel.run.machine import Person, Run, decide, evolve, measure
+from tests.kernel.driving import NOON
+
+FIGURES = ("dispatches", "handoffs", "transitions", "questions", "asks")
+HASTY = Settings(role_grace=0)
+"""A missing role escalates at once: the adversary's way of letting any dispatch time out."""
+
+
+class TooBig(Exception):
+    """More states than one test should look at."""
+
+
+class Oracle(Plan):
+    """A plan whose conditions the adversary answers, bit by bit; unasked bits are False."""
+
+    bits: tuple[bool, ...] = ()
+    asked: int = 0
+
+    def holds(self, expression: str, context: Any) -> Holds:
+        if not expression:
+            return Holds(holds=True)
+        self.asked += 1
+        return Holds(holds=self.asked <= len(self.bits) and self.bits[self.asked - 1])
+
+
+class Play(NamedTuple):
+    """One accepted move: what it added to the figures, and where it led."""
+
+    added: tuple[int, ...]
+    after: Run
+    events: tuple[RunEvent, ...]
+
+
+def oracle(document: dict[str, Any]) -> Oracle:
+    plan, checked = check(document, HASTY)
+    assert plan is not None, checked.errors
+    return Oracle(plan.definition, plan._graph, HASTY)
+
+
+def plays(plan: Oracle, run: Run | None, command: c.RunCommand) -> Iterator[Play]:
+    """The command under every answer to the conditions it meets."""
+    bits: tuple[bool, ...] = ()
+    while True:
+        plan.bits, plan.asked = bits, 0
+        decision = decide(plan, run, command, NOON)
+        if decision.refusal is None:
+            after = run
+            for event in decision.events:
+                after = evolve(after, event)
+            assert after is not None
+            yield Play(added(decision.events), after, decision.events)
+        full = bits + (False,) * (plan.asked - len(bits))
+        while full and full[-1]:
+            full = full[:-1]
+        if not full:
+            return
+        bits = (*full[:-1], True)
+
+
+def added(events: tuple[RunEvent, ...]) -> tuple[int, ...]:
+    seen = Counter(type(event) for event in events)
+    own = sum(1 for e in events if isinstance(e, Asked) and e.question.own)
+    handed = sum(1 for e in events if isinstance(e, HandedOff) and e.accepted)
+    return seen[Offered], handed, seen[Moved] + handed, seen[Asked] - own, own
+
+
+FRESH = 0
+
+
+def results(plan: Plan, run: Run, place: str, *, asks: bool) -> Iterator[Result]:
+    """Everything the holder may say that changes the run."""
+    ask = [Result(outcome=Outcome.ASK, question="?")] if asks else []
+    if run.kind == "workflow":
+        yield Result(outcome=Outcome.SUCCESS)
+        yield Result(outcome=Outcome.FAILURE)
+        yield from ask
+        return
+    yield Result()
+    yield from ask
+    yield Result(outcome=Outcome.TERMINATE)
+    for to in (*plan.agents, "review"):
+        # Progress that Handrail measured keeps every soft rule quiet (K22).
+        turned = Check(command=f"check {run.seq}", exit_code=0)
+        evidence = Evidence(failures=(), checks=(turned,), measured=True)
+        yield Result(outcome=Outcome.HANDOFF, to=to, reason="on", evidence=evidence)
+
+
+def moves(plan: Oracle, run: Run, *, asks: bool) -> Iterator[Play]:
+    for token in run.tokens.values():
+        if token.phase == "offered":
+            yield from plays(plan, run, c.Claim(fence=token.fence, agent="x", roles=(token.role,)))
+            yield from plays(plan, run, c.MissRole(fence=token.fence))
+        elif token.phase == "claimed":
+            yield from plays(plan, run, c.Lose(fence=token.fence, reason="gone"))
+            for result in results(plan, run, token.place, asks=asks):
+                yield from plays(plan, run, c.Report(fence=token.fence, agent="x", result=result))
+        elif token.phase == "asked":
+            question = run.questions[token.question]
+            by = Person(name=f"p{len(question.approved_by)}", role="admin")
+            for how in ("approve", "reject"):
+                yield from plays(
+                    plan, run, c.Answer(question_id=question.id, by=by, decision=how, text="t")
+                )
+
+
+def key(plan: Plan, run: Run) -> object:
+    """What decides how the run can go on."""
+    if run.ended:
+        return "ended"
+    tokens = tuple(
+        sorted(
+            (t.place, t.phase, t.attempts, t.faults, _question(run, t.question))
+            for t in run.tokens.values()
+        )
+    )
+    if run.kind == "team":
+        return tokens, run.ledger.steps, run.ledger.handoffs, run.asks, tuple(sorted(run.done))
+    blocks = tuple(sorted((f, b.heads, tuple(sorted(b.arrived))) for f, b in run.blocks.items()))
+    return tokens, blocks, tuple(sorted(run.reworks.items()))
+
+
+def _question(run: Run, question_id: str) -> object:
+    question = run.questions.get(question_id)
+    return None if question is None else (question.own, len(question.approved_by))
+
+
+class Explored(NamedTuple):
+    most: dict[str, int]
+    states: int
+    falls: bool
+
+
+def explore(document: dict[str, Any], *, limit: int, asks: bool = True) -> Explored:
+    """The largest value of each figure over all plays. A cycle of states fails: a run without end."""
+    plan = oracle(document)
+    start = next(plays(plan, None, c.Start(run_id="r", bead_id="b")))
+    graph: dict[object, list[tuple[tuple[int, ...], object]]] = {}
+    first: dict[object, Run] = {}
+    roots = [
+        (play.added, play.after)
+        for play in plays(plan, None, c.Start(run_id="r", bead_id="b"))
+    ]
+    del start
+    todo = [run for _, run in roots]
+    while todo:
+        run = todo.pop()
+        here = key(plan, run)
+        if here in graph:
+            continue
+        graph[here] = []
+        first[here] = run
+        if len(graph) > limit:
+            raise TooBig
+        rank = measure(plan, run)
+        assert (rank == 0) == run.ended
+        for play in moves(plan, run, asks=asks):
+            assert measure(plan, play.after) < rank, (run, play)
+            graph[here].append((play.added, key(plan, play.after)))
+            todo.append(play.after)
+    best = _longest(graph)
+    most = [0] * len(FIGURES)
+    for added_first, run in roots:
+        reached = best[key(plan, run)]
+        most = [max(m, a + r) for m, a, r in zip(most, added_first, reached, strict=True)]
+    return Explored(dict(zip(FIGURES, most, strict=True)), len(graph), True)
+
+
+def _longest(
+    graph: dict[object, list[tuple[tuple[int, ...], object]]],
+) -> dict[object, tuple[int, ...]]:
+    """For each state the largest remainder of each figure; fails if states form a cycle."""
+    degree = Counter(to for out in graph.values() for _, to in out)
+    ready = [state for state in graph if not degree[state]]
+    order: list[object] = []
+    for state in ready:  # grows while it is walked
+        order.append(state)
+        for _, to in graph[state]:
+            degree[to] -= 1
+            if not degree[to]:
+                ready.append(to)
+    assert len(order) == len(graph), "the states form a cycle: a run without end"
+    best: dict[object, tuple[int, ...]] = {}
+    for state in reversed(order):
+        most = [0] * len(FIGURES)
+        for step, to in graph[state]:
+            most = [max(m, s + b) for m, s, b in zip(most, step, best[to], strict=True)]
+        best[state] = tuple(most)
+    return best
