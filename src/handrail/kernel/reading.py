@@ -11,6 +11,7 @@ refusal.
 
 import difflib
 import functools
+import itertools
 import re
 import types
 import typing
@@ -18,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, TypeGuard, TypeVar
 
 import msgspec
-from msgspec import NODEFAULT, UNSET
+from msgspec import UNSET
 
 from handrail.kernel.decision import Value
 from handrail.kernel.definition import Definition, Problem, StopRules, Team, Workflow
@@ -69,6 +70,8 @@ def too_large(size: int) -> Problem:
 
 def read(document: object) -> tuple[Definition | None, list[Problem], list[Problem]]:
     """(definition, errors, warnings). With errors the definition is what could be saved."""
+    if (unwritable := _unwritable(document)) is not None:
+        return None, [unwritable], []
     if not is_mapping(document):
         return None, [_wrong("$", document, "an object with name, kind and the rest")], []
     kind = document.get("kind", "team" if "agents" in document else "workflow")
@@ -85,8 +88,8 @@ def read(document: object) -> tuple[Definition | None, list[Problem], list[Probl
     plain = _durations({**document, "kind": kind})
     try:
         definition = msgspec.convert(plain, cls)
-        return definition, [], list(_unknown_keys(cls, plain, "$"))
-    except (msgspec.ValidationError, RecursionError):
+        return definition, [], _doubts(cls, plain)
+    except msgspec.ValidationError:
         errors: list[Problem] = []
         saved = _salvage(cls, plain, "$", errors)
         if not errors:  # pragma: no cover - the two readers disagree: a defect, still no definition
@@ -95,11 +98,41 @@ def read(document: object) -> tuple[Definition | None, list[Problem], list[Probl
             more = len(errors) - PROBLEMS_MAX
             last = Problem(code="too_many", path="$", message=f"and {more} more wrong places")
             errors[PROBLEMS_MAX:] = [last]
-        return saved, errors, list(_unknown_keys(cls, plain, "$"))
+        return saved, errors, _doubts(cls, plain)
+
+
+def _unwritable(document: object) -> Problem | None:
+    """Why no store could keep the document: what came as YAML or from a program may be no JSON."""
+    try:
+        size = len(msgspec.json.encode(document))
+    except RecursionError:
+        return Problem(code="too_deep", path="$", message="the document is nested too deeply")
+    except (TypeError, ValueError) as error:
+        message = f"this cannot be written as JSON: {error}"
+        return Problem(code="not_json", path=_unwritable_place(document), message=message)
+    return too_large(size) if size > DOCUMENT_BYTES_MAX else None
+
+
+def _unwritable_place(value: object, path: str = "$") -> str:
+    """The innermost part that cannot be written."""
+    parts: list[tuple[str, object]] = []
+    if is_mapping(value):
+        parts = [(f"{path}.{ascii(key)[1:-1][:80]}", held) for key, held in value.items()]
+    elif isinstance(value, list):
+        many = typing.cast("list[object]", value)
+        parts = [(f"{path}[{i}]", held) for i, held in enumerate(many)]
+    for place, held in parts:
+        try:
+            msgspec.json.encode(held)
+        except (TypeError, ValueError):
+            return _unwritable_place(held, place)
+    return path
 
 
 def read_rules(document: object) -> tuple[StopRules | None, list[Problem]]:
     """Stop rules on their own, as a guard takes them."""
+    if (unwritable := _unwritable(document)) is not None:
+        return None, [unwritable]
     plain, errors = _durations(document), list[Problem]()
     try:
         return msgspec.convert(plain, StopRules), []
@@ -150,7 +183,7 @@ def _salvage(cls: type[T], value: object, path: str, errors: list[Problem]) -> T
         held = _field(field, inner, value[field.encode_name], f"{path}.{field.name}", errors)
         if len(errors) == known or held is not UNSET:
             kept[field.name] = held
-        elif field.default is NODEFAULT:
+        elif field.required:
             complete = False
     return cls(**kept) if complete else None
 
@@ -175,7 +208,7 @@ def _field(
         return UNSET if saved is None else saved
     try:
         return msgspec.convert(value, field.type)
-    except (msgspec.ValidationError, RecursionError) as error:
+    except msgspec.ValidationError as error:
         hint = 'write seconds, or for example "10m"' if field.name in DURATIONS else ""
         message = f"{_short(value)} does not fit: {str(error).split(' - at ')[0]}"
         errors.append(Problem(code=_code(field, value), path=path, message=message, hint=hint))
@@ -206,6 +239,10 @@ def _struct_within(annotation: object) -> type[Value] | None:
 def _fields(cls: type[Value]) -> dict[str, tuple[msgspec.structs.FieldInfo, type[Value] | None]]:
     """The fields of cls by key, each with the Struct within, if any."""
     return {f.encode_name: (f, _struct_within(f.type)) for f in msgspec.structs.fields(cls)}
+
+
+def _doubts(cls: type[Value], document: object) -> list[Problem]:
+    return list(itertools.islice(_unknown_keys(cls, document, "$"), PROBLEMS_MAX))
 
 
 def _unknown_keys(cls: type[Value], value: object, path: str) -> Iterator[Problem]:
@@ -240,7 +277,8 @@ def _wrong(path: str, value: object, wanted: str) -> Problem:
 def _short(value: object) -> str:
     """The value as evidence, never longer than a line."""
     if isinstance(value, Mapping):
-        return "an object"
+        known = is_mapping(typing.cast("object", value))
+        return "an object" if known else "an object with keys that are no text"
     if isinstance(value, list | tuple):
         return "a list"
     text = repr(value) if not isinstance(value, int) or abs(value) < 10**30 else "a huge number"

@@ -230,7 +230,7 @@ def _miss_role(book: Book, command: MissRole) -> Refusal | None:
 
 def _grant_lock(book: Book, command: GrantLock) -> Refusal | None:
     token = book.run.tokens.get(command.place)
-    waiting = token is not None and token.phase in (Phase.READY, Phase.SETTLED)
+    waiting = token is not None and token.phase in workflow.WAITING_TO_GO
     known = book.run.kind == "workflow" and book.plan.knows(command.place)
     if token is None or not waiting or not known or book.run.paused_at is not None:
         told = f"'{command.place}' of run '{book.run.id}' does not wait for a lock"

@@ -2,7 +2,7 @@
 evolve.
 
 Each event carries what decide worked out, so that replaying it needs no definition and no policy.
-`HUMAN` and `RECORDS` say which events need not lower the measure (docs/requirements.md, K16, K27).
+`raises` and `records` say which events need not lower the measure (K16, K27).
 """
 
 from datetime import datetime
@@ -233,3 +233,8 @@ HUMAN = (Paused, Resumed, Reasked)
 def raises(event: RunEvent) -> bool:
     """Whether the event is a person's act, which may lift the measure."""
     return isinstance(event, HUMAN) or (isinstance(event, Moved) and event.renews)
+
+
+def records(event: RunEvent) -> bool:
+    """Whether the event is a mere record, which leaves the measure as it is."""
+    return isinstance(event, RECORDS) or (isinstance(event, HandedOff) and not event.accepted)

@@ -144,9 +144,8 @@ def _reported(run: Run, event: Reported) -> Run:
         final_agent=event.agent,
         asks=run.asks + (result.outcome is Outcome.ASK),
     )
-    return _token(
-        run, event.place, phase=Phase.SETTLED, since=event.at, result=run.seq + 1, refusal=""
-    )
+    phase = Phase.ASKING if result.outcome is Outcome.ASK else Phase.SETTLED
+    return _token(run, event.place, phase=phase, since=event.at, result=run.seq + 1, refusal="")
 
 
 def _faulted(run: Run, event: Faulted) -> Run:
@@ -236,7 +235,7 @@ def _answered(run: Run, event: Answered) -> Run:
         return replace(run, questions={**run.questions, question.id: counted})
     questions = {q.id: q for q in run.questions.values() if q.id != question.id}
     run = replace(run, questions=questions)
-    again = Phase.READY if question.own else Phase.SETTLED
+    again = Phase.READY if question.own else Phase.LEAVING
     return _token(run, question.place, phase=again, question="", since=event.at)
 
 

@@ -7,6 +7,8 @@ allow. Both: a question and its answer for each ask left, and the end. The table
 `rank.py`.
 """
 
+from typing import assert_never
+
 from handrail.kernel.definition import NodeType
 from handrail.kernel.limits import ASKS_MAX
 from handrail.kernel.plan import Plan
@@ -15,12 +17,24 @@ from handrail.kernel.run.state import Phase, Run, Token
 
 STEP = 4
 """Events of a team's step: offered, claimed, reported, handed over."""
+PASSED = {
+    Phase.READY: 0,
+    Phase.OFFERED: -1,
+    Phase.CLAIMED: -2,
+    Phase.SETTLED: -3,
+    Phase.ASKING: 2,
+    Phase.ASKED: 1,
+}
+"""What the phase adds to or takes from the step in hand."""
+ASK = STEP + 1
+"""An agent's question costs a dispatch of its own besides question and answer."""
+END = 1
 
 
 def measure(plan: Plan, run: Run) -> int:
     if run.ended:
         return 0
-    asks = ASKED * max(0, ASKS_MAX - run.asks)
+    asks = (ASK if run.kind == "team" else ASKED) * max(0, ASKS_MAX - run.asks)
     paused = 1 if run.paused_at is not None else 0
     here = _team(plan, run) if run.kind == "team" else _workflow(plan, run)
     return here + asks + paused
@@ -48,44 +62,52 @@ def _workflow(plan: Plan, run: Run) -> int:
 
 def _visit(plan: Plan, run: Run, token: Token) -> int:
     """Events left of this stay at the node."""
-    node = plan.node(token.place)
-    if token.phase is Phase.ASKED:
-        question = run.questions[token.question]
-        if question.own:
-            return 1 + _attempts(plan, token) + ASKED + LEAVE
-        return question.quorum - len(question.approved_by) + LEAVE
-    if node.type is NodeType.TASK:
-        extra = {Phase.OFFERED: 2, Phase.CLAIMED: 1}.get(token.phase, 0)
-        weight = plan.ranks.attempt - 1 if extra == 2 else plan.ranks.attempt - 2 if extra else 0
-        return weight + _attempts(plan, token) + ASKED + LEAVE
-    return plan.ranks.full[plan.graph.index[token.place]]
-
-
-def _attempts(plan: Plan, token: Token) -> int:
-    left = plan.node(token.place).max_attempts - token.attempts
-    return max(0, left) * plan.ranks.attempt
+    node, attempt = plan.node(token.place), plan.ranks.attempt
+    if node.type is not NodeType.TASK and token.phase is Phase.READY:
+        return plan.ranks.full[plan.graph.index[token.place]]
+    again = max(0, node.max_attempts - token.attempts) * attempt + ASKED + LEAVE
+    match token.phase:
+        case Phase.READY | Phase.SETTLED:
+            return again
+        case Phase.OFFERED:
+            return again + attempt - 1
+        case Phase.CLAIMED:
+            return again + attempt - 2
+        case Phase.ASKING:
+            return again + 2
+        case Phase.LEAVING:
+            return LEAVE
+        case Phase.ASKED:
+            question = run.questions[token.question]
+            if question.own:
+                return again + 1
+            return question.quorum - len(question.approved_by) + LEAVE
+        case _:
+            assert_never(token.phase)
 
 
 def _team(plan: Plan, run: Run) -> int:
+    """STEP events for each dispatch the limits allow, the one in hand included, and the end."""
     token = next(iter(run.tokens.values()))
-    limits, ledger = run.limits, run.ledger
-    reviews = 2 + plan.team.review.quorum if plan.team.review is not None else 0
-    ending = 1
     if token.phase is Phase.ASKED and not run.questions[token.question].own:
         question = run.questions[token.question]
-        return question.quorum - len(question.approved_by) + ending
-    room = (limits.protocol_error_limit - token.faults) + max(0, ASKS_MAX - run.asks)
+        return question.quorum - len(question.approved_by) + END
+    if token.phase is Phase.LEAVING:
+        return END
+    in_hand = token.phase in (Phase.OFFERED, Phase.CLAIMED, Phase.SETTLED)
+    steps = _steps_left(run, token, 1 if in_hand else 0)
+    review = plan.team.review
+    tail = END if review is None else END + 1 + review.quorum
+    return STEP * steps + PASSED[token.phase] + tail
+
+
+def _steps_left(run: Run, token: Token, in_hand: int) -> int:
+    limits, ledger = run.limits, run.ledger
+    left: list[int] = []
     if limits.max_handoffs is not None:
-        left = limits.max_handoffs - (ledger.handoffs - ledger.handoffs_before)
-        room += left * limits.protocol_error_limit
-        steps = room
-    else:
-        steps = None
+        handoffs = limits.max_handoffs - (ledger.handoffs - ledger.handoffs_before)
+        left.append((handoffs + 1) * limits.protocol_error_limit - token.faults)
     if limits.max_steps is not None:
-        by_steps = limits.max_steps - (ledger.steps - ledger.steps_before)
-        steps = by_steps if steps is None else min(steps, by_steps)
-    assert steps is not None, "a valid team has one of the two"
-    phase = {Phase.OFFERED: 3, Phase.CLAIMED: 2, Phase.SETTLED: 1}.get(token.phase, 0)
-    if token.phase is Phase.ASKED:
-        phase = 1
-    return STEP * max(0, steps) + phase + reviews + ending
+        left.append(limits.max_steps - (ledger.steps - ledger.steps_before) + in_hand)
+    assert left, "a valid team has one of the two limits"
+    return max(0, min(left))

@@ -28,13 +28,16 @@ class RunStatus(StrEnum):
 
 
 class Phase(StrEnum):
-    """Of a token. READY waits to be offered or to pass; SETTLED stands before its next step."""
+    """Of a token. READY waits to be offered or to pass; SETTLED has a result and stands before its
+    next step; ASKING has one that asks a person; LEAVING was let go by a person."""
 
     READY = "ready"
     OFFERED = "offered"
     CLAIMED = "claimed"
     SETTLED = "settled"
+    ASKING = "asking"
     ASKED = "asked"
+    LEAVING = "leaving"
 
 
 class QuestionKind(StrEnum):

@@ -344,8 +344,11 @@ def advance(book: Book) -> None:
     raise AssertionError("a run that only passes nodes has passed them all")  # pragma: no cover
 
 
+WAITING_TO_GO = (Phase.READY, Phase.SETTLED, Phase.ASKING)
+
+
 def _can_go(book: Book, token: Token) -> bool:
-    if token.phase not in (Phase.READY, Phase.SETTLED) or book.run.paused_at is not None:
+    if token.phase not in WAITING_TO_GO or book.run.paused_at is not None:
         return False
     return not needs_lock(book.plan.node(token.place))
 

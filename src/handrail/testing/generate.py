@@ -1,0 +1,375 @@
+"""Random valid definitions, for tests that want many of them. Every one passes `plan.check`.
+
+A workflow is drawn as a line of items from the start to the ends. An item is a node or a whole
+parallel block, and the branches of a block are lines themselves (K9). Edges lead forward only: the
+default edge mostly to the next item, conditional and failure edges anywhere later, and what nothing
+leads to gets an edge of its own. Ways back are drawn last, over the dominators that the project's
+own `Graph` finds (K6). A team is a tree of handoffs from the start agent with more handoffs on top.
+
+Each condition reads a key of its own (`k1 > 0`, `k2 > 0`, ...), so whoever plays the agents can
+make it true or false at will; with `shared_keys` a few keys serve all conditions.
+
+The same generator in the same state gives the same definition.
+"""
+
+from random import Random
+from typing import Any, NamedTuple
+
+import msgspec
+
+from handrail.kernel.definition import REVIEW_SEAT, NodeType, Workflow
+from handrail.kernel.graph import Graph
+
+WORKERS = ("backend-engineer", "web-designer", "project-manager")
+ROLE_OF_KIND = {"commit": "engineering-manager", "verification": "qa-engineer"}
+SHARED_KEYS = ("severity", "area", "tested")
+SHARED_CONDITIONS = (
+    "severity > 3",
+    "severity < 2",
+    "area == 'web'",
+    "tested",
+    "!tested && severity >= 1",
+)
+END_STATUSES = ("done_success", "done_success", "done_partial", "aborted_stuck")
+NESTED_MAX = 2
+MORE = 0.3
+"""How likely a node has one more conditional edge, an agent one more handoff."""
+
+
+class _Item(NamedTuple):
+    """Where a node or block is entered, and from where it is left (the same for a node)."""
+
+    entry: str
+    exit: str
+
+
+class _Drawing:
+    """A workflow in the making."""
+
+    def __init__(
+        self, rng: Random, *, forks: bool, attempts_max: int, kinds: bool, shared_keys: bool
+    ) -> None:
+        self.rng, self.forks, self.kinds = rng, forks, kinds
+        self.attempts_max, self.shared_keys = attempts_max, shared_keys
+        self.nodes: list[dict[str, Any]] = []
+        self.edges: list[dict[str, Any]] = []
+        self.types: dict[str, str] = {}
+        self.keys = 0
+
+    def node(self, node_type: str, **rest: Any) -> str:  # noqa: ANN401 - a node's fields
+        name = f"{node_type[0]}{len(self.nodes)}"
+        self.nodes.append({"id": name, "type": node_type, **rest})
+        self.types[name] = node_type
+        return name
+
+    def edge(self, source: str, target: str, condition: str = "") -> None:
+        self.edges.append({"from_node_id": source, "to_node_id": target, "condition": condition})
+
+    def condition(self) -> str:
+        if self.shared_keys:
+            return self.rng.choice(SHARED_CONDITIONS)
+        self.keys += 1
+        return f"k{self.keys} > 0"
+
+    def line(self, room: int, depth: int) -> list[_Item]:
+        """Items with about `room` nodes together, at least one."""
+        items: list[_Item] = []
+        while room > 0 or not items:
+            wants_block = self.forks and depth < NESTED_MAX and room >= 4
+            if wants_block and self.rng.random() < (0.6 if depth == 0 else 0.35):
+                used = self.rng.randint(4, room)
+                items.append(self.block(used, depth))
+                room -= used
+            else:
+                name = self.plain()
+                items.append(_Item(name, name))
+                room -= 1
+        return items
+
+    def plain(self) -> str:
+        kind = self.rng.random()
+        if kind < 0.62:
+            return self.task()
+        if kind < 0.8:
+            return self.node("approval", role="ceo", config=self.approval())
+        return self.node("decision") if kind < 0.95 else self.node("merge")
+
+    def task(self) -> str:
+        rng = self.rng
+        config: dict[str, Any] = {}
+        role = rng.choice(WORKERS)
+        if rng.random() < 0.2:
+            config["multi_dispatch"] = True
+        if self.kinds and rng.random() < 0.2:
+            config["kind"] = kind = rng.choice(("commit", "verification", "investigation"))
+            role = ROLE_OF_KIND.get(kind, role)
+        attempts = rng.randint(1, self.attempts_max)
+        return self.node("task", role=role, max_attempts=attempts, config=config)
+
+    def approval(self) -> dict[str, Any]:
+        config: dict[str, Any] = {}
+        if self.rng.random() < 0.25:
+            config["quorum"] = self.rng.randint(2, 3)
+        if self.rng.random() < 0.1:
+            config["four_eyes"] = True
+        return config
+
+    def block(self, room: int, depth: int) -> _Item:
+        """A fork, its branches and their merge; an empty branch only where all are waited for."""
+        rng = self.rng
+        fork = self.node("decision", config={"parallel": True})
+        wait = rng.choice(("all", "all", "any"))
+        merge = self.node("merge", config={"wait": wait})
+        count = 2 if room < 5 or rng.random() < 0.7 else 3
+        empty = wait == "all" and rng.random() < 0.15
+        full = count - 1 if empty else count
+        heads = [merge] if empty else []
+        for left in range(full, 0, -1):
+            used = max(1, (room - 2) // left) if left > 1 else max(1, room - 2)
+            used = rng.randint(1, used)
+            room -= used
+            branch = self.line(used, depth + 1)
+            self.wire(branch, [merge])
+            heads.append(branch[0].entry)
+        rng.shuffle(heads)
+        always = rng.choice(heads)
+        for head in heads:
+            conditional = head != always and rng.random() < MORE
+            self.edge(fork, head, self.condition() if conditional else "")
+        return _Item(fork, merge)
+
+    def wire(self, items: list[_Item], outs: list[str]) -> None:
+        """Forward edges; everything after the first item is led to, and everything leads out."""
+        rng = self.rng
+        met = {items[0].entry}
+        for i, item in enumerate(items):
+            later = [other.entry for other in items[i + 1 :]] + outs
+            straight = later[0] if rng.random() < 0.75 else rng.choice(later)
+            for target, condition in self._ways(item.exit, later, straight):
+                self.edge(item.exit, target, condition)
+                met.add(target)
+        entries = [item.entry for item in items] + outs
+        for i, target in enumerate(entries):
+            if target not in met:
+                source = rng.choice(items[: min(i, len(items))])
+                self.edge(source.exit, target, self.condition())
+
+    def _ways(self, source: str, later: list[str], straight: str) -> list[tuple[str, str]]:
+        rng, kind = self.rng, self.types[source]
+        ways = [(straight, "")]
+        more = {"decision": 0.9, "start": 0.1}.get(kind, MORE / 2)
+        while rng.random() < more and len(ways) < 4:
+            ways.append((rng.choice(later), self.condition()))
+            more = MORE
+        if kind in ("task", "approval") and rng.random() < 0.25:
+            ways.append((rng.choice(later), "failure"))
+        rng.shuffle(ways)
+        return ways
+
+
+def random_workflow(
+    rng: Random,
+    *,
+    size: int = 5,
+    forks: bool = True,
+    attempts_max: int = 3,
+    reworks_max: int = 3,
+    kinds: bool = True,
+    limits: bool = False,
+    clocks: bool = False,
+    shared_keys: bool = False,
+) -> dict[str, Any]:
+    """A valid workflow with about `size` nodes besides start and ends.
+
+    `forks`: with parallel blocks. `reworks_max`: ways back by rework at most. `kinds`: commit and
+    verification nodes among the tasks. `limits`: sometimes low stop rules. `clocks`: sometimes
+    timeouts and deadlines of its own.
+    """
+    drawing = _Drawing(
+        rng, forks=forks, attempts_max=attempts_max, kinds=kinds, shared_keys=shared_keys
+    )
+    start = drawing.node("start")
+    items = [_Item(start, start), *drawing.line(max(1, size), 0)]
+    ends = [
+        drawing.node("end", config={"status": rng.choice(END_STATUSES)} if i else {})
+        for i in range(1 if rng.random() < 0.6 else 2)
+    ]
+    drawing.wire(items, ends)
+    document: dict[str, Any] = {
+        "kind": "workflow",
+        "name": "random workflow",
+        "nodes": drawing.nodes,
+        "edges": drawing.edges,
+        "metadata": {"context": _keys(drawing)},
+    }
+    _add_ways_back(rng, document, reworks_max)
+    if clocks:
+        _add_clocks(rng, drawing.nodes)
+    if limits:
+        document["stop_rules"] = _workflow_limits(rng)
+    return document
+
+
+def _keys(drawing: _Drawing) -> list[str]:
+    if drawing.shared_keys:
+        return list(SHARED_KEYS)
+    return [f"k{i}" for i in range(1, drawing.keys + 1)]
+
+
+def _add_ways_back(rng: Random, document: dict[str, Any], reworks_max: int) -> None:
+    """Reworks for tasks without a failure edge, revisions for approvals, to dominators only."""
+    graph = Graph(msgspec.convert(document, Workflow))
+    graph.shape()
+    reworks = 0
+    for i in rng.sample(graph.order, len(graph.order)):
+        node = document["nodes"][i]
+        targets = _before(graph, i)
+        fails = any(link.on_failure for link in graph.succ[i])
+        if not targets or node["type"] not in ("task", "approval"):
+            continue
+        config = node.setdefault("config", {})
+        if node["type"] == "approval" and rng.random() < 0.6:
+            config["revise_to"] = rng.choice(targets)
+        elif node["type"] == "task" and not fails and reworks < reworks_max and rng.random() < 0.5:
+            config["on_failure"] = {"rework": rng.choice(targets), "max": rng.randint(1, 3)}
+            reworks += 1
+
+
+def _before(graph: Graph, i: int) -> list[str]:
+    """The nodes on every way to i that it may go back to."""
+    out: list[str] = []
+    while i != graph.start:
+        i = graph.idom[i]
+        if graph.nodes[i].type is not NodeType.MERGE:
+            out.append(graph.nodes[i].id)
+    return out
+
+
+def _add_clocks(rng: Random, nodes: list[dict[str, Any]]) -> None:
+    for node in nodes:
+        config = node.setdefault("config", {})
+        if node["type"] == "task" and rng.random() < 0.4:
+            node["timeout"] = rng.choice((1, 30, 600, 0.1, 90.0000004))
+        if node["type"] == "task" and rng.random() < 0.4:
+            config["queue_timeout"] = rng.choice((1, 60, 3600))
+        if node["type"] == "approval" and rng.random() < 0.4:
+            config["deadline"] = rng.choice((10, 3600, 86400))
+
+
+def _workflow_limits(rng: Random) -> dict[str, Any]:
+    drawn = {
+        "max_steps": rng.randint(1, 12),
+        "max_handoffs": rng.randint(1, 15),
+        "max_duration": rng.choice((1, 60, 3600, 100.0000003)),
+        "repeat_limit": rng.randint(2, 3),
+        "max_edge": rng.randint(1, 3),
+        **_soft_limits(rng),
+    }
+    return {key: value for key, value in drawn.items() if rng.random() < 0.35}
+
+
+def _soft_limits(rng: Random) -> dict[str, Any]:
+    return {
+        "same_error_limit": rng.randint(1, 3),
+        "no_change_limit": rng.randint(1, 3),
+        "oscillation_limit": rng.randint(1, 2),
+        "research_limit": rng.randint(1, 3),
+        "max_tokens": rng.choice((0, 50, 500)),
+        "max_cost": rng.choice((0.5, 5.0)),
+        "constraints": {"paths": ["secrets/*"], "commands": ["rm -rf"]},
+        "profile": rng.choice(("strict", "yolo")),
+    }
+
+
+def random_team(
+    rng: Random,
+    *,
+    agents: int = 4,
+    review: bool | None = None,
+    once: bool = True,
+    limits: bool = True,
+    soft_limits: bool = False,
+) -> dict[str, Any]:
+    """A valid team of so many agents.
+
+    `review`: with a reviewing person, without, or (None) as it comes. `once`: with tasks that are
+    done once a run. `limits`: low hard limits, else the defaults. `soft_limits`: sometimes low ones
+    of the others too.
+    """
+    names = [f"a{i}" for i in range(max(1, agents))]
+    hands: dict[str, list[str]] = {name: [] for name in names}
+    for i, name in enumerate(names[1:], start=1):
+        hands[names[rng.randrange(i)]].append(name)
+    for name in names:
+        more = 0.8
+        while rng.random() < more:
+            target = rng.choice(names)  # itself included
+            if target not in hands[name]:
+                hands[name].append(target)
+            more = MORE
+    document: dict[str, Any] = {"kind": "team", "name": "random team", "start": names[0]}
+    reviewed = rng.random() < 0.4 if review is None else review
+    if reviewed:
+        document["review"] = _review(rng, names)
+        if rng.random() < MORE:
+            hands[rng.choice(names)].append(REVIEW_SEAT)
+    if not reviewed or rng.random() < 0.5:
+        document["terminator"] = rng.choice(names)
+    document["agents"] = [_agent(rng, name, hands[name], once=once) for name in names]
+    document["initial_phase"] = "begun" if rng.random() < 0.5 else ""
+    document["stop_rules"] = _team_limits(rng, hard=limits, soft=soft_limits)
+    return document
+
+
+def _review(rng: Random, names: list[str]) -> dict[str, Any]:
+    after = rng.sample(names, rng.randint(1, min(2, len(names))))
+    if rng.random() < 0.7:
+        after = list(dict.fromkeys([names[0], *after]))
+    review: dict[str, Any] = {"after": after, "back_to": rng.choice(names)}
+    if rng.random() < 0.2:
+        review["required"] = False
+    if rng.random() < 0.3:
+        review["quorum"] = rng.randint(2, 3)
+    if rng.random() < 0.3:
+        review["deadline"] = rng.choice((60, 86400))
+    return review
+
+
+def _agent(rng: Random, name: str, hands: list[str], *, once: bool) -> dict[str, Any]:
+    agent: dict[str, Any] = {"id": name, "hands_off_to": hands}
+    if rng.random() < 0.3:
+        agent["role"] = rng.choice(WORKERS)
+    if rng.random() < 0.2:
+        agent["marker"] = f"{name.upper()}_DONE"
+    tasks: list[dict[str, Any]] = []
+    for i in range(rng.choice((0, 0, 1, 2))):
+        task: dict[str, Any] = {"id": f"t{i}"}
+        if once and rng.random() < 0.4:
+            task["once"] = True
+        if rng.random() < 0.4:
+            task["milestone"] = f"{name}-{i}"
+        if rng.random() < 0.3:
+            task["when"] = rng.choice(("severity > 3", "phase == 'begun'", "tested"))
+        tasks.append(task)
+    if tasks:
+        agent["tasks"] = tasks
+    return agent
+
+
+def _team_limits(rng: Random, *, hard: bool, soft: bool) -> dict[str, Any]:
+    rules: dict[str, Any] = {}
+    if hard:
+        rules["max_handoffs"] = rng.choice((0, 1, 2, 3, 5, None))
+        rules["max_steps"] = rng.randint(1, 8) if rng.random() < 0.6 else None
+        if rules["max_handoffs"] is None and rules["max_steps"] is None:
+            rules["max_steps"] = 6
+        rules["protocol_error_limit"] = rng.randint(1, 3)
+    if soft:
+        drawn = {
+            "repeat_limit": rng.choice((2, 3, None)),
+            "max_edge": rng.choice((1, 3, None)),
+            "max_duration": rng.choice((60, 3600, None, 100.0000003)),
+            **_soft_limits(rng),
+        }
+        rules |= {key: value for key, value in drawn.items() if rng.random() < 0.4}
+    return rules
