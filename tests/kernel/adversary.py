@@ -12,8 +12,10 @@ from typing import Any, NamedTuple
 
 from tests.kernel.driving import NOON
 
+from handrail.kernel.certificate import Bound
 from handrail.kernel.condition import Outcome as Holds
 from handrail.kernel.definition import Settings
+from handrail.kernel.limits import ASKS_MAX
 from handrail.kernel.plan import Plan, check
 from handrail.kernel.result import Evidence, Outcome, Result
 from handrail.kernel.run import commands as c
@@ -34,6 +36,7 @@ class Oracle(Plan):
 
     bits: tuple[bool, ...] = ()
     asked: int = 0
+    certificate: Bound
 
     def holds(self, expression: str, context: Any) -> Holds:
         if not expression:
@@ -53,7 +56,9 @@ class Play(NamedTuple):
 def oracle(document: dict[str, Any]) -> Oracle:
     plan, checked = check(document, HASTY)
     assert plan is not None, checked.errors
-    return Oracle(plan.definition, plan._graph, HASTY)
+    asked = Oracle(plan.definition, plan._graph, HASTY)
+    asked.certificate = plan.bound()
+    return asked
 
 
 def plays(plan: Oracle, run: Run | None, command: c.RunCommand) -> Iterator[Play]:
@@ -92,7 +97,7 @@ def added(events: tuple[RunEvent, ...]) -> tuple[int, ...]:
     return seen[Offered], handed, seen[Moved] + handed, seen[Asked] - own, own
 
 
-def results(plan: Plan, run: Run, place: str, *, asks: bool) -> Iterator[Result]:
+def results(plan: Plan, run: Run, *, asks: bool) -> Iterator[Result]:
     """Everything the holder may say that changes the run."""
     ask = [Result(outcome=Outcome.ASK, question="?")] if asks else []
     if run.kind == "workflow":
@@ -111,13 +116,17 @@ def results(plan: Plan, run: Run, place: str, *, asks: bool) -> Iterator[Result]
 
 def moves(plan: Oracle, run: Run, *, asks: bool) -> Iterator[Play]:
     for token in run.tokens.values():
-        if token.phase == "offered":
-            yield from plays(plan, run, c.Claim(fence=token.fence, agent="x", roles=(token.role,)))
+        if token.phase in ("ready", "settled"):
+            yield from plays(plan, run, c.GrantLock(place=token.place, lock=1))
+        elif token.phase == "offered":
+            claim = c.Claim(fence=token.fence, agent=token.place, roles=(token.role,))
+            yield from plays(plan, run, claim)
             yield from plays(plan, run, c.MissRole(fence=token.fence))
         elif token.phase == "claimed":
             yield from plays(plan, run, c.Lose(fence=token.fence, reason="gone"))
-            for result in results(plan, run, token.place, asks=asks):
-                yield from plays(plan, run, c.Report(fence=token.fence, agent="x", result=result))
+            for result in results(plan, run, asks=asks):
+                report = c.Report(fence=token.fence, agent=token.place, result=result)
+                yield from plays(plan, run, report)
         elif token.phase == "asked":
             question = run.questions[token.question]
             by = Person(name=f"p{len(question.approved_by)}", role="admin")
@@ -127,7 +136,7 @@ def moves(plan: Oracle, run: Run, *, asks: bool) -> Iterator[Play]:
                 )
 
 
-def key(plan: Plan, run: Run) -> object:
+def key(plan: Oracle, run: Run) -> object:
     """What decides how the run can go on."""
     if run.ended:
         return "ended"
@@ -140,7 +149,8 @@ def key(plan: Plan, run: Run) -> object:
     if run.kind == "team":
         return tokens, run.ledger.steps, run.ledger.handoffs, run.asks, tuple(sorted(run.done))
     blocks = tuple(sorted((f, b.heads, tuple(sorted(b.arrived))) for f, b in run.blocks.items()))
-    return tokens, blocks, tuple(sorted(run.reworks.items()))
+    asks = run.asks if plan.certificate.asks == ASKS_MAX else 0
+    return tokens, blocks, tuple(sorted(run.reworks.items())), asks
 
 
 def _question(run: Run, question_id: str) -> object:
@@ -157,9 +167,9 @@ def explore(document: dict[str, Any], *, limit: int, asks: bool = True) -> Explo
     """The largest value of each figure over all plays; a cycle of states fails."""
     plan = oracle(document)
     graph: dict[object, list[tuple[tuple[int, ...], object]]] = {}
-    roots = [
-        (play.added, play.after) for play in plays(plan, None, c.Start(run_id="r", bead_id="b"))
-    ]
+    review = "required" if plan.kind == "team" and plan.team.review is not None else None
+    begin = c.Start(run_id="r", bead_id="b", review=review)
+    roots = [(play.added, play.after) for play in plays(plan, None, begin)]
     todo = [run for _, run in roots]
     while todo:
         run = todo.pop()

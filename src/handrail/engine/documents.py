@@ -15,7 +15,7 @@ What the document *means* is the business of `kernel/reading.py` and the rules a
 import json
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import yaml
 
@@ -29,10 +29,11 @@ JSON_SUFFIXES = frozenset({".json"})
 YAML_SUFFIXES = frozenset({".yaml", ".yml"})
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_UNTYPED: Any = yaml  # its `parse` has no usable types
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _INT = re.compile(r"[-+]?[0-9]{1,400}")
 _BASED = {"0x": (16, re.compile(r"0x[0-9a-fA-F]{1,400}")), "0o": (8, re.compile(r"0o[0-7]{1,400}"))}
-_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]{1,9})?")
+_FLOAT = re.compile(r"[-+]?(\.[0-9]{1,400}|[0-9]{1,400}(\.[0-9]{0,400})?)([eE][-+]?[0-9]{1,9})?")
 _WORDS: dict[str, bool | None] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL")),
     **dict.fromkeys(("true", "True", "TRUE"), True),
@@ -100,13 +101,46 @@ def _read_json(text: str) -> Document:
         told = f"line {error.lineno}, column {error.colno}: {error.msg}"
         raise _WrongError("not_json", told, "correct the JSON there") from None
     except _TwiceError as twice:
-        _Builder().build(text)  # the YAML reader knows places; JSON is nearly a part of YAML
-        raise _twice(twice.key, "$", "somewhere") from None
+        raise _found_twice(text, twice.key) from None
     except RecursionError:
-        raise _WrongError("too_deep", f"nested more than {DEPTH_MAX} deep", "flatten it") from None
-    except ValueError as error:  # a number of thousands of digits, a lone surrogate
-        raise _WrongError("not_json", str(error).split(";")[0]) from None
+        raise _too_deep() from None
+    except UnicodeEncodeError:
+        told = "a text holds half of a surrogate pair"
+        raise _WrongError("not_json", told, "write the character itself") from None
+    except ValueError as error:  # NaN, or a number of thousands of digits
+        raise _WrongError("not_json", str(error).split(":")[0]) from None
+    if _deep(document):
+        raise _too_deep()
     return document
+
+
+def _deep(document: Document) -> bool:
+    level: list[Any] = [document]
+    for _ in range(DEPTH_MAX + 1):
+        inner: list[Any] = []
+        for one in level:
+            if isinstance(one, dict):
+                inner.extend(cast("dict[str, Any]", one).values())
+            elif isinstance(one, list):
+                inner.extend(cast("list[Any]", one))
+        if not inner:
+            return False
+        level = inner
+    return True
+
+
+def _too_deep(place: str = "") -> _WrongError:
+    return _WrongError("too_deep", f"{place}nested more than {DEPTH_MAX} deep", "flatten it")
+
+
+def _found_twice(text: str, key: str) -> _WrongError:
+    """The YAML reader knows places, and JSON is nearly a part of YAML."""
+    try:
+        _Builder().build(text)
+    except _WrongError as found:
+        if found.problem.code == "duplicate_key":
+            return found
+    return _twice(key, "$", "somewhere")
 
 
 class _TwiceError(Exception):
@@ -160,7 +194,7 @@ class _Builder:
 
     def build(self, text: str) -> Document:
         try:
-            for event in yaml.parse(text, Loader=_LOADER):
+            for event in _UNTYPED.parse(text, Loader=_LOADER):
                 self.take(event)
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
@@ -224,8 +258,7 @@ class _Builder:
             told = f"{_place(event)}: a key is an object or a list"
             raise _WrongError("bad_key", told, "keys are texts", top.path)
         if len(self.stack) >= DEPTH_MAX:
-            told = f"{_place(event)}: nested more than {DEPTH_MAX} deep"
-            raise _WrongError("too_deep", told, "flatten it", "$")
+            raise _too_deep(f"{_place(event)}: ")
         path = self.path()
         self.add(items)
         self.stack.append(_Open(items, path))

@@ -10,7 +10,16 @@ from typing import Any
 from handrail.kernel.certificate import Bound, bound_workflow, nest
 from handrail.kernel.condition import Condition, Outcome
 from handrail.kernel.decision import Value
-from handrail.kernel.definition import Agent, Definition, Node, Problem, Settings, Team, Workflow
+from handrail.kernel.definition import (
+    REVIEW_SEAT,
+    Agent,
+    Definition,
+    Node,
+    Problem,
+    Settings,
+    Team,
+    Workflow,
+)
 from handrail.kernel.feasibility import Slack, feasibility, warnings
 from handrail.kernel.graph import Graph
 from handrail.kernel.limits import Limits, limits, scoped
@@ -74,7 +83,10 @@ class Plan:
 
     def knows(self, place: str) -> bool:
         """Whether a run can stand at this node or agent."""
-        return place in self.agents if self.kind == "team" else place in self.graph.index
+        if isinstance(self.definition, Team):
+            seat = self.definition.review is not None and place == REVIEW_SEAT
+            return place in self.agents and not seat
+        return place in self.graph.index
 
     def holds(self, expression: str, context: Mapping[str, Any]) -> Outcome:
         if not expression:

@@ -9,6 +9,7 @@ computed.
 from handrail.kernel.certificate import Bound, ServiceTime
 from handrail.kernel.definition import REVIEW_SEAT, Agent, Settings, Team
 from handrail.kernel.limits import ASKS_MAX, Limits
+from handrail.kernel.team_rules import reached
 
 
 def longest_walk(team: Team, *, to_review: bool) -> int | None:
@@ -56,7 +57,7 @@ def bound_team(team: Team, limits: Limits, settings: Settings) -> Bound:
         dispatches=dispatches,
         handoffs=handoffs,
         transitions=handoffs,
-        questions=0 if team.review is None else 1,
+        questions=_questions(team, limits),
         asks=asks,
         time=_team_time(team, limits, settings, dispatches, asks),
         tight={
@@ -67,6 +68,18 @@ def bound_team(team: Team, limits: Limits, settings: Settings) -> Bound:
             "asks": not once,
             "time": False,
         },
+    )
+
+
+def _questions(team: Team, limits: Limits) -> int:
+    """The review, if the limits let a reviewed agent be reached and hand its result over."""
+    steps = reached(team)
+    ways = [steps[name] for name in team.review.after if name in steps] if team.review else []
+    if not ways:
+        return 0
+    needed = min(ways) + 1
+    return int(
+        all(most is None or needed <= most for most in (limits.max_handoffs, limits.max_steps))
     )
 
 

@@ -227,8 +227,9 @@ def _way_back(graph: Graph, i: int, target: str, verb: str, path: str) -> Iterat
 
 
 def _blocks(graph: Graph, workflow: Workflow) -> Iterator[Problem]:
+    instant = _instant_heads(graph, workflow)
     for fork in graph.heads:
-        yield from _fork(graph, fork)
+        yield from _fork(graph, fork, instant[fork])
     for i in graph.order:
         node, region = graph.nodes[i], graph.region[i]
         if node.type is NodeType.END and region is not None:
@@ -242,7 +243,7 @@ def _blocks(graph: Graph, workflow: Workflow) -> Iterator[Problem]:
                 yield _problem("edge_crosses_block", f"$.edges[{link.edge}]", message, hint)
 
 
-def _fork(graph: Graph, fork: int) -> Iterator[Problem]:
+def _fork(graph: Graph, fork: int, instant: list[Link]) -> Iterator[Problem]:
     name, path = graph.nodes[fork].id, f"$.nodes[{fork}]"
     heads, meeting = graph.heads[fork], graph.meeting[fork]
     if len(heads) < 2:
@@ -260,10 +261,46 @@ def _fork(graph: Graph, fork: int) -> Iterator[Problem]:
     if merge.type is not NodeType.MERGE:
         message = f"the branches of '{name}' meet at '{merge.id}', a {merge.type}"
         yield _problem("no_single_merge", path, message, "let a merge node close the block (K9)")
-    if merge.config.wait == "any" and meeting[0] in heads:
-        message = f"'{merge.id}' goes on at the first branch, and a branch of '{name}' is empty"
-        hint = "the empty branch would cancel all others before they start (K10)"
+    if merge.config.wait == "any" and instant:
+        message = f"'{merge.id}' goes on at the first branch, and '{name}' has one without any work"
+        hint = "it would cancel all others before they start: put a task or approval into it (K10)"
         yield _problem("empty_branch", path, message, hint)
+
+
+def _instant_heads(graph: Graph, workflow: Workflow) -> dict[int, list[Link]]:
+    """By fork: the edges to branches that reach their merge without waiting for anybody.
+
+    Inner blocks come first: one is passed at once if every branch it always starts is.
+    """
+    instant: dict[int, list[Link]] = {}
+    for fork in reversed(graph.heads):
+        merge = graph.merge_of.get(fork)
+        links = graph.succ[fork]
+        instant[fork] = [x for x in links if _reaches(graph, x.node, merge, instant, workflow)]
+    return instant
+
+
+def _reaches(
+    graph: Graph,
+    head: int,
+    merge: int | None,
+    instant: dict[int, list[Link]],
+    workflow: Workflow,
+) -> bool:
+    seen, stack = {head}, [head]
+    for i in stack:  # grows while it is walked
+        if i == merge:
+            return True
+        ways = [] if graph.nodes[i].type in CAN_FAIL else [link.node for link in graph.succ[i]]
+        if i in instant:
+            always = _plain(graph.succ[i], workflow.edges)[0]
+            passed = all(link in instant[i] for link in always)
+            ways = [graph.merge_of[i]] if passed and i in graph.merge_of else []
+        for to in ways:
+            if to not in seen:
+                seen.add(to)
+                stack.append(to)
+    return False
 
 
 def _stays(graph: Graph, a: int, b: int) -> bool:

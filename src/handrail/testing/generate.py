@@ -71,9 +71,13 @@ class _Drawing:
         self.keys += 1
         return f"k{self.keys} > 0"
 
-    def line(self, room: int, depth: int) -> list[_Item]:
-        """Items with about `room` nodes together, at least one."""
+    def line(self, room: int, depth: int, *, works: bool = False) -> list[_Item]:
+        """Items with about `room` nodes together, at least one; with `works` work comes first."""
         items: list[_Item] = []
+        if works:
+            name = self.work()
+            items.append(_Item(name, name))
+            room -= 1
         while room > 0 or not items:
             wants_block = self.forks and depth < NESTED_MAX and room >= 4
             if wants_block and self.rng.random() < (0.6 if depth == 0 else 0.35):
@@ -88,11 +92,14 @@ class _Drawing:
 
     def plain(self) -> str:
         kind = self.rng.random()
-        if kind < 0.62:
-            return self.task()
         if kind < 0.8:
-            return self.node("approval", role="ceo", config=self.approval())
+            return self.work()
         return self.node("decision") if kind < 0.95 else self.node("merge")
+
+    def work(self) -> str:
+        if self.rng.random() < 0.77:
+            return self.task()
+        return self.node("approval", role="ceo", config=self.approval())
 
     def task(self) -> str:
         rng = self.rng
@@ -115,7 +122,7 @@ class _Drawing:
         return config
 
     def block(self, room: int, depth: int) -> _Item:
-        """A fork, its branches and their merge; an empty branch only where all are waited for."""
+        """A fork, its branches and their merge; where one is enough, each begins with work (K10)."""
         rng = self.rng
         fork = self.node("decision", config={"parallel": True})
         wait = rng.choice(("all", "all", "any"))
@@ -128,7 +135,7 @@ class _Drawing:
             used = max(1, (room - 2) // left) if left > 1 else max(1, room - 2)
             used = rng.randint(1, used)
             room -= used
-            branch = self.line(used, depth + 1)
+            branch = self.line(used, depth + 1, works=wait == "any")
             self.wire(branch, [merge])
             heads.append(branch[0].entry)
         rng.shuffle(heads)

@@ -67,7 +67,8 @@ def _take(book: Book, command: Any) -> Refusal | None:  # noqa: ANN401 - any Run
         if book.run.ended:
             late = isinstance(command, Tick)
             return None if late else _over(book.run, command)
-        _advance(book)
+        if book.events:
+            _advance(book)
     context = book.run.context
     refusal = HANDLERS[type(command)](book, command)
     if refusal is None and not book.run.ended:

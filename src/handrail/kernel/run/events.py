@@ -60,7 +60,8 @@ class Claimed(Event):
 
 
 class Reported(Event):
-    """An accepted result. `phase` is the milestone it reached, `done` the once-only task it did."""
+    """An accepted result. `phase` is the milestone it reached, `done` the once-only task it did,
+    `asking` says that its question will be put to a person."""
 
     place: str
     fence: int
@@ -71,6 +72,7 @@ class Reported(Event):
     phase_detail: str = ""
     done: str = ""
     committed: bool = False
+    asking: bool = False
 
 
 class Faulted(Event):

@@ -141,10 +141,10 @@ def _reported(run: Run, event: Reported) -> Run:
         phase_detail=event.phase_detail if event.phase else run.phase_detail,
         done={**run.done, event.done: run.seq + 1} if event.done else run.done,
         committers=(*run.committers, event.agent) if event.committed else run.committers,
-        final_agent=event.agent,
-        asks=run.asks + (result.outcome is Outcome.ASK),
+        final_agent=event.place if run.kind == "team" else event.agent,
+        asks=run.asks + event.asking,
     )
-    phase = Phase.ASKING if result.outcome is Outcome.ASK else Phase.SETTLED
+    phase = Phase.ASKING if event.asking else Phase.SETTLED
     return _token(run, event.place, phase=phase, since=event.at, result=run.seq + 1, refusal="")
 
 
@@ -154,7 +154,7 @@ def _faulted(run: Run, event: Faulted) -> Run:
         tokens=run.ledger.tokens + event.usage.tokens,
         cost=run.ledger.cost + event.usage.cost,
     )
-    return _attempt_ended(replace(run, ledger=ledger, final_agent=event.agent), event)
+    return _attempt_ended(replace(run, ledger=ledger), event)
 
 
 def _attempt_ended(run: Run, event: Faulted | Lost | TimedOut) -> Run:
@@ -175,10 +175,12 @@ def _handed_off(run: Run, event: HandedOff) -> Run:
     )
     held = run.tokens[event.source]
     if event.already_done:
-        token = Token(place=event.source, since=event.at, task=held.task, result=held.result)
+        earlier = run.done.get(f"{event.target}/{event.task}", held.result)
+        token = Token(place=event.source, since=event.at, task=held.task, result=earlier)
     else:
         token = Token(place=event.target, since=event.at, task=event.task, result=held.result)
-    return replace(run, ledger=ledger, tokens={token.place: token}, last_target=event.target)
+    last_targets = {**run.last_targets, event.source: event.target}
+    return replace(run, ledger=ledger, tokens={token.place: token}, last_targets=last_targets)
 
 
 def _moved(run: Run, event: Moved) -> Run:
@@ -206,7 +208,7 @@ def _moved(run: Run, event: Moved) -> Run:
         asks=0,
         ran=0.0,
         ran_since=None if run.ran_since is None else event.at,
-        last_target="",
+        last_targets={},
     )
 
 

@@ -76,7 +76,7 @@ def answer(book: Book, command: Answer) -> Refusal | None:
 
 def _may_answer(question: Question, command: Answer) -> Refusal | None:
     by = command.by
-    level = LEVELS[by.role]
+    level = LEVELS.get(by.role, -1)
     named = question.approvers
     allowed = by.name in named or any(level >= LEVELS[r] for r in named if r in LEVELS)
     if level < LEVELS[NEEDED[question.kind]] and by.name not in named:
@@ -110,6 +110,8 @@ def _may_answer(question: Question, command: Answer) -> Refusal | None:
 
 def _decision(question: Question, command: Answer) -> Verdict | Refusal:
     text = command.text.strip()
+    if command.decision is not None and command.decision not in DECISIONS:
+        return _ambiguous(question)
     if command.decision is not None:
         if command.decision == "revise" and not text:
             return refuse("no_text", f"a revision of '{question.id}' needs a text")
@@ -186,7 +188,7 @@ SETTLE = {"approve": _approved, "reject": _rejected, "revise": _revised, "answer
 
 
 def _may_override(book: Book, by: Person, reason: str, what: str) -> Refusal | None:
-    if LEVELS[by.role] < LEVELS[OVERRIDE]:
+    if LEVELS.get(by.role, -1) < LEVELS[OVERRIDE]:
         return refuse(
             "not_allowed",
             f"{by.name} ({by.role}) may not {what} run '{book.run.id}'",
@@ -276,7 +278,7 @@ def resume(book: Book, command: Resume) -> Refusal | None:
 
 
 def patch(book: Book, command: Patch) -> Refusal | None:
-    if LEVELS[command.by.role] < LEVELS["operator"]:
+    if LEVELS.get(command.by.role, -1) < LEVELS["operator"]:
         return refuse(
             "not_allowed", f"{command.by.name} ({command.by.role}) may not change the bead"
         )

@@ -146,8 +146,8 @@ class Run(Value):
     phase_detail: str = ""
     done: dict[str, int] = {}
     """Once-only tasks that were done: "agent/task" -> sequence number of the result."""
-    last_target: str = ""
-    """Whom the start agent of a team handed to last."""
+    last_targets: dict[str, str] = {}
+    """Whom each agent of a team handed to last."""
     committers: tuple[str, ...] = ()
     ran: float = 0.0
     ran_since: datetime | None = None

@@ -40,7 +40,7 @@ def report(book: Book, token: Token, result: Result) -> None:
         paths=known_paths(book.run),
     )
     detail = result.data.get("phase_detail")
-    finished = result.outcome is not Outcome.ASK
+    asking = result.outcome is Outcome.ASK
     book.emit(
         Reported(
             at=book.now,
@@ -51,7 +51,8 @@ def report(book: Book, token: Token, result: Result) -> None:
             weighed=weighed,
             phase=reached,
             phase_detail=detail if reached and isinstance(detail, str) else "",
-            done=f"{agent.id}/{task.id}" if task is not None and task.once and finished else "",
+            done=f"{agent.id}/{task.id}" if task is not None and task.once and not asking else "",
+            asking=asking,
         )
     )
     if result.marker and result.marker != agent.marker and result.outcome is not Outcome.TERMINATE:
@@ -240,7 +241,7 @@ def _review(book: Book, token: Token, result: Result, fired: list[Fired]) -> Non
 def _hand_off(book: Book, token: Token, result: Result, fired: list[Fired]) -> None:
     target = book.plan.agents[result.to]
     task = choose_task(book, target, result.task)
-    if token.place == book.plan.team.start and book.run.last_target == result.to:
+    if token.place == book.plan.team.start and book.run.last_targets.get(token.place) == result.to:
         told = f"'{token.place}' hands to '{result.to}' twice in a row"
         book.warn("same_target_twice", told, token.place)
     _handed(book, token, result.to, result.reason, task.id if task else "", fired)

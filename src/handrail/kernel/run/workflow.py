@@ -80,7 +80,7 @@ def _escalate(book: Book, token: Token, why: str) -> bool:
     node = book.plan.node(token.place)
     tried = f"{token.attempts} of {node.max_attempts} attempts"
     text = f"'{node.id}' needs a decision after {tried}: {why}"
-    book.ask(token, QuestionKind.ESCALATION, text, approvers=("ceo",))
+    book.ask(token, QuestionKind.ESCALATION, text)
     return True
 
 
@@ -118,6 +118,7 @@ def report(book: Book, token: Token, result: Result) -> Refusal | None:
         book.run.ledger, book.run.limits, token.agent, result.evidence, paths=known_paths(book.run)
     )
     committed = node.config.kind == "commit" and result.outcome is Outcome.SUCCESS
+    asking = ending is None and token.attempts < node.max_attempts and book.run.asks < ASKS_MAX
     book.emit(
         Reported(
             at=book.now,
@@ -127,6 +128,7 @@ def report(book: Book, token: Token, result: Result) -> Refusal | None:
             result=result,
             weighed=weighed,
             committed=committed,
+            asking=asking,
         )
     )
     moment = book.moment()._replace(agent=token.agent, evidence=result.evidence, step=token.step)
@@ -136,21 +138,19 @@ def report(book: Book, token: Token, result: Result) -> Refusal | None:
     elif ending is not None:
         settle(book, token.place, ending, result.reason or first_line(result.text))
     else:
-        ask_back(book, token, result)
+        _ask_back(book, token, result)
     return None
 
 
-def ask_back(book: Book, token: Token, result: Result) -> None:
+def _ask_back(book: Book, token: Token, result: Result) -> None:
     """The agent asks a person. On its last attempt nobody could hear the answer: escalate."""
-    node = book.plan.node(token.place)
     held = book.run.tokens[token.place]
     question = result.question.strip() or "(no question given)"
-    if token.attempts >= node.max_attempts:
-        _escalate(book, held, f"'{token.agent}' asks: {question}")
-    elif book.run.asks > ASKS_MAX:
-        settle(book, token.place, Ending.AGAIN, f"more than {ASKS_MAX} questions in one stretch")
-    else:
+    if held.phase is Phase.ASKING:
         book.ask(held, QuestionKind.CLARIFICATION, question, own=True, options=result.options)
+    else:
+        why = f"'{token.agent}' asks, after {book.run.asks} questions of agents: {question}"
+        settle(book, token.place, Ending.AGAIN, why)
 
 
 def known_paths(run: Run) -> frozenset[str] | None:
@@ -390,7 +390,7 @@ def _ask_approval(book: Book, token: Token, node: Node) -> None:
         QuestionKind.APPROVAL,
         text,
         deadline=config.deadline,
-        approvers=config.approvers or (node.role,),
+        approvers=config.approvers,
         quorum=config.quorum,
         barred=barred,
     )
