@@ -80,12 +80,13 @@ def plays(plan: Oracle, run: Run | None, command: c.RunCommand) -> Iterator[Play
 
 def _apply(plan: Plan, run: Run | None, events: tuple[RunEvent, ...]) -> Run:
     """Evolve, and see the measure fall with every event but a mere record."""
+    rank = None if run is None else measure(plan, run)
     for event in events:
-        before = None if run is None else measure(plan, run)
         run = evolve(run, event)
         now = measure(plan, run)
         assert (now == 0) == run.ended
-        assert before is None or now < before or (now == before and records(event)), event
+        assert rank is None or now < rank or (now == rank and records(event)), event
+        rank = now
     assert run is not None
     return run
 

@@ -1,1 +1,19 @@
+"""The command line: parse, call, print. Every command imports what it needs when it is called."""
 
+import io
+import sys
+
+
+def main() -> None:
+    """The entry point of `handrail` and of `python -m handrail`."""
+    if not __debug__:
+        # Asserts guard the kernel's invariants; a run without them could end wrongly, unnoticed.
+        sys.stderr.write("handrail: python -O strips the checks; start python without -O\n")
+        sys.exit(2)
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that cannot show a character shows its number instead of a traceback.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    from handrail.cli.app import app
+
+    app()

@@ -16,7 +16,7 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
-from handrail.engine.dispatch import Dispatch, Story, dispatch
+from handrail.engine.dispatch import Dispatch, dispatch, shown_result
 from handrail.kernel.decision import Refusal, Value
 from handrail.kernel.plan import Plan
 from handrail.kernel.result import Result
@@ -69,11 +69,11 @@ def unheard(event: RunEvent, run: Run) -> None:
 
 
 def stand_in(question: Question) -> Person:
-    """The one at the keyboard answers as whoever is asked: by name, else as person 1, 2, 3."""
+    """The one at the keyboard answers as whoever is asked: by name, else as you, person 2, 3..."""
     named = [name for name in question.approvers if name not in LEVELS]
     taken = {*question.approved_by, *question.barred}
-    count = len(taken) + 1
-    free = (n for n in (*named, *(f"person {i + 1}" for i in range(count))) if n not in taken)
+    others = [f"person {i + 2}" for i in range(len(taken))]
+    free = (name for name in (*named, "you", *others) if name not in taken)
     return Person(name=next(free), role="admin")
 
 
@@ -94,7 +94,6 @@ class LocalRun:
         self.plan, self.staff, self.clock, self.trusted = plan, staff, clock, trusted
         self.answer, self.listen = answer, listen
         self.events: list[RunEvent] = []
-        self.story = Story()
         self._run: Run | None = None
         self._locks = 0
 
@@ -117,7 +116,6 @@ class LocalRun:
         for event in decision.events:
             self._run = evolve(self._run, event)
             self.events.append(event)
-            self.story.take(event)
             self.listen(event, self._run)
         return decision.refusal
 
@@ -142,7 +140,7 @@ class LocalRun:
         if agent is None:
             self._do(c.Lose(fence=fence, reason=f"nobody here works as '{role}'"))
             return
-        given = dispatch(self.plan, self.run, self.run.tokens[token.place], self.story)
+        given = dispatch(self.plan, self.run, self.run.tokens[token.place], self.events)
         try:
             returned = agent(given)
         except Exception as error:  # whatever a function raises is its lost attempt, not ours
@@ -171,7 +169,7 @@ class LocalRun:
 
     def _ask(self, question: Question) -> bool:
         """Put the question until there is an answer that can be used; False if none comes."""
-        shown = Request(question=question, result=self.story.result_of(question))
+        shown = Request(question=question, result=shown_result(question, self.events))
         for _ in range(REFUSED_ANSWERS_MAX):
             reply = self.answer(shown)
             if reply is None:

@@ -34,6 +34,8 @@ END_STATUSES = ("done_success", "done_success", "done_partial", "aborted_stuck")
 NESTED_MAX = 2
 MORE = 0.3
 """How likely a node has one more conditional edge, an agent one more handoff."""
+NEAR = 4
+"""How far ahead edges lead, in items, so that larger workflows make longer ways."""
 
 
 class _Item(NamedTuple):
@@ -122,7 +124,7 @@ class _Drawing:
         return config
 
     def block(self, room: int, depth: int) -> _Item:
-        """A fork, its branches and their merge; where one is enough, each begins with work (K10)."""
+        """A fork, its branches, their merge; where one is enough, each begins with work (K10)."""
         rng = self.rng
         fork = self.node("decision", config={"parallel": True})
         wait = rng.choice(("all", "all", "any"))
@@ -151,7 +153,7 @@ class _Drawing:
         met = {items[0].entry}
         for i, item in enumerate(items):
             later = [other.entry for other in items[i + 1 :]] + outs
-            straight = later[0] if rng.random() < 0.75 else rng.choice(later)
+            straight = later[0] if rng.random() < 0.75 else rng.choice(later[:NEAR])
             for target, condition in self._ways(item.exit, later, straight):
                 self.edge(item.exit, target, condition)
                 met.add(target)
@@ -166,10 +168,10 @@ class _Drawing:
         ways = [(straight, "")]
         more = {"decision": 0.9, "start": 0.1}.get(kind, MORE / 2)
         while rng.random() < more and len(ways) < 4:
-            ways.append((rng.choice(later), self.condition()))
+            ways.append((rng.choice(later[:NEAR]), self.condition()))
             more = MORE
         if kind in ("task", "approval") and rng.random() < 0.25:
-            ways.append((rng.choice(later), "failure"))
+            ways.append((rng.choice(later[:NEAR]), "failure"))
         rng.shuffle(ways)
         return ways
 
@@ -281,8 +283,8 @@ def _soft_limits(rng: Random) -> dict[str, Any]:
         "no_change_limit": rng.randint(1, 3),
         "oscillation_limit": rng.randint(1, 2),
         "research_limit": rng.randint(1, 3),
-        "max_tokens": rng.choice((0, 50, 500)),
-        "max_cost": rng.choice((0.5, 5.0)),
+        "max_tokens": rng.choice((0, 100, 1000, 1000)),
+        "max_cost": rng.choice((0.5, 10.0)),
         "constraints": {"paths": ["secrets/*"], "commands": ["rm -rf"]},
         "profile": rng.choice(("strict", "yolo")),
     }

@@ -62,7 +62,9 @@ def decide(plan: Plan, run: Run | None, command: RunCommand, now: datetime) -> R
 
 
 def _take(book: Book, command: Any) -> Refusal | None:  # noqa: ANN401 - any RunCommand
-    if not isinstance(command, PushClocks):
+    # An outage pushes the clocks before they fire; a migration is decided under a plan that does not
+    # know where the run stands, so its clocks are for the next command to look at.
+    if not isinstance(command, PushClocks | Migrate):
         clocks.expire(book)
         if book.run.ended:
             late = isinstance(command, Tick)
@@ -237,8 +239,7 @@ def _grant_lock(book: Book, command: GrantLock) -> Refusal | None:
         told = f"'{command.place}' of run '{book.run.id}' does not wait for a lock"
         return refuse("not_waiting", told, "release the lock")
     node = book.plan.node(command.place)
-    if not workflow.needs_lock(node):
-        return refuse("not_waiting", f"'{command.place}' is no commit node", "release the lock")
+    assert workflow.needs_lock(node), "what needs no lock has been offered already"
     workflow.offer(book, token, node.role, command.lock)
     return None
 

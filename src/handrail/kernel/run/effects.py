@@ -77,7 +77,9 @@ def _locks(plan: Plan, before: Run | None, after: Run) -> Iterator[RunEffect]:
     for place, token in after.tokens.items():
         seeking = _at_commit(plan, token) and token.phase not in (*OPEN, Phase.ASKED)
         known = old.get(place)
-        same = known is not None and known.since == token.since and known.phase not in OPEN
+        resumed = before is not None and before.paused_at is not None
+        same = not resumed and known is not None and known.since == token.since
+        same = same and known is not None and known.phase not in OPEN
         if seeking and not same and after.paused_at is None:
             attempt = token.attempts + 1
             yield SeekLock(place=place, repository=_repository(plan, place), attempt=attempt)

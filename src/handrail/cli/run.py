@@ -1,0 +1,235 @@
+"""`handrail run`: one bead to its end in this process, watched, with a person to ask."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TextIO, cast
+
+import msgspec
+
+from handrail.cli import words
+from handrail.cli.definitions import Found, find
+from handrail.cli.view import Lines, PlainView, RichView, View
+from handrail.engine.documents import load
+from handrail.engine.local import LocalRun, Reply, Request
+from handrail.kernel.certificate import Bound
+from handrail.kernel.definition import TerminalStatus
+from handrail.kernel.plan import Plan, check
+from handrail.kernel.report import Report, markdown, report
+from handrail.kernel.run.commands import Start
+from handrail.kernel.run.state import Question
+from handrail.kernel.view import run_view
+from handrail.teams import offline
+from handrail.teams.scripted import anybody
+
+UNFINISHED, WRONG_INPUT = 1, 2
+DECISIONS = {"/approve": "approve", "/reject": "reject", "/revise": "revise"}
+Review = Literal["", "required", "skip"]
+REVIEWS: tuple[Review, ...] = ("", "required", "skip")
+
+
+class Wanted(NamedTuple):
+    """The command's options as given."""
+
+    definition: str
+    title: str = ""
+    description: str = ""
+    context: str = ""
+    review: str = ""
+    answers: str = ""
+    report: str = ""
+
+
+class InputError(Exception):
+    """Wrong input: the message says what, where, and what to do."""
+
+
+def run_one(wanted: Wanted, *, as_json: bool) -> int:
+    """Runs and prints; the exit code."""
+    try:
+        found = find(wanted.definition)
+        plan = _plan(found)
+        start = _start(wanted, plan)
+        given = _answers(wanted.answers)
+    except InputError as error:
+        print(f"handrail run: {error}", file=sys.stderr)
+        return WRONG_INPUT
+    bound = plan.bound(start.context.get("task_scope"))
+    view = _view(Lines(bound, plan.kind), sys.stderr if as_json else sys.stdout)
+    view.write(f"{words.clean(plan.definition.name)}: {words.first_line(start.title)}")
+    view.write(f"  {words.certificate(bound, plan.kind)}")
+    staff, trusted = offline(found.builtin) if found.builtin else (anybody(plan), frozenset[str]())
+    person = Person(view, given, present=sys.stdin.isatty())
+    local = LocalRun(plan, staff, answer=person.answer, listen=view.heard, trusted=trusted)
+    try:
+        refusal = local.to_its_end(start)
+    finally:
+        view.close()
+    if refusal is not None:
+        print(f"handrail run: {refusal.message}; {refusal.hint}", file=sys.stderr)
+        return WRONG_INPUT
+    if as_json:
+        print(_as_json(local))
+    return _finish(local, view, bound, wanted.report)
+
+
+def _plan(found: Found) -> Plan:
+    problems = found.problems
+    if not problems:
+        plan, checked = check(found.document)
+        if plan is not None:
+            return plan
+        problems = list(checked.errors)
+    told = words.placed(problems[0], found.label, "error").replace("\n   ", ";")
+    more = f" (and {len(problems) - 1} more: handrail check {found.label})" if problems[1:] else ""
+    raise InputError(f"{told}{more}")
+
+
+def _start(wanted: Wanted, plan: Plan) -> Start:
+    review: Review | None = next((one for one in REVIEWS if one == wanted.review), None)
+    if review is None:
+        raise InputError(f"--review is '{wanted.review}'; say required or skip")
+    sample = plan.definition.metadata.get("sample")
+    held = cast("dict[str, Any]", sample) if isinstance(sample, dict) else {}
+    plain = str(held.get("title") or "a bead to try it with")
+    return Start(
+        run_id="local-1",
+        bead_id="bead-1",
+        title=wanted.title or plain,
+        description=wanted.description,
+        context=_context(wanted.context),
+        review=review or None,
+    )
+
+
+def _context(given: str) -> dict[str, Any]:
+    if not given:
+        return {}
+    document, problems = load(Path(given[1:]) if given.startswith("@") else given)
+    if problems:
+        raise InputError(f"--context {given[:80]}: {problems[0].message}; give a JSON object")
+    if not isinstance(document, dict):
+        raise InputError(f"--context {given[:80]}: is no JSON object; give one such as {{}}")
+    return document
+
+
+def _answers(path: str) -> list[str]:
+    if not path:
+        return []
+    try:
+        return Path(path).read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise InputError(f"--answers {path}: {why}; name a file with one answer a line") from None
+
+
+def _view(lines: Lines, out: TextIO) -> View:
+    return RichView(lines, out) if out.isatty() else PlainView(lines, out)
+
+
+class Person:
+    """Whoever answers: the lines of a file first, then the terminal if there is one."""
+
+    def __init__(self, view: View, given: list[str], *, present: bool) -> None:
+        self.view, self.given, self.present = view, list(given), present
+
+    def answer(self, request: Request) -> Reply | None:
+        if not request.refusal:
+            for line in shown(request):
+                self.view.write(line)
+        else:
+            self.view.write(f"  {words.clean(request.refusal)}")
+        if self.given:
+            line = self.given.pop(0)
+            self.view.write(f"  > {words.clean(line)}")
+            return read_reply(line)
+        if not self.present:
+            return None
+        try:
+            return read_reply(self.view.read("  > "))
+        except EOFError:
+            return None
+
+
+def shown(request: Request) -> list[str]:
+    """The result above, the question below it, and how to answer."""
+    question = request.question
+    result = [f"  | {line}" for line in words.clean(request.result).splitlines()]
+    head = f"{question.kind.value} from {words.clean(question.place)}:"
+    return ["", *result, f"  {head} {words.clean(question.text)}", f"  {how(question)}"]
+
+
+def how(question: Question) -> str:
+    if question.own:
+        options = f" ({', '.join(map(words.clean, question.options))})" if question.options else ""
+        return f"answer{options}, or /reject to close the run"
+    return "OK approves, any other text says what to change; or /approve, /reject, /revise TEXT"
+
+
+def read_reply(line: str) -> Reply:
+    """A text as it is, or an explicit decision: /approve, /reject [why], /revise TEXT."""
+    first, _, rest = line.strip().partition(" ")
+    decision = DECISIONS.get(first.lower())
+    if decision is None:
+        return Reply(text=line)
+    return Reply(
+        text=rest.strip(), decision=cast("Literal['approve', 'reject', 'revise']", decision)
+    )
+
+
+def _finish(local: LocalRun, view: View, bound: Bound, path: str) -> int:
+    """The report in short, the whole of it in a file if wanted; 0 only for done_success."""
+    run, done = local.run, report(local.events)
+    status = run.terminal_status
+    good = status in (TerminalStatus.DONE_SUCCESS, TerminalStatus.DONE_PARTIAL)
+    view.write("")
+    view.write(words.clean(done.why), "good" if good else "bad")
+    for line in in_short(done, bound):
+        view.write(f"  {words.clean(line)}")
+    if path and not _written(done, path):
+        return WRONG_INPUT
+    if not run.ended:
+        question = next(iter(run.questions.values()))
+        told = f"handrail run: '{question.id}' is open and nobody is here to answer it"
+        print(f"{told}; start it in a terminal, or give --answers FILE", file=sys.stderr)
+    return 0 if status is TerminalStatus.DONE_SUCCESS else UNFINISHED
+
+
+def in_short(done: Report, bound: Bound) -> Iterator[str]:
+    """What the last line of a run should tell, beyond why."""
+    stop, totals = done.stop, done.totals
+    if stop is not None:
+        yield f"{done.terminal_status} ({stop.rule}), the last one was {done.final_agent}"
+    moves = ("transitions", totals.transitions - 1, bound.transitions)
+    if done.kind == "team":
+        moves = ("handoffs", totals.handoffs, bound.handoffs)
+    used = f"{totals.dispatches} of {bound.dispatches} dispatches, {moves[1]} of {moves[2]}"
+    stretches = f" in {totals.stretches} stretches" if totals.stretches > 1 else ""
+    yield f"{used} {moves[0]}{stretches}, {words.duration(done.duration)}"
+    if stop is not None and stop.evidence:
+        yield f"evidence: {', '.join(stop.evidence)}"
+    if stop is not None and stop.remedy:
+        yield f"what would have let it go on: {stop.remedy}"
+    if done.warnings:
+        yield words.count(len(done.warnings), "warning")
+
+
+def _written(done: Report, path: str) -> bool:
+    text = markdown(done)
+    if path.lower().endswith(".json"):
+        text = msgspec.json.format(msgspec.json.encode(done), indent=2).decode() + "\n"
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        print(f"handrail run: --report {path}: {why}; name a file to write", file=sys.stderr)
+        return False
+    return True
+
+
+def _as_json(local: LocalRun) -> str:
+    """The run as the API gives it, with its open questions."""
+    shown = run_view(local.plan, local.run, local.events, local.clock())
+    document = msgspec.to_builtins(shown, str_keys=True)
+    document["questions"] = [msgspec.to_builtins(q) for q in local.run.questions.values()]
+    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()

@@ -1,0 +1,49 @@
+"""`handrail sim`: the adversary simulator, many seeds or one."""
+
+import importlib
+import os
+import sys
+from typing import Any
+
+import msgspec
+
+from handrail.cli.words import clean
+
+FAILED = 1
+
+
+def _simulator() -> Any:  # noqa: ANN401 - the module itself
+    """`testing` may import everything, so nothing imports it; this command asks for it by name."""
+    return importlib.import_module("handrail.testing.simulate")
+
+
+def run_many(count: int, *, as_json: bool) -> int:
+    """Plays the seeds on every core and prints how they ended; the exit code."""
+    summary = _simulator().run_seeds(0, count, os.cpu_count() or 1)
+    if as_json:
+        figures = {"seeds_per_second": summary.seeds_per_second, "all_ended": summary.all_ended}
+        print(_json({**msgspec.to_builtins(summary), **figures}))
+    else:
+        print(clean(summary.table()))
+    return 0 if summary.all_ended else FAILED
+
+
+def run_seed(seed: int, *, as_json: bool) -> int:
+    """Plays one seed and prints what was drawn from it and everything that happened."""
+    simulator = _simulator()
+    result = simulator.run_seed(seed)
+    events: list[Any] = simulator.history(seed) if not result.failure else []
+    if as_json:
+        print(_json({**msgspec.to_builtins(result), "history": msgspec.to_builtins(events)}))
+    else:
+        print(clean(simulator.describe(seed)))
+        for number, event in enumerate(events, 1):
+            print(f"{number:5}  {clean(msgspec.json.encode(event).decode())}")
+        ended = f"seed {seed}: {result.status} by {result.rule}, {result.events} events"
+        print(ended if not result.failure else clean(result.failure))
+    sys.stdout.flush()
+    return FAILED if result.failure else 0
+
+
+def _json(document: dict[str, Any]) -> str:
+    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()

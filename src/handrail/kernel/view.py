@@ -1,0 +1,118 @@
+"""The run as the API, the page and the command line give it, and the error it leaves on its bead.
+
+A view is a projection of the run's state and its events (`history.py`, `steps.py`) at one moment:
+the clock comes in as an argument and matters only for the duration of a run that still goes. What
+only the definition knows (limits of reworks, the measure) comes from the plan. Names are those of
+the API; adding a field here adds it there.
+"""
+
+from datetime import datetime
+
+from handrail.kernel import history, steps
+from handrail.kernel.definition import TerminalStatus
+from handrail.kernel.plan import Plan
+from handrail.kernel.run.measure import measure
+from handrail.kernel.run.state import Run
+from handrail.kernel.shown import (
+    Handoff,
+    Iteration,
+    LoopCounter,
+    Shown,
+    Spent,
+    StopShown,
+    Warning_,
+    shown_stop,
+)
+
+
+class RunView(Shown):
+    """One run. `current_node_id` is the oldest open place; None once the run has ended."""
+
+    id: str
+    bead_id: str
+    workflow_id: str
+    workflow_version: int
+    current_node_id: str | None
+    current_node_ids: tuple[str, ...]
+    status: str
+    phase: str
+    phase_detail: str
+    terminal_status: str | None
+    stop: StopShown | None
+    final_agent: str
+    attempts: dict[str, int]
+    loop_counters: dict[str, LoopCounter]
+    handoff_sequence: tuple[Handoff, ...]
+    warnings: tuple[Warning_, ...]
+    iterations: tuple[Iteration, ...]
+    usage: Spent
+    last_progress_step: int
+    total_steps: int
+    remaining: int
+    created_at: datetime
+    updated_at: datetime
+    ended_at: datetime | None
+    duration: float
+
+
+class BeadError(Shown):
+    """What an aborted run leaves on its bead."""
+
+    rule: str
+    reason: str
+    pattern: tuple[str, ...]
+    execution_id: str
+
+
+def run_view(plan: Plan, run: Run, events: steps.Events, now: datetime) -> RunView:
+    """The run as it stands after these events."""
+    places = history.open_places(run, events)
+    until = run.ended_at if run.ended_at is not None else max(now, run.started_at)
+    return RunView(
+        id=run.id,
+        bead_id=run.bead_id,
+        workflow_id=run.definition_id,
+        workflow_version=run.version,
+        current_node_id=next(iter(places), None),
+        current_node_ids=places,
+        status=run.status.value,
+        phase=run.phase,
+        phase_detail=run.phase_detail,
+        terminal_status=run.terminal_status,
+        stop=shown_stop(run.stop),
+        final_agent=run.final_agent,
+        attempts=steps.attempts(events),
+        loop_counters=history.loop_counters(run, events, rework_limits(plan)),
+        handoff_sequence=history.handoff_sequence(events),
+        warnings=steps.warnings(events),
+        iterations=history.iterations(events),
+        usage=Spent(tokens=run.ledger.tokens, cost=float(run.ledger.cost)),
+        last_progress_step=run.ledger.last_progress_step,
+        total_steps=run.ledger.steps,
+        remaining=measure(plan, run),
+        created_at=run.started_at,
+        updated_at=events[-1].at,
+        ended_at=run.ended_at,
+        duration=(until - run.started_at).total_seconds(),
+    )
+
+
+def rework_limits(plan: Plan) -> dict[str, int]:
+    """Node -> how often it may send the run back, in the scope of its target."""
+    if plan.kind == "team":
+        return {}
+    rules = {node.id: node.config.on_failure for node in plan.workflow.nodes}
+    return {name: rule.max for name, rule in rules.items() if rule is not None}
+
+
+def bead_error(run: Run) -> BeadError | None:
+    """The error on the bead of an aborted run; None while it goes and for every other end."""
+    aborted = (TerminalStatus.ABORTED_STUCK, TerminalStatus.ABORTED_CONSTRAINT)
+    if run.stop is None or run.terminal_status not in aborted:
+        return None
+    return BeadError(
+        rule=run.stop.rule.value,
+        reason=run.stop.reason,
+        pattern=run.stop.pattern,
+        execution_id=run.id,
+    )

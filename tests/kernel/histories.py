@@ -1,0 +1,371 @@
+"""Runs that happened: one function for each kind of history, all of them in `EVERY`."""
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+
+from tests.kernel.driving import (
+    ANA,
+    NOON,
+    OLA,
+    Driven,
+    Evidence,
+    Outcome,
+    Person,
+    Usage,
+    chain,
+    edge,
+    files,
+    green,
+    node,
+    plan_of,
+    red,
+    team,
+    workflow,
+)
+
+from handrail.guard import Guard
+from handrail.kernel.definition import StopRules
+from handrail.kernel.run import commands as c
+from handrail.kernel.run.events import RunEvent
+
+BO = Person(name="bo", role="ceo")
+CODING = team(
+    {
+        "planner": ["researcher", "coder"],
+        "researcher": ["planner"],
+        "coder": ["planner", "coder"],
+    },
+    terminator="planner",
+)
+REVIEWED = team(
+    {"planner": ["invoice", "audit"], "invoice": ["review"], "audit": ["review"]},
+    review={"after": ["invoice", "audit"], "back_to": "planner"},
+)
+ONCE = team(
+    {"desk": ["memory"], "memory": ["desk"]},
+    terminator="desk",
+    agents={"memory": {"tasks": [{"id": "look", "once": True, "milestone": "checked"}]}},
+)
+BUG = workflow(
+    node("start", "start"),
+    node("triage"),
+    node("fix", max_attempts=2),
+    node("verify", kind="verification", role="qa-engineer", on_failure={"rework": "fix", "max": 1}),
+    node("sign", "approval", revise_to="fix"),
+    node("end", "end"),
+    edges=[
+        edge("start", "triage"),
+        edge("triage", "fix"),
+        edge("fix", "verify"),
+        edge("verify", "sign"),
+        edge("sign", "end"),
+    ],
+)
+FORKED = workflow(
+    node("start", "start"),
+    node("fork", "decision", parallel=True),
+    node("left"),
+    node("ask", "approval"),
+    node("join", "merge"),
+    node("end", "end"),
+    edges=[
+        edge("start", "fork"),
+        edge("fork", "left", "true"),
+        edge("fork", "ask"),
+        edge("left", "join"),
+        edge("ask", "join"),
+        edge("join", "end"),
+    ],
+)
+
+
+def looping(times: int = 3) -> Driven:
+    """Planner and researcher hand over to each other until somebody stops them."""
+    d = Driven(CODING, title="Fix the build", description="It is red.\nSince noon.")
+    for i in range(times):
+        d.now += timedelta(seconds=5)
+        seen = Evidence() if i else red()
+        d.hand("researcher", "need more facts", evidence=seen, usage=Usage(tokens=10, cost=0.5))
+        d.hand("planner", "here they are")
+    return d
+
+
+def same_error() -> Driven:
+    d = Driven(team({"coder": ["coder"]}, terminator="coder", stop_rules={"repeat_limit": None}))
+    for _ in range(3):
+        d.hand("coder", "again", evidence=red())
+    return d
+
+
+def half_done() -> Driven:
+    """The same error again and again, but the goal is green."""
+    d = Driven(
+        team({"coder": ["coder"]}, terminator="coder", stop_rules={"repeat_limit": None}),
+        context={"goal": {"command": "make"}},
+    )
+    for i in range(3):
+        checks = (*green("make").checks, *red().checks) if i == 0 else red().checks
+        d.hand("coder", "again", evidence=Evidence(checks=checks, measured=True))
+    return d
+
+
+def small_moves() -> Driven:
+    """Every place entered anew while it is on offer, asked or settled; closed while at work."""
+    d = Driven(chain(node("a"), node("sign", "approval"), node("b")))
+    d.do(c.Move(by=ANA, place="a", reason="anew"))
+    d.claim("a")
+    d.do(c.Move(by=ANA, place="a", reason="anew"))
+    d.succeed("a")
+    d.do(c.Move(by=ANA, place="sign", reason="anew"))
+    d.answer("go", decision="approve")
+    d.claim("b")
+    d.do(c.Pause(by=ANA, reason="wait"))
+    d.fail("b")
+    d.do(c.Move(by=ANA, place="b", reason="anew"))
+    d.do(c.Resume(by=ANA, reason="go"))
+    d.claim("b")
+    d.do(c.Close(by=ANA, reason="enough"))
+    return d
+
+
+def dear_question() -> Driven:
+    """A question whose result spends the budget."""
+    d = Driven(team({"a": ["a"]}, terminator="a", stop_rules={"max_tokens": 5}))
+    d.report(outcome=Outcome.ASK, question="May I?", usage=Usage(tokens=6))
+    return d
+
+
+def terminated() -> Driven:
+    """Faults, a lost lease, a timeout, a question of an agent, then an end by the authority."""
+    d = Driven(CODING, title="Fix it")
+    d.hand("nobody", "hello?")
+    d.report(outcome=None, text="neither")
+    d.hand("coder")
+    d.do(c.Lose(fence=d.claim(), reason="no heartbeat"))
+    d.do(c.Report(fence=d.claim(), agent="coder-1", malformed="not JSON"))
+    d.report(outcome=Outcome.ASK, question="Which file?")
+    d.now += timedelta(seconds=30)
+    d.answer("a.py")
+    d.hand("planner", "done", evidence=green(), text="patched")
+    d.report(
+        outcome=Outcome.TERMINATE, reason="all green", status="done_partial", remaining=("docs",)
+    )
+    return d
+
+
+def timed_out() -> Driven:
+    d = Driven(team({"a": ["a"]}, terminator="a", stop_rules={"max_duration": None}))
+    d.claim()
+    d.advance(1800)
+    d.advance(86_400)
+    return d
+
+
+def reviewed() -> Driven:
+    """Two rounds of review; the second question is asked again because the bead changed."""
+    d = Driven(REVIEWED, title="Pay invoice 7", description="by Friday")
+    d.hand("invoice", "it is an invoice")
+    d.hand("review", "paid 10", text="10 EUR\npaid")
+    d.now += timedelta(seconds=60)
+    d.answer("pay 20 instead", by=OLA)
+    d.hand("audit", "an audit then")
+    d.report(outcome=Outcome.TERMINATE, reason="audited 20")
+    d.do(c.Patch(by=OLA, patch={"urgent": True}))
+    return d
+
+
+def approved() -> Driven:
+    d = reviewed()
+    d.answer("OK", by=OLA)
+    return d
+
+
+def quorum(*answers: tuple[str, Person]) -> Driven:
+    document = {**REVIEWED, "review": {**REVIEWED["review"], "quorum": 2}}
+    d = Driven(document, title="Pay")
+    d.hand("invoice")
+    d.hand("review", "paid")
+    for text, by in answers:
+        d.answer(text, by=by)
+    return d
+
+
+def once_only() -> Driven:
+    d = Driven(ONCE, title="Remember")
+    d.hand("memory", "look it up")
+    d.hand("desk", "nothing there", data={"phase_detail": "miss"})
+    d.hand("memory", "look again")
+    return d
+
+
+def bug() -> Driven:
+    """Retries, rework, escalation, once more, approval, revision, and a good end."""
+    d = Driven(BUG, title="Crash", filed_by="ola")
+    d.succeed("triage", reason="it is real")
+    d.fail("fix", reason="no idea", evidence=red())
+    d.succeed("fix", text="try this", evidence=files(a_py="1"))
+    d.fail("verify", reason="still red")
+    d.succeed("fix")
+    d.fail("verify", reason="red again")
+    d.now += timedelta(seconds=100)
+    d.answer("once more", decision="revise")
+    d.succeed("verify")
+    d.answer("use a lock", decision="revise")
+    d.succeed("fix", text="with a lock")
+    d.succeed("verify", text="green")
+    d.answer(decision="approve", text="fine")
+    return d
+
+
+def rejected() -> Driven:
+    d = Driven(chain(node("a"), node("sign", "approval")))
+    d.succeed("a")
+    d.answer("too dear", decision="reject")
+    return d
+
+
+def forked() -> Driven:
+    """One branch waits for a person, the other one is there first."""
+    d = Driven(FORKED)
+    d.succeed("left")
+    d.answer(decision="approve")
+    return d
+
+
+def fork_moved() -> Driven:
+    d = Driven(FORKED)
+    d.claim("left")
+    d.do(c.Move(by=ANA, place="left", reason="stuck"))
+    return d
+
+
+def overridden() -> Driven:
+    """Paused, resumed, pushed, moved, migrated, closed."""
+    d = Driven(chain(node("a"), node("sign", "approval"), node("b")), title="Do it")
+    d.now += timedelta(seconds=10)
+    d.do(c.Pause(by=ANA, reason="lunch"))
+    d.now += timedelta(seconds=50)
+    d.do(c.Resume(by=BO, reason="back"))
+    d.now += timedelta(seconds=20)
+    d.do(c.PushClocks(seconds=15))
+    d.succeed("a")
+    d.do(c.Pause(by=ANA, reason="dinner"))
+    d.do(c.Resume(by=ANA, reason="back"))
+    d.now += timedelta(seconds=5)
+    d.do(c.Move(by=ANA, place="a", reason="once again"))
+    d.claim("a")
+    d.do(c.Move(by=ANA, place="b", reason="skip it"))
+    d.now += timedelta(seconds=7)
+    d.plan = plan_of(chain(node("a"), node("b"), node("z")))
+    d.do(c.Migrate(by=ANA, definition_id="w", version=2, place="z", reason="new version"))
+    d.do(c.Close(by=ANA, reason="no longer needed"))
+    return d
+
+
+def paused() -> Driven:
+    d = Driven(chain(node("a")))
+    d.do(c.Pause(by=ANA, reason="wait\nfor me"))
+    return d
+
+
+def pause_expired() -> Driven:
+    d = paused()
+    d.advance(31 * 86_400)
+    return d
+
+
+def waiting_closed() -> Driven:
+    d = Driven(chain(node("sign", "approval")))
+    d.do(c.Close(by=ANA, reason="never mind"))
+    return d
+
+
+def unanswered() -> Driven:
+    d = Driven(chain(node("sign", "approval")))
+    d.advance(8 * 86_400)
+    return d
+
+
+def nobody_came() -> Driven:
+    """Nobody with the role, and a commit that waits for its lock until the clock runs out."""
+    d = Driven(chain(node("a"), node("c", kind="commit", role="engineering-manager")))
+    d.now += timedelta(seconds=61)
+    d.do(c.MissRole(fence=d.run.fence))
+    d.answer("go on", decision="approve")
+    d.advance(86_400)
+    d.answer("try again", decision="revise")
+    d.do(c.GrantLock(place="c", lock=4))
+    d.fail("c", reason="conflict")
+    d.advance(86_400)
+    return d
+
+
+def counted() -> Driven:
+    """A workflow whose rules count its transitions."""
+    d = Driven(chain(node("a"), node("b"), stop_rules={"max_handoffs": 2}))
+    d.succeed("a", reason="done")
+    d.succeed("b")
+    return d
+
+
+def guarded(*, end: bool = True, handoffs: int = 2) -> list[RunEvent]:
+    """What the guard records, with its own clock."""
+    now = [NOON]
+
+    def clock():
+        now[0] += timedelta(seconds=1)
+        return now[0]
+
+    guard = Guard(StopRules(max_edge=None), clock=clock)
+    with guard.run("ticket 1", task="Fix it", raises=False) as run:
+        for _ in range(handoffs):
+            if run.stop is None:
+                run.result("planner", text="plan", evidence=red())
+                run.result("planner", usage={"tokens": 3}, milestone="planned")
+                run.handoff("planner", "coder", reason="go")
+            if run.stop is None:
+                run.handoff("coder", "planner", reason="went")
+        if not end:
+            return list(run.events)
+    return run.events
+
+
+def guarded_briefly() -> list[RunEvent]:
+    """Nothing but the start and the end."""
+    return guarded(handoffs=0)
+
+
+def guarded_open() -> list[RunEvent]:
+    return guarded(end=False)
+
+
+def quorum_approved() -> Driven:
+    return quorum(("ok", ANA), ("looks good", BO))
+
+
+def quorum_revised() -> Driven:
+    return quorum(("ok", ANA), ("make it 30", BO))
+
+
+def quorum_open() -> Driven:
+    return quorum(("ok", ANA))
+
+
+def started() -> Driven:
+    return Driven(CODING)
+
+
+DRIVEN: tuple[Callable[[], Driven], ...] = (
+    looping, same_error, half_done, small_moves, dear_question, terminated,
+    timed_out, reviewed, approved, quorum_approved, quorum_revised,
+    quorum_open, once_only, bug, rejected, forked, fork_moved, overridden, paused, pause_expired,
+    waiting_closed, unanswered, nobody_came, counted, started,
+)  # fmt: skip
+GUARDED: tuple[Callable[[], list[RunEvent]], ...] = (guarded, guarded_briefly, guarded_open)
+
+
+def every() -> dict[str, Sequence[RunEvent]]:
+    """Name -> events, of all histories."""
+    return {make.__name__: make().events for make in DRIVEN} | {
+        make.__name__: make() for make in GUARDED
+    }

@@ -1,0 +1,150 @@
+"""The certificate is exact: for random small definitions, an adversary that tries everything.
+
+Each test takes HUNDRED definitions, a third of them with parallel blocks. A definition with more
+than STATES_MAX states is not small and is left out; how many were is printed by `-rP`.
+"""
+
+import os
+from collections.abc import Iterator
+from random import Random
+from typing import Any
+
+import pytest
+from tests.kernel.adversary import FIGURES, TooBigError, explore, oracle
+from tests.kernel.driving import NOON, chain, edge, node, team, workflow
+
+from handrail.kernel.run import commands as c
+from handrail.kernel.run.machine import Person, decide, measure, replay
+from handrail.testing.generate import random_team, random_workflow
+
+HUNDRED = 100
+CHUNKS = 200 if os.environ.get("HANDRAIL_LONG") else 20
+STATES_MAX = 1_000
+
+
+def small_definitions(first_seed: int) -> Iterator[tuple[dict[str, Any], bool]]:
+    """Endless, two of five with a parallel block, one a team; and whether agents may ask."""
+    for seed in range(first_seed, first_seed + 1_000_000):
+        rng = Random(seed)
+        if seed % 5 == 0:
+            yield random_team(rng, agents=rng.randint(1, 3)), True
+        elif seed % 5 in (1, 3):
+            yield _forked(rng), seed % 4 == 0
+        else:
+            yield random_workflow(rng, size=rng.randint(1, 5), forks=False), seed % 4 == 0
+
+
+def _forked(rng: Random) -> dict[str, Any]:
+    while True:  # two of three draws have a block
+        document = random_workflow(rng, size=rng.randint(2, 5), forks=True)
+        if _has_block(document):
+            return document
+
+
+def _has_block(document: dict[str, Any]) -> bool:
+    return any(n.get("config", {}).get("parallel") for n in document.get("nodes", ()))
+
+
+@pytest.mark.requirement("K1", "K3", "K7", "K8", "K11", "K12", "K13", "K19", "K20", "K23", "K26")
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_every_figure_not_flagged_is_reached_and_none_is_exceeded(chunk: int) -> None:
+    explored = forked = too_big = 0
+    for document, asks in small_definitions(chunk * 1_000_000):
+        try:
+            found = explore(document, limit=STATES_MAX, asks=asks)
+        except TooBigError:
+            too_big += 1
+            continue
+        bound = oracle(document).bound()
+        for figure in FIGURES:
+            most, seen = getattr(bound, figure), found.most[figure]
+            assert seen <= most, (figure, most, seen, document)
+            compared = asks or figure != "asks"
+            assert seen == most or not bound.tight[figure] or not compared, (
+                figure,
+                most,
+                seen,
+                document,
+            )
+        explored += 1
+        forked += _has_block(document)
+        if explored == HUNDRED:
+            break
+    print(f"{explored} explored, {forked} with blocks, {too_big} too big")
+    assert explored == HUNDRED
+    assert forked >= HUNDRED // 3
+
+
+@pytest.mark.requirement("K14")
+@pytest.mark.parametrize("seed", range(200))
+def test_no_move_of_a_person_lifts_the_measure_above_that_of_the_start(seed: int) -> None:
+    rng = Random(seed)
+    document = random_workflow(rng, size=6, forks=True)
+    if seed % 5 == 0:
+        document = random_team(rng, agents=4)
+    plan = oracle(document)
+    started = decide(plan, None, c.Start(run_id="r", bead_id="b"), NOON)
+    most = measure(plan, replay(started.events[:1]))
+    run = replay(started.events)
+    if run.ended:
+        return
+    by = Person(name="ana", role="ceo")
+    for place in [n["id"] for n in document.get("nodes", document.get("agents"))]:
+        moved = decide(plan, run, c.Move(by=by, place=place, reason="try"), NOON)
+        after = run
+        for event in moved.events:
+            after = replay([event], after)
+            assert measure(plan, after) <= most
+
+
+@pytest.mark.requirement("K8", "L11.7")
+def test_rework_to_one_target_adds_up_and_rework_to_nested_targets_multiplies() -> None:
+    both = chain(
+        node("apply", max_attempts=1),
+        node("verify", max_attempts=1, on_failure={"rework": "apply", "max": 3}),
+        node("security", max_attempts=1, on_failure={"rework": "apply", "max": 2}),
+    )
+    assert explore(both, limit=5_000).most["dispatches"] == oracle(both).bound().dispatches
+    nested = chain(
+        node("x", max_attempts=1),
+        node("y", max_attempts=1),
+        node("v", max_attempts=1, on_failure={"rework": "y", "max": 3}),
+        node("z", max_attempts=1, on_failure={"rework": "x", "max": 2}),
+    )
+    assert (
+        explore(nested, limit=5_000).most["dispatches"] == oracle(nested).bound().dispatches == 30
+    )
+
+
+@pytest.mark.requirement("K11")
+def test_a_block_that_is_done_again_pays_for_both_branches_each_round() -> None:
+    document = workflow(
+        node("s", "start"),
+        node("p", max_attempts=1),
+        node("f", "decision", parallel=True),
+        node("a", max_attempts=3, on_failure={"rework": "p", "max": 2}),
+        node("b", max_attempts=3, on_failure={"rework": "p", "max": 2}),
+        node("m", "merge"),
+        node("e", "end"),
+        edges=[
+            edge("s", "p"),
+            edge("p", "f"),
+            edge("f", "a"),
+            edge("f", "b"),
+            edge("a", "m"),
+            edge("b", "m"),
+            edge("m", "e"),
+        ],
+    )
+    found = explore(document, limit=5_000, asks=False)
+    assert found.most["dispatches"] == oracle(document).bound().dispatches == 35
+
+
+@pytest.mark.requirement("K20", "H3.3")
+def test_a_team_makes_exactly_as_many_handoffs_as_its_limits_allow() -> None:
+    document = team(
+        {"a": ["b"], "b": ["a"]},
+        terminator="a",
+        stop_rules={"max_handoffs": 3, "max_steps": 6, "protocol_error_limit": 2},
+    )
+    assert explore(document, limit=5_000).most["handoffs"] == oracle(document).bound().handoffs == 3
