@@ -67,6 +67,9 @@ class Bound(Value):
     witness: Witness | None = None
 
 
+RESTING = (NodeType.TASK, NodeType.APPROVAL)
+
+
 class Weights(NamedTuple):
     """What leaving a node adds to a figure, by the way it is left."""
 
@@ -76,7 +79,7 @@ class Weights(NamedTuple):
     side_by_side: bool = False
     """Branches count as the slowest of them, not as their sum."""
     arrivals: bool = False
-    """At an `any` merge only one branch arrives: each other branch's last step does not count."""
+    """At an `any` merge only one branch arrives: the others count only as far as they can rest."""
     cap: int = CAP
 
 
@@ -101,6 +104,13 @@ class _Pass:
         self.up, self.off, self.gain = [-1] * n, [0] * n, [0] * n
         self.before: dict[int, int] = {}
         self.last: dict[tuple[int, int], int] = {}
+        self.held: dict[int, int] = {}
+        """The most inside an inner block that is not complete, by its fork."""
+        self.inside: dict[tuple[int, int], list[int]] = {}
+        for i in graph.order:
+            region = graph.region[i]
+            if region is not None:
+                self.inside.setdefault(region, []).append(i)
 
     def run(self) -> Tables:
         graph, gain, rework, cap = self.graph, self.gain, self.weights.rework, self.weights.cap
@@ -161,20 +171,36 @@ class _Pass:
             value = gain[root] + way + self._left(link)
             if value > whole[root] or (merge, root) not in self.last:
                 whole[root], self.last[merge, root] = value, link.node
-        full = [value for head, value in whole.items() if head != merge]
-        less = 0
-        if self.weights.arrivals and graph.nodes[merge].config.wait == "any":
-            less = len(full) - 1
-        everything = sum(full) - less
-        base: dict[int, int] = {}
-        for kid in graph.kids[fork]:
-            if kid == merge:
-                beside = max(full) if self.weights.side_by_side else everything
-            else:
-                beside = 0 if self.weights.side_by_side else everything - whole[kid]
-            base[kid] = self.weights.success[fork] + beside + gain[kid]
+        whole.pop(merge, None)
+        resting = self._resting(fork, whole) if self.weights.arrivals else whole
+        beside = whole
+        if graph.nodes[merge].config.wait == "any":
+            beside = resting
+        everything = sum(beside.values()) + max(whole[h] - beside[h] for h in whole)
+        if self.weights.side_by_side:
+            beside, everything = dict.fromkeys(whole, 0), max(whole.values())
+        others = sum(beside.values())
+        base = {h: self.weights.success[fork] + others - beside[h] + gain[h] for h in whole}
+        base[merge] = self.weights.success[fork] + everything + gain[merge]
         self.before[merge] = fork
         return base
+
+    def _resting(self, fork: int, whole: dict[int, int]) -> dict[int, int]:
+        """By head: the most while the branch has not arrived. Tokens rest only at tasks, at
+        approvals and in inner blocks; what comes after the last of these is passed at once."""
+        graph, most = self.graph, dict.fromkeys(whole, 0)
+        for head in whole:
+            for x in self.inside[fork, head]:
+                held = self.held.get(x)
+                if held is not None or graph.nodes[x].type in RESTING:
+                    here = self.gain[head] + self._find(x)[1] + (held or 0)
+                    most[head] = max(most[head], here)
+        if graph.nodes[graph.merge_of[fork]].config.wait == "any":
+            inner = sum(most.values())
+        else:
+            inner = sum(whole.values()) - min(whole[h] - most[h] for h in whole)
+        self.held[fork] = self.weights.success[fork] + inner
+        return most
 
 
 def bound_workflow(graph: Graph, limits: Limits, settings: Settings) -> Bound:

@@ -2,8 +2,9 @@
 
 A condition that cannot be evaluated (a key is missing, a type does not fit) is false, and says why.
 Only the keys an expression names are handed to it: the interpreter copies what it is given, and a
-context may be large. Length and nesting of comprehensions are bounded here, because a comprehension
-within a comprehension multiplies; so an evaluation is always short.
+context may be large. Length and nesting are bounded here. A comprehension visits every item, one
+within another multiplies, and `map` copies what it has gathered at every item; so what they are
+given is bounded by what it may cost, and an evaluation is always short.
 """
 
 import functools
@@ -18,7 +19,10 @@ from handrail.kernel.decision import Value
 LENGTH_MAX = 1_000
 COMPREHENSIONS_MAX = 2
 DEPTH_MAX = 50
-_COMPREHENSION = re.compile(r"\.\s*(?:map|filter|all|exists|exists_one)\s*\(")
+WORK_MAX = 10_000_000
+"""Steps of the interpreter that comprehensions may take, estimated: about half a second."""
+_COMPREHENSION = re.compile(r"\.\s*(map|filter|all|exists|exists_one)\s*\(")
+_WORD = re.compile(r"\w+")
 _MACRO_NAME = re.compile(r"\.\s*(?:map|filter|all|exists|exists_one)\s*\(\s*([A-Za-z_]\w*)\s*,")
 
 
@@ -59,7 +63,7 @@ class Outcome(Value):
 class Condition:
     """A compiled expression and the keys it reads."""
 
-    __slots__ = ("_program", "names", "source")
+    __slots__ = ("_program", "_visits", "names", "source")
 
     def __init__(self, source: str) -> None:
         """Raises ValueError with the place if the source is no expression."""
@@ -77,9 +81,14 @@ class Condition:
         bound = set(_MACRO_NAME.findall(source))
         self.names = frozenset(self._program.variables()) - bound
         self.source = source
+        gathering = ("map", "filter")
+        found: list[str] = _COMPREHENSION.findall(source)
+        self._visits = sum(2 if name in gathering else 1 for name in found)
 
     def holds(self, context: Mapping[str, Any]) -> Outcome:
         named = {name: context[name] for name in self.names if name in context}
+        if self._visits and self._work(named) > WORK_MAX:
+            return Outcome(holds=False, error="goes over too many items; name a smaller list")
         try:
             value: object = self._program.execute(named)
         except Exception as error:  # the interpreter raises what it likes; all of it means "false"
@@ -87,6 +96,26 @@ class Condition:
         if isinstance(value, bool):
             return Outcome(holds=value)
         return Outcome(holds=False, error=f"gives a {type(value).__name__}, not true or false")
+
+    def _work(self, named: Mapping[str, Any]) -> int:
+        """Items that each step may copy, to the power of the loops in each other, by each word."""
+        items = self.source.count(",") + _items(named)
+        return len(_WORD.findall(self.source)) * items ** (self._visits + 1)
+
+
+def _items(value: object) -> int:
+    """Values in the value, a long text as several; counted to WORK_MAX at the most."""
+    count, stack = 0, [value]
+    while stack and count < WORK_MAX:
+        one = stack.pop()
+        count += 1
+        if isinstance(one, str):
+            count += len(one) // 100
+        elif isinstance(one, Mapping):
+            stack.extend(one.values())  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType] - any JSON
+        elif isinstance(one, list):
+            stack.extend(one)  # pyright: ignore[reportUnknownArgumentType] - any JSON
+    return count
 
 
 def _too_deep(source: str) -> str:

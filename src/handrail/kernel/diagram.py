@@ -101,22 +101,25 @@ def label(text: str) -> str:
     return _SPECIAL.sub(lambda found: f"#{ord(found.group())};", one)
 
 
+Key = str | tuple[str]
+
+
 class _Drawing:
     """Lines of a flowchart. A name that was not declared gets a box when it is first drawn to."""
 
     def __init__(self, direction: str) -> None:
         self.lines = [f"flowchart {direction}"]
-        self.ids: dict[str, str] = {}
+        self.ids: dict[Key, str] = {}
 
-    def declare(self, name: str, parts: Iterable[str], shape: tuple[str, str]) -> None:
+    def declare(self, name: Key, parts: Iterable[str], shape: tuple[str, str]) -> None:
         self.ids[name] = self.ids.get(name, f"n{len(self.ids)}")
         text = "<br/>".join(label(part) for part in parts if part)
         self.lines.append(f'    {self.ids[name]}{shape[0]}"{text}"{shape[1]}')
 
-    def draw(self, source: str, target: str, arrow: str, text: str = "") -> None:
+    def draw(self, source: Key, target: Key, arrow: str, text: str = "") -> None:
         for name in (source, target):
             if name not in self.ids:
-                self.declare(name, (name, "unknown"), ("[", "]"))
+                self.declare(name, (str(name), "unknown"), ("[", "]"))
         told = f'|"{label(text)}"|' if text else ""
         self.lines.append(f"    {self.ids[source]} {arrow}{told} {self.ids[target]}")
 
@@ -169,13 +172,12 @@ def _edge_text(edge: Edge) -> str:
     return "failure" if edge.on_failure else edge.expression
 
 
-END = "\0end"  # no agent can have this name, since it is no character of a document
-START = "\0start"
+START, END = ("start",), ("end",)  # keys of no agent, whatever an agent is called
 
 
 def _team(team: Team) -> str:
     drawing = _Drawing("LR")
-    drawing.declare(START, ("start",), SHAPES[NodeType.START])
+    drawing.declare(START, START, SHAPES[NodeType.START])
     for agent in team.agents:
         drawing.declare(agent.id, _agent_parts(agent, team), SHAPES[NodeType.TASK])
     seat = team.review
@@ -183,7 +185,7 @@ def _team(team: Team) -> str:
         by = f"{seat.quorum} of {', '.join(seat.approvers) or 'the people who may'}"
         asked = (REVIEW_SEAT, f"a person decides: {by}", "" if seat.required else "may be skipped")
         drawing.declare(REVIEW_SEAT, asked, SHAPES[NodeType.APPROVAL])
-    drawing.declare(END, ("end",), SHAPES[NodeType.END])
+    drawing.declare(END, END, SHAPES[NodeType.END])
     drawing.draw(START, team.start, "-->")
     for agent in team.agents:
         for target in agent.hands_off_to:
