@@ -5,6 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from tests.kernel.driving import chain, edge, node, plan_of, team, workflow
 
 from handrail.engine.dispatch import Dispatch
 from handrail.engine.local import LocalRun, Reply, Request, stand_in
@@ -14,7 +15,6 @@ from handrail.kernel.run.commands import Start
 from handrail.kernel.run.events import Ended, Faulted, Lost, Offered, Reported, RunEvent, Started
 from handrail.kernel.run.machine import Run, measure, replay
 from handrail.testing.clock import NOON, ManualClock
-from tests.kernel.driving import chain, edge, node, plan_of, team, workflow
 
 
 def succeed(dispatch: Dispatch) -> Result:

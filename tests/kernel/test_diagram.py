@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
+from tests.kernel import histories
+from tests.kernel.driving import edge, node, team, workflow
 
 from handrail.kernel import diagram, lifecycle, lock
 from handrail.kernel.definition import Definition, Team, Workflow
@@ -25,8 +27,6 @@ from handrail.kernel.rules import ON_HANDOFF, ON_RESULT, ON_STEP, StopRule
 from handrail.kernel.run.evolve import evolve
 from handrail.kernel.run.state import Phase, RunStatus
 from handrail.kernel.run.workflow import ANSWERS
-from tests.kernel import histories
-from tests.kernel.driving import edge, node, team, workflow
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "diagrams.md"
 
@@ -148,6 +148,7 @@ HOSTILE = [
     "\u202edlrow\u2028",
     "x" * 500,
     "",
+    " ",
     "__proto__",
 ]
 LINE = re.compile(
@@ -162,6 +163,7 @@ def assert_sound(text: str) -> None:
     for line in text.splitlines():
         assert LINE.fullmatch(line), line
         for inside in re.findall(r'"([^"]*)"', line):
+            assert inside
             plain = re.sub(r"#\d+;|<br/>", "", inside)
             assert not set(plain) & set("\"#;<>{}[]|`%&\\'\n*"), inside
 

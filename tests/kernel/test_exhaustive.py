@@ -19,7 +19,7 @@ from handrail.testing.generate import random_team, random_workflow
 
 HUNDRED = 100
 CHUNKS = 200 if os.environ.get("HANDRAIL_LONG") else 20
-STATES_MAX = 1_000
+STATES_MAX = 500
 
 
 def small_definitions(first_seed: int) -> Iterator[tuple[dict[str, Any], bool]]:

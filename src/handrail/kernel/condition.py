@@ -21,6 +21,7 @@ COMPREHENSIONS_MAX = 2
 DEPTH_MAX = 50
 WORK_MAX = 10_000_000
 """Steps of the interpreter that comprehensions may take, estimated: about half a second."""
+COUNTED_MAX = 10_000
 _COMPREHENSION = re.compile(r"\.\s*(map|filter|all|exists|exists_one)\s*\(")
 _WORD = re.compile(r"\w+")
 _MACRO_NAME = re.compile(r"\.\s*(?:map|filter|all|exists|exists_one)\s*\(\s*([A-Za-z_]\w*)\s*,")
@@ -104,9 +105,9 @@ class Condition:
 
 
 def _items(value: object) -> int:
-    """Values in the value, a long text as several; counted to WORK_MAX at the most."""
+    """Values in the value, a long text as several; beyond COUNTED_MAX it is too many anyway."""
     count, stack = 0, [value]
-    while stack and count < WORK_MAX:
+    while stack and count < COUNTED_MAX:
         one = stack.pop()
         count += 1
         if isinstance(one, str):

@@ -113,7 +113,7 @@ class _Drawing:
 
     def declare(self, name: Key, parts: Iterable[str], shape: tuple[str, str]) -> None:
         self.ids[name] = self.ids.get(name, f"n{len(self.ids)}")
-        text = "<br/>".join(label(part) for part in parts if part)
+        text = "<br/>".join(label(part) for part in parts if part.strip()) or " "
         self.lines.append(f'    {self.ids[name]}{shape[0]}"{text}"{shape[1]}')
 
     def draw(self, source: Key, target: Key, arrow: str, text: str = "") -> None:

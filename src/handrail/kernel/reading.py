@@ -211,16 +211,15 @@ def _field(
     except msgspec.ValidationError as error:
         hint = 'write seconds, or for example "10m"' if field.name in DURATIONS else ""
         message = f"{_short(value)} does not fit: {str(error).split(' - at ')[0]}"
-        errors.append(Problem(code=_code(field, value), path=path, message=message, hint=hint))
+        errors.append(Problem(code=_code(field, str(error)), path=path, message=message, hint=hint))
         return UNSET
 
 
-def _code(field: msgspec.structs.FieldInfo, value: object) -> str:
+def _code(field: msgspec.structs.FieldInfo, error: str) -> str:
     if field.name == "type":
         return "bad_node_type"
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return "bad_limit"
-    return "wrong_type"
+    out_of_range = error.startswith(("Expected `int`", "Expected `float`")) and "= " in error
+    return "bad_limit" if out_of_range else "wrong_type"
 
 
 def _struct_within(annotation: object) -> type[Value] | None:

@@ -78,7 +78,8 @@ def _role(node: Node, path: str, known: set[str]) -> Iterator[Problem]:
         yield Problem(code="missing_role", path=path, message=message, hint="add a role")
     elif node.role and node.role not in known:
         message = f"'{node.id}' wants the role '{node.role}', which nobody defined"
-        hint = f"one of {', '.join(sorted(known))}; or add it to the definition's roles"
+        some = ", ".join(sorted(known)[:NAMED_MAX])
+        hint = f"one of {some}; or add it to the definition's roles"
         yield Problem(code="undefined_role", path=path, message=message, hint=hint)
 
 

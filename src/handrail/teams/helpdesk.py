@@ -20,7 +20,7 @@ SPECIALTIES = {
 }
 STEPS = {
     "security": "Disconnect the device, change the password from another one, report to security.",
-    "network": "Renew the address, then set the tunnel's MTU to 1400 and connect again.",
+    "network": "Set the tunnel's MTU to 1400.",
     "cloud": "Check the quota of the project, then restart the failing instance.",
     "application": "Close it, clear its cache, start it once without add-ins.",
 }

@@ -1,1 +1,63 @@
+"""For tests of your own: a clock by hand, scripted agents, random definitions, the simulator.
 
+Does a definition of yours do what it should, and does it end when its agents do not?
+
+    from handrail.testing import failure, play, success
+
+    def test_a_red_verification_goes_back_to_the_fix():
+        fix, green = [success("fixed")], [failure("2 tests red"), success("all green")]
+        played = play(definition, {"fix": fix, "verify": green})
+        assert played.run.terminal_status == "done_success"
+
+    def test_it_ends_when_nobody_ever_answers():
+        played = play(definition, people=lambda question: None)
+        assert played.run.stop.rule == "human_deadline"
+
+`run_seeds(0, 1000)` plays random runs with every fault there is; `handrail sim` prints the same.
+"""
+
+from handrail.testing.audit import Auditor, Violation
+from handrail.testing.clock import ManualClock
+from handrail.testing.generate import random_team, random_workflow
+from handrail.testing.options import Options, describe, draw
+from handrail.testing.scripted import (
+    Dispatch,
+    InvalidDefinitionError,
+    Played,
+    ask,
+    carry_on,
+    failure,
+    hand_to,
+    play,
+    success,
+    terminate,
+)
+from handrail.testing.shapes import SHAPES
+from handrail.testing.simulate import SeedResult, Summary, history, run_seed, run_seeds
+
+__all__ = [
+    "SHAPES",
+    "Auditor",
+    "Dispatch",
+    "InvalidDefinitionError",
+    "ManualClock",
+    "Options",
+    "Played",
+    "SeedResult",
+    "Summary",
+    "Violation",
+    "ask",
+    "carry_on",
+    "describe",
+    "draw",
+    "failure",
+    "hand_to",
+    "history",
+    "play",
+    "random_team",
+    "random_workflow",
+    "run_seed",
+    "run_seeds",
+    "success",
+    "terminate",
+]

@@ -32,7 +32,7 @@ from handrail.kernel.result import Outcome
 from handrail.kernel.rules import StopRule
 from handrail.kernel.run import commands as c
 from handrail.kernel.run import machine
-from handrail.kernel.run.effects import CancelWork, Conclude, Notify
+from handrail.kernel.run.effects import CancelWork, Conclude, FreeLock, Notify, SeekLock
 from handrail.kernel.run.events import (
     Answered,
     Asked,
@@ -56,7 +56,7 @@ from handrail.kernel.run.events import (
     Warned,
 )
 from handrail.kernel.run.machine import Run, RunDecision
-from handrail.kernel.run.state import Person, Question, QuestionKind, RunStatus
+from handrail.kernel.run.state import Person, Phase, Question, QuestionKind, RunStatus
 
 FIGURES = ("dispatches", "handoffs", "transitions", "questions", "asks")
 LEVEL = ("viewer", "operator", "ceo", "admin")
@@ -73,6 +73,7 @@ STATUSES = {
         TerminalStatus.ABORTED_STUCK,
     },
 }
+WORKED_ON = (Phase.OFFERED, Phase.CLAIMED)
 STUCK = {TerminalStatus.ABORTED_STUCK, TerminalStatus.DONE_PARTIAL}
 
 encode = msgspec.json.Encoder(order="deterministic").encode
@@ -118,6 +119,8 @@ class Auditor:
         """Open questions, and who has approved each."""
         self.figures: Counter[str] = Counter()
         self.fence = 0
+        self.seeking: set[str] = set()
+        """Commit nodes whose lock was asked for."""
         self._bound: dict[str, int] = {}
         self._by: Person | None = None
         self._reported: Reported | None = None
@@ -392,14 +395,18 @@ class Auditor:
         run = self.run
         due = machine.next_due(self.plan, run)
         expect((due is None) == run.ended, "every wait has a deadline", run.tokens)
+        if before is None:
+            self.seeking = {e.place for e in decision.effects if isinstance(e, SeekLock)}
         if before is None or before.ended:
             return
         changed = any(not isinstance(e, Warned) for e in decision.events)
         if changed and isinstance(command, FALLING):
             expect(self.rank < rank, "a command of agents or time lowers the measure", command)
-        if not isinstance(command, c.Start | c.PushClocks):  # these look at no clock
+        if not isinstance(command, c.Start | c.Migrate | c.PushClocks):  # these see no clock
             self._check_duration(before, decision, now)
         self._check_effects(before, decision)
+        if self.plan.kind == "workflow":
+            self._check_lock(before, decision)
 
     def _check_duration(self, before: Run, decision: RunDecision, now: datetime) -> None:
         most = before.limits.max_duration
@@ -423,6 +430,26 @@ class Auditor:
         still = {v.fence for v in self.visits.values()}
         cancelled = {e.fence for e in decision.effects if isinstance(e, CancelWork)}
         expect(held - came - still <= cancelled, "cancelled work is told to stop", held)
+
+    def _check_lock(self, before: Run, decision: RunDecision) -> None:
+        """A commit that waits has asked for the lock; one that is over has given it back."""
+        freed = {e.place for e in decision.effects if isinstance(e, FreeLock)}
+        self.seeking |= {e.place for e in decision.effects if isinstance(e, SeekLock)}
+        still = {visit.fence for visit in self.visits.values()}
+        for place, token in before.tokens.items():
+            over = token.phase in WORKED_ON and token.fence not in still
+            if over and self._commits(place):
+                expect(place in freed, "the lock of a commit that is over is freed", place)
+        if self.run.paused_at is not None:
+            return
+        for place, token in self.run.tokens.items():
+            if self._commits(place) and token.phase in (Phase.READY, Phase.SETTLED):
+                expect(place in self.seeking, "a commit that waits has asked for the lock", place)
+            else:
+                self.seeking.discard(place)
+
+    def _commits(self, place: str) -> bool:
+        return self.plan.node(place).config.kind == "commit"
 
     # After a crash
 

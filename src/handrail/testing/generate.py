@@ -121,6 +121,8 @@ class _Drawing:
             config["quorum"] = self.rng.randint(2, 3)
         if self.rng.random() < 0.1:
             config["four_eyes"] = True
+        if self.rng.random() < 0.1:
+            config["approvers"] = self.rng.choice((["ana"], ["admin"], ["ceo", "vic"]))
         return config
 
     def block(self, room: int, depth: int) -> _Item:

@@ -73,6 +73,7 @@ class Options(Value):
     context: dict[str, Any]
     review: Literal["required", "skip"] | None
     paths: tuple[str, ...] | None
+    from_place: str
     commands: int
     """How many the safety phase gives."""
     weights: dict[str, int]
@@ -111,6 +112,7 @@ def draw(seed: int) -> Options:
         context=_context(rng),
         review=rng.choice((None, None, "skip", "required")) if is_team and not reviser else None,
         paths=rng.choice((None, ("src/a.py",))),
+        from_place=rng.choice(_places(definition)) if rng.random() < 0.05 else "",
         commands=THOUSAND * 30 if reviser else rng.choice((30, 150, 300, 600)) + 15 * revisions,
         weights=weights,
         characters=_characters(rng, definition, tame=reviser),
@@ -186,13 +188,17 @@ def _context(rng: Random) -> dict[str, Any]:
 
 def _characters(rng: Random, definition: dict[str, Any], *, tame: bool) -> dict[str, str]:
     """Mostly diligent, so that runs get somewhere; some seeds are all of one kind."""
-    parts = definition["nodes"] if definition["kind"] == "workflow" else definition["agents"]
     odd = 0.0 if tame else rng.choice((0.1, 0.3, 0.7))
     only = rng.choice(CHARACTERS) if not tame and rng.random() < 0.25 else ""
     return {
-        part["id"]: only or (rng.choice(CHARACTERS) if rng.random() < odd else "diligent")
-        for part in parts
+        place: only or (rng.choice(CHARACTERS) if rng.random() < odd else "diligent")
+        for place in _places(definition)
     }
+
+
+def _places(definition: dict[str, Any]) -> list[str]:
+    parts = definition["nodes"] if definition["kind"] == "workflow" else definition["agents"]
+    return [part["id"] for part in parts]
 
 
 def describe(seed: int) -> str:

@@ -122,6 +122,28 @@ NEST = _workflow(
     "sign > end",
 )
 
+RELEASE = _workflow(
+    "release",
+    [
+        _other("start", "start"),
+        _task("write", attempts=2),
+        _task("commit", "engineering-manager", attempts=2, kind="commit"),
+        _task(
+            "verify",
+            "qa-engineer",
+            kind="verification",
+            on_failure={"rework": "write", "max": 3},
+        ),
+        _approval("sign", revise_to="write", quorum=2, four_eyes=True),
+        _other("end", "end"),
+    ],
+    "start > write",
+    "write > commit",
+    "commit > verify",
+    "verify > sign",
+    "sign > end",
+)
+
 HELPDESK: Document = {
     "kind": "team",
     "name": "helpdesk",
@@ -190,7 +212,7 @@ INVOICES: Document = {
 
 SHAPES: dict[str, Document] = {
     document["name"]: document
-    for document in (BUG, TWINS, RACE, NEST, HELPDESK, ENGINEERS, INVOICES)
+    for document in (BUG, TWINS, RACE, NEST, RELEASE, HELPDESK, ENGINEERS, INVOICES)
 }
 REVISED = ("nest", "invoices", "bug")
 """Shapes in which a person may revise; `nest` and `invoices` are short enough for a thousand."""

@@ -36,6 +36,8 @@ AFTER_THE_END = 6
 """Commands given to a run that has ended."""
 SHOWN = 12
 """How many of the last events a failure shows."""
+NAMED = 20
+"""How many failing seeds a summary names."""
 CHUNK = 20
 
 
@@ -228,7 +230,9 @@ class Summary(Value):
             ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
             lines += [f"{name:<20}{count:>6,}" for name, count in ranked]
         if self.failures:
-            lines += ["", "failing seeds: " + ", ".join(str(f.seed) for f in self.failures)]
+            named = ", ".join(str(failed.seed) for failed in self.failures[:NAMED])
+            more = f" and {len(self.failures) - NAMED} more" if len(self.failures) > NAMED else ""
+            lines += ["", f"failing seeds: {named}{more}"]
             lines += ["", self.failures[0].failure]
         return "\n".join(lines)
 

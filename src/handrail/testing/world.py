@@ -58,6 +58,7 @@ class World:
             context=self.options.context,
             review=review,
             paths=self.options.paths,
+            from_place=self.options.from_place,
         )
 
     def heard(self, effects: tuple[RunEffect, ...]) -> None:
@@ -402,7 +403,7 @@ OUTCOMES: dict[str, dict[Outcome | None, int]] = {
     "endless": {Outcome.CONTINUE: 9, Outcome.SUCCESS: 1},
     "asking": {Outcome.ASK: 4, Outcome.SUCCESS: 1},
     "erratic": {Outcome.SUCCESS: 1, Outcome.FAILURE: 1, Outcome.CONTINUE: 1, Outcome.ASK: 1},
-    "lying": {None: 1, Outcome.TERMINATE: 1, Outcome.HANDOFF: 1, Outcome.SUCCESS: 2},
+    "lying": {None: 1, Outcome.TERMINATE: 1, Outcome.CONTINUE: 1, Outcome.SUCCESS: 2},
 }
 
 

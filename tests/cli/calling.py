@@ -1,0 +1,27 @@
+"""Calling the command line in tests, in this process."""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+from typer.testing import CliRunner
+
+from handrail.cli.app import app
+
+
+class Called(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+def call(*arguments: str, stdin: str | bytes = "") -> Called:
+    """Runs `handrail ARGUMENTS`. An exception other than an exit is a failure of the test."""
+    result = CliRunner().invoke(app, list(arguments), input=stdin, catch_exceptions=False)
+    return Called(result.exit_code, result.stdout, result.stderr)
+
+
+def write(folder: Path, document: Any, name: str = "definition.yaml") -> str:
+    path = folder / name
+    path.write_text(document if isinstance(document, str) else yaml.safe_dump(document))
+    return str(path)

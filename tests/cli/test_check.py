@@ -1,0 +1,180 @@
+"""`handrail check`: errors with file, place, message and hint; or the certificate."""
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.cli.calling import call, write
+from tests.kernel.driving import chain, edge, node, team, workflow
+
+from handrail.cli.words import certificate, clean, count, duration, first_line
+from handrail.kernel.plan import check
+from handrail.teams import NAMES
+
+
+def test_the_certificate_of_the_auto_bug_workflow_in_words():
+    called = call("check", "auto-bug-workflow")
+    assert called.code == 0
+    assert called.out.splitlines() == [
+        "auto-bug-workflow: valid workflow 'auto-bug-workflow'",
+        "  at most 32 dispatches, 12 transitions, 8 questions; "
+        "16 h of work, 32 d in queues, 56 d of waiting for people",
+        "  besides 10 questions of the agents' own, 70 d long",
+        "  every figure is reachable",
+    ]
+
+
+def test_the_certificate_of_a_team_comes_with_its_slack():
+    called = call("check", "helpdesk")
+    assert called.code == 0
+    assert "at most 73 dispatches, 20 handoffs; 10 min of running time" in called.out
+    assert "slack 13 in max_handoffs: the shortest way through all milestones takes 7" in called.out
+
+
+def test_every_built_in_definition_passes_without_warnings():
+    called = call("check", *NAMES)
+    assert called.code == 0
+    assert called.out.count(": valid ") == len(NAMES)
+    assert "warning" not in called.out
+
+
+@pytest.mark.requirement("L13.7")
+def test_every_error_is_printed_with_file_place_message_and_hint(tmp_path: Path):
+    document = workflow(
+        node("start", "start"),
+        node("a", role="wizard", max_attempts=0),
+        node("b"),
+        node("end", "end"),
+        edges=[edge("start", "a"), edge("a", "end"), edge("a", "nowhere", "severity >")],
+    )
+    path = write(tmp_path, document)
+    called = call("check", path)
+    assert called.code == 1
+    for code in ("bad_limit", "undefined_role", "dangling_edge", "bad_condition", "unreachable"):
+        assert f"[{code}]" in called.out
+    assert f"{path}: error at $.nodes[1].role: 'a' wants the role 'wizard'" in called.out
+    assert "    one of backend-engineer, ceo" in called.out
+    assert called.out.splitlines()[-1].startswith(f"{path}: not valid, ")
+
+
+def test_warnings_are_printed_and_no_error(tmp_path: Path):
+    document = team({"a": ["b"], "b": []}, terminator="b", stop_rules={"max_handoffs": 1}, tite="x")
+    called = call("check", write(tmp_path, document))
+    assert called.code == 0
+    assert "warning at $.stop_rules.max_handoffs: slack 0" in called.out
+    assert "warning at $.tite: 'tite' is not read [unknown_field]" in called.out
+
+
+def test_a_limit_that_no_run_can_meet_is_a_warning_in_stronger_words(tmp_path: Path):
+    hands = {"a": ["b"], "b": ["c"], "c": []}
+    called = call(
+        "check", write(tmp_path, team(hands, terminator="c", stop_rules={"max_handoffs": 1}))
+    )
+    assert "[infeasible]" in called.out
+
+
+def test_files_are_checked_one_after_the_other_and_one_error_is_enough(tmp_path: Path):
+    good = write(tmp_path, chain(node("a")), "good.yaml")
+    bad = write(tmp_path, chain(node("a", role="wizard")), "bad.yaml")
+    called = call("check", good, bad, "finance")
+    assert called.code == 1
+    assert called.out.count("valid ") == 2
+    assert "bad.yaml: not valid, 1 error" in called.out
+
+
+def test_a_file_that_is_no_document_says_line_and_column(tmp_path: Path):
+    called = call("check", write(tmp_path, "name: x\nname: y\n"))
+    assert called.code == 1
+    assert "$.name: line 2, column 1: the key 'name' stands here a second time" in called.out
+
+
+@pytest.mark.parametrize("name", ["nowhere.yaml", "helpdes", "x" * 5_000, "a\0b"])
+def test_a_file_that_is_not_there_is_one_line_and_exit_code_2(name: str):
+    called = call("check", name)
+    assert called.code == 2
+    assert called.out == ""
+    assert len(called.err.splitlines()) == 1
+    assert "built in are helpdesk, coding, finance, auto-bug-workflow" in called.err
+    assert ("did you mean 'helpdesk'?" in called.err) is (name == "helpdes")
+
+
+def test_a_folder_cannot_be_read(tmp_path: Path):
+    called = call("check", str(tmp_path))
+    assert called.code == 2
+    assert "cannot be read: Is a directory" in called.err
+
+
+def test_standard_input_is_read_for_a_dash():
+    called = call("check", "-", stdin=json.dumps(chain(node("a"))))
+    assert called.code == 0
+    assert called.out.startswith("standard input: valid workflow 'w'")
+    assert call("check", "-", stdin=b"\xff\xfe").code == 1
+
+
+def test_a_file_with_the_name_of_a_built_in_one_comes_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, chain(node("a")), "helpdesk")
+    assert call("check", "helpdesk").out.startswith("helpdesk: valid workflow 'w'")
+
+
+def test_json_has_the_same_for_programs(tmp_path: Path):
+    bad = write(tmp_path, chain(node("a", role="wizard")))
+    called = call("check", "helpdesk", bad, "nowhere", "--json")
+    assert called.code == 2
+    shown = json.loads(called.out)
+    assert shown["valid"] is False
+    good, wrong, missing = shown["definitions"]
+    assert (good["valid"], good["kind"], good["bound"]["dispatches"]) == (True, "team", 73)
+    assert {one["slack"] for one in good["feasibility"]} == {19, 98, 13, 92}
+    assert (wrong["errors"][0]["code"], wrong["bound"]) == ("undefined_role", None)
+    assert set(wrong["errors"][0]) == {"code", "path", "message", "hint"}
+    assert missing["errors"][0]["code"] == "not_found"
+
+
+def test_a_name_cannot_steer_the_terminal(tmp_path: Path):
+    called = call("check", write(tmp_path, {**chain(node("a")), "name": "x\x1b[2Jy\u202e"}))
+    assert "\x1b" not in called.out
+    assert "\u202e" not in called.out
+
+
+def test_ten_thousand_nodes_are_checked(tmp_path: Path):
+    nodes = [node(f"n{i}") for i in range(10_000)]
+    path = tmp_path / "large.json"
+    path.write_text(json.dumps(chain(*nodes)))
+    called = call("check", str(path))
+    assert called.code == 0
+    assert "at most 30,000 dispatches" in called.out
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0, "0 s"),
+        (0.01, "0.01 s"),
+        (59, "59 s"),
+        (60, "1 min"),
+        (5_400, "1 h 30 min"),
+        (57_600, "16 h"),
+        (90_061, "1 d 1 h"),
+        (86_401, "1 d 1 s"),
+    ],
+)
+def test_durations_are_told_in_their_two_largest_units(seconds: float, words: str):
+    assert duration(seconds) == words
+
+
+def test_one_is_not_many():
+    assert count(1, "question") == "1 question"
+    assert count(1_000, "question") == "1,000 questions"
+    plan, checked = check(chain(node("a", max_attempts=1)))
+    assert plan is not None
+    assert checked.bound is not None
+    assert "1 dispatch," in certificate(checked.bound, plan.kind)
+
+
+def test_lines_are_cut_and_cleaned_for_the_terminal():
+    assert first_line("\n\n  a\x1bb  \nc") == "a\N{REPLACEMENT CHARACTER}b"
+    assert first_line("x" * 200) == "x" * 99 + "…"
+    assert clean("a\tb\nc") == "a\tb\nc"

@@ -1,0 +1,175 @@
+"""The guard around somebody's own loop."""
+
+from datetime import timedelta
+
+import pytest
+
+import handrail
+from handrail import Guard, LoopDetected, StopRules
+from handrail.kernel.run.events import Ended, HandedOff
+from handrail.testing.clock import ManualClock
+
+
+def ping_pong(run: handrail.GuardedRun, rounds: int = 50) -> None:
+    for _ in range(rounds):
+        run.handoff("planner", "coder", reason="fix it")
+        run.handoff("coder", "planner", reason="done")
+
+
+@pytest.mark.requirement("H3.1")
+def test_a_loop_of_two_agents_is_raised_at_its_third_repetition() -> None:
+    with pytest.raises(LoopDetected) as caught, Guard().run("ticket 1") as run:
+        ping_pong(run)
+    stop = caught.value.stop
+    assert (stop.rule, stop.seen, stop.limit) == ("repeated_pattern", 3, 3)
+    assert stop.pattern == ("planner -> coder", "coder -> planner")
+    assert stop.evidence == tuple(f"handoff {n}" for n in range(1, 7))
+    assert str(caught.value).startswith("repeated_pattern: the same handoffs 3 times in a row")
+    assert [event.number for event in run.events if isinstance(event, HandedOff)] == [*range(1, 7)]
+
+
+@pytest.mark.parametrize(
+    ("rules", "error", "rule"),
+    [
+        ({"max_handoffs": 4}, handrail.LimitReached, "max_handoffs"),
+        ({"max_steps": 4}, handrail.LimitReached, "max_steps"),
+        ({"repeat_limit": None, "max_edge": 3}, LoopDetected, "max_edge"),
+    ],
+)
+def test_each_rule_raises_its_own_kind_of_stop(rules, error, rule) -> None:
+    with pytest.raises(error) as caught, Guard(StopRules(**rules)).run("r") as run:
+        ping_pong(run)
+    assert caught.value.stop.rule == rule
+    assert isinstance(caught.value, handrail.Stopped)
+
+
+@pytest.mark.requirement("H3.3")
+def test_four_handoffs_are_allowed_and_the_fifth_is_refused() -> None:
+    with pytest.raises(handrail.LimitReached), Guard(StopRules(max_handoffs=4)).run("r") as run:
+        ping_pong(run)
+    made = [event.accepted for event in run.events if isinstance(event, HandedOff)]
+    assert made == [True, True, True, True, False]
+
+
+def test_a_duration_is_measured_by_the_clock_that_was_given() -> None:
+    clock = ManualClock()
+    guard = Guard(StopRules(max_duration="10m"), clock=clock.now)
+    with pytest.raises(handrail.LimitReached) as caught, guard.run("r") as run:
+        run.handoff("a", "b")
+        clock.advance(seconds=601)
+        run.handoff("b", "c")
+    assert caught.value.stop.rule == "max_duration"
+
+
+def test_evidence_of_the_same_failure_ends_the_run_and_progress_postpones_it() -> None:
+    failing = {"checks": [{"command": "pytest", "exit_code": 1, "stderr": "AssertionError: 1"}]}
+    guard = Guard()
+    with pytest.raises(handrail.NoProgress) as caught, guard.run("r") as run:
+        for _ in range(9):
+            run.result("verifier", evidence=failing)
+    assert (caught.value.stop.rule, caught.value.stop.seen) == ("same_error", 3)
+    with guard.run("r") as run:
+        for i in range(12):
+            run.result("verifier", evidence=failing)
+            passing = {"checks": [{"command": f"unit {i}", "exit_code": 1, "stderr": "E"}]}
+            run.result("verifier", evidence=passing)
+            passing["checks"][0]["exit_code"] = 0
+            run.result("verifier", evidence=passing)
+    assert run.stop is not None
+    assert run.stop.rule == "completed"
+
+
+def test_budget_and_constraints_are_raised_too() -> None:
+    with pytest.raises(handrail.BudgetSpent), Guard(StopRules(max_tokens=10)).run("r") as run:
+        run.result("a", usage={"tokens": 11})
+    with pytest.raises(handrail.BudgetSpent), Guard(StopRules(max_cost=1.0)).run("r") as run:
+        run.result("a", usage={"cost": 1.0})
+        run.handoff("a", "b")
+    forbidden = StopRules(constraints=handrail.Constraints(paths=("secrets/*",)))
+    with pytest.raises(handrail.ConstraintViolated), Guard(forbidden).run("r") as run:
+        run.result("a", evidence={"files": {"secrets/key": "x"}})
+
+
+def test_without_raising_a_stop_is_a_value_and_the_run_stays_stopped() -> None:
+    with Guard().run("r", raises=False) as run:
+        stops = [run.handoff("a", "a") for _ in range(3)]
+        assert stops[:2] == [None, None]
+        assert stops[2] is not None
+        assert run.stop is stops[2]
+        with pytest.raises(LoopDetected):
+            run.handoff("a", "b")
+    assert [event.stop.rule for event in run.events if isinstance(event, Ended)] == [
+        "repeated_pattern"
+    ]
+
+
+def test_a_loop_that_comes_to_its_own_end_is_done() -> None:
+    with Guard().run("r") as run:
+        run.handoff("a", "b")
+        run.result("b", text="fine", milestone="tested")
+    (ended,) = [event for event in run.events if isinstance(event, Ended)]
+    assert (ended.status, ended.stop.rule) == ("done_success", "completed")
+
+
+def test_an_error_of_the_host_program_passes_through_and_is_on_record() -> None:
+    with pytest.raises(ZeroDivisionError), Guard().run("r") as run:
+        _ = 1 / 0
+    assert run.stop is not None
+    assert "ZeroDivisionError" in run.stop.reason
+
+
+def test_a_green_goal_makes_a_stopped_run_partial() -> None:
+    green = {"checks": [{"command": "make demo", "exit_code": 0}]}
+    lint = {"checks": [{"command": "lint", "exit_code": 1, "stderr": "E1"}]}
+    with Guard().run("r", goal="make demo", raises=False) as run:
+        run.result("v", evidence=green)
+        for _ in range(3):
+            run.result("v", evidence=lint)
+    (ended,) = [event for event in run.events if isinstance(event, Ended)]
+    assert ended.status == "done_partial"
+
+
+def test_several_results_in_one_turn_are_steps() -> None:
+    guard = Guard(StopRules(max_steps=3))
+    with pytest.raises(handrail.LimitReached), guard.run("r") as run:
+        for i in range(3):
+            run.result("a", evidence={"files": {"f": str(i)}})
+        run.handoff("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("rules", "named"),
+    [
+        ({"max_handoffs": -1}, "max_handoffs"),
+        ({"max_duration": "soon"}, "max_duration"),
+        ({"profile": "wild"}, "profile"),
+    ],
+)
+def test_rules_that_cannot_be_used_are_refused_with_the_limit_named(rules, named) -> None:
+    with pytest.raises(ValueError, match=named):
+        Guard(StopRules(**rules))
+
+
+def test_evidence_of_the_wrong_shape_is_the_hosts_mistake_and_says_where() -> None:
+    with pytest.raises(ValueError, match="evidence"), Guard().run("r") as run:
+        run.result("a", evidence={"files": 7})
+
+
+@pytest.mark.requirement("S13")
+def test_yolo_allows_fewer_attempts_than_strict() -> None:
+    def failures(profile: str) -> int:
+        failing = {"checks": [{"command": "t", "exit_code": 1, "stderr": "E"}]}
+        with Guard(StopRules(profile=profile)).run("r", raises=False) as run:
+            for count in range(1, 20):
+                if run.result("v", evidence=failing):
+                    return count
+        raise AssertionError("never stopped")
+
+    assert failures("yolo") < failures("strict")
+
+
+def test_a_report_can_be_had_at_any_time() -> None:
+    with Guard().run("r") as run:
+        run.handoff("a", "b", reason="x")
+        assert run.report() is not None
+    assert timedelta(0) <= run.events[-1].at - run.events[0].at

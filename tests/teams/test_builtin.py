@@ -1,0 +1,509 @@
+"""The built-in definitions: valid, bounded, and right in what is a matter of structure."""
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from tests.kernel.driving import plan_of, team
+
+from handrail.engine.dispatch import Dispatch
+from handrail.engine.local import Agent, LocalRun, Reply, Request
+from handrail.kernel.definition import Workflow
+from handrail.kernel.history import handoff_sequence, iterations, transitions
+from handrail.kernel.plan import Plan, check
+from handrail.kernel.report import report
+from handrail.kernel.result import Check, Evidence, Outcome, Result
+from handrail.kernel.run.commands import Report, Start
+from handrail.kernel.run.events import Asked, Claimed, Faulted, HandedOff, Moved, Offered, Reported
+from handrail.kernel.run.machine import decide
+from handrail.kernel.steps import steps
+from handrail.teams import NAMES, builtin, helpdesk, offline
+from handrail.teams.scripted import anybody, shortest_ways
+from handrail.testing.clock import ManualClock
+
+
+def plan(name: str) -> Plan:
+    return plan_of(builtin(name))
+
+
+def plays(
+    name: str,
+    answers: Iterable[str | Reply] = (),
+    *,
+    staff: dict[str, Agent] | None = None,
+    **start: Any,
+) -> LocalRun:
+    """One bead through a built-in definition, with its own agents or these instead of some."""
+    own, trusted = offline(name)
+    given = staff or {}
+    lines = iter(answers)
+
+    def answer(request: Request) -> str | Reply | None:
+        return next(lines, None)
+
+    local = LocalRun(
+        plan(name),
+        lambda role: given.get(role) or own(role),
+        answer=answer,
+        trusted=trusted,
+        clock=ManualClock().now,
+    )
+    start = {"title": "VPN drops every hour", **start}
+    refusal = local.to_its_end(Start(run_id="r1", bead_id="b1", **start))
+    assert refusal is None, refusal
+    return local
+
+
+def of(local: LocalRun, kind: type[Any]) -> list[Any]:
+    return [event for event in local.events if isinstance(event, kind)]
+
+
+def ways(local: LocalRun) -> list[tuple[str, str]]:
+    return [(h.from_, h.to) for h in handoff_sequence(local.events) if h.accepted]
+
+
+def rule(local: LocalRun) -> str:
+    assert local.run.stop is not None
+    return local.run.stop.rule.value
+
+
+def hand(to: str, **more: Any) -> Result:
+    return Result(outcome=Outcome.HANDOFF, to=to, reason="because", **more)
+
+
+def always(result: Result) -> Agent:
+    return lambda dispatch: result
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_built_in_definition_is_valid_without_a_warning_and_with_slack(name: str):
+    found, checked = check(builtin(name))
+    assert found is not None
+    assert checked.errors == checked.warnings == ()
+    assert all(one.slack > 0 for one in checked.feasibility)
+    assert found.definition.id == found.definition.name == name
+
+
+def test_an_unknown_name_is_an_error_that_lists_the_known_ones():
+    with pytest.raises(KeyError, match="helpdesk, coding, finance, auto-bug-workflow"):
+        builtin("nope")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_documents_are_fresh_for_every_caller(name: str):
+    builtin(name)["name"] = "changed"
+    assert builtin(name)["name"] == name
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_scripted_run_exceeds_its_certificate(name: str):
+    demos = ("", "stuck", "ask", "partial", "research", "same_error", "no_change", "constraint",
+             "rework", "escalate", "unclear")  # fmt: skip
+    for demo in demos:
+        local = plays(name, ["ok"] * 9, context={"demo": demo})
+        bound = local.plan.bound()
+        assert local.run.ended
+        assert len(of(local, Offered)) <= bound.dispatches
+        assert len(of(local, HandedOff)) <= max(bound.handoffs, 0) + 1
+        assert len(of(local, Moved)) <= bound.transitions
+        assert len([e for e in of(local, Asked) if not e.question.own]) <= bound.questions
+
+
+# Helpdesk
+
+
+@pytest.mark.requirement("H4.1", "H4.2", "H4.3", "H4.4", "H4.5")
+def test_a_new_ticket_passes_every_phase_in_order():
+    local = plays("helpdesk")
+    reached = [(e.phase, e.phase_detail) for e in of(local, Reported) if e.phase]
+    assert local.events[0].phase == "memory_check_pending"
+    assert reached == [
+        ("memory_checked", "miss"),
+        ("ticket_analyzed", ""),
+        ("resolution_obtained", ""),
+        ("memory_checked", "stored"),
+        ("summary_complete", ""),
+    ]
+    assert local.run.phase == "terminated"
+    assert local.run.terminal_status == "done_success"
+
+
+@pytest.mark.requirement("H1.1", "H2.1", "H2.2", "H2.5", "H5.2", "H7.1", "H7.3")
+def test_ticketing_ends_the_run_with_its_final_update_and_nobody_hands_off_after_it():
+    local = plays("helpdesk")
+    last = of(local, Reported)[-1]
+    assert last.place == "ticketing"
+    assert last.result.text.splitlines()[-1] == "TERMINATE_WORKFLOW"
+    assert local.events.index(last) == len(local.events) - 2  # only the end follows
+    told = report(local.events)
+    assert (told.final_agent, told.first_agent, told.bead_id) == ("ticketing", "orchestrator", "b1")
+    assert told.stop is not None
+    assert (told.stop.rule, told.stop.reason) == ("terminated", "ticket resolved")
+    assert told.duration == 0
+
+
+@pytest.mark.requirement("H1.2", "H1.3", "H4.6", "H5.3")
+def test_after_the_end_a_handoff_is_refused_and_changes_nothing():
+    local = plays("helpdesk")
+    for agent in ("orchestrator", "ticketing"):
+        command = Report(fence=local.run.fence, agent=agent, result=hand("memory"))
+        decision = decide(local.plan, local.run, command, local.clock())
+        assert decision.events == ()
+        assert decision.refusal is not None
+        assert decision.refusal.code == "ended"
+
+
+@pytest.mark.requirement("H2.3", "H6.2")
+def test_on_the_complete_summary_the_orchestrator_hands_to_ticketing_exactly_once():
+    local = plays("helpdesk")
+    summary = next(e for e in of(local, Reported) if e.place == "summarization")
+    assert summary.result.text.splitlines()[-1] == "WORKFLOW_COMPLETE"
+    after = [e for e in local.events[local.events.index(summary) :] if isinstance(e, HandedOff)]
+    assert [(e.source, e.target) for e in after] == [
+        ("summarization", "orchestrator"),
+        ("orchestrator", "ticketing"),
+    ]
+
+
+@pytest.mark.requirement("H6.3", "H6.4")
+def test_memory_and_summarization_hand_back_exactly_once_a_task():
+    done = Counter(ways(plays("helpdesk")))
+    assert done[("memory", "orchestrator")] == 2  # retrieval and storage
+    assert done[("summarization", "orchestrator")] == 1
+
+
+@pytest.mark.requirement("H5.1")
+def test_a_cached_resolution_ends_the_run_on_a_shorter_way():
+    cached = plays("helpdesk", title="I forgot my password")
+    assert ways(cached) == [
+        ("orchestrator", "memory"),
+        ("memory", "orchestrator"),
+        ("orchestrator", "ticketing"),
+    ]
+    assert cached.run.terminal_status == "done_success"
+    assert len(ways(cached)) < len(ways(plays("helpdesk")))
+
+
+@pytest.mark.requirement("H5.1")
+def test_a_similar_ticket_is_answered_from_the_memory_of_the_first_and_another_is_not():
+    staff = helpdesk.staff()
+    first = plays("helpdesk", staff=staff)
+    again = plays("helpdesk", staff=staff, title="the VPN drops every hour")
+    other = plays("helpdesk", staff=staff, title="my mail app crashes")
+    assert [len(ways(local)) for local in (first, again, other)] == [11, 3, 11]
+    assert [e.place for e in of(other, Reported)][5] == "application"
+
+
+@pytest.mark.requirement("H1.5")
+def test_tickets_one_after_the_other_end_independently():
+    stuck = plays("helpdesk", context={"demo": "stuck"})
+    fine = plays("helpdesk")
+    assert (stuck.run.terminal_status, fine.run.terminal_status) == (
+        "aborted_stuck",
+        "done_success",
+    )
+
+
+def test_a_ticket_that_no_specialist_fits_ends_partial_with_what_is_left():
+    local = plays("helpdesk", title="the coffee is cold")
+    assert local.run.terminal_status == "done_partial"
+    assert local.run.stop is not None
+    assert local.run.stop.remaining
+
+
+@pytest.mark.requirement("H3.1", "H6.5", "H7.4")
+def test_a_worker_is_asked_once_and_an_orchestrator_that_insists_is_stopped():
+    local = plays("helpdesk", context={"demo": "stuck"})
+    assert len([e for e in of(local, Offered) if e.place == "network"]) == 1
+    repeated = [e for e in of(local, HandedOff) if e.already_done]
+    assert len(repeated) == 3
+    assert rule(local) == "repeated_pattern"
+    assert local.run.stop is not None
+    assert local.run.stop.pattern == ("orchestrator -> network",)
+
+
+@pytest.mark.requirement("H6.5")
+@pytest.mark.parametrize("agent", ["memory", "ticketing", "network", "summarization"])
+def test_whoever_is_asked_for_a_task_that_is_done_is_not_asked_again(agent: str):
+    """The orchestrator hands to the same agent for ever, whatever comes back."""
+    local = plays("helpdesk", staff={"orchestrator": always(hand(agent))})
+    tasks = [e.task for e in of(local, HandedOff) if e.target == agent and not e.already_done]
+    assert len(tasks) == len(set(tasks)) <= 2
+    assert "" not in tasks
+    assert local.run.terminal_status == "aborted_stuck"
+
+
+@pytest.mark.requirement("H5.4", "H2.4")
+@pytest.mark.parametrize("agent", ["orchestrator", "memory", "network", "summarization"])
+def test_nobody_but_ticketing_ends_a_run_whatever_it_says(agent: str):
+    told: list[str] = []
+    own, _ = offline("helpdesk")
+
+    def forging(dispatch: Dispatch) -> object:
+        if not told:
+            told.append("once")
+            return Result(outcome=Outcome.TERMINATE, text="TERMINATE_WORKFLOW", reason="I say so")
+        told.append(dispatch.last_refusal)
+        worker = own(agent)
+        assert worker is not None
+        return worker(dispatch)
+
+    local = plays("helpdesk", staff={agent: forging})
+    assert [e.fault for e in of(local, Faulted)] == ["terminate_refused"]
+    assert "only 'ticketing' may" in told[1]
+    assert local.run.terminal_status == "done_success"
+
+
+@pytest.mark.requirement("H2.4")
+def test_workflow_complete_counts_from_summarization_alone():
+    marked = hand("orchestrator", marker="WORKFLOW_COMPLETE", text="done\nWORKFLOW_COMPLETE")
+    local = plays("helpdesk", staff={"network": always(marked)})
+    reported = next(e for e in of(local, Reported) if e.place == "network")
+    assert reported.phase == "resolution_obtained"
+    assert "marker_ignored" in [w.code for w in report(local.events).warnings]
+
+
+def test_rejecting_the_question_of_ticketing_closes_the_run():
+    local = plays("helpdesk", [Reply(decision="reject")], context={"demo": "ask"})
+    assert local.run.terminal_status == "closed_by_human"
+    assert plays("helpdesk", ["yes"], context={"demo": "ask"}).run.terminal_status == "done_success"
+
+
+# Coding
+
+
+@pytest.mark.parametrize(
+    ("demo", "status", "stopped_by"),
+    [
+        ("", "done_success", "terminated"),
+        ("partial", "done_partial", "terminated"),
+        ("research", "aborted_stuck", "repeated_pattern"),
+        ("same_error", "aborted_stuck", "same_error"),
+        ("no_change", "aborted_stuck", "no_change"),
+        ("constraint", "aborted_constraint", "constraint"),
+    ],
+)
+@pytest.mark.requirement("S1", "S14")
+def test_the_coding_team_shows_each_of_its_endings(demo: str, status: str, stopped_by: str):
+    local = plays("coding", context={"demo": demo})
+    assert (local.run.terminal_status, rule(local)) == (status, stopped_by)
+
+
+@pytest.mark.requirement("S2", "S15")
+def test_planner_and_researcher_that_bounce_are_stopped():
+    """Each visit brings the same score, and a little detour hides the pattern."""
+
+    def planner(dispatch: Dispatch) -> Result:
+        turn = len(dispatch.history) // 2
+        return hand("snitch" if turn in (1, 4) else "researcher")
+
+    local = plays("coding", staff={"planner": planner, "snitch": always(hand("planner"))})
+    assert rule(local) == "research_exhausted"
+    assert len(of(local, Offered)) <= 12
+
+
+@pytest.mark.requirement("S3", "S15")
+def test_the_same_red_command_again_and_again_is_stopped():
+    red = Check(command="npm test", exit_code=1, stderr="TypeError: x is undefined at 0x{:08x}")
+
+    def verifier(dispatch: Dispatch) -> Result:
+        at = red.stderr.format(len(dispatch.history) * 64)
+        return hand(
+            "planner",
+            evidence=Evidence(checks=(Check(command=red.command, exit_code=1, stderr=at),)),
+        )
+
+    local = plays("coding", staff={"verifier": verifier, "planner": always(hand("verifier"))})
+    assert rule(local) in ("same_error", "repeated_pattern")
+    assert len(of(local, Offered)) <= 8
+
+
+@pytest.mark.requirement("S4", "S15")
+@pytest.mark.parametrize("files", [{}, {"count.py": "same"}], ids=["empty", "identical"])
+def test_a_coder_with_empty_or_identical_patches_is_stopped(files: dict[str, str]):
+    coder = always(hand("verifier", evidence=Evidence(files=files)))
+    local = plays("coding", staff={"coder": coder}, context={"demo": "same_error"})
+    assert rule(local) in ("no_change", "same_error")
+    assert len(of(local, Offered)) <= 14
+
+
+# Finance
+
+
+@pytest.mark.requirement("R1.1", "R1.2", "R1.3", "R3.2", "R3.3", "R3.4")
+def test_a_specialists_result_is_shown_to_a_person_and_approval_completes():
+    local = plays("finance", ["OK"], title="Invoice for 3 x 19.99 and 2 x 5.00")
+    asked = of(local, Asked)
+    assert [e.question.kind for e in asked] == ["clarification_request"]
+    assert ways(local) == [("planner", "invoice"), ("invoice", "review")]
+    (only,) = iterations(local.events)
+    assert only.result.splitlines()[-1] == "total 83.96"
+    assert local.run.terminal_status == "done_success"
+
+
+@pytest.mark.requirement("R1.4", "R2.1", "R2.2", "R2.3", "R2.4", "R4.3")
+def test_a_revision_goes_to_the_planner_with_everything_said_before_and_may_change_specialist():
+    seen: list[Dispatch] = []
+    own, _ = offline("finance")
+
+    def planner(dispatch: Dispatch) -> object:
+        seen.append(dispatch)
+        agent = own("planner")
+        assert agent is not None
+        return agent(dispatch)
+
+    said = ["  use 10% tax, please \n  (as agreed)", "rather an audit of the sample", "ok"]
+    local = plays("finance", said, staff={"planner": planner}, title="Invoice for 2 x 5")
+    assert [h[1] for h in ways(local) if h[0] == "planner"] == ["invoice", "invoice", "audit"]
+    assert [len(d.iterations) for d in seen] == [0, 1, 2]
+    assert {d.bead.title for d in seen} == {"Invoice for 2 x 5"}
+    last = seen[-1].iterations
+    assert [one.text for one in last] == said[:2]
+    assert [one.task for one in last] == ["Invoice for 2 x 5", said[0]]
+    assert "tax 10%" in last[1].result
+    kept = iterations(local.events)
+    assert [one.n for one in kept] == [1, 2, 3]
+    assert [one.decision for one in kept] == ["revise", "revise", "approve"]
+
+
+@pytest.mark.requirement("R3.1")
+def test_a_task_set_to_skip_review_completes_after_the_specialist():
+    local = plays("finance", title="closing of May", review="skip")
+    assert of(local, Asked) == []
+    assert [step.place for step in steps(local.events)] == ["planner", "closing"]
+    assert local.run.terminal_status == "done_success"
+
+
+@pytest.mark.requirement("R5.1", "R5.2", "R5.3", "R5.4", "R5.5")
+def test_fifty_revisions_in_a_row_pass_under_the_default_limits():
+    revisions = [f"use {i}% tax" for i in range(1, 51)]
+    local = plays("finance", [*revisions, "looks good"], title="Invoice for 2 x 50")
+    kept = iterations(local.events)
+    assert [one.text for one in kept] == [*revisions, "looks good"]
+    assert all(f"tax {i}%" in one.result for i, one in enumerate(kept[1:], 1))
+    assert ways(local) == [("planner", "invoice"), ("invoice", "review")] * 51
+    assert (local.run.stretch, local.run.terminal_status) == (51, "done_success")
+
+
+def test_a_person_may_also_close_a_finance_task():
+    local = plays("finance", [Reply(decision="reject", text="not ours")], title="an invoice")
+    assert local.run.terminal_status == "closed_by_human"
+
+
+# The auto-bug workflow
+
+
+def bug_nodes() -> dict[str, Any]:
+    definition = plan("auto-bug-workflow").definition
+    assert isinstance(definition, Workflow)
+    return {node.id: node for node in definition.nodes}
+
+
+@pytest.mark.requirement("L11.1", "L11.2", "L11.3", "L11.4", "L11.5")
+def test_the_auto_bug_workflow_has_the_agreed_nodes_roles_and_attempts():
+    nodes = bug_nodes()
+    assert [node.description.partition(":")[0] for node in nodes.values()] == [
+        "Start",
+        "QA Triage",
+        "Specialist Investigation",
+        "CEO Approval",
+        "Engineering Manager Apply/Commit",
+        "QA Verification",
+        "End",
+    ]
+    looked_into = nodes["investigation"]
+    assert (looked_into.config.multi_dispatch, looked_into.max_attempts) == (True, 5)
+    assert (looked_into.config.role_from, looked_into.role) == ("specialist", "backend-engineer")
+    assert (nodes["apply"].config.kind, nodes["apply"].role) == ("commit", "engineering-manager")
+    assert nodes["verification"].config.kind == "verification"
+    assert nodes["verification"].role == "qa-engineer"
+
+
+def test_the_auto_bug_workflow_takes_at_most_32_dispatches_12_transitions_and_8_questions():
+    bound = plan("auto-bug-workflow").bound()
+    assert (bound.dispatches, bound.transitions, bound.questions) == (32, 12, 8)
+    assert all(bound.tight.values())
+
+
+@pytest.mark.requirement("L11.6")
+def test_the_approval_carries_the_proposed_fix():
+    shown: list[Request] = []
+
+    def answer(request: Request) -> str:
+        shown.append(request)
+        return "ok"
+
+    staff, _ = offline("auto-bug-workflow")
+    local = LocalRun(plan("auto-bug-workflow"), staff, answer=answer)
+    local.to_its_end(Start(run_id="r", bead_id="b", title="IndexError"))
+    (request,) = shown
+    assert request.question.kind == "approval"
+    assert "Proposal: in count.py" in request.result
+    assert local.run.context["proposal"] == request.result
+    assert local.run.terminal_status == "done_success"
+
+
+def test_a_revision_of_the_fix_goes_back_to_the_investigation_with_the_text():
+    local = plays("auto-bug-workflow", ["keep the old name", "ok"])
+    passed = [t.to_node_id for t in transitions(local.events)]
+    assert passed.count("investigation") == passed.count("approval") == 2
+    assert "As asked: keep the old name" in local.run.context["proposal"]
+
+
+@pytest.mark.parametrize(
+    ("title", "role"), [("IndexError", "backend-engineer"), ("css of the page", "web-designer")]
+)
+def test_triage_names_the_specialist_who_investigates(title: str, role: str):
+    local = plays("auto-bug-workflow", ["ok"], title=title)
+    worked = {e.place: e.agent for e in of(local, Claimed)}
+    assert worked["investigation"] == role
+
+
+@pytest.mark.requirement("L11.7")
+def test_a_failed_verification_goes_back_to_apply():
+    local = plays("auto-bug-workflow", ["ok"], context={"demo": "rework"})
+    assert [e.targets for e in of(local, Moved) if e.spends] == [("apply",)]
+    assert local.run.terminal_status == "done_success"
+
+
+@pytest.mark.requirement("L11.7", "L11.8")
+def test_after_three_reworks_the_ceo_is_asked_with_the_details():
+    local = plays("auto-bug-workflow", ["ok"], context={"demo": "escalate"})
+    assert len([e for e in of(local, Moved) if e.spends]) == 3
+    (question,) = local.run.questions.values()
+    assert (question.kind, question.place) == ("escalation", "verification")
+    assert "3 reworks used up: test_total is red" in question.text
+
+
+@pytest.mark.requirement("L11.3")
+def test_an_investigation_without_end_escalates_after_five_dispatches():
+    local = plays("auto-bug-workflow", context={"demo": "unclear"})
+    assert len([e for e in of(local, Offered) if e.place == "investigation"]) == 5
+    (question,) = local.run.questions.values()
+    assert question.kind == "escalation"
+
+
+# Any definition
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        team({"a": ["b", "c"], "b": ["d"], "c": ["a"], "d": ["e"], "e": []}, terminator="e"),
+        team({"a": []}, terminator="a"),
+        team({"a": ["b"], "b": ["review"]}, review={"after": ["b"], "back_to": "a"}),
+        *(builtin(name) for name in NAMES),
+    ],
+    ids=lambda document: document["name"],
+)
+def test_one_scripted_agent_fits_any_definition(document: dict[str, Any]):
+    made = plan_of(document)
+    local = LocalRun(made, anybody(made), answer=lambda _: "ok")
+    local.to_its_end(Start(run_id="r", bead_id="b"))
+    assert local.run.terminal_status == "done_success"
+
+
+def test_the_shortest_way_is_the_shortest():
+    document = team({"a": ["b", "c"], "b": ["c"], "c": []}, terminator="c")
+    assert shortest_ways(plan_of(document).team) == {"c": "", "a": "c", "b": "c"}
