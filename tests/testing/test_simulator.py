@@ -9,13 +9,15 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import timedelta
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from handrail.kernel.plan import Plan
+from handrail.kernel.plan import Plan, check
 from handrail.kernel.run import clocks, machine, people, team, workflow
 from handrail.kernel.run import commands as c
 from handrail.kernel.run import decide as decide_module
@@ -23,9 +25,11 @@ from handrail.kernel.run import evolve as evolve_module
 from handrail.kernel.run.events import Offered, Reported, Warned
 from handrail.kernel.run.machine import Run, RunDecision
 from handrail.testing.audit import Auditor, encode
+from handrail.testing.clock import NOON
 from handrail.testing.options import Options, describe, draw
 from handrail.testing.simulate import history, run_seed, run_seeds
 
+ROOT = Path(__file__).resolve().parents[2]
 SABOTAGE_SEEDS = 400
 Patch = Callable[[pytest.MonkeyPatch], None]
 
@@ -47,12 +51,11 @@ def test_the_same_seed_gives_the_same_history_byte_for_byte():
 
 
 def test_a_history_does_not_depend_on_the_process_that_plays_it():
-    code = (
-        "from tests.testing.test_simulator import fingerprint; print(fingerprint(range(25)))"
-    )
+    code = "from tests.testing.test_simulator import fingerprint; print(fingerprint(range(25)))"
     found = {
         subprocess.run(
             [sys.executable, "-c", code],
+            cwd=ROOT,
             env={**os.environ, "PYTHONHASHSEED": hash_seed},
             capture_output=True,
             text=True,
@@ -126,9 +129,7 @@ def fences_that_repeat(patch: pytest.MonkeyPatch) -> None:
 
 def pauses_without_deadline(patch: pytest.MonkeyPatch) -> None:
     due = machine.next_due
-    patch.setattr(
-        machine, "next_due", lambda plan, run: None if run.paused_at else due(plan, run)
-    )
+    patch.setattr(machine, "next_due", lambda plan, run: None if run.paused_at else due(plan, run))
 
 
 def a_certificate_that_is_too_low(patch: pytest.MonkeyPatch) -> None:
@@ -174,10 +175,12 @@ def decide_that_writes_into_the_run(patch: pytest.MonkeyPatch) -> None:
 
 
 def questions_renewed_by_a_patch(patch: pytest.MonkeyPatch) -> None:
-    evolve, again = people.Question, "handrail.kernel.run.people.Question"
-    patch.setattr(
-        again, lambda **given: evolve(**{**given, "deadline": given["deadline"].replace(year=2030)})
-    )
+    question = people.Question
+
+    def renewed(**given: Any) -> Any:
+        return question(**{**given, "deadline": given["deadline"] + timedelta(days=7)})
+
+    patch.setattr(people, "Question", renewed)
 
 
 def an_end_that_can_be_ended_again(patch: pytest.MonkeyPatch) -> None:
@@ -242,19 +245,12 @@ def test_a_kernel_that_raises_is_a_finding_and_not_a_crash(monkeypatch: pytest.M
 
 
 def test_the_auditor_can_watch_a_run_of_ones_own():
-    document = {"kind": "team", "name": "t", "start": "a", "terminator": "a",
-                "agents": [{"id": "a", "hands_off_to": []}]}  # fmt: skip
-    options = replace(draw(0), definition=document, settings=draw(0).settings)
-    auditor = Auditor(_plan(options))
-    auditor.take(c.Start(run_id="r", bead_id="b"), _NOON)
+    agents = [{"id": "a", "hands_off_to": []}]
+    plan, _ = check(
+        {"kind": "team", "name": "t", "start": "a", "terminator": "a", "agents": agents}
+    )
+    assert plan is not None
+    auditor = Auditor(plan)
+    auditor.take(c.Start(run_id="r", bead_id="b"), NOON)
     assert auditor.run.tokens["a"].phase == "offered"
     assert auditor.rank > 0
-
-
-def _plan(options: Options) -> Plan:
-    from handrail.testing.simulate import plan_of
-
-    return plan_of(options)
-
-
-_NOON = __import__("handrail.testing.clock", fromlist=["NOON"]).NOON

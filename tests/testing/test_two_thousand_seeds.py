@@ -1,4 +1,4 @@
-"""Two thousand simulated runs (ten thousand in the long form): every one ends, within its bounds."""
+"""Two thousand simulated runs (ten thousand in the long form): each ends within its bounds."""
 
 import os
 

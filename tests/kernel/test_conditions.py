@@ -1,0 +1,217 @@
+"""Conditions: true, false, or false with a reason; never an exception, never a long evaluation."""
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from handrail.kernel.condition import (
+    COMPREHENSIONS_MAX,
+    COUNTED_MAX,
+    DEPTH_MAX,
+    LENGTH_MAX,
+    Condition,
+)
+from tests.kernel.driving import plan_of, team
+
+
+def holds(source: str, **context: Any) -> bool:
+    outcome = Condition(source).holds(context)
+    assert not outcome.error, outcome.error
+    return outcome.holds
+
+
+def error(source: str, **context: Any) -> str:
+    outcome = Condition(source).holds(context)
+    assert not outcome.holds
+    return outcome.error
+
+
+@pytest.mark.requirement("L5.5")
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("severity >= 3", True),
+        ("severity > 3", False),
+        ("kind == 'bug' && !closed", True),
+        ("kind in ['bug', 'crash']", True),
+        ("tags.exists(t, t == 'p1')", True),
+        ("tags.all(t, t.startsWith('q'))", False),
+        ("size(tags) == 2", True),
+        ("has(owner.name)", True),
+        ("has(owner.mail)", False),
+        ("owner.name.matches('^a')", True),
+        ("nothing == null", True),
+        ("tags.filter(t, tags.exists(u, t == u)).size() == 2", True),
+    ],
+)
+def test_a_condition_reads_the_context_by_bare_names(source: str, expected: bool):
+    context = {
+        "severity": 3,
+        "kind": "bug",
+        "closed": False,
+        "tags": ["p1", "ui"],
+        "owner": {"name": "ana"},
+        "nothing": None,
+    }
+    assert holds(source, **context) is expected
+
+
+@pytest.mark.requirement("L5.5", "K5")
+@pytest.mark.parametrize(
+    ("source", "context", "part"),
+    [
+        ("severity > 3", {}, "severity"),
+        ("severity > 3", {"severity": "high"}, "No such overload"),
+        ("a.b.c", {"a": 3}, ""),
+        ("1 / 0 == 1", {}, ""),
+        ("[1][5] == 1", {}, ""),
+        ("severity", {"severity": 3}, "gives a int"),
+        ("'yes'", {}, "gives a str"),
+        ("null", {}, "gives a NoneType"),
+        ("x.matches('(')", {"x": "a"}, ""),
+    ],
+)
+def test_what_cannot_be_evaluated_is_false_and_says_why(
+    source: str, context: dict[str, Any], part: str
+):
+    said = error(source, **context)
+    assert said
+    assert part in said
+    assert len(said) <= 200
+    assert "\n" not in said
+
+
+@pytest.mark.requirement("L5.5")
+def test_names_are_the_keys_that_are_read_without_those_a_macro_binds():
+    assert Condition("a.b > 1 && size(c) > 2").names == {"a", "c"}
+    assert Condition("xs.exists(x, x > y)").names == {"xs", "y"}
+    assert Condition("true").names == frozenset()
+    assert Condition("a > 1").source == "a > 1"
+
+
+class Untouchable:
+    """Raises whatever is done to it."""
+
+    def __getattribute__(self, name: str) -> Any:
+        raise AssertionError(f"{name} of a value that no condition names was read")
+
+
+def test_only_the_named_keys_are_handed_over():
+    assert holds("x > 1", x=2, huge=Untouchable())
+
+
+@pytest.mark.parametrize(
+    ("source", "why"),
+    [
+        ("x >", "column"),
+        ("", ""),
+        ("launch(x)", "calls 'launch'"),
+        ("x.launch()", "calls 'launch'"),
+        ("__import__('os').system('ls') == 0", "calls 'system'"),
+        ("x = 3", "column"),
+        ("a;b", "column"),
+        ("'", "column"),
+        ("x\0y", "column"),
+        ("\ud800", ""),
+        ("x > " + "1" * LENGTH_MAX, "characters long"),
+        ("(" * (DEPTH_MAX + 1) + "x" + ")" * (DEPTH_MAX + 1), "nested"),
+        ("[" * (DEPTH_MAX + 1) + "]" * (DEPTH_MAX + 1), "nested"),
+        ("!" * 50 + "x", "nested"),
+        ("-" * 50 + "1 > 0", "nested"),
+        ("a ? b : " * 120 + "c", ""),
+        ("x.map(a, x.map(b, x.map(c, 1)))", "comprehensions"),
+        ("x . exists ( a , true ) && x.all(b, b) && x.filter(c, c)", "comprehensions"),
+        ("9" * 30 + " > 1", ""),
+    ],
+)
+def test_what_is_no_expression_or_too_much_of_one_is_refused(source: str, why: str):
+    with pytest.raises(ValueError) as refused:  # noqa: PT011 - the text is looked at below
+        Condition(source)
+    assert why in str(refused.value)
+    str(refused.value).encode()
+
+
+def test_the_largest_expression_that_is_allowed_is_evaluated():
+    assert holds("(" * DEPTH_MAX + "x" + ")" * DEPTH_MAX, x=True)
+    assert holds("!" * 48 + "x", x=True)
+    terms = " && ".join(["x"] * 200)
+    assert len(terms) <= LENGTH_MAX
+    assert holds(terms, x=True)
+    assert COMPREHENSIONS_MAX == 2
+    assert holds("x.all(a, x.exists(b, a == b))", x=list(range(50)))
+
+
+@pytest.mark.parametrize(
+    ("source", "fits"),
+    [
+        ("xs.exists(x, x < 0)", 1000),
+        ("xs.exists(x, xs.exists(y, x > y + 1000))", 80),
+        ("xs.map(x, x).size() < 0", 80),
+        ("xs.map(x, xs.map(y, y)).size() < 0", 10),
+        ("xs.filter(x, x < 0).size() > 0", 80),
+    ],
+)
+def test_a_comprehension_over_too_much_is_false_before_it_begins(source: str, fits: int):
+    assert holds(source, xs=list(range(fits))) is False
+    for many in (list(range(100_000)), {"a": [[0] * COUNTED_MAX]}, "x" * 10_000_000):
+        assert "too many items" in error(source, xs=many)
+
+
+def test_without_a_comprehension_a_large_list_may_be_named():
+    assert holds("size(xs) == 20000", xs=[0] * 20_000)
+
+
+def test_a_plan_compiles_a_condition_once_and_the_empty_one_holds():
+    plan = plan_of(team({"a": []}, terminator="a"))
+    assert plan.holds("", {}).holds
+    assert plan.holds("x > 1", {"x": 2}).holds
+    assert not plan.holds("x > 1", {"x": 1}).holds
+
+
+FRAGMENTS = (
+    "x y z 1 -1 0 9223372036854775807 -9223372036854775808 1.5 1u 'a' b'a' [ ] ( ) { } , : ? . + - "
+    "* / % == != < > <= >= && || ! in has size map filter all exists true false null int( string( "
+    "duration('1s') timestamp('2020-01-01T00:00:00Z') matches( contains( ' \" \\ é 💥 _ $ ` #"
+).split()
+sources = st.text(max_size=30) | st.lists(st.sampled_from(FRAGMENTS), max_size=12).map(" ".join)
+numbers = st.integers() | st.sampled_from([2**63, -(2**63), 2**64, 10**400, math.nan, math.inf])
+json_values = st.recursive(
+    st.none() | st.booleans() | numbers | st.floats() | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner, max_size=4)
+    ),
+    max_leaves=8,
+)
+VALID = [
+    Condition(source)
+    for source in (
+        "x > y", "x + y == z", "x / y > 1", "x % y == 0", "-x < 0", "x in y", "x[y] == z",
+        "x.y.z == 1", "has(x.y)", "size(x) > 1", "x.exists(i, i == y)", "x.matches(y)",
+        "int(x) > 0", "string(x) == y", "double(x) > 0.0", "timestamp(x) > timestamp(y)",
+        "duration(x) > duration(y)", "x ? y : z", "x && y || !z", "x == x", "uint(x) == 1u",
+        "x.map(i, i * i).size() > 0", "x.contains(y)", "x.startsWith(y)", "bytes(x) == b'a'",
+        "type(x) == type(y)", "timestamp(x).getHours() > 1", "x * y * z > 0",
+    )
+]  # fmt: skip
+
+
+@given(sources, json_values)
+@settings(max_examples=500, deadline=None)
+def test_any_text_is_a_condition_or_a_value_error(source: str, value: Any):
+    try:
+        condition = Condition(source)
+    except ValueError as refused:
+        str(refused).encode()
+        return
+    condition.holds({"x": value, "y": [value], "z": {"a": value}}).error.encode()
+
+
+@given(st.sampled_from(VALID), json_values, json_values, json_values)
+@settings(max_examples=500, deadline=None)
+def test_any_context_gives_true_false_or_a_reason(condition: Condition, x: Any, y: Any, z: Any):
+    outcome = condition.holds({"x": x, "y": y, "z": z, "w": x})
+    assert isinstance(outcome.holds, bool)
+    assert not (outcome.holds and outcome.error)
