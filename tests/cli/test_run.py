@@ -113,7 +113,7 @@ def test_without_a_terminal_an_open_question_is_printed_and_the_exit_code_is_1()
     called = call("run", "auto-bug-workflow")
     assert called.code == 1
     assert "| Proposal: in count.py" in called.out
-    assert "approval from approval: CEO Approval: apply the proposed fix?" in called.out
+    assert "approval at approval: CEO Approval: apply the proposed fix?" in called.out
     assert called.err.splitlines() == [
         "handrail run: 'local-1.q1' is open and nobody is here to answer it; "
         "start it in a terminal, or give --answers FILE"
@@ -283,7 +283,7 @@ def test_everything_that_goes_wrong_on_the_way_is_shown():
         "a was lost: RuntimeError: no \N{REPLACEMENT CHARACTER}[31mnetwork",
         "a gave no usable answer: 'a' may not hand off to 'nobody'",
         "refused: a -> nobody",
-        "clarification_request from a: really?",
+        "clarification_request at a: really?",
         "answer (yes, no), or /reject to close the run",
         "you, answer: yes",
     ):

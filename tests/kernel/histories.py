@@ -232,6 +232,30 @@ def forked() -> Driven:
     return d
 
 
+def racing() -> Driven:
+    """Two branches at work; the first to arrive cancels nobody, since the merge waits for all."""
+    document = workflow(
+        node("start", "start"),
+        node("fork", "decision", parallel=True),
+        node("left"),
+        node("right"),
+        node("join", "merge"),
+        node("end", "end"),
+        edges=[
+            edge("start", "fork"),
+            edge("fork", "left", "true"),
+            edge("fork", "right"),
+            edge("left", "join"),
+            edge("right", "join"),
+            edge("join", "end"),
+        ],
+    )
+    d = Driven(document)
+    d.claim("right")
+    d.succeed("left")
+    return d
+
+
 def fork_moved() -> Driven:
     d = Driven(FORKED)
     d.claim("left")
@@ -335,6 +359,14 @@ def guarded_briefly() -> list[RunEvent]:
     return guarded(handoffs=0)
 
 
+def guarded_refused() -> list[RunEvent]:
+    """The one handoff too many is on record and was not made."""
+    with Guard(StopRules(max_handoffs=1)).run("r", raises=False) as run:
+        run.handoff("a", "b")
+        run.handoff("b", "c", reason="one more")
+    return run.events
+
+
 def guarded_open() -> list[RunEvent]:
     return guarded(end=False)
 
@@ -358,10 +390,13 @@ def started() -> Driven:
 DRIVEN: tuple[Callable[[], Driven], ...] = (
     looping, same_error, half_done, small_moves, dear_question, terminated,
     timed_out, reviewed, approved, quorum_approved, quorum_revised,
-    quorum_open, once_only, bug, rejected, forked, fork_moved, overridden, paused, pause_expired,
+    quorum_open, once_only, bug, rejected, forked, racing, fork_moved, overridden, paused,
+    pause_expired,
     waiting_closed, unanswered, nobody_came, counted, started,
 )  # fmt: skip
-GUARDED: tuple[Callable[[], list[RunEvent]], ...] = (guarded, guarded_briefly, guarded_open)
+GUARDED: tuple[Callable[[], list[RunEvent]], ...] = (
+    guarded, guarded_briefly, guarded_open, guarded_refused,
+)  # fmt: skip
 
 
 def every() -> dict[str, Sequence[RunEvent]]:

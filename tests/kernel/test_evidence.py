@@ -158,11 +158,9 @@ WALKS: dict[str, list[Edge]] = {
 
 
 @pytest.mark.requirement("H3.1", "H7.4")
-@pytest.mark.parametrize("times", [2, 3, 4])
+@pytest.mark.parametrize("times", [3, 4])
 @pytest.mark.parametrize("walk", WALKS)
 def test_without_any_cited_handoff_the_pattern_is_none(walk: str, times: int):
-    if walk == "self twice" and times == 2:
-        return  # its two self-handoffs are a repetition of their own
     before = [("start", "a")]
     script = [*before, *WALKS[walk] * times]
     rules = {"repeat_limit": times}
@@ -187,9 +185,11 @@ def test_without_any_cited_handoff_that_pattern_does_not_end_the_run_there(
     script = [(letter, letter) for letter in [*before, *period * 3]]
     rules = {"repeat_limit": 3}
     stop, proposed = handed(rules, script)
+    numbers = cited(stop, "handoff")
     assert stop is not None
-    assume(proposed > 1)
-    for number in cited(stop, "handoff"):
+    # The same handoff just before the first cited one could stand in for it: nothing would change.
+    assume(numbers[0] == 1 or script[numbers[0] - 2] != script[numbers[0] - 1])
+    for number in numbers:
         found, at = handed(rules, without(script[:proposed], number))
         same = found is not None and found.pattern == stop.pattern and at == proposed - 1
         assert not same, f"handoff {number}"

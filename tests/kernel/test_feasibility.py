@@ -3,10 +3,10 @@
 from typing import Any
 
 import pytest
+from tests.kernel.driving import chain, edge, node, team, workflow
 
 from handrail.kernel.feasibility import MILESTONES_MAX, Slack
 from handrail.kernel.plan import check
-from tests.kernel.driving import chain, edge, node, team, workflow
 
 
 def slacks(document: dict[str, Any]) -> dict[tuple[str, bool], tuple[int, int, int]]:
@@ -159,3 +159,48 @@ def test_the_shortest_way_takes_every_branch_unless_the_first_is_enough(wait: st
         stop_rules={"max_steps": 50},
     )
     assert slacks(document) == {("max_steps", False): (needed, 50, 50 - needed)}
+
+
+def test_a_branch_that_a_condition_may_leave_out_is_not_needed():
+    def forked(condition: str) -> dict[str, Any]:
+        return workflow(
+            node("start", "start"),
+            node("f", "decision", parallel=True),
+            node("a"),
+            node("b"),
+            node("m", "merge"),
+            node("end", "end"),
+            edges=[
+                edge("start", "f"),
+                edge("f", "a"),
+                edge("f", "b", condition),
+                edge("a", "m"),
+                edge("b", "m"),
+                edge("m", "end"),
+            ],
+            stop_rules={"max_steps": 2},
+        )
+
+    assert slacks(forked("")) == {("max_steps", False): (2, 2, 0)}
+    assert slacks(forked("x > 1")) == {("max_steps", False): (1, 2, 1)}
+
+
+def test_an_end_that_aborts_is_no_success():
+    def failing(status: str) -> dict[str, Any]:
+        return workflow(
+            node("start", "start"),
+            node("a"),
+            node("b"),
+            node("bad", "end", status="aborted_stuck"),
+            node("end", "end", status=status),
+            edges=[
+                edge("start", "a"),
+                edge("a", "b"),
+                edge("a", "bad", "failure"),
+                edge("b", "end"),
+            ],
+            stop_rules={"max_steps": 2},
+        )
+
+    assert slacks(failing("done_partial")) == {("max_steps", False): (2, 2, 0)}
+    assert slacks(failing("aborted_stuck")) == {}

@@ -74,7 +74,8 @@ def test_what_a_guard_recorded_is_taken_by_every_projection(make):
     run, ran = standing(events)
     assert ran == (events[-1].at - events[0].at).total_seconds()
     assert run.status is (RunStatus.ENDED if run.ended else RunStatus.RUNNING)
-    assert [h.number for h in handoff_sequence(events)] == list(range(1, run.ledger.handoffs + 1))
+    numbers = [h.number for h in handoff_sequence(events) if h.accepted]
+    assert numbers == list(range(1, run.ledger.handoffs + 1))
     assert open_places(run, events) == ()
     assert attempts(events) == retries(events) == {}
     assert iterations(events) == warnings(events) == human_acts(events) == ()
@@ -200,6 +201,19 @@ def test_a_step_says_what_became_of_its_dispatch():
     cancelled = [s.outcome for s in steps(histories.small_moves().events)]
     assert cancelled.count("cancelled") == 3
     assert [s.outcome for s in steps(histories.fork_moved().events)] == ["cancelled", ""]
+
+
+def test_a_branch_still_at_work_stays_open_when_its_sibling_arrives():
+    found = {s.place: s.outcome for s in steps(histories.racing().events)}
+    assert found == {"left": "success", "right": ""}
+
+
+@pytest.mark.requirement("H3.3")
+def test_the_handoff_that_was_one_too_many_is_on_record_and_counts_for_nothing():
+    events = histories.guarded_refused()
+    run, _ = standing(events)
+    assert [h.accepted for h in handoff_sequence(events)] == [True, False]
+    assert list(loop_counters(run, events)) == ["a_to_b"]
 
 
 def test_a_clock_that_runs_out_before_an_offer_ends_no_step():

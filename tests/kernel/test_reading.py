@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.kernel.driving import chain, edge, node, plan_of, team, workflow
 
 from handrail.kernel.definition import Problem, StopRules, Team, Workflow, as_document
 from handrail.kernel.plan import Checked, check
@@ -21,7 +22,6 @@ from handrail.kernel.reading import (
     read_rules,
     seconds,
 )
-from tests.kernel.driving import chain, edge, node, plan_of, team, workflow
 
 WORKFLOW = workflow(
     node("start", "start"),
@@ -404,15 +404,68 @@ def test_wrong_stop_rules_are_problems(wrong: object):
 
 # Anything at all
 
-KEYS = (
-    "name kind nodes edges agents start id type role max_attempts timeout config on_failure rework "
-    "max wait parallel revise_to from_node_id to_node_id condition stop_rules review after back_to "
-    "tasks once milestone when hands_off_to terminator metadata context roles quorum deadline "
-    "max_handoffs max_steps profile constraints paths"
-).split()
-WORDS = (
-    "start end task decision merge approval a b c workflow team any all failure 10m review ceo"
-).split()
+KEYS = [
+    "name",
+    "kind",
+    "nodes",
+    "edges",
+    "agents",
+    "start",
+    "id",
+    "type",
+    "role",
+    "max_attempts",
+    "timeout",
+    "config",
+    "on_failure",
+    "rework",
+    "max",
+    "wait",
+    "parallel",
+    "revise_to",
+    "from_node_id",
+    "to_node_id",
+    "condition",
+    "stop_rules",
+    "review",
+    "after",
+    "back_to",
+    "tasks",
+    "once",
+    "milestone",
+    "when",
+    "hands_off_to",
+    "terminator",
+    "metadata",
+    "context",
+    "roles",
+    "quorum",
+    "deadline",
+    "max_handoffs",
+    "max_steps",
+    "profile",
+    "constraints",
+    "paths",
+]
+WORDS = [
+    "start",
+    "end",
+    "task",
+    "decision",
+    "merge",
+    "approval",
+    "a",
+    "b",
+    "c",
+    "workflow",
+    "team",
+    "any",
+    "all",
+    "failure",
+    "10m",
+    "review",
+    "ceo",
+]
 leaves = (
     st.none()
     | st.booleans()

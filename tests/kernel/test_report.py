@@ -628,7 +628,7 @@ def test_no_text_forges_a_part_of_the_report(text: str):
     assert skeleton(markdown(report(tale(text)))) == skeleton(markdown(report(tale("harmless"))))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     st.text(
         alphabet=st.one_of(

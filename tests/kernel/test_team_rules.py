@@ -3,10 +3,10 @@
 from typing import Any
 
 import pytest
+from tests.kernel.driving import plan_of, team
 
 from handrail.kernel.plan import check
 from handrail.kernel.team_rules import reached
-from tests.kernel.driving import plan_of, team
 
 
 def errors(document: dict[str, Any]) -> list[tuple[str, str]]:

@@ -4,11 +4,11 @@ import time
 from typing import Any
 
 import pytest
+from tests.kernel.driving import chain, edge, node, plan_of, workflow
 
 from handrail.kernel.definition import Settings
 from handrail.kernel.plan import check
 from handrail.kernel.workflow_rules import NAMED_MAX
-from tests.kernel.driving import chain, edge, node, plan_of, workflow
 
 START, END = node("start", "start"), node("end", "end")
 
@@ -332,9 +332,14 @@ def test_a_way_back_from_behind_a_block_leads_to_or_before_its_fork(
         else node("v", "approval", revise_to=target)
     )
     document = wired(
-        node("p"), node("f", "decision", parallel=True), node("a"), node("b"), node("m", "merge"), v,
+        node("p"),
+        node("f", "decision", parallel=True),
+        node("a"),
+        node("b"),
+        node("m", "merge"),
+        v,
         ways="start-p p-f f-a f-b a-m b-m m-v v-end",
-    )  # fmt: skip
+    )
     assert [found for found, _ in errors(document)] == ([code] if code else [])
 
 

@@ -18,6 +18,7 @@ from handrail.kernel.run.commands import Report, Start
 from handrail.kernel.run.events import Asked, Claimed, Faulted, HandedOff, Moved, Offered, Reported
 from handrail.kernel.run.machine import decide
 from handrail.kernel.steps import steps
+from handrail.kernel.view import bead_error
 from handrail.teams import NAMES, builtin, helpdesk, offline
 from handrail.teams.scripted import anybody, shortest_ways
 from handrail.testing.clock import ManualClock
@@ -268,6 +269,50 @@ def test_rejecting_the_question_of_ticketing_closes_the_run():
     local = plays("helpdesk", [Reply(decision="reject")], context={"demo": "ask"})
     assert local.run.terminal_status == "closed_by_human"
     assert plays("helpdesk", ["yes"], context={"demo": "ask"}).run.terminal_status == "done_success"
+
+
+@pytest.mark.requirement("H3.3", "H3.4")
+def test_the_twenty_first_handoff_of_a_ticket_ends_its_run_with_an_error_on_the_bead():
+    """Always another way, and something new each time: only the hard limit is left."""
+    first = ["memory", "ticketing", "network", "application", "cloud", "security", "memory"]
+    order = [*first, "cloud", "network", "security", "application", "memory", "ticketing", "cloud"]
+    targets = iter(order)
+    local = plays("helpdesk", staff={"orchestrator": lambda _: hand(next(targets))})
+    assert rule(local) == "max_handoffs"
+    assert len(ways(local)) == 20
+    error = bead_error(local.run)
+    assert error is not None
+    assert (error.rule, error.execution_id) == ("max_handoffs", "r1")
+
+
+@pytest.mark.requirement("H3.5")
+def test_a_ticket_that_takes_more_than_ten_minutes_ends_as_stuck():
+    clock = ManualClock()
+    own, _ = offline("helpdesk")
+
+    def slow(dispatch: Dispatch) -> object:
+        clock.advance(minutes=3)
+        agent = own(dispatch.agent)
+        assert agent is not None
+        return agent(dispatch)
+
+    local = LocalRun(plan("helpdesk"), lambda role: slow, clock=clock.now)
+    local.to_its_end(Start(run_id="r1", bead_id="b1", title="VPN drops"))
+    assert (rule(local), local.run.terminal_status) == ("max_duration", "aborted_stuck")
+
+
+@pytest.mark.requirement("H6.1")
+def test_an_agent_that_says_neither_is_asked_again_and_stopped_the_third_time():
+    told: list[str] = []
+
+    def vague(dispatch: Dispatch) -> Result:
+        told.append(dispatch.last_refusal)
+        return Result(text="I will look into it.")
+
+    local = plays("helpdesk", staff={"memory": vague})
+    assert told[0] == ""
+    assert all("Say explicitly: hand off or terminate" in refusal for refusal in told[1:])
+    assert (rule(local), len(told)) == ("protocol", 3)
 
 
 # Coding

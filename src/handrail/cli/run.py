@@ -155,7 +155,7 @@ def shown(request: Request) -> list[str]:
     """The result above, the question below it, and how to answer."""
     question = request.question
     result = [f"  | {line}" for line in words.clean(request.result).splitlines()]
-    head = f"{question.kind.value} from {words.clean(question.place)}:"
+    head = f"{question.kind.value} at {words.clean(question.place)}:"
     return ["", *result, f"  {head} {words.clean(question.text)}", f"  {how(question)}"]
 
 

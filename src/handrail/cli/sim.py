@@ -10,6 +10,8 @@ import msgspec
 from handrail.cli.words import clean
 
 FAILED = 1
+WORTH_A_PROCESS = 100
+"""Seeds below which another process costs more time than it saves."""
 
 
 def _simulator() -> Any:  # noqa: ANN401 - the module itself
@@ -19,7 +21,8 @@ def _simulator() -> Any:  # noqa: ANN401 - the module itself
 
 def run_many(count: int, *, as_json: bool) -> int:
     """Plays the seeds on every core and prints how they ended; the exit code."""
-    summary = _simulator().run_seeds(0, count, os.cpu_count() or 1)
+    processes = min(os.cpu_count() or 1, max(1, count // WORTH_A_PROCESS))
+    summary = _simulator().run_seeds(0, count, processes)
     if as_json:
         figures = {"seeds_per_second": summary.seeds_per_second, "all_ended": summary.all_ended}
         print(_json({**msgspec.to_builtins(summary), **figures}))

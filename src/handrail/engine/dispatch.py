@@ -2,7 +2,8 @@
 
 Everything that was said comes from the events by the kernel's own projections (`history.py`,
 `steps.py`), so an agent sees what the report and the page show. Nothing is cut off: a planner that
-sees half of a revision plans half of it.
+sees half of a revision plans half of it. The projections are made when an agent asks for them:
+made for every dispatch, they would cost a long run more than all its steps.
 """
 
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 from handrail.kernel.decision import Value
 from handrail.kernel.history import handoff_sequence, human_acts, iterations
 from handrail.kernel.plan import Plan
-from handrail.kernel.run.events import Answered, Asked, Reported
+from handrail.kernel.run.events import Answered, Asked, Reported, RunEvent
 from handrail.kernel.run.measure import measure
 from handrail.kernel.run.state import Question, Run, Token
 from handrail.kernel.run.team import may_finish
@@ -36,7 +37,7 @@ class Allowed(Value):
 
 
 class Dispatch(Value):
-    """One turn. `node` is set in a workflow, `agent` in a team."""
+    """One turn. `node` is set in a workflow, `agent` in a team; `past` are the run's events."""
 
     execution_id: str
     bead: Bead
@@ -52,13 +53,30 @@ class Dispatch(Value):
     agent: str = ""
     task: str = ""
     phase: str = ""
-    history: tuple[Step, ...] = ()
-    iterations: tuple[Iteration, ...] = ()
-    handoff_sequence: tuple[Handoff, ...] = ()
-    people: tuple[HumanAct, ...] = ()
     last_refusal: str = ""
-    answer: str = ""
-    """What a person said to this agent's own question, if that is why it has the turn again."""
+    past: tuple[RunEvent, ...] = ()
+
+    @property
+    def history(self) -> tuple[Step, ...]:
+        """Every step that is over, with what was said, in full."""
+        return tuple(step for step in steps(self.past) if step.outcome)
+
+    @property
+    def iterations(self) -> tuple[Iteration, ...]:
+        return iterations(self.past)
+
+    @property
+    def handoff_sequence(self) -> tuple[Handoff, ...]:
+        return handoff_sequence(self.past)
+
+    @property
+    def people(self) -> tuple[HumanAct, ...]:
+        return human_acts(self.past)
+
+    @property
+    def answer(self) -> str:
+        """What a person said to this agent's own question, if that is why it has the turn again."""
+        return _answer(self.node or self.agent, self.past)
 
 
 def dispatch(plan: Plan, run: Run, token: Token, events: Events) -> Dispatch:
@@ -79,12 +97,8 @@ def dispatch(plan: Plan, run: Run, token: Token, events: Events) -> Dispatch:
         attempt=token.faults + 1 if team else token.attempts,
         max_attempts=most,
         fence=token.fence,
-        history=tuple(step for step in steps(events) if step.outcome),
-        iterations=iterations(events),
-        handoff_sequence=handoff_sequence(events),
-        people=human_acts(events),
         last_refusal=token.refusal,
-        answer=_answer(token, events),
+        past=tuple(events),
         allowed=_allowed(plan, token),
         remaining=measure(plan, run),
     )
@@ -96,14 +110,14 @@ def shown_result(question: Question, events: Events) -> str:
     return event.result.text if isinstance(event, Reported) else ""
 
 
-def _answer(token: Token, events: Events) -> str:
+def _answer(place: str, events: Events) -> str:
     """The answer to a question that the agent at this place asked after its last result."""
     answer, own = "", ""
     for event in events:
-        if isinstance(event, Reported) and event.place == token.place:
+        if isinstance(event, Reported) and event.place == place:
             answer = ""
         elif isinstance(event, Asked) and event.question.own:
-            own = event.question.id if event.question.place == token.place else own
+            own = event.question.id if event.question.place == place else own
         elif isinstance(event, Answered) and event.question_id == own:
             answer = event.text or event.decision
     return answer

@@ -291,10 +291,11 @@ def _asks(nodes: tuple[Node, ...]) -> Weights:
     return _weights(nodes, of)
 
 
-_PART = 90
+_PART = 112
 """Bits for each part of a time: total, queue, work and people ride side by side in one integer.
 
-Times are computed only for definitions within the dispatch bound, so no part can run over."""
+A definition within the dispatch bound (2**53 at the most) has at most so many rounds of PARTS_MAX
+nodes of ten years each, which is less; what runs over belongs to one that is refused."""
 
 
 def _packed(queue: float, work: float, people: float) -> int:

@@ -13,7 +13,7 @@ so it is done for at most MILESTONES_MAX of them.
 from collections.abc import Iterator
 
 from handrail.kernel.decision import Value
-from handrail.kernel.definition import REVIEW_SEAT, NodeType, Problem, Team
+from handrail.kernel.definition import REVIEW_SEAT, NodeType, Problem, Team, TerminalStatus
 from handrail.kernel.graph import Graph
 from handrail.kernel.limits import Limits
 from handrail.kernel.team_rules import reached
@@ -59,15 +59,22 @@ def _of_graph(graph: Graph, limits: Limits) -> Iterator[Slack]:
         ("max_steps", limits.max_steps, (NodeType.TASK,)),
         ("max_handoffs", limits.max_handoffs, tuple(t for t in NodeType if t is not NodeType.END)),
     ):
-        if allowed is not None:
-            needed = _shortest(graph, weight)
+        needed = _shortest(graph, weight)
+        if allowed is not None and needed < NEVER:
             yield Slack(
-                limit=limit, way="the shortest way to an end", needed=needed, allowed=allowed
+                limit=limit, way="the shortest way to success", needed=needed, allowed=allowed
             )
 
 
+NEVER = 1 << 60
+
+
 def _shortest(graph: Graph, counted: tuple[NodeType, ...]) -> int:
-    """Fewest nodes of the counted types on a way from the start to an end."""
+    """Fewest nodes of the counted types on a way from the start to an end that is no abort.
+
+    Of a block that waits for all, the branches that are always begun are needed; NEVER if there is
+    no such way.
+    """
     rest: dict[int, int] = {}
     for i in reversed(graph.order):
         here = 1 if graph.nodes[i].type in counted else 0
@@ -75,12 +82,16 @@ def _shortest(graph: Graph, counted: tuple[NodeType, ...]) -> int:
         out = graph.merge_of.get(region[0]) if region is not None else None
         if i in graph.heads:
             merge = graph.merge_of[i]
-            branches = [rest[h] for h in graph.heads[i] if h != merge]
-            least = min if graph.nodes[merge].config.wait == "any" else sum
-            rest[i] = here + least(branches) + rest[merge]
+            first = graph.nodes[merge].config.wait == "any"
+            begun = [link.node for link in graph.succ[i] if first or link.always]
+            branches = [rest[head] for head in begun if head != merge]
+            rest[i] = here + (min(branches) if first else sum(branches)) + rest[merge]
+        elif graph.nodes[i].type is NodeType.END:
+            aborts = graph.nodes[i].config.status is TerminalStatus.ABORTED_STUCK
+            rest[i] = NEVER if aborts else here
         else:
             ways = [0 if link.node == out else rest[link.node] for link in graph.succ[i]]
-            rest[i] = here + min(ways, default=0)
+            rest[i] = here + min(ways)
     return rest[graph.start]
 
 

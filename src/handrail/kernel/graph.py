@@ -21,11 +21,15 @@ Region = tuple[int, int] | None
 
 
 class Link(NamedTuple):
-    """One end of an edge: the node at the other end, whether it is the failure edge, which edge."""
+    """One end of an edge: the node at the other end, whether it is the failure edge, which edge.
+
+    `always`: it has no condition.
+    """
 
     node: int
     on_failure: bool
     edge: int
+    always: bool
 
 
 class Graph:
@@ -40,8 +44,9 @@ class Graph:
         for at, edge in enumerate(workflow.edges):
             a, b = self.index.get(edge.from_node_id), self.index.get(edge.to_node_id)
             if a is not None and b is not None:
-                self.succ[a].append(Link(b, edge.on_failure, at))
-                self.pred[b].append(Link(a, edge.on_failure, at))
+                always = not edge.on_failure and not edge.expression
+                self.succ[a].append(Link(b, edge.on_failure, at, always))
+                self.pred[b].append(Link(a, edge.on_failure, at, always))
         starts = [i for i, node in enumerate(self.nodes) if node.type is NodeType.START]
         self.start = starts[0] if starts else -1
         self.ends = [i for i, node in enumerate(self.nodes) if node.type is NodeType.END]

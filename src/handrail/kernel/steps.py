@@ -13,6 +13,7 @@ and results only: each accepted handoff begins a step, and a result's `fence` is
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
+from typing import assert_never
 
 from msgspec.structs import replace
 
@@ -123,6 +124,8 @@ def _ending(event: Reported | Faulted | Lost | TimedOut) -> tuple[str, str, str]
             return "lost", reason, ""
         case TimedOut(clock=clock):
             return "timed_out", f"the {clock} clock ran out", ""
+        case _:
+            assert_never(event)
 
 
 def attempts(events: Events) -> dict[str, int]:

@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from handrail.kernel.condition import Condition
 from handrail.kernel.definition import (
     ROLES,
-    Edge,
     Node,
     NodeType,
     Problem,
@@ -41,7 +40,7 @@ def check_workflow(workflow: Workflow, settings: Settings) -> tuple[list[Problem
     problems = [*_ids(workflow), *_nodes(workflow, settings), *_edges(workflow), *_graph(graph)]
     if graph.start >= 0 and not graph.cycle:
         graph.shape()
-        problems += [*_outcomes(graph, workflow), *_ways_back(graph), *_blocks(graph, workflow)]
+        problems += [*_outcomes(graph), *_ways_back(graph), *_blocks(graph, workflow)]
     return problems, graph
 
 
@@ -168,11 +167,11 @@ def _lost(graph: Graph, kept: set[int], code: str, what: str) -> Iterator[Proble
             yield Problem(code=code, path=f"$.nodes[{i}]", message=message, hint="add an edge")
 
 
-def _outcomes(graph: Graph, workflow: Workflow) -> Iterator[Problem]:
+def _outcomes(graph: Graph) -> Iterator[Problem]:
     for i in graph.order:
         node = graph.nodes[i]
         path = f"$.nodes[{i}]"
-        plain, failing = _plain(graph.succ[i], workflow.edges)
+        plain, failing = _plain(graph.succ[i])
         if node.type is NodeType.END:
             if graph.succ[i]:
                 yield _problem("edge_from_end", path, f"end '{node.id}' has edges", "remove them")
@@ -192,11 +191,9 @@ def _outcomes(graph: Graph, workflow: Workflow) -> Iterator[Problem]:
             yield _problem("failure_and_rework", path, message, "one of the two (K4)")
 
 
-def _plain(links: list[Link], edges: tuple[Edge, ...]) -> tuple[list[Link], list[Link]]:
+def _plain(links: list[Link]) -> tuple[list[Link], list[Link]]:
     """(success edges without condition, failure edges)"""
-    failing = [link for link in links if link.on_failure]
-    plain = [link for link in links if not link.on_failure and not edges[link.edge].expression]
-    return plain, failing
+    return [link for link in links if link.always], [link for link in links if link.on_failure]
 
 
 def _ways_back(graph: Graph) -> Iterator[Problem]:
@@ -228,7 +225,7 @@ def _way_back(graph: Graph, i: int, target: str, verb: str, path: str) -> Iterat
 
 
 def _blocks(graph: Graph, workflow: Workflow) -> Iterator[Problem]:
-    instant = _instant_heads(graph, workflow)
+    instant = _instant_heads(graph)
     for fork in graph.heads:
         yield from _fork(graph, fork, instant[fork])
     for i in graph.order:
@@ -268,7 +265,7 @@ def _fork(graph: Graph, fork: int, instant: list[Link]) -> Iterator[Problem]:
         yield _problem("empty_branch", path, message, hint)
 
 
-def _instant_heads(graph: Graph, workflow: Workflow) -> dict[int, list[Link]]:
+def _instant_heads(graph: Graph) -> dict[int, list[Link]]:
     """By fork: the edges to branches that reach their merge without waiting for anybody.
 
     Inner blocks come first: one is passed at once if every branch it always starts is.
@@ -277,24 +274,18 @@ def _instant_heads(graph: Graph, workflow: Workflow) -> dict[int, list[Link]]:
     for fork in reversed(graph.heads):
         merge = graph.merge_of.get(fork)
         links = graph.succ[fork]
-        instant[fork] = [x for x in links if _reaches(graph, x.node, merge, instant, workflow)]
+        instant[fork] = [x for x in links if _reaches(graph, x.node, merge, instant)]
     return instant
 
 
-def _reaches(
-    graph: Graph,
-    head: int,
-    merge: int | None,
-    instant: dict[int, list[Link]],
-    workflow: Workflow,
-) -> bool:
+def _reaches(graph: Graph, head: int, merge: int | None, instant: dict[int, list[Link]]) -> bool:
     seen, stack = {head}, [head]
     for i in stack:  # grows while it is walked
         if i == merge:
             return True
         ways = [] if graph.nodes[i].type in CAN_FAIL else [link.node for link in graph.succ[i]]
         if i in instant:
-            always = _plain(graph.succ[i], workflow.edges)[0]
+            always = _plain(graph.succ[i])[0]
             passed = all(link in instant[i] for link in always)
             ways = [graph.merge_of[i]] if passed and i in graph.merge_of else []
         for to in ways:

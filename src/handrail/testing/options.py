@@ -97,7 +97,7 @@ class Options(Value):
 
 def draw(seed: int) -> Options:
     rng = Random(seed)
-    reviser = rng.random() < 0.001
+    reviser = rng.random() < 0.0005
     shape, definition = _definition(rng, reviser=reviser)
     is_team = definition["kind"] == "team"
     revisions = THOUSAND if reviser else _revisions(rng)
@@ -120,7 +120,7 @@ def draw(seed: int) -> Options:
         measured=rng.choice((0.0, 0.5, 1.0)),
         usage=rng.choice((0, 0, 0, 10, 50)),
         revisions=revisions,
-        eager=rng.choice((0.02, 0.1, 0.4)),
+        eager=rng.choice((0.02, 0.1, 0.4)) if not reviser else 1.0,
         pace=rng.choice((0.01, 0.5, 15.0)) if not reviser else 0.1,
         hurry=rng.choice((0.0, 0.0, 0.005, 0.05)) if not reviser else 0.0,
         crash=rng.choice((0.0, 0.05, 0.3)) if not reviser else 0.01,

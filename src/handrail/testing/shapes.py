@@ -214,5 +214,5 @@ SHAPES: dict[str, Document] = {
     document["name"]: document
     for document in (BUG, TWINS, RACE, NEST, RELEASE, HELPDESK, ENGINEERS, INVOICES)
 }
-REVISED = ("nest", "invoices", "bug")
-"""Shapes in which a person may revise; `nest` and `invoices` are short enough for a thousand."""
+REVISED = ("nest", "invoices")
+"""Shapes in which a person may revise, short enough for a thousand revisions."""

@@ -53,8 +53,8 @@ def decide(plan: Plan, run: Run | None, command: RunCommand, now: datetime) -> R
     else:
         refusal = _take(book, command)
     if not book.events:
-        return RunDecision(refusal=refusal)
-    return RunDecision(
+        return Decision(refusal=refusal)
+    return Decision(
         events=tuple(book.events),
         effects=effects(plan, run, book.run, book.events),
         refusal=refusal,

@@ -1,0 +1,531 @@
+"""The ledger: what counts as progress, one kind after the other, and that nothing in it grows."""
+
+import random
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+from tests.kernel.driving import files, green, red
+
+from handrail.kernel.ledger import (
+    CHECKS_KEPT,
+    CITED_MAX,
+    ERRORS_KEPT,
+    FACTS_MAX,
+    PATHS_KEPT,
+    REASONS_KEPT,
+    VERSIONS_KEPT,
+    Ledger,
+    Weighed,
+    character,
+    handed,
+    renewed,
+    reported,
+    weigh,
+)
+from handrail.kernel.limits import Limits
+from handrail.kernel.result import Check, Evidence, Usage, merged
+from handrail.kernel.rules import Moment, StopRule, judge_result
+
+STRICT = Limits()
+BYTES_MAX = 200_000
+
+
+class Book:
+    """A ledger that results and handoffs are written into."""
+
+    def __init__(self, limits: Limits = STRICT):
+        self.limits = limits
+        self.ledger = Ledger()
+
+    def result(
+        self, evidence: Evidence, agent: str = "coder", usage: Usage | None = None, **rest: Any
+    ) -> tuple[str, ...]:
+        """Take a result in; gives back what of it is progress."""
+        return self.weighed(evidence, agent, usage, **rest).progress
+
+    def weighed(
+        self, evidence: Evidence, agent: str = "coder", usage: Usage | None = None, **rest: Any
+    ) -> Weighed:
+        weighed = weigh(self.ledger, self.limits, agent, evidence, **rest)
+        step = self.ledger.steps + 1
+        self.ledger = replace(self.ledger, steps=step)
+        self.ledger = reported(self.ledger, self.limits, step, evidence, usage or Usage(), weighed)
+        return weighed
+
+    def fired(self) -> list[StopRule]:
+        return [f.rule for f in judge_result(Moment(self.ledger, self.limits))]
+
+
+def known(*names: str) -> dict[str, Any]:
+    return {"paths": frozenset(names)}
+
+
+# Checks
+
+
+@pytest.mark.requirement("S6")
+def test_a_check_that_turned_from_failing_to_passing_is_progress():
+    book = Book()
+    assert not book.result(red())
+    assert book.result(green())
+    assert book.ledger.last_progress_step == 2
+    assert book.ledger.epoch == 1
+
+
+@pytest.mark.requirement("S6")
+def test_a_check_that_passes_from_the_start_or_still_is_no_progress():
+    book = Book()
+    assert not book.result(green())
+    assert not book.result(green())
+    assert not book.result(red())
+    assert not book.result(green("another command"))
+
+
+@pytest.mark.requirement("S6", "S16")
+def test_a_check_that_flaps_is_progress_once_for_each_error():
+    book = Book()
+    book.result(red(stderr="KeyError: 'a'"))
+    assert book.result(green())
+    for _ in range(3):
+        book.result(red(stderr="KeyError: 'a'"))
+        assert not book.result(green())
+    book.result(red(stderr="TypeError: b"))
+    assert book.result(green())
+
+
+# Failure sets
+
+
+@pytest.mark.requirement("S6")
+def test_a_failure_set_smaller_than_any_before_is_progress():
+    def failing(*ids: str) -> Evidence:
+        return Evidence(failures=ids, measured=True)
+
+    book = Book()
+    assert not book.result(failing("a", "b", "c"))
+    assert book.result(failing("a", "b"))
+    assert not book.result(failing("x", "y"))
+    assert not book.result(failing("a", "b", "c", "d"))
+    assert not book.result(failing("a", "b", "c"))
+    assert not book.result(failing("a", "b", "a"))
+    assert book.result(failing("a"))
+    assert book.result(failing())
+    assert not book.result(failing())
+
+
+# Scores
+
+
+def score(value: float, **rest: Any) -> Evidence:
+    return Evidence(score=value, measured=True, **rest)
+
+
+@pytest.mark.requirement("S2", "S6")
+def test_a_materially_better_score_is_progress():
+    book = Book()
+    assert book.result(score(0.5))
+    assert not book.result(score(0.54))
+    assert book.result(score(0.55))
+    assert not book.result(score(0.5))
+    assert book.result(score(0.9))
+    assert not book.result(score(1.0)), "better than good enough is not needed"
+
+
+@pytest.mark.requirement("S2")
+def test_scores_are_kept_by_agent_and_task():
+    book = Book()
+    assert book.result(score(0.5), agent="a", task="one")
+    assert book.result(score(0.5), agent="a", task="two")
+    assert book.result(score(0.5), agent="b")
+    assert set(book.ledger.research) == {"a/one", "a/two", "b"}
+    assert not book.result(score(0.5), agent="b")
+    assert book.ledger.research["b"].stale == (4,)
+
+
+def test_a_gain_of_nothing_still_asks_for_a_better_score():
+    book = Book(Limits(research_gain=0.0))
+    assert book.result(score(0.5))
+    assert not book.result(score(0.5))
+
+
+# Milestones and tickets
+
+
+@pytest.mark.requirement("S6")
+def test_a_milestone_is_progress_the_first_time():
+    book = Book()
+    assert book.result(Evidence(), milestone="analyzed") == ("milestone:analyzed",)
+    assert not book.result(Evidence(), milestone="analyzed")
+    assert book.result(Evidence(), milestone="resolved")
+
+
+@pytest.mark.requirement("S6")
+def test_a_ticket_state_is_progress_the_first_time_it_is_seen():
+    book = Book()
+    for state, new in (("open", True), ("open", False), ("fixed", True), ("open", False)):
+        assert bool(book.result(Evidence(ticket_state=state, measured=True))) is new
+
+
+# Files
+
+
+@pytest.mark.requirement("S6", "S10")
+def test_a_path_that_the_task_knows_counts_at_each_new_digest():
+    book = Book()
+    for digest in "abcde":
+        assert book.result(files(app_py=digest), **known("app.py")) == ("files",)
+    assert not book.result(files(app_py="e"), **known("app.py"))
+    assert not book.result(files(app_py="a"), **known("app.py"))
+
+
+@pytest.mark.requirement("S6")
+def test_a_created_path_counts_once_per_run():
+    book = Book()
+    assert book.result(files(scratch_txt="1"), **known("app.py"))
+    assert not book.result(files(scratch_txt="2"), **known("app.py"))
+    for n in range(5):
+        assert not book.result(files(**{f"new{n}_txt": "1"}), **known("app.py"))
+    assert book.result(files(app_py="1", more_txt="1"), **known("app.py"))
+
+
+@pytest.mark.requirement("S6")
+def test_where_nobody_knows_the_paths_the_first_sight_of_one_counts_once_and_changes_count():
+    book = Book()
+    assert book.result(files(a_py="1"))
+    assert not book.result(files(b_py="1"))
+    assert book.result(files(b_py="2"))
+
+
+@pytest.mark.requirement("S16", "S3")
+def test_file_changes_under_one_error_buy_no_more_rounds_than_the_limit():
+    plain, changing = Book(), Book()
+    rounds = {}
+    for name, book in (("plain", plain), ("changing", changing)):
+        for n in range(1, 20):
+            changed = {"app.py": str(n)} if name == "changing" else None
+            book.result(red(files=changed), **known("app.py"))
+            if StopRule.SAME_ERROR in book.fired():
+                rounds[name] = n
+                break
+    assert rounds["plain"] == 3
+    assert 3 < rounds["changing"] <= 3 + 3
+
+
+@pytest.mark.requirement("S16")
+def test_under_a_persisting_error_files_count_again_once_the_error_is_another():
+    book = Book()
+    for n in range(3):
+        assert book.result(red(files={"app.py": f"a{n}"}), **known("app.py"))
+    assert not book.result(red(files={"app.py": "a9"}), **known("app.py"))
+    other = red(stderr="TypeError: new", files={"app.py": "b"})
+    assert book.result(other, **known("app.py"))
+
+
+def test_an_error_persists_into_turns_that_run_no_check():
+    book = Book()
+    book.result(red())
+    for n in range(3):
+        assert book.result(files(app_py=str(n)), **known("app.py"))
+    assert not book.result(files(app_py="9"), **known("app.py"))
+    assert book.result(green())
+    assert book.result(files(app_py="10"), **known("app.py"))
+
+
+def test_with_the_same_error_rule_off_file_changes_always_count():
+    book = Book(Limits(same_error_limit=None))
+    for n in range(10):
+        assert book.result(red(files={"app.py": str(n)}), **known("app.py"))
+
+
+@pytest.mark.requirement("S10", "S4")
+def test_a_turn_that_reports_files_and_changes_none_is_counted():
+    book = Book()
+    book.result(files(app_py="1"))
+    book.result(files(app_py="1"))
+    book.result(Evidence(files={}, measured=True))
+    book.result(Evidence(measured=True))
+    assert book.ledger.idle == (2, 3)
+    assert book.ledger.returns == ()
+    book.result(files(app_py="2"))
+    assert book.ledger.idle == ()
+
+
+@pytest.mark.requirement("S10")
+def test_going_back_to_earlier_contents_is_oscillation_and_neither_progress_nor_idleness():
+    book = Book()
+    book.result(files(app_py="1"))
+    book.result(files(app_py="2"))
+    for n, digest in enumerate("1212"):
+        assert not book.result(files(app_py=digest))
+        assert len(book.ledger.returns) == n + 1
+    assert book.ledger.idle == ()
+    assert book.weighed(files(app_py="1", other_py="1")).returned is False
+
+
+# Claims
+
+
+@pytest.mark.requirement("S6", "S16")
+def test_what_an_agent_merely_claims_counts_once_per_agent():
+    book = Book()
+    assert book.result(files(measured=False, app_py="1")) == ("claim:coder",)
+    assert not book.result(files(measured=False, app_py="2"))
+    assert not book.result(Evidence(score=0.9))
+    assert not book.result(Evidence(ticket_state="closed"))
+    assert book.result(files(measured=False, app_py="3"), agent="other") == ("claim:other",)
+    assert book.result(files(app_py="4"))
+
+
+def test_a_claim_of_nothing_new_is_no_progress_and_a_milestone_is_no_claim():
+    book = Book()
+    assert not book.result(Evidence())
+    assert book.result(Evidence(), milestone="m") == ("milestone:m",)
+    assert "claim:coder" not in book.ledger.facts
+
+
+def test_a_claim_under_an_error_uses_up_one_of_its_grants():
+    book = Book()
+    book.result(red())
+    book.result(files(measured=False, app_py="1"))
+    assert [held.grants for held in book.ledger.errors.values()] == [1]
+
+
+# Bookkeeping
+
+
+def test_tokens_and_cost_add_up():
+    book = Book()
+    book.result(Evidence(), usage=Usage(tokens=3, cost=0.5))
+    book.result(Evidence(), usage=Usage(tokens=4))
+    assert (book.ledger.tokens, book.ledger.cost) == (7, 0.5)
+
+
+@pytest.mark.requirement("S9", "S3")
+def test_failures_are_counted_by_signature_within_an_epoch():
+    book = Book()
+    for _ in range(2):
+        book.result(red(stderr="Error at 0x7f3a2c1d5e90"))
+    book.result(red(stderr="Error at 0x7f99aa001230"))
+    assert [held.steps for held in book.ledger.errors.values()] == [(1, 2, 3)]
+    book.result(Evidence(), milestone="m")
+    book.result(red(stderr="Error at 0x7f99aa001230"))
+    assert [held.steps for held in book.ledger.errors.values()] == [(5,)]
+
+
+def test_several_checks_of_one_result_are_all_kept_and_the_last_says_what_is_failing():
+    both = Evidence(
+        checks=(
+            Check(command="lint", exit_code=1, stderr="E1"),
+            Check(command="test", exit_code=0),
+        ),
+        measured=True,
+    )
+    book = Book()
+    weighed = book.weighed(both)
+    assert len(weighed.signatures) == 1
+    assert book.ledger.checks == {"lint": weighed.signatures[0], "test": ""}
+    assert book.ledger.failing == ""
+
+
+@pytest.mark.requirement("S5")
+def test_an_edge_keeps_its_counts_its_last_reasons_and_the_handoffs_of_the_epoch():
+    book = Book()
+    for n in range(7):
+        book.ledger = handed(book.ledger, STRICT, "a", "b", f"r{n}")
+    book.result(Evidence(), milestone="m")
+    book.ledger = handed(book.ledger, STRICT, "a", "b", "last")
+    edge = book.ledger.edges["a_to_b"]
+    assert (edge.count, edge.total) == (1, 8)
+    assert edge.reasons == ("r3", "r4", "r5", "r6", "last")
+    assert len(edge.reasons) == REASONS_KEPT
+    assert edge.numbers == (8,)
+    assert book.ledger.handoffs == 8
+
+
+@pytest.mark.requirement("K19")
+def test_a_replayed_answer_takes_a_step_with_its_handoff():
+    ledger = handed(Ledger(), STRICT, "a", "b", "", steps=1)
+    assert (ledger.handoffs, ledger.steps) == (1, 1)
+
+
+def test_the_trail_is_as_long_as_the_pattern_rule_needs_and_empty_without_it():
+    small = Limits(pattern_period_max=2, repeat_limit=3)
+    ledger = Ledger()
+    for n in range(20):
+        ledger = handed(ledger, small, "a", f"b{n % 3}", "")
+    assert len(ledger.trail) == 6
+    assert handed(Ledger(), Limits(repeat_limit=None), "a", "b", "").trail == ""
+
+
+def test_every_edge_has_a_character_that_an_encoder_takes():
+    seen = [character(n) for n in (0, 1, 0xD6FF, 0xD700, 0xD701, 999_999)]
+    assert len(set(seen)) == len(seen)
+    "".join(seen).encode()
+
+
+@pytest.mark.requirement("S16", "K22")
+def test_progress_opens_a_new_epoch():
+    book = Book()
+    book.ledger = handed(book.ledger, STRICT, "a", "b", "")
+    book.result(files(app_py="1"))
+    book.result(files(app_py="1"))
+    before = book.ledger
+    assert before.idle
+    book.result(Evidence(), milestone="m")
+    assert book.ledger.epoch == before.epoch + 1
+    assert (book.ledger.trail, book.ledger.idle, book.ledger.returns) == ("", (), ())
+    assert book.ledger.last_progress_step == 3
+
+
+@pytest.mark.requirement("K14")
+def test_after_a_raising_act_counters_are_fresh_and_budgets_and_files_go_on():
+    book = Book()
+    book.result(red(files={"app.py": "1"}), usage=Usage(tokens=5, cost=1.0))
+    book.result(score(0.3), milestone="m")
+    book.ledger = handed(book.ledger, STRICT, "a", "b", "")
+    fresh = renewed(book.ledger)
+    assert (fresh.steps, fresh.steps_before) == (2, 2)
+    assert (fresh.handoffs, fresh.handoffs_before) == (1, 1)
+    assert (fresh.tokens, fresh.cost) == (5, 1.0)
+    assert fresh.files == book.ledger.files
+    assert fresh.checks == book.ledger.checks
+    assert fresh.failing == book.ledger.failing
+    assert fresh.epoch > book.ledger.epoch
+    for empty in (fresh.edges, fresh.errors, fresh.facts, fresh.research, fresh.trail):
+        assert not empty
+    assert fresh.failures_least is None
+    assert not fresh.created
+
+
+# Caps
+
+
+def some_evidence(rng: random.Random, n: int) -> Evidence:
+    checks = tuple(
+        Check(
+            command=f"make target-{rng.randint(0, 400)}",
+            exit_code=rng.randint(0, 1),
+            stderr=f"ValueError: number {rng.choice('abcdefgh') * rng.randint(1, 30)}",
+        )
+        for _ in range(rng.randint(0, 2))
+    )
+    paths = {f"src/{rng.randint(0, 600)}.py": f"{rng.randint(0, 40):016x}" for _ in range(3)}
+    return Evidence(
+        checks=checks,
+        files=rng.choice([None, {}, paths]),
+        score=rng.choice([None, rng.random()]),
+        ticket_state=rng.choice([None, f"state {rng.randint(0, 3000)}"]),
+        failures=rng.choice([None, tuple(f"t{i}" for i in range(rng.randint(0, 50)))]),
+        measured=rng.random() < 0.7,
+    )
+
+
+@pytest.mark.requirement("S5", "K22")
+def test_the_ledger_stays_small_whatever_the_run_does():
+    rng = random.Random(7)
+    book = Book()
+    for n in range(5_000):
+        agent = f"agent-{rng.randint(0, 12)}"
+        book.result(some_evidence(rng, n), agent=agent, task=f"t{rng.randint(0, 40)}")
+        other = f"agent-{rng.randint(0, 12)}"
+        book.ledger = handed(book.ledger, STRICT, agent, other, "a reason of usual length")
+    ledger = book.ledger
+    assert len(msgspec.json.encode(ledger)) < BYTES_MAX
+    assert len(ledger.errors) <= ERRORS_KEPT
+    assert len(ledger.checks) <= CHECKS_KEPT
+    assert len(ledger.files) <= PATHS_KEPT
+    assert max(len(versions) for versions in ledger.files.values()) <= VERSIONS_KEPT
+    assert len(ledger.facts) <= FACTS_MAX + 5
+    assert len(ledger.research) <= PATHS_KEPT
+
+
+def test_lists_of_steps_keep_the_newest():
+    book = Book(Limits(same_error_limit=None))
+    book.result(files(app_py="1"))
+    book.result(score(0.9))
+    for _ in range(CITED_MAX * 2):
+        book.result(red(files={"app.py": "1"}, score=0.1))
+    last = book.ledger.steps
+    newest = tuple(range(last - CITED_MAX + 1, last + 1))
+    assert book.ledger.idle == newest
+    assert next(iter(book.ledger.errors.values())).steps == newest
+    assert book.ledger.research["coder"].stale == newest
+    book.result(files(app_py="2"))
+    for n in range(CITED_MAX * 2):
+        book.result(files(app_py=str(1 + n % 2)))
+    assert len(book.ledger.returns) == CITED_MAX
+
+
+def test_when_there_are_too_many_facts_nothing_is_progress_any_more():
+    book = Book()
+    for n in range(FACTS_MAX):
+        assert book.result(Evidence(), milestone=f"m{n}")
+    assert not book.result(Evidence(), milestone="one more")
+    assert not book.result(files(app_py="1"))
+
+
+def test_of_errors_and_checks_the_newest_are_kept():
+    book = Book()
+    for n in range(CHECKS_KEPT + 10):
+        book.result(red(command=f"make {n}"))
+    assert len(book.ledger.checks) == CHECKS_KEPT
+    assert "make 9" not in book.ledger.checks
+    assert "make 10" in book.ledger.checks
+    assert len(book.ledger.errors) == ERRORS_KEPT
+
+
+# Anything at all
+
+texts = st.text(max_size=12)
+evidences = st.builds(
+    Evidence,
+    files=st.none() | st.dictionaries(texts, texts, max_size=3),
+    checks=st.lists(
+        st.builds(Check, command=texts, exit_code=st.integers(-1, 2), stderr=texts), max_size=3
+    ).map(tuple),
+    score=st.none() | st.floats(),
+    ticket_state=st.none() | texts,
+    failures=st.none() | st.lists(texts, max_size=4).map(tuple),
+    measured=st.booleans(),
+)
+
+
+@given(st.lists(evidences, max_size=8), st.none() | st.just(frozenset({"a"})))
+@settings(max_examples=150, deadline=None)
+def test_any_evidence_is_taken_in_and_replay_gives_the_same_ledger(
+    results: list[Evidence], paths: frozenset[str] | None
+):
+    first, second = Book(), Book()
+    for evidence in results:
+        weighed = first.weighed(evidence, paths=paths)
+        step = first.ledger.steps
+        second.ledger = replace(second.ledger, steps=step)
+        second.ledger = reported(second.ledger, STRICT, step, evidence, Usage(), weighed)
+        assert msgspec.json.encode(first.ledger) == msgspec.json.encode(second.ledger)
+        assert first.ledger.last_progress_step <= step
+
+
+# What a result does to the context
+
+
+@pytest.mark.parametrize(
+    ("context", "patch", "after"),
+    [
+        ({}, {"a": 1}, {"a": 1}),
+        ({"a": 1}, {"a": None}, {}),
+        ({}, {"a": None}, {}),
+        ({"a": {"b": 1, "c": 2}}, {"a": {"b": None, "d": 3}}, {"a": {"c": 2, "d": 3}}),
+        ({"a": 1}, {"a": {"b": None, "c": 2}}, {"a": {"c": 2}}),
+        ({"a": {"b": 1}}, {"a": [1, None]}, {"a": [1, None]}),
+    ],
+)
+def test_data_is_merged_into_the_context(
+    context: dict[str, Any], patch: dict[str, Any], after: dict[str, Any]
+):
+    before = msgspec.json.encode(context)
+    assert merged(context, patch) == after
+    assert msgspec.json.encode(context) == before

@@ -1,0 +1,69 @@
+"""What the README shows is what happens: its Python runs, its sessions are real."""
+
+import re
+import shlex
+from fnmatch import fnmatch
+from pathlib import Path
+
+import pytest
+from pytest_examples import CodeExample, EvalExample, find_examples
+from tests.cli.calling import call
+
+from handrail.engine.documents import load
+from handrail.kernel.plan import check
+
+ROOT = Path(__file__).resolve().parents[1]
+README = ROOT / "README.md"
+TEXT = README.read_text(encoding="utf-8")
+SESSIONS = re.findall(r"```console\n\$ uv run handrail (.*?)\n(.*?)```", TEXT, flags=re.S)
+PYTHON = [one for one in find_examples(str(README)) if one.prefix.strip() == "python"]
+FILES = re.findall(r"```yaml\n# (\S+)\n(.*?)```", TEXT, flags=re.S)
+
+
+@pytest.mark.parametrize("example", PYTHON, ids=[f"line-{one.start_line}" for one in PYTHON])
+def test_the_python_of_the_readme_runs_and_prints_what_it_says(
+    example: CodeExample, eval_example: EvalExample
+):
+    eval_example.set_config(line_length=120)
+    eval_example.run_print_check(example)
+
+
+def without_times(text: str) -> list[str]:
+    """How long a run took is the one figure that differs."""
+    return [re.sub(r", [\d.]+ s$", "", line) for line in text.rstrip("\n").splitlines()]
+
+
+@pytest.mark.parametrize(("command", "shown"), SESSIONS, ids=[command for command, _ in SESSIONS])
+def test_the_sessions_of_the_readme_are_real(
+    command: str, shown: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    for name, text in FILES:
+        (tmp_path / name).write_text(text)
+    expected, happened = without_times(shown), without_times(call(*shlex.split(command)).out)
+    if expected[0] == "...":
+        expected = expected[1:]
+        happened = happened[-len(expected) :]
+    assert happened == expected
+
+
+def test_the_definitions_of_the_readme_are_valid():
+    assert FILES
+    for _, text in FILES:
+        document, problems = load(text)
+        assert problems == []
+        assert check(document)[1].errors == ()
+
+
+def test_every_page_the_readme_and_the_architecture_point_to_is_there():
+    for page in (README, ROOT / "ARCHITECTURE.md"):
+        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_the_architecture_names_every_file_of_the_kernel():
+    named = re.findall(r"`([\w*]+)\.py`", (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8"))
+    kernel = ROOT / "src/handrail/kernel"
+    files = [path.stem for path in kernel.glob("*.py") if path.stem != "__init__"]
+    missing = [file for file in files if not any(fnmatch(file, name) for name in named)]
+    assert not missing, f"say in ARCHITECTURE.md what is in {missing}"
