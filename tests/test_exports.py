@@ -5,7 +5,19 @@ import sys
 
 import handrail
 
-EXPORTS: list[str] = []
+EXPORTS = [
+    "BudgetSpent",
+    "ConstraintViolated",
+    "Constraints",
+    "Guard",
+    "GuardedRun",
+    "LimitReached",
+    "LoopDetected",
+    "NoProgress",
+    "StopRules",
+    "Stopped",
+    "TerminalStatus",
+]
 """Every name that users may import from `handrail`, sorted. To add one: here and in `__all__`."""
 
 NOT_ON_IMPORT = ("litestar", "rich", "typer", "yaml")

@@ -5,6 +5,7 @@ import os
 import pty
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -70,6 +71,28 @@ def test_output_that_the_terminal_cannot_show_is_no_traceback():
     done = python(*arguments, env=environment)
     assert (done.returncode, done.stderr) == (0, "")
     assert "VPN f\\xe4llt aus" in done.stdout
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full device here")
+def test_a_full_disk_is_one_line_and_no_traceback():
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "handrail", "check", "helpdesk"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert done.returncode == 2
+    assert done.stderr.splitlines() == [
+        "handrail: [Errno 28] No space left on device; make sure that the output can be written"
+    ]
+
+
+def test_options_that_are_no_utf_8_are_no_traceback():
+    broken = b"caf\xff".decode("utf-8", "surrogateescape")
+    for option in ("--title", "--description"):
+        called = call("run", "finance", option, broken)
+        assert called.code == 1
+        assert "is open and nobody is here" in called.err
+    for option in ("--context", "--answers", "--review"):
+        assert call("run", "finance", option, broken).code == 2
+    assert call("run", broken).code == call("check", broken).code == 2
 
 
 def test_a_person_at_a_real_terminal_is_asked_and_answers():

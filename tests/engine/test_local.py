@@ -12,7 +12,16 @@ from handrail.engine.local import LocalRun, Reply, Request, stand_in
 from handrail.kernel.plan import Plan, check
 from handrail.kernel.result import Evidence, Outcome, Result
 from handrail.kernel.run.commands import Start
-from handrail.kernel.run.events import Ended, Faulted, Lost, Offered, Reported, RunEvent, Started
+from handrail.kernel.run.events import (
+    Claimed,
+    Ended,
+    Faulted,
+    Lost,
+    Offered,
+    Reported,
+    RunEvent,
+    Started,
+)
 from handrail.kernel.run.machine import Run, measure, replay
 from handrail.testing.clock import NOON, ManualClock
 
@@ -114,6 +123,28 @@ def test_a_function_that_raises_loses_its_attempt():
     local = runs(chain(node("a")), everybody(agent))
     assert [e.reason for e in of(local, Lost)] == ["RuntimeError: no network"]
     assert local.run.terminal_status == "done_success"
+
+
+class UntoldError(Exception):
+    def __str__(self) -> str:
+        raise ValueError
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (SystemExit(3), "SystemExit: 3"),
+        (ValueError("\ud800"), "ValueError: ?"),
+        (UntoldError(), "UntoldError"),
+        (KeyError("x" * 9_000), f"KeyError: '{'x' * 1_989}"),
+    ],
+)
+def test_whatever_is_raised_can_be_told(error: BaseException, told: str):
+    def agent(dispatch: Dispatch) -> Result:
+        raise error
+
+    local = runs(chain(node("a", max_attempts=1)), everybody(agent))
+    assert [e.reason for e in of(local, Lost)] == [told]
 
 
 @pytest.mark.parametrize(
@@ -338,3 +369,27 @@ def test_an_answer_after_the_deadline_is_too_late():
     local = runs(chain(node("a", "approval")), everybody(succeed), answer=answer, clock=clock.now)
     assert local.run.stop is not None
     assert local.run.stop.rule == "human_deadline"
+
+
+def test_a_clock_that_runs_out_before_anybody_claims_ends_the_run():
+    clock = ManualClock()
+    document = team({"a": []}, terminator="a")
+    finish = Result(outcome=Outcome.TERMINATE, reason="done")
+    local = runs(document, everybody(lambda _: finish), clock=lambda: clock.advance(minutes=10))
+    assert local.run.stop is not None
+    assert local.run.stop.rule == "max_duration"
+    assert of(local, Claimed) == []
+
+
+def test_whoever_is_asked_once_more_is_told_what_the_person_said():
+    people: list[list[tuple[str, str]]] = []
+
+    def agent(dispatch: Dispatch) -> Result:
+        people.append([(act.act, act.reason) for act in dispatch.people])
+        done = bool(dispatch.people)
+        return Result(outcome=Outcome.SUCCESS if done else Outcome.FAILURE, reason="cannot")
+
+    once = chain(node("a", max_attempts=1))
+    local = runs(once, everybody(agent), answer=lambda _: "try the other door")
+    assert people == [[], [("revise", "try the other door")]]
+    assert local.run.terminal_status == "done_success"

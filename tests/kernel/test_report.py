@@ -32,7 +32,6 @@ from handrail.kernel.report import (
     Report,
     limits_in_force,
     markdown,
-    profile,
     report,
     snitch_entry,
 )
@@ -506,13 +505,10 @@ def test_agents_whose_names_look_like_edges_are_told_apart_in_the_why():
 
 
 @pytest.mark.requirement("S11", "S13")
-def test_the_profile_is_named_by_its_figures():
-    assert profile(limits(StopRules())) == "strict"
-    assert profile(limits(StopRules(profile="yolo"))) == "yolo"
-    assert profile(limits(StopRules(profile="yolo"), "workflow")) == "yolo"
-    assert profile(scoped(limits(StopRules()), "large")) == "strict"
-    assert profile(limits(StopRules(max_handoffs=100, max_duration=3600))) == "strict"
-    assert profile(limits(StopRules(max_edge=5))) == "custom"
+def test_the_profile_is_the_one_the_definition_names():
+    assert limits(StopRules()).profile == "strict"
+    assert limits(StopRules(profile="yolo"), "workflow").profile == "yolo"
+    assert scoped(limits(StopRules(max_handoffs=100)), "large").profile == "strict"
 
 
 def test_only_limits_that_are_on_are_in_force():

@@ -3,6 +3,7 @@
 import pytest
 from tests.kernel.driving import ANA, OLA, Driven, files, green, red, team, used
 
+from handrail.kernel.ledger import edge_key
 from handrail.kernel.result import Check, Evidence, Outcome
 from handrail.kernel.run import commands as c
 from handrail.kernel.run.effects import CancelWork
@@ -521,7 +522,7 @@ def test_a_run_with_measured_progress_each_round_goes_on_past_the_soft_limits() 
         run.hand("coder")
         run.hand("planner", evidence=files(app_py=str(i)))
     assert not run.run.ended
-    assert run.run.ledger.edges["planner_to_coder"].total == 30
+    assert run.run.ledger.edges[edge_key("planner", "coder")].total == 30
 
 
 def test_what_an_agent_merely_claims_postpones_once() -> None:

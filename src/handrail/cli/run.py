@@ -95,8 +95,8 @@ def _start(wanted: Wanted, plan: Plan) -> Start:
     return Start(
         run_id="local-1",
         bead_id="bead-1",
-        title=wanted.title or plain,
-        description=wanted.description,
+        title=words.typed(wanted.title) or plain,
+        description=words.typed(wanted.description),
         context=_context(wanted.context),
         review=review or None,
     )
@@ -146,7 +146,7 @@ class Person:
         if not self.present:
             return None
         try:
-            return read_reply(self.view.read("  > "))
+            return read_reply(words.typed(self.view.read("  > ")))
         except EOFError:
             return None
 

@@ -6,7 +6,12 @@ from handrail.kernel.certificate import Bound
 from handrail.kernel.definition import Problem
 
 _UNITS = (("d", 86400), ("h", 3600), ("min", 60))
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def typed(text: str) -> str:
+    """What a user gave, with a sign for bytes that are no UTF-8: nobody could store those."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def clean(text: str) -> str:

@@ -35,6 +35,8 @@ Listener = Callable[[RunEvent, Run], None]
 
 REFUSED_ANSWERS_MAX = 100
 """Answers that could not be used, to one question in a row; then nobody is asked any more."""
+TOLD_MAX = 2_000
+"""Characters of an error's text that are kept."""
 
 
 class Request(Value):
@@ -75,6 +77,15 @@ def stand_in(question: Question) -> Person:
     others = [f"person {i + 2}" for i in range(len(taken))]
     free = (name for name in (*named, "you", *others) if name not in taken)
     return Person(name=next(free), role="admin")
+
+
+def told(error: BaseException) -> str:
+    """The error in words that can be stored, even if it cannot tell itself what it is."""
+    try:
+        what = f": {error}"
+    except Exception:
+        what = ""
+    return f"{type(error).__name__}{what}".encode("utf-8", "replace").decode()[:TOLD_MAX]
 
 
 class LocalRun:
@@ -143,8 +154,8 @@ class LocalRun:
         given = dispatch(self.plan, self.run, self.run.tokens[token.place], self.events)
         try:
             returned = agent(given)
-        except Exception as error:  # whatever a function raises is its lost attempt, not ours
-            self._do(c.Lose(fence=fence, reason=f"{type(error).__name__}: {error}"))
+        except (Exception, SystemExit) as error:  # its lost attempt, whatever it is, and not ours
+            self._do(c.Lose(fence=fence, reason=told(error)))
             return
         result = self._checked(returned, role)
         if isinstance(result, Result):
@@ -163,7 +174,7 @@ class LocalRun:
         try:
             plain = msgspec.json.decode(msgspec.json.encode(returned), type=Result)
         except (TypeError, ValueError, RecursionError) as error:
-            return f"'{role}' returned what cannot be sent: {error}"
+            return f"'{role}' returned what cannot be sent: {told(error)}"
         measured = plain.evidence.measured and role in self.trusted
         return replace(plain, evidence=replace(plain.evidence, measured=measured))
 

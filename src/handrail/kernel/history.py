@@ -272,15 +272,15 @@ def loop_counters(
     counts: dict[str, int] = {}
     for one in handoff_sequence(events):
         if one.accepted:
-            key = ledgers.edge_key(one.from_, one.to)
+            key = f"{one.from_}_to_{one.to}"
             ways.setdefault(key, []).append(one.reason)
-            held = run.ledger.edges.get(key)
+            held = run.ledger.edges.get(ledgers.edge_key(one.from_, one.to))
             current = held is not None and held.epoch == run.ledger.epoch
             counts[key] = held.count if held is not None and current else 0
             limits[key] = run.limits.max_edge
     for event in events:
         if isinstance(event, Moved) and event.spends:
-            key = ledgers.edge_key(event.source, event.targets[0])
+            key = f"{event.source}_to_{event.targets[0]}"
             ways.setdefault(key, []).append(event.reason)
             counts[key] = run.reworks.get(event.spends, 0)
             limits[key] = (rework_limits or {}).get(event.spends)

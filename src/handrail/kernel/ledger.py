@@ -41,6 +41,8 @@ SYMBOLS = 1_000_000
 class EdgeCount(Value, gc=False):
     """One way of handing over: how often in this epoch, how often in all, and the last reasons."""
 
+    source: str
+    target: str
     symbol: int
     epoch: int
     count: int = 0
@@ -50,11 +52,24 @@ class EdgeCount(Value, gc=False):
     """The handoffs of this epoch that went this way, by number."""
 
 
+class Tally(Value, gc=False):
+    """How often something happened, and at which steps (the last of them)."""
+
+    count: int = 0
+    steps: tuple[int, ...] = ()
+
+    def add(self, step: int) -> "Tally":
+        """Once more. Several times within one step count once."""
+        if self.steps[-1:] == (step,):
+            return self
+        return Tally(count=self.count + 1, steps=(*self.steps[1 - CITED_MAX :], step))
+
+
 class ErrorCount(Value):
     """One error signature: its failures in this epoch, the progress it was granted for files."""
 
     epoch: int
-    steps: tuple[int, ...] = ()
+    seen: Tally = Tally()
     grants: int = 0
 
 
@@ -62,7 +77,7 @@ class Research(Value):
     """Scores of one agent at one goal: the best, and the visits that brought nothing better."""
 
     best: float
-    stale: tuple[int, ...] = ()
+    stale: Tally = Tally()
 
 
 class Ledger(Value):
@@ -90,9 +105,9 @@ class Ledger(Value):
     """Progress that can count only once, with the step it counted at."""
     failures_least: int | None = None
     research: dict[str, Research] = {}
-    idle: tuple[int, ...] = ()
+    idle: Tally = Tally()
     """Steps of this epoch that reported files but changed none."""
-    returns: tuple[int, ...] = ()
+    returns: Tally = Tally()
     """Steps of this epoch that went back to earlier file contents."""
     tokens: int = 0
     cost: float = 0.0
@@ -110,7 +125,8 @@ class Weighed(Value):
 
 
 def edge_key(source: str, target: str) -> str:
-    return f"{source}_to_{target}"
+    """One key for one way, whatever the names: the length tells where the source ends."""
+    return f"{len(source)}:{source}>{target}"
 
 
 def weigh(
@@ -225,6 +241,8 @@ def handed(
     held = ledger.edges.get(key)
     if held is None:
         edge = EdgeCount(
+            source=source,
+            target=target,
             symbol=len(ledger.edges) % SYMBOLS,
             epoch=ledger.epoch,
             count=1,
@@ -235,6 +253,8 @@ def handed(
     else:
         same = held.epoch == ledger.epoch
         edge = EdgeCount(
+            source=source,
+            target=target,
             symbol=held.symbol,
             epoch=ledger.epoch,
             count=held.count + 1 if same else 1,
@@ -295,8 +315,8 @@ def progressed(ledger: Ledger, weighed: Weighed, step: int) -> Ledger:
         epoch=ledger.epoch + 1,
         last_progress_step=step,
         trail="",
-        idle=(),
-        returns=(),
+        idle=Tally(),
+        returns=Tally(),
         facts=facts,
         errors=errors,
         created=created,
@@ -313,9 +333,8 @@ def _with_checks(ledger: Ledger, evidence: Evidence, weighed: Weighed, step: int
         failing = found
         if found:
             held = errors.pop(found, ErrorCount(epoch=ledger.epoch))
-            steps = held.steps if held.epoch == ledger.epoch else ()
-            steps = (*steps[1 - CITED_MAX :], step)
-            errors[found] = replace(held, epoch=ledger.epoch, steps=steps)
+            seen = held.seen if held.epoch == ledger.epoch else Tally()
+            errors[found] = replace(held, epoch=ledger.epoch, seen=seen.add(step))
     return replace(
         ledger,
         errors=_newest(errors, ERRORS_KEPT),
@@ -333,9 +352,9 @@ def _with_files(ledger: Ledger, given: dict[str, str], weighed: Weighed, step: i
         files[path] = versions
     idle, returns = ledger.idle, ledger.returns
     if not weighed.changed:
-        idle = (*idle[1 - CITED_MAX :], step)
+        idle = idle.add(step)
     elif weighed.returned:
-        returns = (*returns[1 - CITED_MAX :], step)
+        returns = returns.add(step)
     return replace(ledger, files=_newest(files, PATHS_KEPT), idle=idle, returns=returns)
 
 
@@ -344,7 +363,7 @@ def _with_score(ledger: Ledger, limits: Limits, goal: str, score: float, step: i
     if held is None or _better(limits, held.best, score):
         found = Research(best=score)
     else:
-        found = replace(held, stale=(*held.stale[1 - CITED_MAX :], step))
+        found = replace(held, stale=held.stale.add(step))
     return replace(ledger, research=_newest({**ledger.research, goal: found}, PATHS_KEPT))
 
 

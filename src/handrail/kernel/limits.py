@@ -37,13 +37,20 @@ class Limits(Value):
     max_tokens: int | None = None
     max_cost: float | None = None
     constraints: Constraints = Constraints()
+    profile: str = "strict"
 
 
 STRICT = Limits()
 PROFILES: dict[str, Limits] = {
     "strict": STRICT,
     "yolo": msgspec.structs.replace(
-        STRICT, same_error_limit=2, no_change_limit=2, research_limit=2, max_edge=4, max_steps=50
+        STRICT,
+        same_error_limit=2,
+        no_change_limit=2,
+        research_limit=2,
+        max_edge=4,
+        max_steps=50,
+        profile="yolo",
     ),
 }
 OFF_IN_A_WORKFLOW = ("max_handoffs", "repeat_limit", "max_edge", "max_steps", "max_duration")

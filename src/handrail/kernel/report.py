@@ -22,7 +22,7 @@ from typing import Any
 from handrail.kernel import history
 from handrail.kernel import steps as stepping
 from handrail.kernel.definition import TerminalStatus
-from handrail.kernel.limits import PROFILES, SCOPES, Limits
+from handrail.kernel.limits import Limits
 from handrail.kernel.markdown import bullets, fenced, line, table
 from handrail.kernel.rules import PARTIAL, StopRule
 from handrail.kernel.run.events import Offered, RunEvent
@@ -116,7 +116,7 @@ def report(events: Sequence[RunEvent]) -> Report:
         terminal_status=run.terminal_status,
         stop=shown_stop(run.stop),
         why=why(run, handoffs, acts),
-        profile=profile(run.limits),
+        profile=run.limits.profile,
         limits=limits_in_force(run.limits),
         loop_counters=history.loop_counters(run, events),
         attempts=stepping.attempts(events),
@@ -148,23 +148,12 @@ def report(events: Sequence[RunEvent]) -> Report:
     )
 
 
-def profile(limits: Limits) -> str:
-    """The profile whose figures these are, whatever the task's scope; "custom" if no profile's."""
-    telling = ("same_error_limit", "no_change_limit", "research_limit", "max_edge", "max_steps")
-    for name, of in PROFILES.items():
-        allowed = {key: {None, getattr(of, key)} for key in telling}
-        allowed["max_steps"] |= {int((of.max_steps or 0) * share) for share in SCOPES.values()}
-        if all(getattr(limits, key) in allowed[key] for key in telling):
-            return name
-    return "custom"
-
-
 def limits_in_force(limits: Limits) -> dict[str, Any]:
     """Every limit that is on, by name."""
     found: dict[str, Any] = {}
     for name in Limits.__struct_fields__:
         value = getattr(limits, name)
-        if value is not None and name != "constraints":
+        if value is not None and name not in ("constraints", "profile"):
             found[name] = plain(value)
     for name in ("paths", "commands"):
         forbidden: tuple[str, ...] = getattr(limits.constraints, name)

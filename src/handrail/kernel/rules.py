@@ -182,15 +182,15 @@ def _spent(what: str, used: float, most: float, step: int) -> Fired:
 def _research(m: Moment) -> Fired | None:
     most = m.limits.research_limit
     for goal, held in m.ledger.research.items():
-        if most is not None and len(held.stale) >= most:
+        if most is not None and held.stale.count >= most:
             good = "good enough" if held.best >= m.limits.research_good else "exhausted"
             return Fired(
                 rule=StopRule.RESEARCH_EXHAUSTED,
                 reason=f"{goal} was visited {most} times with no better score: "
                 f"research is {good} (best {held.best:g})",
                 limit=most,
-                seen=len(held.stale),
-                evidence=_steps(held.stale[-most:]),
+                seen=held.stale.count,
+                evidence=_steps(held.stale.steps[-most:]),
                 remedy=f"a score better by {m.limits.research_gain:g}, or going on without it",
             )
     return None
@@ -199,42 +199,42 @@ def _research(m: Moment) -> Fired | None:
 def _same_error(m: Moment) -> Fired | None:
     most, failing = m.limits.same_error_limit, m.ledger.failing
     held = m.ledger.errors.get(failing)
-    if most is None or held is None or held.epoch != m.ledger.epoch or len(held.steps) < most:
+    if most is None or held is None or held.epoch != m.ledger.epoch or held.seen.count < most:
         return None
     return Fired(
         rule=StopRule.SAME_ERROR,
-        reason=f"the same failure {len(held.steps)} times without progress: {failing}",
+        reason=f"the same failure {held.seen.count} times without progress: {failing}",
         limit=most,
-        seen=len(held.steps),
-        evidence=_steps(held.steps[-most:]),
+        seen=held.seen.count,
+        evidence=_steps(held.seen.steps[-most:]),
         remedy="a check that turns green, fewer failures, or another error in between",
     )
 
 
 def _no_change(m: Moment) -> Fired | None:
     most, idle = m.limits.no_change_limit, m.ledger.idle
-    if most is None or len(idle) < most:
+    if most is None or idle.count < most:
         return None
     return Fired(
         rule=StopRule.NO_CHANGE,
-        reason=f"{len(idle)} turns left every file as it was, the last one of {m.agent}",
+        reason=f"{idle.count} turns left every file as it was, the last one of {m.agent}",
         limit=most,
-        seen=len(idle),
-        evidence=_steps(idle[-most:]),
+        seen=idle.count,
+        evidence=_steps(idle.steps[-most:]),
         remedy="a turn that changes a file",
     )
 
 
 def _oscillation(m: Moment) -> Fired | None:
     most, returns = m.limits.oscillation_limit, m.ledger.returns
-    if most is None or len(returns) < most:
+    if most is None or returns.count < most:
         return None
     return Fired(
         rule=StopRule.OSCILLATION,
-        reason=f"{len(returns)} turns went back to earlier contents, the last one of {m.agent}",
+        reason=f"{returns.count} turns went back to earlier contents, the last one of {m.agent}",
         limit=most,
-        seen=len(returns),
-        evidence=_steps(returns[-most:]),
+        seen=returns.count,
+        evidence=_steps(returns.steps[-most:]),
         remedy="contents that were not there before",
     )
 
@@ -250,9 +250,9 @@ def _pattern(m: Moment) -> Fired | None:
     period = repetition(m.ledger.trail + character(held.symbol), times, m.limits.pattern_period_max)
     if not period:
         return None
-    names = {character(edge.symbol): name for name, edge in m.ledger.edges.items()}
+    names = {character(e.symbol): f"{e.source} -> {e.target}" for e in m.ledger.edges.values()}
     tail = (m.ledger.trail + character(held.symbol))[-period:]
-    pattern = tuple(names[symbol].replace("_to_", " -> ") for symbol in tail)
+    pattern = tuple(names[symbol] for symbol in tail)
     last = m.ledger.handoffs + 1
     return Fired(
         rule=StopRule.REPEATED_PATTERN,

@@ -99,7 +99,7 @@ COMMAND_MASKS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"\b\d{8}T\d{6}(?:\.\d{1,9})?Z?\b", "<time>"),
         (r"\b\d{4}([-/])\d{2}\1\d{2}(?!\d)", "<date>"),
         (r"\b1[5-9]\d{8}(?:\d{3}|\d{6}|\d{9})?(?:\.\d{1,9})?\b(?![.]\d)", "<time>"),
-        # Seven digits or more are an address; fewer may be a value that was compared, unless "at 0x".
+        # Seven digits or more are an address; fewer may be a compared value, unless "at 0x".
         (r"\b0x[0-9a-fA-F]{7,}\b|\+0x[0-9a-fA-F]+\b|(?<=\bat )0x[0-9a-fA-F]+\b", "<addr>"),
         # A git object: hexadecimal with both a letter and a digit, so that no plain number and no
         # plain word (decade, 1234567) is one; or so long that nothing else is likely.

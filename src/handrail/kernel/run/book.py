@@ -37,7 +37,12 @@ class Book:
 
     def moment(self) -> Moment:
         run = self.run
-        return Moment(ledger=run.ledger, limits=run.limits, elapsed=run.elapsed(self.now))
+        return Moment(
+            ledger=run.ledger,
+            limits=run.limits,
+            elapsed=run.elapsed(self.now),
+            step=run.ledger.steps,
+        )
 
     def stop(self, fired: list[Fired], agent: str) -> None:
         """End the run by the first of the rules that fired, in the order of the table."""
@@ -107,3 +112,15 @@ def goal_met(run: Run) -> bool:
 
 def refuse(code: str, message: str, hint: str = "") -> Refusal:
     return Refusal(code=code, message=message, hint=hint)
+
+
+def known_paths(run: Run) -> frozenset[str] | None:
+    """Paths that existed at the start, and those the task names; None if nobody looked."""
+    if run.paths is None:
+        return None
+    words = f"{run.title} {run.description}".replace("`", " ").replace("'", " ").split()
+    return frozenset({*run.paths, *(word.strip('.,:;()"') for word in words)})
+
+
+def first_line(text: str) -> str:
+    return next((line.strip()[:200] for line in text.splitlines() if line.strip()), "")

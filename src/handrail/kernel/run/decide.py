@@ -8,11 +8,14 @@ nothing (K21).
 
 from collections.abc import Callable
 from datetime import datetime
+from math import isfinite
 from typing import Any, cast
 
 from handrail.kernel.decision import Decision, Refusal
 from handrail.kernel.definition import Team
+from handrail.kernel.plain import why_not_plain
 from handrail.kernel.plan import Plan
+from handrail.kernel.result import Result
 from handrail.kernel.run import clocks, people, team, workflow
 from handrail.kernel.run.book import Book, refuse
 from handrail.kernel.run.commands import (
@@ -39,12 +42,19 @@ from handrail.kernel.run.state import Phase, Run, Token, seconds
 
 RunDecision = Decision[RunEvent, RunEffect]
 PUSH_MAX = 10 * 365 * 86400.0
+WRITTEN = ("context", "patch", "text", "reason", "title", "description", "agent", "malformed")
+"""Fields of commands that people and agents write."""
+SAID = ("text", "data", "to", "reason", "task", "remaining", "question", "options", "marker")
+"""Fields of results that agents write."""
 
 
 def decide(plan: Plan, run: Run | None, command: RunCommand, now: datetime) -> RunDecision:
     """Events, effects and perhaps a refusal. Never raises for bad input, never changes `run`."""
     book = Book(plan, run, now)
-    if isinstance(command, Start):
+    wrong = _unusable(command)
+    if wrong is not None:
+        refusal = wrong
+    elif isinstance(command, Start):
         refusal = _start(book, run, command)
     elif run is None:
         refusal = refuse("unknown_run", f"there is no run to {type(command).__name__}", "start one")
@@ -59,6 +69,31 @@ def decide(plan: Plan, run: Run | None, command: RunCommand, now: datetime) -> R
         effects=effects(plan, run, book.run, book.events),
         refusal=refusal,
     )
+
+
+def _unusable(command: RunCommand) -> Refusal | None:
+    """Values that cannot be stored and read back the same, or that make no sense as figures."""
+    values = [getattr(command, name) for name in WRITTEN if name in command.__struct_fields__]
+    why = why_not_plain([value for value in values if value])
+    if isinstance(command, Report) and not why:
+        result = command.result
+        values = [getattr(result, name) for name in result.__struct_fields__ if name in SAID]
+        why = why_not_plain([value for value in values if value]) or _bad_figures(result)
+    if not why:
+        return None
+    told = f"the {type(command).__name__} cannot be taken: {why}"
+    return refuse("unusable", told, "correct it and send it again")
+
+
+def _bad_figures(result: Result) -> str:
+    usage, evidence = result.usage, result.evidence
+    if not isfinite(usage.cost) or usage.cost < 0 or usage.tokens < 0:
+        return f"the usage is {usage.tokens} tokens and {usage.cost} in cost"
+    if evidence.score is not None and not isfinite(evidence.score):
+        return f"the score is {evidence.score}"
+    checks = [value for check in evidence.checks for value in (check.command, check.stderr)]
+    texts = [evidence.files, evidence.failures, evidence.ticket_state, checks]
+    return why_not_plain([value for value in texts if value])
 
 
 def _take(book: Book, command: Any) -> Refusal | None:  # noqa: ANN401 - any RunCommand

@@ -14,10 +14,10 @@ from handrail.kernel.limits import ASKS_MAX
 from handrail.kernel.plan import Plan
 from handrail.kernel.result import Outcome, Result
 from handrail.kernel.rules import Fired, StopRule, judge_handoff, judge_result
-from handrail.kernel.run.book import Book
+from handrail.kernel.run.book import Book, first_line, known_paths
 from handrail.kernel.run.events import Ended, Faulted, HandedOff, Moved, Reported
 from handrail.kernel.run.state import Phase, QuestionKind, Run, Stop, Token
-from handrail.kernel.run.workflow import first_line, known_paths, offer
+from handrail.kernel.run.workflow import offer
 from handrail.kernel.team_certificate import hand_targets
 
 

@@ -19,7 +19,7 @@ from handrail.kernel.ledger import weigh
 from handrail.kernel.limits import ASKS_MAX
 from handrail.kernel.result import Outcome, Result
 from handrail.kernel.rules import StopRule, judge_handoff, judge_result, judge_step
-from handrail.kernel.run.book import Book, refuse
+from handrail.kernel.run.book import Book, first_line, known_paths, refuse
 from handrail.kernel.run.events import Ended, Moved, Offered, Reported
 from handrail.kernel.run.state import Block, Phase, QuestionKind, Run, Stop, Token
 
@@ -151,18 +151,6 @@ def _ask_back(book: Book, token: Token, result: Result) -> None:
     else:
         why = f"'{token.agent}' asks, after {book.run.asks} questions of agents: {question}"
         settle(book, token.place, Ending.AGAIN, why)
-
-
-def known_paths(run: Run) -> frozenset[str] | None:
-    """Paths that existed at the start, and those the task names; None if nobody looked."""
-    if run.paths is None:
-        return None
-    words = f"{run.title} {run.description}".replace("`", " ").replace("'", " ").split()
-    return frozenset({*run.paths, *(word.strip('.,:;()"') for word in words)})
-
-
-def first_line(text: str) -> str:
-    return next((line.strip()[:200] for line in text.splitlines() if line.strip()), "")
 
 
 def leave(book: Book, place: str, outcome: str, why: str, by: str = "") -> None:

@@ -1,0 +1,91 @@
+"""What cannot be stored as JSON and read back the same is refused before anything happens."""
+
+import pytest
+
+from handrail.kernel.plain import DEPTH_MAX, SIZE_MAX, why_not_plain
+from handrail.kernel.result import Check, Evidence, Outcome, Result, Usage
+from handrail.kernel.run import commands as c
+from handrail.kernel.run.machine import decide
+from tests.kernel.driving import ANA, NOON, Driven, chain, node, plan_of
+
+
+def nested(depth: int) -> object:
+    value: object = "leaf"
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    "value", [None, True, 1, 2**80, 1.5, "é", "", [1, {"a": [None]}], nested(64)]
+)
+def test_json_values_are_plain(value: object) -> None:
+    assert why_not_plain(value) == ""
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        ("\ud800", "surrogate"),
+        ({"a": ["\udfff"]}, "surrogate"),
+        ({"\ud800": 1}, "surrogate"),
+        (float("nan"), "nan"),
+        ([float("inf")], "inf"),
+        ({1: 2}, "key"),
+        ({"a": {1, 2}}, "set"),
+        (b"raw", "bytes"),
+        (nested(DEPTH_MAX + 1), "nested"),
+        (nested(100_000), "nested"),
+        ("x" * (SIZE_MAX + 1), "larger"),
+    ],
+)
+def test_everything_else_is_not_and_says_why(value: object, told: str) -> None:
+    assert told in why_not_plain(value)
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        Result(outcome=Outcome.SUCCESS, text="\ud800"),
+        Result(outcome=Outcome.SUCCESS, data={"a": {1}}),
+        Result(outcome=Outcome.SUCCESS, data={"a": nested(2_000)}),
+        Result(outcome=Outcome.SUCCESS, usage=Usage(cost=float("nan"))),
+        Result(outcome=Outcome.SUCCESS, usage=Usage(tokens=-5)),
+        Result(outcome=Outcome.SUCCESS, usage=Usage(cost=-0.1)),
+        Result(outcome=Outcome.SUCCESS, evidence=Evidence(score=float("inf"))),
+        Result(outcome=Outcome.SUCCESS, evidence=Evidence(files={"\ud800": "1"})),
+        Result(
+            outcome=Outcome.SUCCESS,
+            evidence=Evidence(checks=(Check(command="\ud800", exit_code=0),)),
+        ),
+    ],
+)
+def test_a_result_that_cannot_be_kept_is_refused_and_changes_nothing(result: Result) -> None:
+    run = Driven(chain(node("a")))
+    fence = run.claim()
+    before = run.run
+    decision = run.do(c.Report(fence=fence, agent="a-1", result=result))
+    assert decision.refusal is not None
+    assert decision.refusal.code == "unusable"
+    assert decision.events == ()
+    assert run.run == before
+
+
+def test_titles_contexts_patches_and_answers_are_looked_at_too() -> None:
+    plan = plan_of(chain(node("ok", "approval")))
+    for start in (
+        c.Start(run_id="r", bead_id="b", title="\ud800"),
+        c.Start(run_id="r", bead_id="b", context={"x": float("nan")}),
+    ):
+        refused = decide(plan, None, start, NOON).refusal
+        assert refused is not None
+        assert refused.code == "unusable"
+    run = Driven(chain(node("ok", "approval")))
+    for command in (
+        c.Patch(by=ANA, patch={"x": nested(99)}),
+        c.Answer(question_id=run.question().id, by=ANA, text="ok \ud800"),
+        c.Close(by=ANA, reason="\ud800"),
+    ):
+        refused = run.do(command).refusal
+        assert refused is not None
+        assert refused.code == "unusable"
