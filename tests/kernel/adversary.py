@@ -130,7 +130,9 @@ def moves(plan: Oracle, run: Run, *, asks: bool) -> Iterator[Play]:
                 yield from plays(plan, run, report)
         elif token.phase == "asked":
             question = run.questions[token.question]
-            by = Person(name=f"p{len(question.approved_by)}", role="admin")
+            names = [*question.approvers, *(f"p{n}" for n in range(question.quorum))]
+            free = next(n for n in names if n not in (*question.approved_by, *question.barred))
+            by = Person(name=free, role="admin")
             for how in ("approve", "reject"):
                 yield from plays(
                     plan, run, c.Answer(question_id=question.id, by=by, decision=how, text="t")

@@ -145,18 +145,25 @@ def test_the_largest_expression_that_is_allowed_is_evaluated():
 
 
 @pytest.mark.parametrize(
-    ("source", "fits"),
+    ("source", "fits", "too_many"),
     [
-        ("xs.exists(x, x < 0)", 1000),
-        ("xs.exists(x, xs.exists(y, x > y + 1000))", 80),
-        ("xs.map(x, x).size() < 0", 80),
-        ("xs.map(x, xs.map(y, y)).size() < 0", 10),
-        ("xs.filter(x, x < 0).size() > 0", 80),
+        ("xs.exists(x, x < 0)", 1000, 3000),
+        ("xs.exists(x, xs.exists(y, x > y + 1000))", 80, 200),
+        ("xs.map(x, x).size() < 0", 80, 200),
+        ("xs.map(x, xs.map(y, y)).size() < 0", 10, 50),
+        ("xs.filter(x, x < 0).size() > 0", 80, 200),
     ],
 )
-def test_a_comprehension_over_too_much_is_false_before_it_begins(source: str, fits: int):
+def test_a_comprehension_over_too_much_is_false_before_it_begins(
+    source: str, fits: int, too_many: int
+):
     assert holds(source, xs=list(range(fits))) is False
-    for many in (list(range(100_000)), {"a": [[0] * COUNTED_MAX]}, "x" * 10_000_000):
+    for many in (
+        list(range(too_many)),
+        {"a": [[0] * too_many]},
+        ["x" * 100 * too_many],
+        [0] * (100 * COUNTED_MAX),
+    ):
         assert "too many items" in error(source, xs=many)
 
 
@@ -257,7 +264,7 @@ VALID = [
 
 
 @given(sources, json_values)
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=300, deadline=None)
 def test_any_text_is_a_condition_or_a_value_error(source: str, value: Any):
     try:
         condition = Condition(source)
@@ -268,7 +275,7 @@ def test_any_text_is_a_condition_or_a_value_error(source: str, value: Any):
 
 
 @given(st.sampled_from(VALID), json_values, json_values, json_values)
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=300, deadline=None)
 def test_any_context_gives_true_false_or_a_reason(condition: Condition, x: Any, y: Any, z: Any):
     outcome = condition.holds({"x": x, "y": y, "z": z, "w": x})
     assert isinstance(outcome.holds, bool)

@@ -116,6 +116,14 @@ def test_more_milestones_than_can_be_searched_are_left_out():
     )
 
 
+def test_a_search_that_would_be_long_is_left_out():
+    names = [f"m{i}" for i in range(MILESTONES_MAX)]
+    hands = {str(i): [str(j) for j in range(100)] for i in range(100)}
+    document = milestones(hands, {"7": names}, terminator="7")
+    assert ("max_handoffs", True) not in slacks(document)
+    assert ("max_handoffs", True) in slacks(milestones(hands, {"7": names[:5]}, terminator="7"))
+
+
 def test_a_workflow_has_slack_only_for_limits_that_are_set():
     assert slacks(chain(node("a"), node("b"))) == {}
     limited = chain(node("a"), node("p", "approval"), stop_rules={"max_steps": 1})

@@ -1,12 +1,12 @@
 """What cannot be stored as JSON and read back the same is refused before anything happens."""
 
 import pytest
+from tests.kernel.driving import ANA, NOON, Driven, chain, node, plan_of
 
 from handrail.kernel.plain import DEPTH_MAX, SIZE_MAX, why_not_plain
 from handrail.kernel.result import Check, Evidence, Outcome, Result, Usage
 from handrail.kernel.run import commands as c
 from handrail.kernel.run.machine import decide
-from tests.kernel.driving import ANA, NOON, Driven, chain, node, plan_of
 
 
 def nested(depth: int) -> object:

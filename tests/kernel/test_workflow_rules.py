@@ -1,6 +1,8 @@
 """What makes a workflow valid: each rule with the smallest definition that breaks it."""
 
+import random
 import time
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -186,6 +188,16 @@ def test_a_cycle_is_refused_and_named():
     assert sorted(shown[1:]) == ["a", "b", "c"]
     itself = wired(node("a"), ways="start-a a-a:failure a-end")
     assert "a -> a" in message(itself)
+
+
+@pytest.mark.requirement("L1.2", "L13.2")
+def test_only_the_nodes_of_the_cycle_are_named():
+    document = wired(
+        node("z"), node("a"), node("b"), ways="start-a a-b b-a:failure b-z z-end"
+    )  # fmt: skip
+    assert errors(document) == [("cycle", "$.edges")]
+    assert message(document).count(" -> ") == 2
+    assert "z" not in message(document)
 
 
 @pytest.mark.requirement("L1.2")
@@ -418,6 +430,16 @@ def test_no_edge_leads_out_of_a_block_but_to_its_merge():
 
 
 @pytest.mark.requirement("K9")
+def test_no_branch_of_a_fork_lies_outside_its_block():
+    document = wired(
+        node("p"), node("f", "decision", parallel=True), node("a"), node("b"), node("c"),
+        node("m", "merge"),
+        ways="start-p p-f p-a:x>1 f-a f-b f-c b-m c-m m-a a-end",
+    )  # fmt: skip
+    assert errors(document) == [("edge_crosses_block", "$.edges[3]")]
+
+
+@pytest.mark.requirement("K9")
 def test_no_edge_leads_into_a_block_but_from_its_fork():
     document = wired(
         node("p"), node("f", "decision", parallel=True), node("a"), node("b"), node("m", "merge"),
@@ -525,3 +547,113 @@ def test_ten_thousand_nodes_are_checked_in_about_the_time_of_a_simple_loop():
     spent = time.process_time() - began
     assert plan is not None, checked.errors
     assert spent < 100 * unit, f"{spent:.2f} s, a loop of 2 million turns takes {unit:.2f} s"
+
+
+# Blocks against the words of K9
+
+BLOCK_CODES = {
+    "one_branch", "shared_branch", "no_single_merge", "end_in_block", "edge_crosses_block",
+}  # fmt: skip
+
+
+class Sketch:
+    """A random workflow: tasks and blocks in a row, then a few failure edges from anywhere on."""
+
+    def __init__(self, seed: int):
+        self.rng = random.Random(seed)
+        self.kinds: dict[str, str] = {}
+        self.ways: list[tuple[str, str]] = []
+        last = self.row([self.new("start")], depth=0)
+        self.join(last, self.new("end"))
+        self.extra: list[tuple[str, str]] = []
+        names = list(self.kinds)
+        tasks = [name for name in names if self.kinds[name] == "task"]
+        for source in self.rng.sample(tasks, min(len(tasks), self.rng.randint(0, 2))):
+            later = names[names.index(source) + 1 :]
+            self.extra.append((source, self.rng.choice(later)))
+        if self.rng.random() < 0.2:
+            plain = [name for name in names if self.kinds[name] == "merge"]
+            for name in plain[:1]:
+                self.kinds[name] = "task"
+
+    def new(self, kind: str) -> str:
+        name = f"{kind[0]}{len(self.kinds)}"
+        self.kinds[name] = kind
+        return name
+
+    def join(self, sources: list[str], target: str) -> None:
+        self.ways += [(source, target) for source in sources]
+
+    def row(self, last: list[str], depth: int) -> list[str]:
+        for _ in range(self.rng.randint(0 if depth else 1, 2)):
+            if depth < 2 and self.rng.random() < 0.5:
+                fork = self.new("fork")
+                self.join(last, fork)
+                ends = [self.row([fork], depth + 1) for _ in range(self.rng.randint(2, 3))]
+                last = [self.new("merge")]
+                self.join([e for one in ends for e in one], last[0])
+            else:
+                task = self.new("task")
+                self.join(last, task)
+                last = [task]
+        return last
+
+    def document(self) -> dict[str, Any]:
+        types = {"fork": ("decision", {"parallel": True})}
+        nodes = []
+        for name, kind in self.kinds.items():
+            of, config = types.get(kind, (kind, {}))
+            nodes.append(node(name, of, **config))
+        edges = [edge(a, b) for a, b in self.ways] + [edge(a, b, "failure") for a, b in self.extra]
+        return workflow(*nodes, edges=edges)
+
+    def blocks_are_sound(self) -> bool:
+        return all(self.sound(name) for name, kind in self.kinds.items() if kind == "fork")
+
+    def sound(self, fork: str) -> bool:
+        """Some merge closes the fork, in the words of K9, with nothing but sets of nodes."""
+        return any(self.closes(fork, m) for m, kind in self.kinds.items() if kind == "merge")
+
+    def closes(self, fork: str, merge: str) -> bool:
+        every = self.ways + self.extra
+        heads = [b for a, b in self.ways if a == fork]
+        branches = [self.before(head, merge) for head in heads if head != merge]
+        inside = set[str]().union(*branches)
+        begun = {fork} | inside
+        return (
+            len(heads) >= 2
+            and len(heads) == len(set(heads))
+            and len(inside) == sum(len(branch) for branch in branches)
+            and not any(self.kinds[name] == "end" for name in inside)
+            and fork not in inside
+            and all(
+                b in branch or b == merge for branch in branches for a, b in every if a in branch
+            )
+            and all(a in begun for a, b in every if b in inside or b == merge)
+            and all(a == fork for head in heads if head != merge for a, b in every if b == head)
+        )
+
+    def before(self, head: str, merge: str) -> set[str]:
+        """The head and what can be reached from it without passing the merge."""
+        seen, stack = {head}, [head]
+        while stack:
+            here = stack.pop()
+            for a, b in self.ways + self.extra:
+                if a == here and b != merge and b not in seen:
+                    seen.add(b)
+                    stack.append(b)
+        return seen
+
+
+@pytest.mark.requirement("K9")
+def test_blocks_are_refused_exactly_where_the_words_of_the_rule_are_broken():
+    verdicts: Counter[bool] = Counter()
+    for seed in range(800):
+        sketch = Sketch(seed)
+        _, checked = check(sketch.document())
+        codes = {e.code for e in checked.errors}
+        assert codes <= BLOCK_CODES, codes
+        sound = sketch.blocks_are_sound()
+        assert (not codes) == sound, (seed, codes, sketch.ways, sketch.extra)
+        verdicts[sound] += 1
+    assert min(verdicts.values()) > 80

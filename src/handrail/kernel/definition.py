@@ -35,6 +35,10 @@ ROLES = (
 """The roles every installation knows; a definition's `roles` or the settings add more."""
 
 
+LEVELS = {"viewer": 0, "operator": 1, "ceo": 2, "admin": 3}
+"""What people may do, each including the one before."""
+
+
 class TerminalStatus(StrEnum):
     """How a run ended. Set exactly once."""
 
@@ -218,6 +222,11 @@ class Team(Value, tag="team", tag_field="kind"):
 
 
 Definition = Workflow | Team
+
+
+def too_few(approvers: tuple[str, ...], quorum: int) -> bool:
+    """Whether so many of these can never approve: people are one each, a level may be many."""
+    return bool(approvers) and not LEVELS.keys() & set(approvers) and len(set(approvers)) < quorum
 
 
 class Problem(Value):

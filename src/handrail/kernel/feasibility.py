@@ -7,7 +7,7 @@ still ends).
 
 A team's success is the shortest walk to the authority; where milestones are declared, also the
 shortest walk that passes an agent of each of them. That second search is over sets of milestones,
-so it is done for at most MILESTONES_MAX of them.
+so it is done for at most MILESTONES_MAX of them, and only where it is short.
 """
 
 from collections.abc import Iterator
@@ -19,6 +19,8 @@ from handrail.kernel.limits import Limits
 from handrail.kernel.team_rules import reached
 
 MILESTONES_MAX = 10
+SEARCH_MAX = 2_000_000
+"""Handoffs times sets of milestones that are searched: about a third of a second."""
 
 
 class Slack(Value):
@@ -125,7 +127,8 @@ def _shortest_walk(team: Team) -> int | None:
 def _milestone_walk(team: Team) -> int | None:
     """The fewest handoffs that pass every milestone and then end; None without, or with many."""
     names = sorted({t.milestone for agent in team.agents for t in agent.tasks if t.milestone})
-    if not names or len(names) > MILESTONES_MAX:
+    handoffs = sum(len(agent.hands_off_to) for agent in team.agents)
+    if not names or len(names) > MILESTONES_MAX or handoffs << len(names) > SEARCH_MAX:
         return None
     bit = {name: 1 << i for i, name in enumerate(names)}
     gives = {a.id: sum({bit[t.milestone] for t in a.tasks if t.milestone}) for a in team.agents}

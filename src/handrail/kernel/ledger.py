@@ -76,7 +76,7 @@ class ErrorCount(Value):
 class Research(Value):
     """Scores of one agent at one goal: the best, and the visits that brought nothing better."""
 
-    best: float
+    best: int | float
     stale: Tally = Tally()
 
 
@@ -110,7 +110,7 @@ class Ledger(Value):
     returns: Tally = Tally()
     """Steps of this epoch that went back to earlier file contents."""
     tokens: int = 0
-    cost: float = 0.0
+    cost: int | float = 0.0
 
 
 class Weighed(Value):

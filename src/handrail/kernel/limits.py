@@ -24,7 +24,7 @@ class Limits(Value):
     max_handoffs: int | None = 20
     repeat_limit: int | None = 3
     pattern_period_max: int = 64
-    max_duration: float | None = 600
+    max_duration: int | float | None = 600
     max_steps: int | None = 100
     max_edge: int | None = 8
     same_error_limit: int | None = 3
@@ -35,7 +35,7 @@ class Limits(Value):
     oscillation_limit: int | None = 3
     protocol_error_limit: int = 3
     max_tokens: int | None = None
-    max_cost: float | None = None
+    max_cost: int | float | None = None
     constraints: Constraints = Constraints()
     profile: str = "strict"
 

@@ -28,7 +28,7 @@ class Evidence(Value):
     files: dict[str, Digest] | None = None
     """Path -> digest of the files as this turn left them; {} says "I changed nothing"."""
     checks: tuple[Check, ...] = ()
-    score: float | None = None
+    score: int | float | None = None
     ticket_state: str | None = None
     failures: tuple[str, ...] | None = None
     measured: bool = False
@@ -36,7 +36,7 @@ class Evidence(Value):
 
 class Usage(Value):
     tokens: Annotated[int, Meta(ge=0)] = 0
-    cost: Annotated[float, Meta(ge=0)] = 0.0
+    cost: Annotated[int, Meta(ge=0)] | Annotated[float, Meta(ge=0)] = 0.0
 
 
 class Outcome(StrEnum):

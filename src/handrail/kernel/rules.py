@@ -62,8 +62,8 @@ class Fired(Value):
 
     rule: StopRule
     reason: str
-    limit: float | str | None = None
-    seen: float | str | None = None
+    limit: int | float | str | None = None
+    seen: int | float | str | None = None
     pattern: tuple[str, ...] = ()
     evidence: tuple[str, ...] = ()
     remedy: str = ""

@@ -57,30 +57,30 @@ def bound_team(team: Team, limits: Limits, settings: Settings) -> Bound:
         dispatches=dispatches,
         handoffs=handoffs,
         transitions=handoffs,
-        questions=_questions(team, limits),
+        questions=0 if team.review is None else 1,
         asks=asks,
         time=_team_time(team, limits, settings, dispatches, asks),
         tight={
             "dispatches": not once,
             "handoffs": not once,
             "transitions": not once,
-            "questions": True,
+            "questions": team.review is None or _review_fits(team, limits),
             "asks": not once,
             "time": False,
         },
     )
 
 
-def _questions(team: Team, limits: Limits) -> int:
-    """The review, if the limits let a reviewed agent be reached and hand its result over."""
+def _review_fits(team: Team, limits: Limits) -> bool:
+    """Whether the limits let a reviewed agent be reached from the start and hand its result over.
+
+    Where they do not, a person may still move the run there: the figure is safe, not tight.
+    """
     steps = reached(team)
     ways = [steps[name] for name in team.review.after if name in steps] if team.review else []
-    if not ways:
-        return 0
-    needed = min(ways) + 1
-    return int(
-        all(most is None or needed <= most for most in (limits.max_handoffs, limits.max_steps))
-    )
+    needed = min(ways, default=None)
+    hard = [most for most in (limits.max_handoffs, limits.max_steps) if most is not None]
+    return needed is not None and all(needed < most for most in hard)
 
 
 def _least(*limits: int | None) -> int:

@@ -6,7 +6,7 @@ As for workflows, every check reports all it finds. The codes are documented in 
 from collections import Counter
 from collections.abc import Iterator
 
-from handrail.kernel.definition import REVIEW_SEAT, Agent, Problem, Team
+from handrail.kernel.definition import REVIEW_SEAT, Agent, Problem, Team, too_few
 from handrail.kernel.limits import Limits
 from handrail.kernel.workflow_rules import check_expression
 
@@ -101,6 +101,10 @@ def _review(team: Team) -> Iterator[Problem]:
         if name not in ids:
             message = f"review comes after '{name}', which is no agent of this team"
             yield _problem("unknown_target", f"$.review.after[{i}]", message, _one_of(ids))
+    if too_few(review.approvers, review.quorum):
+        message = f"review wants {review.quorum} approvals of {len(set(review.approvers))} people"
+        hint = "lower the quorum, or name more approvers"
+        yield _problem("too_few_approvers", "$.review.quorum", message, hint)
     if review.back_to not in ids:
         message = f"a revision goes back to '{review.back_to}', which is no agent of this team"
         yield _problem("unknown_target", "$.review.back_to", message, _one_of(ids))

@@ -20,6 +20,7 @@ from handrail.kernel.definition import (
     Settings,
     TerminalStatus,
     Workflow,
+    too_few,
 )
 from handrail.kernel.graph import Graph, Link
 
@@ -96,6 +97,12 @@ def _config(node: Node, path: str) -> Iterator[Problem]:
             message = f"'{key}' stands on {node.type} '{node.id}'"
             hint = f"it is for {', '.join(types)} nodes"
             yield Problem(code="misplaced_config", path=f"{path}.{key}", message=message, hint=hint)
+    if node.type is NodeType.APPROVAL and too_few(config.approvers, config.quorum):
+        message = (
+            f"'{node.id}' wants {config.quorum} approvals of {len(set(config.approvers))} people"
+        )
+        hint = "lower the quorum, or name more approvers"
+        yield Problem(code="too_few_approvers", path=f"{path}.quorum", message=message, hint=hint)
     if node.type is NodeType.END and config.status not in END_STATUSES:
         message = f"end '{node.id}' cannot end a run as '{config.status}'"
         hint = f"one of {', '.join(END_STATUSES)}"
@@ -302,7 +309,7 @@ def _stays(graph: Graph, a: int, b: int) -> bool:
     region = graph.region[a]
     if region is not None and graph.merge_of.get(region[0]) == b:
         return True
-    return graph.region[b] == region and b not in graph.fork_of
+    return graph.region[b] == region
 
 
 def _problem(code: str, path: str, message: str, hint: str) -> Problem:

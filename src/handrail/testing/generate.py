@@ -122,7 +122,8 @@ class _Drawing:
         if self.rng.random() < 0.1:
             config["four_eyes"] = True
         if self.rng.random() < 0.1:
-            config["approvers"] = self.rng.choice((["ana"], ["admin"], ["ceo", "vic"]))
+            people = ["ana", "ben", "vic"][: config.get("quorum", 1)]
+            config["approvers"] = self.rng.choice((people, ["admin"], ["ceo", "vic"]))
         return config
 
     def block(self, room: int, depth: int) -> _Item:

@@ -71,9 +71,12 @@ def _fire(book: Book, what: Token | Question | None) -> None:
         _stop(book, StopRule.PAUSE_DEADLINE, "the run stayed paused too long")
     else:
         holder = next((t.place for t in book.run.tokens.values()), "")
-        fired = judge_step(book.moment())
-        fired = [f for f in fired if f.rule is StopRule.MAX_DURATION]
-        book.stop(fired, holder)
+        most = book.run.limits.max_duration or 0.0
+        moment = (
+            book.moment()
+        )  # the clock was due on a rounded microsecond; the limit is what counts
+        fired = judge_step(moment._replace(elapsed=max(most, moment.elapsed)))
+        book.stop([f for f in fired if f.rule is StopRule.MAX_DURATION], holder)
 
 
 def _stop(book: Book, rule: StopRule, reason: str) -> None:
@@ -83,9 +86,12 @@ def _stop(book: Book, rule: StopRule, reason: str) -> None:
 def time_out(book: Book, token: Token, clock: str) -> None:
     """In a workflow a person is asked; in a team the turn is poorer, or nobody will ever come."""
     assert clock in ("queue", "role", "work")
-    book.emit(
-        TimedOut(at=book.now, place=token.place, fence=token.fence, agent=token.agent, clock=clock)
-    )
+    if token.phase in (Phase.OFFERED, Phase.CLAIMED):  # else it waited for a lock: no attempt
+        book.emit(
+            TimedOut(
+                at=book.now, place=token.place, fence=token.fence, agent=token.agent, clock=clock
+            )
+        )
     why = _why(token, clock)
     if book.run.kind == "workflow":
         workflow.settle(book, token.place, workflow.Ending.TIMED_OUT, why)

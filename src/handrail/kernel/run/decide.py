@@ -97,8 +97,8 @@ def _bad_figures(result: Result) -> str:
 
 
 def _take(book: Book, command: Any) -> Refusal | None:  # noqa: ANN401 - any RunCommand
-    # An outage pushes the clocks before they fire; a migration is decided under a plan that does not
-    # know where the run stands, so its clocks are for the next command to look at.
+    # An outage pushes the clocks before they fire; a migration is decided under a plan that does
+    # not know where the run stands, so its clocks are for the next command to look at.
     if not isinstance(command, PushClocks | Migrate):
         clocks.expire(book)
         if book.run.ended:
@@ -156,6 +156,7 @@ def _start(book: Book, run: Run | None, command: Start) -> Refusal | None:
             version=command.version,
             kind="team" if is_team else "workflow",
             place=place,
+            blocks={} if is_team else workflow.blocks_around(plan, place),
             limits=plan.limits_for(command.context.get("task_scope")),
             task=_first_task(plan, place, command) if is_team else "",
             title=command.title,

@@ -79,7 +79,7 @@ def _locks(plan: Plan, before: Run | None, after: Run) -> Iterator[RunEffect]:
         known = old.get(place)
         resumed = before is not None and before.paused_at is not None
         same = not resumed and known is not None and known.since == token.since
-        same = same and known is not None and known.phase not in OPEN
+        same = same and known is not None and known.phase not in (*OPEN, Phase.ASKED)
         if seeking and not same and after.paused_at is None:
             attempt = token.attempts + 1
             yield SeekLock(place=place, repository=_repository(plan, place), attempt=attempt)

@@ -32,6 +32,7 @@ class Started(Event):
     kind: Literal["workflow", "team"]
     place: str
     limits: Limits
+    blocks: dict[str, Block] = {}
     task: str = ""
     title: str = ""
     description: str = ""
@@ -189,7 +190,7 @@ class Migrated(Event):
 class ClocksPushed(Event):
     """The system was down so long; no clock of the run may have run meanwhile."""
 
-    seconds: float
+    seconds: int | float
 
 
 class Warned(Event):

@@ -95,6 +95,7 @@ def _started(event: Started) -> Run:
         paths=event.paths,
         phase=event.phase,
         tokens={event.place: token},
+        blocks=event.blocks,
     )
 
 

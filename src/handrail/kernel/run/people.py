@@ -10,7 +10,7 @@ from typing import Literal
 from handrail.kernel.answers import Answer as Reading
 from handrail.kernel.answers import read_answer
 from handrail.kernel.decision import Refusal
-from handrail.kernel.definition import TerminalStatus
+from handrail.kernel.definition import LEVELS, TerminalStatus
 from handrail.kernel.rules import StopRule
 from handrail.kernel.run import team, workflow
 from handrail.kernel.run.book import Book, digest, refuse
@@ -26,7 +26,6 @@ from handrail.kernel.run.events import (
 )
 from handrail.kernel.run.state import Person, Question, QuestionKind, Stop, seconds
 
-LEVELS = {"viewer": 0, "operator": 1, "ceo": 2, "admin": 3}
 NEEDED = {
     QuestionKind.CLARIFICATION: "operator",
     QuestionKind.APPROVAL: "ceo",

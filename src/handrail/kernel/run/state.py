@@ -99,8 +99,8 @@ class Stop(Value):
     rule: StopRule
     reason: str
     agent: str = ""
-    limit: float | str | None = None
-    seen: float | str | None = None
+    limit: int | float | str | None = None
+    seen: int | float | str | None = None
     pattern: tuple[str, ...] = ()
     evidence: tuple[str, ...] = ()
     remedy: str = ""

@@ -17,6 +17,7 @@ from handrail.kernel.decision import Refusal
 from handrail.kernel.definition import Node, NodeType, TerminalStatus
 from handrail.kernel.ledger import weigh
 from handrail.kernel.limits import ASKS_MAX
+from handrail.kernel.plan import Plan
 from handrail.kernel.result import Outcome, Result
 from handrail.kernel.rules import StopRule, judge_handoff, judge_result, judge_step
 from handrail.kernel.run.book import Book, first_line, known_paths, refuse
@@ -258,16 +259,8 @@ def back(
 
 
 def place_anew(book: Book, target: str, outcome: str, why: str, by: str) -> None:
-    """A person puts the run's one token on a node: branches cancelled, counters fresh (K14).
-
-    Inside a block the forks around it count as having started this one branch, so that the merge
-    passes as soon as the token arrives.
-    """
-    graph, run = book.plan.graph, book.run
-    around = {
-        graph.nodes[fork].id: Block(heads=(graph.nodes[head].id,))
-        for fork, head in graph.blocks_around(graph.index[target])
-    }
+    """A person puts the run's one token on a node: branches cancelled, counters fresh (K14)."""
+    run = book.run
     event = Moved(
         at=book.now,
         source="",
@@ -278,11 +271,21 @@ def place_anew(book: Book, target: str, outcome: str, why: str, by: str) -> None
         enters=(target,),
         cancels=tuple(run.tokens),
         closes=tuple(run.blocks),
-        opens=around,
+        opens=blocks_around(book.plan, target),
         forgets=tuple(run.reworks),
         renews=True,
     )
     book.emit(event)
+
+
+def blocks_around(plan: Plan, place: str) -> dict[str, Block]:
+    """The blocks a token is set into: each fork counts as having started this one branch, so that
+    its merge passes as soon as the token arrives."""
+    graph = plan.graph
+    return {
+        graph.nodes[fork].id: Block(heads=(graph.nodes[head].id,))
+        for fork, head in graph.blocks_around(graph.index[place])
+    }
 
 
 def _emit_move(book: Book, event: Moved) -> None:
