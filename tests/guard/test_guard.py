@@ -96,8 +96,8 @@ def test_without_raising_a_stop_is_a_value_and_the_run_stays_stopped() -> None:
         assert stops[:2] == [None, None]
         assert stops[2] is not None
         assert run.stop is stops[2]
-        with pytest.raises(LoopDetected):
-            run.handoff("a", "b")
+        assert run.handoff("a", "b") is stops[2]
+        assert run.result("a") is stops[2]
     assert [event.stop.rule for event in run.events if isinstance(event, Ended)] == [
         "repeated_pattern"
     ]

@@ -616,11 +616,18 @@ def test_the_reviewing_person_takes_a_handoff_but_no_turn():
     assert found.time.people == WEEK
     short = bound({**document, "review": {**review, "deadline": 60}})
     assert short.time.people == 60
-    cut = bound({**document, **rules(max_handoffs=1)})
-    assert (cut.handoffs, cut.questions) == (1, 0)
-    assert bound({**document, **rules(max_steps=1)}).questions == 0
-    both = team({"a": ["b"], "b": []}, terminator="b", review={"after": [], "back_to": "a"})
-    assert bound(both).questions == 0
+    assert found.tight["questions"]
+
+
+@pytest.mark.requirement("K23")
+def test_a_review_that_the_limits_do_not_let_a_run_reach_is_counted_but_not_tight():
+    document = team({"a": ["b"], "b": ["review"]}, review={"after": ["b"], "back_to": "a"})
+    for limit in ("max_handoffs", "max_steps"):
+        cut = bound({**document, **rules(**{limit: 1})})
+        assert (cut.handoffs, cut.questions, cut.tight["questions"]) == (1, 1, False)
+        assert bound({**document, **rules(**{limit: 2})}).tight["questions"]
+    off = bound({**document, **rules(max_handoffs=None)})
+    assert off.tight["questions"]
 
 
 @pytest.mark.requirement("K23", "K19")

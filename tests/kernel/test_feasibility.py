@@ -89,7 +89,7 @@ def test_the_walk_through_all_milestones_may_be_longer_than_the_shortest_way():
 
 def test_one_agent_may_give_several_milestones_and_two_may_give_the_same():
     hands = {"a": ["b", "c"], "b": ["c"], "c": ["a"]}
-    gives = {"b": ["x", "y"], "c": ["x"], "a": ["x"]}
+    gives = {"b": ["x", "x", "y"], "c": ["x"], "a": ["x"]}
     document = milestones(hands, gives, terminator="c")
     assert slacks(document)["max_handoffs", True] == (2, 20, 18)
 

@@ -307,7 +307,8 @@ def test_an_agents_own_question_takes_any_text_an_approval_or_a_rejection() -> N
     run.answer(decision="revise", text="rename it", by=OLA)
     assert run.of(Answered)[-1].decision == "answer"
     run = asked()
-    run.answer(decision="reject", by=OLA)
+    assert code(run.answer(decision="reject", by=OLA)) == "not_allowed", "closing is not answering"
+    run.answer(decision="reject", by=ANA)
     assert run.run.terminal_status == "closed_by_human"
 
 

@@ -486,9 +486,11 @@ def test_agents_may_ask_ten_times_in_one_stretch() -> None:
     for _ in range(10):
         run.report(outcome=Outcome.ASK, question="?")
         run.answer("yes")
-    run.report(outcome=Outcome.ASK, question="?")
-    assert not run.run.questions
-    assert run.run.tokens["a"].attempts == 12
+    eleventh = run.report(outcome=Outcome.ASK, question="?")
+    assert eleventh.refusal is not None
+    assert eleventh.refusal.code == "bad_ask"
+    empty = Driven(chain(node("a"))).report(outcome=Outcome.ASK, question=" ")
+    assert empty.refusal is not None
     assert len([asked for asked in run.of(Asked) if asked.question.own]) == 10
 
 

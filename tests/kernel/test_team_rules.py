@@ -97,6 +97,14 @@ def test_review_comes_after_agents_of_the_team_and_goes_back_to_one():
     ]
 
 
+def test_a_quorum_of_named_reviewers_has_enough_people():
+    review = {"after": ["a"], "back_to": "a", "quorum": 2}
+    assert errors(team({"a": []}, review={**review, "approvers": ["ana", "bo"]})) == []
+    assert errors(team({"a": []}, review={**review, "approvers": ["ana"]})) == [
+        ("too_few_approvers", "$.review.quorum")
+    ]
+
+
 def test_the_seat_of_the_reviewing_person_is_no_agent():
     review = {"after": ["b"], "back_to": "a"}
     seated = team({"a": ["b", "review"], "b": ["review"], "review": []}, review=review)

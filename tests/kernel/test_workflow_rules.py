@@ -78,7 +78,9 @@ def test_a_task_names_a_role_that_somebody_defined():
     assert errors(wizard) == [("undefined_role", "$.nodes[1].role")]
     assert errors({**wizard, "roles": ["wizard"]}) == []
     assert errors(wizard, Settings(roles=("wizard",))) == []
-    assert errors(chain(node("a", role="", role_from="specialty"))) == []
+    assert errors(chain(node("a", role="ceo", role_from="specialty"))) == []
+    no_fallback = chain(node("a", role="", role_from="specialty"))
+    assert errors(no_fallback) == [("missing_role", "$.nodes[1].role")]
     for role in (
         "engineering-manager", "qa-engineer", "web-designer", "backend-engineer",
         "project-manager", "ceo",
@@ -117,6 +119,17 @@ def test_commit_and_verification_are_for_one_role_only(kind: str, role: str):
 )
 def test_config_that_means_nothing_on_a_node_is_an_error(wrong: dict[str, Any], key: str):
     assert errors(chain(node("p"), wrong)) == [("misplaced_config", f"$.nodes[2].config.{key}")]
+
+
+def test_a_quorum_of_named_people_has_enough_people():
+    def asked(quorum: int, *people: str) -> dict[str, Any]:
+        return chain(node("a", "approval", quorum=quorum, approvers=list(people)))
+
+    place = "$.nodes[1].config.quorum"
+    assert errors(asked(2, "ana", "bo")) == []
+    assert errors(asked(2, "ana", "ana")) == [("too_few_approvers", place)]
+    assert errors(asked(2, "ceo")) == []
+    assert errors(asked(2)) == []
 
 
 @pytest.mark.parametrize("status", ["aborted_constraint", "closed_by_human"])
@@ -489,6 +502,7 @@ def test_a_block_that_goes_on_at_the_first_branch_has_no_branch_without_work():
     [
         ("g-c g-d", "all", False),
         ("g-n g-c:x>1", "all", True),
+        ("g-n g-c", "all", False),
         ("g-n:x>1 g-c", "all", False),
         ("g-c g-d", "any", False),
     ],

@@ -19,8 +19,9 @@ from msgspec.structs import replace
 
 from handrail.guard.errors import Stopped, stopped
 from handrail.kernel.definition import StopRules, TerminalStatus
-from handrail.kernel.ledger import Ledger, Weighed, handed, reported, weigh
+from handrail.kernel.ledger import Ledger, Weighed, handed, reported
 from handrail.kernel.limits import limits
+from handrail.kernel.progress import weigh
 from handrail.kernel.reading import read_rules
 from handrail.kernel.report import Report, report
 from handrail.kernel.result import Evidence, Result, Usage
@@ -34,7 +35,7 @@ from handrail.kernel.rules import (
     status_of,
 )
 from handrail.kernel.run.events import Ended, HandedOff, Reported, RunEvent, Started
-from handrail.kernel.run.state import Stop
+from handrail.kernel.run.state import Stop, stop_of
 
 Clock = Callable[[], datetime]
 
@@ -48,10 +49,8 @@ V = TypeVar("V", Evidence, Usage)
 
 def _read(given: V | Mapping[str, Any] | None, cls: type[V]) -> V:
     """The host's dictionary as a value; a wrong one is the host's mistake and says where."""
-    if isinstance(given, cls):
-        return given
     try:
-        return msgspec.convert(given or {}, cls)
+        return msgspec.convert(msgspec.to_builtins(given or {}), cls)
     except msgspec.ValidationError as error:
         raise ValueError(f"{cls.__name__.lower()}: {error}") from None
 
@@ -83,7 +82,9 @@ class Guard:
         guarded = GuardedRun(self, name, task=task, paths=paths, goal=goal, raises=raises)
         try:
             yield guarded
-        except Stopped:
+        except Stopped as stop:
+            if stop.run is not guarded:
+                guarded.fail(f"a run inside it was stopped: {stop}")
             raise
         except BaseException as error:
             guarded.fail(f"{type(error).__name__}: {error}")
@@ -135,7 +136,9 @@ class GuardedRun:
 
     def handoff(self, source: str, target: str, *, reason: str = "") -> Stop | None:
         """Before control goes from source to target."""
-        now = self._begin()
+        if self.stop is not None:
+            return self._over()
+        now = self._clock()
         ledger = self._ledger
         moment = Moment(
             ledger=ledger,
@@ -178,9 +181,14 @@ class GuardedRun:
         task: str = "",
     ) -> Stop | None:
         """After an agent's turn: what it rests on, what it used. Several in one turn are steps."""
-        now = self._begin()
+        if self.stop is not None:
+            return self._over()
         given = replace(_read(evidence, Evidence), measured=True)
         spent = _read(usage, Usage)
+        now = self._clock()
+        full = self._full(agent, now)
+        if full:
+            return self._end(full, agent, now)
         if self._answered:
             self._ledger = replace(self._ledger, steps=self._ledger.steps + 1)
         self._answered = True
@@ -224,28 +232,27 @@ class GuardedRun:
             self.stop = Stop(rule=rule, reason=reason, agent=self._agent)
             self.events.append(Ended(at=self._clock(), status=status, stop=self.stop))
 
-    def _begin(self) -> datetime:
-        """Refuses to go on after the end: the reason is raised, or stands in `stop`."""
-        if self.stop is not None:
+    def _full(self, agent: str, now: datetime) -> list[Fired]:
+        """Rules against this result as such: time is up, or it would be one step too many."""
+        elapsed = (now - self._started).total_seconds()
+        ledger = self._ledger
+        moment = Moment(
+            ledger=ledger, limits=self._limits, agent=agent, elapsed=elapsed, step=ledger.steps
+        )
+        found = judge_step(moment)
+        return [f for f in found if self._answered or f.rule is StopRule.MAX_DURATION]
+
+    def _over(self) -> Stop:
+        """Nothing goes on after the end: the reason again, raised or as a value."""
+        assert self.stop is not None
+        if self._raises:
             raise stopped(self.stop, self)
-        return self._clock()
+        return self.stop
 
     def _end(self, fired: list[Fired], agent: str, now: datetime) -> Stop:
-        ranked = sorted(fired, key=lambda f: list(StopRule).index(f.rule))
-        first = ranked[0]
-        self.stop = Stop(
-            rule=first.rule,
-            reason=first.reason,
-            agent=agent,
-            limit=first.limit,
-            seen=first.seen,
-            pattern=first.pattern,
-            evidence=first.evidence,
-            remedy=first.remedy,
-            also=tuple(f.rule for f in ranked[1:]),
-        )
-        goal_met = bool(self._goal) and self._ledger.checks.get(self._goal) == ""
-        status = status_of(first.rule, goal_met=goal_met)
+        self.stop = stop_of(fired, agent)
+        goal_met = bool(self._goal) and self._ledger.measured.checks.get(self._goal) == ""
+        status = status_of(self.stop.rule, goal_met=goal_met)
         self.events.append(Ended(at=now, status=status, stop=self.stop))
         if self._raises:
             raise stopped(self.stop, self)

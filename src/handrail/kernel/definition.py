@@ -20,6 +20,7 @@ from handrail.kernel.decision import Value
 Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Positive = Annotated[int, Meta(ge=1, le=1_000_000)]
 Seconds = Annotated[float, Meta(ge=0, le=10 * 365 * 86400)]
+Wait = Annotated[float, Meta(gt=0, le=10 * 365 * 86400)]
 Share = Annotated[float, Meta(ge=0, le=1)]
 Name = Annotated[str, Meta(min_length=1, max_length=200)]
 Text = Annotated[str, Meta(max_length=20_000)]
@@ -62,11 +63,14 @@ class Settings(Value):
     roles: tuple[str, ...] = ()
 
 
+Pattern = Annotated[str, Meta(min_length=1, max_length=1_000, pattern=r"\S")]
+
+
 class Constraints(Value):
     """What a run must never touch: glob patterns of paths, and of commands."""
 
-    paths: tuple[Text, ...] = ()
-    commands: tuple[Text, ...] = ()
+    paths: tuple[Pattern, ...] = ()
+    commands: tuple[Pattern, ...] = ()
 
 
 class StopRules(Value):
@@ -112,14 +116,14 @@ class NodeConfig(Value):
 
     multi_dispatch: bool = False  # task: `continue` asks for another dispatch
     parallel: bool = False  # decision: take every true edge at once
-    queue_timeout: Seconds | None = None  # task: offered until claimed
+    queue_timeout: Wait | None = None  # task: offered until claimed
     on_failure: Rework | None = None  # task
     kind: Literal["commit", "verification", "investigation"] | None = None  # task
     role_from: Name | None = None  # task: the role stands under this key of the bead's context
     repository: Name | None = None  # commit
     wait: Literal["all", "any"] = "all"  # merge
     revise_to: Name | None = None  # approval
-    deadline: Seconds | None = None  # approval
+    deadline: Wait | None = None  # approval
     approvers: tuple[Name, ...] = ()  # approval: roles or names of people
     quorum: Annotated[int, Meta(ge=1, le=100)] = 1  # approval: M of N
     four_eyes: bool = False  # approval: whoever filed the bead may not answer
@@ -131,7 +135,7 @@ class Node(Value):
     type: NodeType
     role: Text = ""
     max_attempts: Positive = 3
-    timeout: Seconds | None = None
+    timeout: Wait | None = None
     config: NodeConfig = NodeConfig()
     description: Text = ""
 
@@ -146,7 +150,7 @@ class Edge(Value):
 
     @property
     def on_failure(self) -> bool:
-        return self.condition == "failure"
+        return (self.condition or "").strip() == "failure"
 
     @property
     def expression(self) -> str:
@@ -198,7 +202,7 @@ class Review(Value):
     after: tuple[Name, ...]
     back_to: Name
     required: bool = True
-    deadline: Seconds | None = None
+    deadline: Wait | None = None
     approvers: tuple[Name, ...] = ()
     quorum: Annotated[int, Meta(ge=1, le=100)] = 1
 

@@ -1,22 +1,14 @@
 """The ledger: what the stop rules count. One frozen value per run, bounded whatever the run does.
 
-`weigh` decides what in a result is progress; the answer is recorded with the event. `handed` and
-`reported` then bring the ledger forward, without policy, live and in replay alike. The rules that
-read it stand in `rules.py`.
-
-**Progress** (docs/requirements.md): a check that turned from failing to passing, a failure set
-smaller than any before, a materially better score, a new milestone, a new state of the ticket, a
-new artefact digest. Activity is not progress: returning to an earlier digest is oscillation; of
-files that the run created only the first counts; while one error persists, file changes count at
-most `same_error_limit` times; and what an agent merely claims (not measured by Handrail) counts
-once per agent and stretch.
+`progress.weigh` decides what in a result is progress; the answer is recorded with the event.
+`handed` and `reported` then bring the ledger forward, without policy, live and in replay alike. The
+rules that read it stand in `rules.py`.
 
 Progress opens a new *epoch*: counters of soft rules belong to an epoch, so opening one costs
 nothing. Everything kept is capped (the constants below), so a handoff costs the same at the start
 and after 100,000 of them.
 """
 
-from collections.abc import Iterable
 from typing import TypeVar
 
 from msgspec.structs import replace
@@ -24,7 +16,6 @@ from msgspec.structs import replace
 from handrail.kernel.decision import Value
 from handrail.kernel.limits import Limits
 from handrail.kernel.result import Evidence, Usage
-from handrail.kernel.signature import signature
 
 V = TypeVar("V")
 
@@ -33,8 +24,9 @@ CITED_MAX = 50
 VERSIONS_KEPT = 16
 PATHS_KEPT = 256
 ERRORS_KEPT = 64
+EDGES_KEPT = 1_000
 CHECKS_KEPT = 256
-FACTS_MAX = 1_000
+FACTS_KEPT = 1_000
 SYMBOLS = 1_000_000
 
 
@@ -80,6 +72,27 @@ class Research(Value):
     stale: Tally = Tally()
 
 
+class Seen(Value):
+    """What evidence of one kind has shown so far: measured by Handrail, or claimed by agents.
+
+    The two are kept apart, so that a claim can neither make a measurement look like progress nor
+    hide that it is.
+    """
+
+    checks: dict[str, str] = {}
+    """Command -> "" if it last passed, else the signature it failed with."""
+    files: dict[str, tuple[str, ...]] = {}
+    """Path -> its digests, newest first."""
+    created: bool = False
+    failures_least: int | None = None
+    research: dict[str, Research] = {}
+
+    @property
+    def red(self) -> set[str]:
+        """Signatures of the commands that last failed."""
+        return {found for found in self.checks.values() if found}
+
+
 class Ledger(Value):
     """Steps, handoffs, tokens and cost since the start; the rest since the last raising act."""
 
@@ -91,20 +104,16 @@ class Ledger(Value):
     epoch: int = 0
     last_progress_step: int = 0
     edges: dict[str, EdgeCount] = {}
+    edges_seen: int = 0
     trail: str = ""
     """The handoffs of this epoch, a character each, as many as the pattern rule can need."""
     errors: dict[str, ErrorCount] = {}
-    failing: str = ""
-    """The signature of the last failed check, until a check passes."""
-    checks: dict[str, str] = {}
-    """Command -> "" if it last passed, else the signature it failed with."""
-    files: dict[str, tuple[str, ...]] = {}
-    """Path -> its digests, newest first."""
-    created: bool = False
+    measured: Seen = Seen()
+    claimed: Seen = Seen()
     facts: dict[str, int] = {}
     """Progress that can count only once, with the step it counted at."""
-    failures_least: int | None = None
-    research: dict[str, Research] = {}
+    claimants: dict[str, int] = {}
+    """Agents whose claims have postponed the soft rules, with the step: once each."""
     idle: Tally = Tally()
     """Steps of this epoch that reported files but changed none."""
     returns: Tally = Tally()
@@ -129,109 +138,6 @@ def edge_key(source: str, target: str) -> str:
     return f"{len(source)}:{source}>{target}"
 
 
-def weigh(
-    ledger: Ledger,
-    limits: Limits,
-    agent: str,
-    evidence: Evidence,
-    *,
-    task: str = "",
-    milestone: str = "",
-    paths: frozenset[str] | None = None,
-) -> Weighed:
-    """What is progress in this result, and what else the ledger will want to know of it.
-
-    `paths`: those that existed at the start or that the task names; None if nobody knows.
-    """
-    signatures = tuple(
-        signature(check.command, check.stderr) for check in evidence.checks if check.exit_code != 0
-    )
-    goal = f"{agent}/{task}" if task else agent
-    failing = signatures[-1] if signatures else ledger.failing
-    changed, returned, known, created = _files(ledger, evidence, paths)
-    facts = [
-        *_checks(ledger, evidence),
-        *_failures(ledger, evidence),
-        *_score(ledger, limits, evidence, goal),
-    ]
-    if evidence.ticket_state is not None:
-        facts.append(f"ticket:{evidence.ticket_state[:100]}")
-    if _may_count_files(ledger, limits, failing) and (known or (created and not ledger.created)):
-        facts.append("files")
-    if not evidence.measured:
-        facts = [f"claim:{agent}"] if _new(ledger, facts) else []
-    if milestone:
-        facts.append(f"milestone:{milestone}")
-    return Weighed(
-        progress=_new(ledger, facts),
-        signatures=signatures,
-        changed=changed,
-        returned=returned,
-        goal=goal if evidence.score is not None else "",
-    )
-
-
-def _new(ledger: Ledger, facts: list[str]) -> tuple[str, ...]:
-    """Facts not seen before. "files" and "fewer failures" say themselves what is new."""
-    if len(ledger.facts) >= FACTS_MAX:
-        return ()
-    return tuple(f for f in facts if f in ("files", "failures", "score") or f not in ledger.facts)
-
-
-def _files(
-    ledger: Ledger, evidence: Evidence, paths: frozenset[str] | None
-) -> tuple[bool, bool, bool, bool]:
-    """(changed, all of it back to earlier contents, a known path has news, a path is new)"""
-    changed = fresh = known = created = False
-    for path, digest in (evidence.files or {}).items():
-        versions = ledger.files.get(path, ())
-        if versions and versions[0] == digest:
-            continue
-        changed = True
-        if digest in versions:
-            continue
-        fresh = True
-        if path in paths if paths is not None else bool(versions):
-            known = True
-        elif not versions:
-            created = True
-    return changed, changed and not fresh, known, created
-
-
-def _may_count_files(ledger: Ledger, limits: Limits, failing: str) -> bool:
-    if not failing or limits.same_error_limit is None:
-        return True
-    held = ledger.errors.get(failing)
-    return held is None or held.grants < limits.same_error_limit
-
-
-def _checks(ledger: Ledger, evidence: Evidence) -> Iterable[str]:
-    """Turned green, once for each error it turned green from: a flapping check is no progress."""
-    for check in evidence.checks:
-        before = ledger.checks.get(check.command, "")
-        if check.exit_code == 0 and before:
-            yield f"green:{check.command[:200]}:{before[-12:]}"
-
-
-def _failures(ledger: Ledger, evidence: Evidence) -> Iterable[str]:
-    least = ledger.failures_least
-    if evidence.failures is not None and least is not None and len(set(evidence.failures)) < least:
-        yield "failures"
-
-
-def _score(ledger: Ledger, limits: Limits, evidence: Evidence, goal: str) -> Iterable[str]:
-    if evidence.score is None:
-        return
-    held = ledger.research.get(goal)
-    if held is None or _better(limits, held.best, evidence.score):
-        yield "score"
-
-
-def _better(limits: Limits, best: float, score: float) -> bool:
-    """Materially better, and not merely better than good enough."""
-    return score >= best + max(limits.research_gain, 1e-9) and best < limits.research_good
-
-
 def handed(
     ledger: Ledger, limits: Limits, source: str, target: str, reason: str, *, steps: int = 0
 ) -> Ledger:
@@ -243,7 +149,7 @@ def handed(
         edge = EdgeCount(
             source=source,
             target=target,
-            symbol=len(ledger.edges) % SYMBOLS,
+            symbol=ledger.edges_seen % SYMBOLS,
             epoch=ledger.epoch,
             count=1,
             total=1,
@@ -267,7 +173,8 @@ def handed(
         ledger,
         handoffs=number,
         steps=ledger.steps + steps,
-        edges={**ledger.edges, key: edge},
+        edges=_newest({**ledger.edges, key: edge}, EDGES_KEPT),
+        edges_seen=ledger.edges_seen + (held is None),
         trail=(ledger.trail + character(edge.symbol))[-room:] if room else "",
     )
 
@@ -284,32 +191,39 @@ def reported(
     """The ledger after the result of a step."""
     if weighed.progress:
         ledger = progressed(ledger, weighed, step)
-    ledger = replace(ledger, tokens=ledger.tokens + usage.tokens, cost=ledger.cost + usage.cost)
-    if evidence.checks:
-        ledger = _with_checks(ledger, evidence, weighed, step)
-    if evidence.files is not None:
-        ledger = _with_files(ledger, evidence.files, weighed, step)
-    if evidence.failures is not None:
-        count = len(set(evidence.failures))
-        least = ledger.failures_least
-        ledger = replace(ledger, failures_least=count if least is None else min(least, count))
-    if evidence.score is not None:
-        ledger = _with_score(ledger, limits, weighed.goal, evidence.score, step)
-    return ledger
+    seen = ledger.measured if evidence.measured else ledger.claimed
+    after = _shown(seen, limits, step, evidence, weighed)
+    idle, returns = ledger.idle, ledger.returns
+    if evidence.files is not None and not weighed.changed:
+        idle = idle.add(step)
+    elif weighed.returned:
+        returns = returns.add(step)
+    return replace(
+        ledger,
+        tokens=ledger.tokens + usage.tokens,
+        cost=ledger.cost + usage.cost,
+        errors=_failed(ledger, weighed.signatures, step),
+        measured=after if evidence.measured else ledger.measured,
+        claimed=ledger.claimed if evidence.measured else after,
+        idle=idle,
+        returns=returns,
+    )
 
 
 def progressed(ledger: Ledger, weighed: Weighed, step: int) -> Ledger:
     """A new epoch: the soft rules begin to count again."""
-    facts = dict(ledger.facts)
+    facts, claimants, errors = dict(ledger.facts), ledger.claimants, ledger.errors
     for fact in weighed.progress:
-        facts.setdefault(fact, step)
-    errors, created = ledger.errors, ledger.created
-    if "files" in weighed.progress or any(f.startswith("claim:") for f in weighed.progress):
-        failing = weighed.signatures[-1] if weighed.signatures else ledger.failing
-        if failing:
-            held = errors.get(failing, ErrorCount(epoch=ledger.epoch))
-            errors = {**errors, failing: replace(held, grants=held.grants + 1)}
-        created = created or weighed.changed
+        if fact.startswith("claim:"):
+            claimants = {**claimants, fact.removeprefix("claim:"): step}
+        else:
+            facts.setdefault(fact, step)
+    if "files" in weighed.progress:
+        red = ledger.measured.red | ledger.claimed.red | set(weighed.signatures)
+        errors = dict(errors)
+        for found in sorted(red):
+            held = errors.get(found, ErrorCount(epoch=ledger.epoch))
+            errors[found] = replace(held, grants=held.grants + 1)
     return replace(
         ledger,
         epoch=ledger.epoch + 1,
@@ -317,54 +231,57 @@ def progressed(ledger: Ledger, weighed: Weighed, step: int) -> Ledger:
         trail="",
         idle=Tally(),
         returns=Tally(),
-        facts=facts,
+        facts=_newest(facts, FACTS_KEPT),
+        claimants=claimants,
         errors=errors,
-        created=created,
     )
 
 
-def _with_checks(ledger: Ledger, evidence: Evidence, weighed: Weighed, step: int) -> Ledger:
-    errors, checks, failing = dict(ledger.errors), dict(ledger.checks), ledger.failing
-    signatures = iter(weighed.signatures)
-    for check in evidence.checks:
-        found = next(signatures) if check.exit_code != 0 else ""
-        checks.pop(check.command, None)
-        checks[check.command] = found
-        failing = found
-        if found:
-            held = errors.pop(found, ErrorCount(epoch=ledger.epoch))
-            seen = held.seen if held.epoch == ledger.epoch else Tally()
-            errors[found] = replace(held, epoch=ledger.epoch, seen=seen.add(step))
-    return replace(
-        ledger,
-        errors=_newest(errors, ERRORS_KEPT),
-        checks=_newest(checks, CHECKS_KEPT),
-        failing=failing,
-    )
+def _failed(ledger: Ledger, signatures: tuple[str, ...], step: int) -> dict[str, ErrorCount]:
+    if not signatures:
+        return ledger.errors
+    errors = dict(ledger.errors)
+    for found in signatures:
+        held = errors.pop(found, ErrorCount(epoch=ledger.epoch))
+        seen = held.seen if held.epoch == ledger.epoch else Tally()
+        errors[found] = replace(held, epoch=ledger.epoch, seen=seen.add(step))
+    return _newest(errors, ERRORS_KEPT)
 
 
-def _with_files(ledger: Ledger, given: dict[str, str], weighed: Weighed, step: int) -> Ledger:
-    files = dict(ledger.files)
-    for path, digest in given.items():
-        versions = files.pop(path, ())
-        if versions[:1] != (digest,):
-            versions = (digest, *(v for v in versions if v != digest))[:VERSIONS_KEPT]
-        files[path] = versions
-    idle, returns = ledger.idle, ledger.returns
-    if not weighed.changed:
-        idle = idle.add(step)
-    elif weighed.returned:
-        returns = returns.add(step)
-    return replace(ledger, files=_newest(files, PATHS_KEPT), idle=idle, returns=returns)
+def _shown(seen: Seen, limits: Limits, step: int, evidence: Evidence, weighed: Weighed) -> Seen:
+    """What evidence of this kind has shown, after this result."""
+    if evidence.checks:
+        checks, signatures = dict(seen.checks), iter(weighed.signatures)
+        for check in evidence.checks:
+            checks.pop(check.command, None)
+            checks[check.command] = next(signatures) if check.exit_code != 0 else ""
+        seen = replace(seen, checks=_newest(checks, CHECKS_KEPT))
+    if evidence.files is not None:
+        files = dict(seen.files)
+        for path, digest in evidence.files.items():
+            versions = files.pop(path, ())
+            if versions[:1] != (digest,):
+                versions = (digest, *(v for v in versions if v != digest))[:VERSIONS_KEPT]
+            files[path] = versions
+        created = seen.created or weighed.changed
+        seen = replace(seen, files=_newest(files, PATHS_KEPT), created=created)
+    if evidence.failures is not None:
+        count = len(set(evidence.failures))
+        least = count if seen.failures_least is None else min(seen.failures_least, count)
+        seen = replace(seen, failures_least=least)
+    if evidence.score is not None:
+        held = seen.research.get(weighed.goal)
+        if held is None or is_better(limits, held, evidence.score):
+            held = Research(best=evidence.score)
+        else:
+            held = replace(held, stale=held.stale.add(step))
+        research = _newest({**seen.research, weighed.goal: held}, PATHS_KEPT)
+        seen = replace(seen, research=research)
+    return seen
 
 
-def _with_score(ledger: Ledger, limits: Limits, goal: str, score: float, step: int) -> Ledger:
-    held = ledger.research.get(goal)
-    if held is None or _better(limits, held.best, score):
-        found = Research(best=score)
-    else:
-        found = replace(held, stale=held.stale.add(step))
-    return replace(ledger, research=_newest({**ledger.research, goal: found}, PATHS_KEPT))
+def is_better(limits: Limits, held: Research | None, score: float) -> bool:
+    return held is None or score >= held.best + max(limits.research_gain, 1e-9)
 
 
 def _newest(of: dict[str, V], most: int) -> dict[str, V]:
@@ -383,9 +300,13 @@ def renewed(ledger: Ledger) -> Ledger:
         handoffs_before=ledger.handoffs,
         epoch=ledger.epoch + 1,
         last_progress_step=ledger.last_progress_step,
-        files=ledger.files,
-        checks=ledger.checks,
-        failing=ledger.failing,
+        measured=_carried(ledger.measured),
+        claimed=_carried(ledger.claimed),
         tokens=ledger.tokens,
         cost=ledger.cost,
     )
+
+
+def _carried(seen: Seen) -> Seen:
+    """Contents and checks are what they are; only what was counted begins anew."""
+    return Seen(checks=seen.checks, files=seen.files)

@@ -28,6 +28,7 @@ from handrail.kernel.reading import read
 from handrail.kernel.team_certificate import bound_team
 from handrail.kernel.team_rules import check_team
 from handrail.kernel.workflow_rules import check_workflow
+from handrail.kernel.workflow_rules import doubts as workflow_doubts
 
 
 class Checked(Value):
@@ -115,6 +116,7 @@ def check(document: object, settings: Settings = Settings()) -> tuple[Plan | Non
     if isinstance(definition, Workflow):
         found, graph = check_workflow(definition, settings)
         errors += found
+        doubts += workflow_doubts(definition)
     elif definition is not None:
         errors += check_team(definition, limits(definition.stop_rules, "team"))
     if definition is None or errors:

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from handrail.kernel.decision import Value
 from handrail.kernel.definition import TerminalStatus
-from handrail.kernel.ledger import CITED_MAX, Ledger, character, edge_key
+from handrail.kernel.ledger import CITED_MAX, ErrorCount, Ledger, character, edge_key
 from handrail.kernel.limits import Limits
 from handrail.kernel.result import Evidence
 
@@ -130,22 +130,37 @@ def _constraint(m: Moment) -> Fired | None:
 
 
 def path_forbidden(path: str, forbidden: str) -> bool:
-    """The glob matches the path, a folder above it, or it as written; '..' leads nowhere else."""
+    """The glob matches the path, a folder above it, or it as written; '..' leads nowhere else.
+
+    A leading `**/` stands for any folder, none included.
+    """
     plain = normpath(path.strip().replace("\\", "/"))
     rule = normpath(forbidden.strip())
     parts = plain.split("/")
-    above = ("/".join(parts[:i]) for i in range(1, len(parts) + 1))
-    return any(fnmatchcase(one, rule) for one in above) or fnmatchcase(path, forbidden)
+    above = ["/".join(parts[:i]) for i in range(1, len(parts) + 1)]
+    rules = (rule, rule.removeprefix("**/"))
+    return any(fnmatchcase(one, r) for r in rules for one in above) or fnmatchcase(path, forbidden)
 
 
 def command_forbidden(command: str, forbidden: str) -> bool:
-    """The glob matches the command, or a command chained in it begins with these words."""
+    """The glob matches the command, or a command within it begins with these words.
+
+    Within: chained, in a subshell or in quotes (`sh -c "..."`), behind `sudo`, `env` or assignments,
+    with or without the program's folder. Best effort: what may never run must not be installed.
+    """
     words = forbidden.split()
-    for part in re.split(r"[;&|\n(){}`$]+", command):
+    for part in re.split(r"[;&|\n(){}`$\"']+", command):
         ran = part.split()
-        if ran[: len(words)] == words or fnmatchcase(" ".join(ran), " ".join(words)):
-            return True
+        while ran and (ran[0] in WRAPPERS or re.fullmatch(r"\w+=\S*", ran[0])):
+            ran = ran[1:]
+        bare = [ran[0].rsplit("/", 1)[-1], *ran[1:]] if ran else []
+        for said in (ran, bare):
+            if said[: len(words)] == words or fnmatchcase(" ".join(said), " ".join(words)):
+                return True
     return fnmatchcase(command.strip(), forbidden.strip())
+
+
+WRAPPERS = ("sudo", "env", "nohup", "time", "command", "exec")
 
 
 def _budget(m: Moment) -> Fired | None:
@@ -181,7 +196,8 @@ def _spent(what: str, used: float, most: float, step: int) -> Fired:
 
 def _research(m: Moment) -> Fired | None:
     most = m.limits.research_limit
-    for goal, held in m.ledger.research.items():
+    ledger = m.ledger
+    for goal, held in (*ledger.measured.research.items(), *ledger.claimed.research.items()):
         if most is not None and held.stale.count >= most:
             good = "good enough" if held.best >= m.limits.research_good else "exhausted"
             return Fired(
@@ -197,10 +213,17 @@ def _research(m: Moment) -> Fired | None:
 
 
 def _same_error(m: Moment) -> Fired | None:
-    most, failing = m.limits.same_error_limit, m.ledger.failing
-    held = m.ledger.errors.get(failing)
-    if most is None or held is None or held.epoch != m.ledger.epoch or held.seen.count < most:
+    most = m.limits.same_error_limit
+    if most is None or m.evidence is None or not m.evidence.checks:
         return None
+    for failing, held in m.ledger.errors.items():
+        now = held.epoch == m.ledger.epoch and held.seen.steps[-1:] == (m.step,)
+        if now and held.seen.count >= most:
+            return _failing_again(failing, held, most)
+    return None
+
+
+def _failing_again(failing: str, held: ErrorCount, most: int) -> Fired:
     return Fired(
         rule=StopRule.SAME_ERROR,
         reason=f"the same failure {held.seen.count} times without progress: {failing}",
@@ -252,7 +275,7 @@ def _pattern(m: Moment) -> Fired | None:
         return None
     names = {character(e.symbol): f"{e.source} -> {e.target}" for e in m.ledger.edges.values()}
     tail = (m.ledger.trail + character(held.symbol))[-period:]
-    pattern = tuple(names[symbol] for symbol in tail)
+    pattern = tuple(names.get(symbol, "(forgotten)") for symbol in tail)
     last = m.ledger.handoffs + 1
     return Fired(
         rule=StopRule.REPEATED_PATTERN,

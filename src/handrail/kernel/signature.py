@@ -31,8 +31,8 @@ Not here: counting the repeats and stopping (the guard's same-error rule), runni
 import hashlib
 import re
 
-HEAD_CHARS = 32_768
-TAIL_CHARS = 16_384
+HEAD_CHARS = 8_192
+TAIL_CHARS = 4_096
 COMMAND_CHARS = 4_096
 RAW_LINE_CHARS = 4_000
 WORD_CHARS = 200

@@ -36,9 +36,9 @@ def longest_walk(team: Team, *, to_review: bool) -> int | None:
 
 
 def hand_targets(team: Team, agent: Agent, *, to_review: bool) -> tuple[str, ...]:
-    """Whom the agent may hand to; a reviewed agent may hand to the reviewing person as well."""
+    """Whom the agent may hand to; who may finish may hand to the reviewing person as well."""
     agents = tuple(to for to in agent.hands_off_to if team.review is None or to != REVIEW_SEAT)
-    reviewed = team.review is not None and agent.id in team.review.after
+    reviewed = team.review is not None and agent.id in (*team.review.after, team.terminator)
     return (*agents, REVIEW_SEAT) if reviewed and to_review else agents
 
 
@@ -77,7 +77,8 @@ def _review_fits(team: Team, limits: Limits) -> bool:
     Where they do not, a person may still move the run there: the figure is safe, not tight.
     """
     steps = reached(team)
-    ways = [steps[name] for name in team.review.after if name in steps] if team.review else []
+    finishing = (*team.review.after, team.terminator) if team.review is not None else ()
+    ways = [steps[name] for name in finishing if name in steps]
     needed = min(ways, default=None)
     hard = [most for most in (limits.max_handoffs, limits.max_steps) if most is not None]
     return needed is not None and all(needed < most for most in hard)

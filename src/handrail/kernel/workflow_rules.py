@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 from handrail.kernel.condition import Condition
 from handrail.kernel.definition import (
+    LEVELS,
     ROLES,
     Node,
     NodeType,
@@ -33,6 +34,20 @@ END_STATUSES = (
 CAN_FAIL = (NodeType.TASK, NodeType.APPROVAL)
 NAMED_MAX = 20
 """How many nodes a message lists by name."""
+
+
+def doubts(workflow: Workflow) -> list[Problem]:
+    """What is allowed and hardly meant."""
+    return [
+        Problem(
+            code="nobodys_task",
+            path=f"$.nodes[{i}].role",
+            message=f"task '{node.id}' is for the role 'ceo', which no agent may have",
+            hint="nobody will take it, and it escalates; use an approval node",
+        )
+        for i, node in enumerate(workflow.nodes)
+        if node.type is NodeType.TASK and node.role == "ceo"
+    ]
 
 
 def check_workflow(workflow: Workflow, settings: Settings) -> tuple[list[Problem], Graph]:
@@ -73,9 +88,10 @@ def _role(node: Node, path: str, known: set[str]) -> Iterator[Problem]:
     if wanted and (node.role != wanted or node.config.role_from):
         message = f"'{node.id}' is a {node.config.kind} node, which only '{wanted}' may work"
         yield Problem(code="wrong_role", path=path, message=message, hint=f"role: {wanted}")
-    elif not node.role and not node.config.role_from:
+    elif not node.role:
         message = f"{node.type} '{node.id}' names no role"
-        yield Problem(code="missing_role", path=path, message=message, hint="add a role")
+        hint = "add a role; with role_from it is the one to fall back on"
+        yield Problem(code="missing_role", path=path, message=message, hint=hint)
     elif node.role and node.role not in known:
         message = f"'{node.id}' wants the role '{node.role}', which nobody defined"
         some = ", ".join(sorted(known)[:NAMED_MAX])
@@ -97,6 +113,11 @@ def _config(node: Node, path: str) -> Iterator[Problem]:
             message = f"'{key}' stands on {node.type} '{node.id}'"
             hint = f"it is for {', '.join(types)} nodes"
             yield Problem(code="misplaced_config", path=f"{path}.{key}", message=message, hint=hint)
+    for name in config.approvers if node.type is NodeType.APPROVAL else ():
+        if name in ROLES and name not in LEVELS:
+            message = f"'{node.id}' asks '{name}', a role of agents; people answer"
+            hint = f"name people, or a level: {', '.join(LEVELS)}"
+            yield Problem(code="bad_approver", path=f"{path}.approvers", message=message, hint=hint)
     if node.type is NodeType.APPROVAL and too_few(config.approvers, config.quorum):
         message = (
             f"'{node.id}' wants {config.quorum} approvals of {len(set(config.approvers))} people"

@@ -80,7 +80,7 @@ def _memory(dispatch: Dispatch, kept: dict[str, str]) -> Result:
     if best and _alike(best, title) >= ALIKE:
         found = {"memory": "hit", "phase_detail": "hit", "resolution": kept[best]}
         return hand("orchestrator", "hit", f"Known from '{best}': {kept[best]}", data=found)
-    found = {"memory": "miss", "phase_detail": "miss"}
+    found = {"memory": "miss", "phase_detail": "miss", "resolution": ""}
     return hand("orchestrator", "miss", "No ticket like this one is known.", data=found)
 
 

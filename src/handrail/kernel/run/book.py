@@ -8,11 +8,22 @@ from datetime import datetime
 import msgspec
 
 from handrail.kernel.decision import Refusal
+from handrail.kernel.definition import TerminalStatus
 from handrail.kernel.plan import Plan
-from handrail.kernel.rules import Fired, Moment, StopRule, status_of
-from handrail.kernel.run.events import Asked, Ended, RunEvent, Warned
+from handrail.kernel.progress import weigh
+from handrail.kernel.result import Result
+from handrail.kernel.rules import Fired, Moment, judge_result, status_of
+from handrail.kernel.run.events import Asked, Ended, Faulted, RunEvent, Warned
 from handrail.kernel.run.evolve import evolve
-from handrail.kernel.run.state import ENGINE_KEYS, Question, QuestionKind, Run, Stop, Token, seconds
+from handrail.kernel.run.state import (
+    ENGINE_KEYS,
+    Question,
+    QuestionKind,
+    Run,
+    Token,
+    seconds,
+    stop_of,
+)
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
@@ -46,22 +57,35 @@ class Book:
 
     def stop(self, fired: list[Fired], agent: str) -> None:
         """End the run by the first of the rules that fired, in the order of the table."""
-        ranked = sorted(fired, key=lambda f: list(StopRule).index(f.rule))
-        first = ranked[0]
-        also = tuple(dict.fromkeys(f.rule for f in ranked[1:] if f.rule is not first.rule))
-        stop = Stop(
-            rule=first.rule,
-            reason=first.reason,
-            agent=agent,
-            limit=first.limit,
-            seen=first.seen,
-            pattern=first.pattern,
-            evidence=first.evidence,
-            remedy=first.remedy,
-            also=also,
-        )
-        status = status_of(first.rule, goal_met=goal_met(self.run))
+        stop = stop_of(fired, agent)
+        status = status_of(stop.rule, goal_met=goal_met(self.run))
         self.emit(Ended(at=self.now, status=status, stop=stop))
+
+    def fault(self, token: Token, code: str, told: str, result: Result) -> list[Fired]:
+        """An answer that cannot be used costs the attempt; what it rests on is judged all the same.
+
+        Gives back the rules that fired.
+        """
+        run = self.run
+        agent = token.place if run.kind == "team" else token.agent
+        paths = known_paths(run)
+        weighed = weigh(
+            run.ledger, run.limits, agent, result.evidence, task=token.task, paths=paths
+        )
+        self.emit(
+            Faulted(
+                at=self.now,
+                place=token.place,
+                fence=token.fence,
+                agent=token.agent,
+                fault=code,
+                message=told,
+                result=result,
+                weighed=weighed,
+            )
+        )
+        moment = self.moment()._replace(agent=agent, evidence=result.evidence, step=token.step)
+        return judge_result(moment)
 
     def ask(
         self,
@@ -75,6 +99,8 @@ class Book:
         barred: tuple[str, ...] = (),
         own: bool = False,
         options: tuple[str, ...] = (),
+        status: TerminalStatus = TerminalStatus.DONE_SUCCESS,
+        remaining: tuple[str, ...] = (),
     ) -> None:
         run = self.run
         wait = self.plan.settings.human_deadline if deadline is None else deadline
@@ -92,6 +118,8 @@ class Book:
             result=token.result,
             own=own,
             options=options,
+            status=status,
+            remaining=remaining,
         )
         self.emit(Asked(at=self.now, question=question))
 
@@ -104,10 +132,16 @@ def digest(run: Run, text: str, result: int) -> str:
 
 
 def goal_met(run: Run) -> bool:
-    """Whether the bead's functional goal, a command, was last seen green (S13)."""
+    """Whether the bead's functional goal, a command, was last seen green (S13).
+
+    What Handrail measured wins over what an agent claims.
+    """
     goal = run.context.get("goal")
     command = goal.get("command") if isinstance(goal, dict) else None  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType] - any JSON
-    return isinstance(command, str) and run.ledger.checks.get(command) == ""
+    if not isinstance(command, str):
+        return False
+    measured, claimed = run.ledger.measured.checks, run.ledger.claimed.checks
+    return (measured if command in measured else claimed).get(command) == ""
 
 
 def refuse(code: str, message: str, hint: str = "") -> Refusal:

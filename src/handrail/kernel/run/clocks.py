@@ -25,7 +25,7 @@ def next_due(plan: Plan, run: Run) -> datetime | None:
     return min((at for at, _ in _clocks(plan, run)), default=None)
 
 
-def _clocks(plan: Plan, run: Run) -> Iterator[Clock]:
+def _clocks(plan: Plan, run: Run, *, dispatches: bool = True) -> Iterator[Clock]:
     if run.ended:
         return
     if run.pause_deadline is not None:
@@ -36,7 +36,7 @@ def _clocks(plan: Plan, run: Run) -> Iterator[Clock]:
         yield run.ran_since + seconds(max(0.0, most - run.ran)), None
     for question in run.questions.values():
         yield question.deadline, question
-    for token in run.tokens.values():
+    for token in run.tokens.values() if dispatches else ():
         if token.phase is not Phase.ASKED:
             yield token.since + seconds(_limit(plan, run, token)), token
 
@@ -50,12 +50,13 @@ def _limit(plan: Plan, run: Run, token: Token) -> float:
     return (work_seconds if working else queue_seconds)(node, plan.settings)
 
 
-def expire(book: Book) -> None:
+def expire(book: Book, *, dispatches: bool = True) -> None:
     """Let every clock fire that is due, the earliest first. What ends the run ends the list."""
     for _ in range(len(book.run.tokens) + len(book.run.questions) + 2):
         if book.run.ended:
             return
-        due = [clock for clock in _clocks(book.plan, book.run) if clock[0] <= book.now]
+        clocks = _clocks(book.plan, book.run, dispatches=dispatches)
+        due = [clock for clock in clocks if clock[0] <= book.now]
         if not due:
             return
         _fire(book, min(due, key=lambda clock: clock[0])[1])
@@ -96,7 +97,7 @@ def time_out(book: Book, token: Token, clock: str) -> None:
     if book.run.kind == "workflow":
         workflow.settle(book, token.place, workflow.Ending.TIMED_OUT, why)
     elif clock == "work":
-        team.after_fault(book, token.place, StopRule.AGENT_LOST, why)
+        team.after_fault(book, token.place, why, [])
     else:
         _stop(book, StopRule.AGENT_LOST, why)
 
@@ -106,6 +107,8 @@ def _why(token: Token, clock: str) -> str:
         return f"{token.agent} worked on '{token.place}' past its timeout"
     if clock == "role":
         return f"no live agent has the role '{token.role}' for '{token.place}'"
+    if token.phase not in (Phase.OFFERED, Phase.CLAIMED):
+        return f"the commit lock for '{token.place}' did not come in time"
     return f"nobody with the role '{token.role}' took '{token.place}' in time"
 
 
@@ -118,4 +121,4 @@ def lose(book: Book, token: Token, reason: str) -> None:
     if book.run.kind == "workflow":
         workflow.settle(book, token.place, workflow.Ending.AGAIN, why)
     else:
-        team.after_fault(book, token.place, StopRule.AGENT_LOST, why)
+        team.after_fault(book, token.place, why, [])

@@ -15,8 +15,8 @@ from handrail.kernel.decision import Decision, Refusal
 from handrail.kernel.definition import Team
 from handrail.kernel.plain import why_not_plain
 from handrail.kernel.plan import Plan
-from handrail.kernel.result import Result
-from handrail.kernel.run import clocks, people, team, workflow
+from handrail.kernel.result import Outcome, Result
+from handrail.kernel.run import clocks, moves, people, team, workflow
 from handrail.kernel.run.book import Book, refuse
 from handrail.kernel.run.commands import (
     Answer,
@@ -36,14 +36,16 @@ from handrail.kernel.run.commands import (
     Start,
     Tick,
 )
-from handrail.kernel.run.effects import RunEffect, effects
-from handrail.kernel.run.events import Claimed, ClocksPushed, Faulted, RunEvent, Started
+from handrail.kernel.run.effects import FreeLock, RunEffect, effects
+from handrail.kernel.run.events import Claimed, ClocksPushed, RunEvent, Started
 from handrail.kernel.run.state import Phase, Run, Token, seconds
 
 RunDecision = Decision[RunEvent, RunEffect]
 PUSH_MAX = 10 * 365 * 86400.0
 WRITTEN = ("context", "patch", "text", "reason", "title", "description", "agent", "malformed")
 """Fields of commands that people and agents write."""
+CHECKS_MAX, FILES_MAX, PATH_MAX = 50, 2_000, 1_000
+"""What one result may rest on: every check and path is looked at."""
 SAID = ("text", "data", "to", "reason", "task", "remaining", "question", "options", "marker")
 """Fields of results that agents write."""
 
@@ -66,9 +68,16 @@ def decide(plan: Plan, run: Run | None, command: RunCommand, now: datetime) -> R
         return Decision(refusal=refusal)
     return Decision(
         events=tuple(book.events),
-        effects=effects(plan, run, book.run, book.events),
+        effects=effects(plan, run, book.run, book.events) + _unused_lock(plan, command, book),
         refusal=refusal,
     )
+
+
+def _unused_lock(plan: Plan, command: RunCommand, book: Book) -> tuple[RunEffect, ...]:
+    """A lock that was granted to a run which ends instead of taking it is given back."""
+    if not isinstance(command, GrantLock) or not book.run.ended:
+        return ()
+    return (FreeLock(place=command.place, repository=workflow.repository_of(plan, command.place)),)
 
 
 def _unusable(command: RunCommand) -> Refusal | None:
@@ -77,6 +86,8 @@ def _unusable(command: RunCommand) -> Refusal | None:
     why = why_not_plain([value for value in values if value])
     if isinstance(command, Report) and not why:
         result = command.result
+        if result.outcome is not None and result.outcome not in set(Outcome):
+            return refuse("unusable", f"'{result.outcome}' is no outcome", "see the contract")
         values = [getattr(result, name) for name in result.__struct_fields__ if name in SAID]
         why = why_not_plain([value for value in values if value]) or _bad_figures(result)
     if not why:
@@ -92,15 +103,19 @@ def _bad_figures(result: Result) -> str:
     if evidence.score is not None and not isfinite(evidence.score):
         return f"the score is {evidence.score}"
     checks = [value for check in evidence.checks for value in (check.command, check.stderr)]
+    if len(evidence.checks) > CHECKS_MAX or len(evidence.files or ()) > FILES_MAX:
+        return f"it has more than {CHECKS_MAX} checks or {FILES_MAX} files"
+    if any(len(path) > PATH_MAX for path in evidence.files or ()):
+        return f"a path is longer than {PATH_MAX} characters"
     texts = [evidence.files, evidence.failures, evidence.ticket_state, checks]
     return why_not_plain([value for value in texts if value])
 
 
 def _take(book: Book, command: Any) -> Refusal | None:  # noqa: ANN401 - any RunCommand
-    # An outage pushes the clocks before they fire; a migration is decided under a plan that does
-    # not know where the run stands, so its clocks are for the next command to look at.
-    if not isinstance(command, PushClocks | Migrate):
-        clocks.expire(book)
+    # An outage pushes the clocks before they fire. A migration is decided under a plan that does
+    # not know where the run stands, so the clocks of its dispatches are not looked at.
+    if not isinstance(command, PushClocks):
+        clocks.expire(book, dispatches=not isinstance(command, Migrate))
         if book.run.ended:
             late = isinstance(command, Tick)
             return None if late else _over(book.run, command)
@@ -144,7 +159,6 @@ def _start(book: Book, run: Run | None, command: Start) -> Refusal | None:
             f"bead '{command.bead_id}' requires a review, and '{definition.name}' has none",
             "leave `review` out, or take a definition with one",
         )
-    wanted = review is not None and review.required
     if not place:
         place = definition.start if is_team else plan.graph.nodes[plan.graph.start].id
     book.emit(
@@ -156,14 +170,14 @@ def _start(book: Book, run: Run | None, command: Start) -> Refusal | None:
             version=command.version,
             kind="team" if is_team else "workflow",
             place=place,
-            blocks={} if is_team else workflow.blocks_around(plan, place),
+            blocks={} if is_team else moves.blocks_around(plan, place),
             limits=plan.limits_for(command.context.get("task_scope")),
             task=_first_task(plan, place, command) if is_team else "",
             title=command.title,
             description=command.description,
             filed_by=command.filed_by,
             context=command.context,
-            review=wanted if command.review is None else command.review == "required",
+            review=command.review,
             paths=command.paths,
             phase=definition.initial_phase if is_team else "",
         )
@@ -222,26 +236,13 @@ def _report(book: Book, command: Report) -> Refusal | None:
     if isinstance(token, Refusal):
         return token
     if command.malformed and book.run.kind == "workflow":
-        book.emit(
-            Faulted(
-                at=book.now,
-                place=token.place,
-                fence=token.fence,
-                agent=token.agent,
-                fault="malformed",
-                message=command.malformed,
-                usage=command.result.usage,
-            )
-        )
-        why = f"{token.agent} gave no usable result: {command.malformed}"
-        workflow.settle(book, token.place, workflow.Ending.AGAIN, why)
-        return None
-    if command.malformed:
+        workflow.malformed(book, token, command.malformed, command.result)
+    elif command.malformed:
         team.fault(book, token, "malformed", command.malformed, command.result)
-        return None
-    if book.run.kind == "workflow":
+    elif book.run.kind == "workflow":
         return workflow.report(book, token, command.result)
-    team.report(book, token, command.result)
+    else:
+        team.report(book, token, command.result)
     return None
 
 

@@ -7,7 +7,7 @@ from handrail.kernel.definition import TerminalStatus
 from handrail.kernel.plan import Plan
 from handrail.kernel.run.events import Asked, Lost, Reasked, Reported, RunEvent, TimedOut
 from handrail.kernel.run.state import Phase, Run, Token
-from handrail.kernel.run.workflow import needs_lock
+from handrail.kernel.run.workflow import needs_lock, repository_of
 
 
 class CancelWork(Value, tag=True):
@@ -68,12 +68,12 @@ def _cancelled(before: Run | None, after: Run, events: list[RunEvent]) -> Iterat
 
 
 def _locks(plan: Plan, before: Run | None, after: Run) -> Iterator[RunEffect]:
-    if plan.kind != "workflow":
-        return
     old = {t.place: t for t in before.tokens.values()} if before is not None else {}
     for place, token in old.items():
-        if _at_commit(plan, token) and token.phase in OPEN and _closed(after, token):
-            yield FreeLock(place=place, repository=_repository(plan, place))
+        if token.lock is not None and _closed(after, token):
+            yield FreeLock(place=place, repository=token.repository)
+    if plan.kind != "workflow":
+        return
     for place, token in after.tokens.items():
         seeking = _at_commit(plan, token) and token.phase not in (*OPEN, Phase.ASKED)
         known = old.get(place)
@@ -82,7 +82,7 @@ def _locks(plan: Plan, before: Run | None, after: Run) -> Iterator[RunEffect]:
         same = same and known is not None and known.phase not in (*OPEN, Phase.ASKED)
         if seeking and not same and after.paused_at is None:
             attempt = token.attempts + 1
-            yield SeekLock(place=place, repository=_repository(plan, place), attempt=attempt)
+            yield SeekLock(place=place, repository=repository_of(plan, place), attempt=attempt)
 
 
 def _at_commit(plan: Plan, token: Token) -> bool:
@@ -91,7 +91,3 @@ def _at_commit(plan: Plan, token: Token) -> bool:
 
 def _closed(after: Run, token: Token) -> bool:
     return all(t.fence != token.fence or t.phase not in OPEN for t in after.tokens.values())
-
-
-def _repository(plan: Plan, place: str) -> str:
-    return plan.node(place).config.repository or "default"

@@ -12,7 +12,7 @@ from handrail.kernel.decision import Value
 from handrail.kernel.definition import TerminalStatus
 from handrail.kernel.ledger import Weighed
 from handrail.kernel.limits import Limits
-from handrail.kernel.result import Result, Usage
+from handrail.kernel.result import Result
 from handrail.kernel.run.state import Block, Question, Stop
 
 
@@ -38,7 +38,7 @@ class Started(Event):
     description: str = ""
     filed_by: str = ""
     context: dict[str, Any] = {}
-    review: bool = False
+    review: Literal["required", "skip"] | None = None
     paths: tuple[str, ...] | None = None
     phase: str = ""
 
@@ -52,6 +52,7 @@ class Offered(Event):
     role: str
     lock: int | None = None
     """The commit lock's fence, at a commit node."""
+    repository: str = ""
 
 
 class Claimed(Event):
@@ -85,7 +86,7 @@ class Faulted(Event):
     fault: str
     message: str
     result: Result = Result()
-    usage: Usage = Usage()
+    weighed: Weighed = Weighed()
 
 
 class Lost(Event):

@@ -31,6 +31,7 @@ from handrail.kernel.run.events import (
 )
 from handrail.kernel.run.state import (
     ENGINE_KEYS,
+    NOT_FOR_AGENTS,
     Block,
     Phase,
     Question,
@@ -92,11 +93,19 @@ def _started(event: Started) -> Run:
         filed_by=event.filed_by,
         context=event.context,
         review=event.review,
+        hands=(event.filed_by,) if event.filed_by else (),
         paths=event.paths,
         phase=event.phase,
         tokens={event.place: token},
         blocks=event.blocks,
     )
+
+
+REVISED = ("revise", "once_more")
+
+
+def _once(names: tuple[str, ...], name: str) -> tuple[str, ...]:
+    return names if name in names else (*names, name)
 
 
 def _token(run: Run, place: str, **changes: Any) -> Run:  # noqa: ANN401 - a token's fields
@@ -115,6 +124,8 @@ def _offered(run: Run, event: Offered) -> Run:
         step=step,
         role=event.role,
         agent="",
+        lock=event.lock,
+        repository=event.repository,
     )
 
 
@@ -129,7 +140,7 @@ def _reported(run: Run, event: Reported) -> Run:
     ledger = ledgers.reported(
         run.ledger, run.limits, token.step, result.evidence, result.usage, event.weighed
     )
-    data = {key: value for key, value in result.data.items() if key not in ENGINE_KEYS}
+    data = {key: value for key, value in result.data.items() if key not in NOT_FOR_AGENTS}
     context = merged(run.context, data)
     context["last_run_at"] = event.at.isoformat()
     if result.outcome is Outcome.CONTINUE:
@@ -141,19 +152,30 @@ def _reported(run: Run, event: Reported) -> Run:
         phase=event.phase or run.phase,
         phase_detail=event.phase_detail if event.phase else run.phase_detail,
         done={**run.done, event.done: run.seq + 1} if event.done else run.done,
-        committers=(*run.committers, event.agent) if event.committed else run.committers,
+        committers=_once(run.committers, event.agent) if event.committed else run.committers,
         final_agent=event.place if run.kind == "team" else event.agent,
         asks=run.asks + event.asking,
     )
     phase = Phase.ASKING if event.asking else Phase.SETTLED
-    return _token(run, event.place, phase=phase, since=event.at, result=run.seq + 1, refusal="")
+    return _token(
+        run,
+        event.place,
+        phase=phase,
+        since=event.at,
+        result=run.seq + 1,
+        refusal="",
+        lock=None,
+    )
 
 
 def _faulted(run: Run, event: Faulted) -> Run:
-    ledger = replace(
+    ledger = ledgers.reported(
         run.ledger,
-        tokens=run.ledger.tokens + event.usage.tokens,
-        cost=run.ledger.cost + event.usage.cost,
+        run.limits,
+        run.tokens[event.place].step,
+        event.result.evidence,
+        event.result.usage,
+        event.weighed,
     )
     return _attempt_ended(replace(run, ledger=ledger), event)
 
@@ -161,9 +183,18 @@ def _faulted(run: Run, event: Faulted) -> Run:
 def _attempt_ended(run: Run, event: Faulted | Lost | TimedOut) -> Run:
     """Back to ready, an attempt poorer; what comes of it is the next event's business."""
     told = event.message if isinstance(event, Faulted) else ""
-    faults = run.tokens[event.place].faults + 1
+    held = run.tokens[event.place]
     return _token(
-        run, event.place, phase=Phase.READY, since=event.at, faults=faults, refusal=told, agent=""
+        run,
+        event.place,
+        phase=Phase.READY,
+        since=event.at,
+        faults=held.faults + 1,
+        lost=held.lost + (not isinstance(event, Faulted)),
+        fault_steps=(*held.fault_steps[1 - ledgers.CITED_MAX :], held.step),
+        refusal=told,
+        agent="",
+        lock=None,
     )
 
 
@@ -207,6 +238,8 @@ def _moved(run: Run, event: Moved) -> Run:
         stretch=run.stretch + 1,
         ledger=ledgers.renewed(run.ledger),
         asks=0,
+        done={},
+        hands=_once(run.hands, event.by) if event.outcome in REVISED else run.hands,
         ran=0.0,
         ran_since=None if run.ran_since is None else event.at,
         last_targets={},
@@ -218,7 +251,10 @@ def _walked(run: Run, event: Moved) -> ledgers.Ledger:
     limits = run.limits
     if limits.max_handoffs is None and limits.repeat_limit is None and limits.max_edge is None:
         return run.ledger
-    return ledgers.handed(run.ledger, limits, event.source, event.targets[0], event.reason)
+    ledger = run.ledger
+    for target in event.targets:
+        ledger = ledgers.handed(ledger, limits, event.source, target, event.reason)
+    return ledger
 
 
 def _asked(run: Run, event: Asked) -> Run:
@@ -255,13 +291,20 @@ def _paused(run: Run, event: Paused) -> Run:
 
 def _resumed(run: Run, event: Resumed) -> Run:
     assert run.paused_at is not None
-    pushed = _pushed(run, (event.at - run.paused_at).total_seconds())
-    return replace(pushed, paused_at=None, pause_deadline=None)
+    tokens = {
+        p: replace(t, since=t.since + (event.at - max(run.paused_at, t.since)))
+        for p, t in run.tokens.items()
+    }
+    questions = {
+        i: replace(q, deadline=q.deadline + (event.at - max(run.paused_at, q.asked_at)))
+        for i, q in run.questions.items()
+    }
+    return replace(run, tokens=tokens, questions=questions, paused_at=None, pause_deadline=None)
 
 
 def _patched(run: Run, event: Patched) -> Run:
     patch = {key: value for key, value in event.patch.items() if key not in ENGINE_KEYS}
-    return replace(run, context=merged(run.context, patch))
+    return replace(run, context=merged(run.context, patch), hands=_once(run.hands, event.by))
 
 
 def _migrated(run: Run, event: Migrated) -> Run:

@@ -12,7 +12,7 @@ from handrail.kernel.answers import read_answer
 from handrail.kernel.decision import Refusal
 from handrail.kernel.definition import LEVELS, TerminalStatus
 from handrail.kernel.rules import StopRule
-from handrail.kernel.run import team, workflow
+from handrail.kernel.run import moves, team
 from handrail.kernel.run.book import Book, digest, refuse
 from handrail.kernel.run.commands import Answer, Close, Migrate, Move, Patch, Pause, Resume
 from handrail.kernel.run.events import (
@@ -32,6 +32,7 @@ NEEDED = {
     QuestionKind.ESCALATION: "ceo",
 }
 OVERRIDE = "ceo"
+CLOSING = LEVELS[OVERRIDE]
 DECISIONS = ("approve", "reject", "revise")
 Verdict = Literal["approve", "reject", "revise", "answer"]
 
@@ -74,22 +75,17 @@ def answer(book: Book, command: Answer) -> Refusal | None:
 
 
 def _may_answer(question: Question, command: Answer) -> Refusal | None:
+    """By name, by level, or by the level that this kind of question takes if nobody is named."""
     by = command.by
     level = LEVELS.get(by.role, -1)
-    named = question.approvers
-    allowed = by.name in named or any(level >= LEVELS[r] for r in named if r in LEVELS)
-    if level < LEVELS[NEEDED[question.kind]] and by.name not in named:
-        return refuse(
-            "not_allowed",
-            f"{by.name} ({by.role}) may not answer the {question.kind} '{question.id}'",
-            f"it takes {NEEDED[question.kind]} or above",
-        )
-    if named and not allowed:
-        return refuse(
-            "not_allowed",
-            f"{by.name} is not among those asked: {', '.join(named)}",
-            "let one of them answer",
-        )
+    levels = [LEVELS[one] for one in question.approvers if one in LEVELS]
+    if not question.approvers:
+        levels = [LEVELS[NEEDED[question.kind]]]
+    named = by.name in question.approvers and by.name not in LEVELS and level >= 0
+    if not named and not any(level >= needed for needed in levels):
+        asked = ", ".join(question.approvers) or f"{NEEDED[question.kind]} or above"
+        told = f"{by.name} ({by.role}) may not answer the {question.kind} '{question.id}'"
+        return refuse("not_allowed", told, f"it is for {asked}")
     if by.name in question.barred:
         return refuse(
             "author",
@@ -114,6 +110,9 @@ def _decision(question: Question, command: Answer) -> Verdict | Refusal:
     if command.decision is not None:
         if command.decision == "revise" and not text:
             return refuse("no_text", f"a revision of '{question.id}' needs a text")
+        if question.own and command.decision == "reject" and LEVELS[command.by.role] < CLOSING:
+            told = f"{command.by.name} ({command.by.role}) may answer '{question.id}', not close it"
+            return refuse("not_allowed", told, f"answer it; closing takes {OVERRIDE} or above")
         return (
             "answer" if question.own and command.decision != "reject" and text else command.decision
         )
@@ -145,10 +144,15 @@ def _approved(book: Book, question: Question, command: Answer) -> None:
         return  # an unconditional yes to an agent's question: its next dispatch tells it
     if book.run.kind == "team":
         reason = f"{by} approved the result"
-        stop = Stop(rule=StopRule.COMPLETED, reason=reason, agent=book.run.final_agent)
-        book.emit(Ended(at=book.now, status=TerminalStatus.DONE_SUCCESS, stop=stop, by=by))
+        stop = Stop(
+            rule=StopRule.COMPLETED,
+            reason=reason,
+            agent=book.run.final_agent,
+            remaining=question.remaining,
+        )
+        book.emit(Ended(at=book.now, status=question.status, stop=stop, by=by))
     else:
-        workflow.leave(book, question.place, "approve", command.text, by)
+        moves.leave(book, question.place, "approve", command.text, by)
 
 
 def _rejected(book: Book, question: Question, command: Answer) -> None:
@@ -159,7 +163,7 @@ def _rejected(book: Book, question: Question, command: Answer) -> None:
         if links:
             target = graph.nodes[links[0].node].id
             by = command.by.name
-            workflow.forward(book, question.place, (target,), "reject", command.text, by)
+            moves.forward(book, question.place, (target,), "reject", command.text, by)
             return
     _close(book, command.by, command.text or f"{command.by.name} rejected '{question.id}'")
 
@@ -176,7 +180,7 @@ def _revised(book: Book, question: Question, command: Answer) -> None:
     target = node.id if again else node.config.revise_to
     assert target is not None
     outcome = "once_more" if again else "revise"
-    workflow.back(book, node.id, target, outcome, text, by=by, renews=True)
+    moves.back(book, node.id, target, outcome, text, by=by, renews=True)
 
 
 def _answered(book: Book, question: Question, command: Answer) -> None:
@@ -208,7 +212,7 @@ def _place(book: Book, place: str, outcome: str, reason: str, by: str) -> Refusa
         what = "agent" if book.run.kind == "team" else "node"
         name = book.plan.definition.name
         return refuse("unknown_place", f"'{place}' is no {what} of '{name}'")
-    anew = team.place_anew if book.run.kind == "team" else workflow.place_anew
+    anew = team.place_anew if book.run.kind == "team" else moves.place_anew
     anew(book, place, outcome, reason, by)
     return None
 
@@ -241,7 +245,7 @@ def migrate(book: Book, command: Migrate) -> Refusal | None:
 
 def close(book: Book, command: Close) -> Refusal | None:
     """A ceo closes anything; an operator withdraws what it filed itself."""
-    own = command.by.role == "operator" and command.by.name == book.run.filed_by
+    own = command.by.role == "operator" and command.by.name == book.run.filed_by != ""
     if not own or not command.reason.strip():
         refusal = _may_override(book, command.by, command.reason, "close")
         if refusal is not None:
@@ -285,6 +289,14 @@ def patch(book: Book, command: Patch) -> Refusal | None:
     return None
 
 
+def _barred(book: Book, question: Question) -> tuple[str, ...]:
+    """With four eyes, whoever changed what is shown may not approve it either."""
+    run = book.run
+    if run.kind == "workflow" and book.plan.node(question.place).config.four_eyes:
+        return run.hands
+    return question.barred
+
+
 def ask_again(book: Book) -> None:
     """Questions that showed what has changed since are void; the same is asked anew (K15, K16)."""
     run = book.run
@@ -302,9 +314,11 @@ def ask_again(book: Book) -> None:
             deadline=question.deadline,
             approvers=question.approvers,
             quorum=question.quorum,
-            barred=question.barred,
+            barred=_barred(book, question),
             result=question.result,
             options=question.options,
+            status=question.status,
+            remaining=question.remaining,
         )
         reason = "what was shown has changed"
         book.emit(Reasked(at=book.now, question_id=question.id, question=again, reason=reason))

@@ -14,10 +14,12 @@ from handrail.kernel.decision import Value
 from handrail.kernel.definition import TerminalStatus
 from handrail.kernel.ledger import Ledger
 from handrail.kernel.limits import Limits
-from handrail.kernel.rules import StopRule
+from handrail.kernel.rules import ORDER, Fired, StopRule
 
 ENGINE_KEYS = ("redispatch_requested", "last_run_at")
 """Keys of the bead's context that only the engine writes."""
+NOT_FOR_AGENTS = (*ENGINE_KEYS, "goal", "task_scope")
+"""Keys that an agent's data cannot change: what it is measured against is not its own to move."""
 
 
 class RunStatus(StrEnum):
@@ -59,7 +61,13 @@ class Token(Value):
     agent: str = ""
     role: str = ""
     task: str = ""
+    lock: int | None = None
+    """The commit lock it holds, of `repository`."""
+    repository: str = ""
     faults: int = 0
+    """Answers in this visit or turn that could not be used, lost leases included."""
+    lost: int = 0
+    fault_steps: tuple[int, ...] = ()
     refusal: str = ""
     question: str = ""
     result: int = 0
@@ -91,6 +99,9 @@ class Question(Value):
     own: bool = False
     """An agent's own question: any answer is an answer."""
     options: tuple[str, ...] = ()
+    status: TerminalStatus = TerminalStatus.DONE_SUCCESS
+    """How the run ends if a team's reviewer approves."""
+    remaining: tuple[str, ...] = ()
 
 
 class Stop(Value):
@@ -107,6 +118,23 @@ class Stop(Value):
     also: tuple[StopRule, ...] = ()
     remaining: tuple[str, ...] = ()
     """What a partial success leaves undone."""
+
+
+def stop_of(fired: list[Fired], agent: str) -> Stop:
+    """The stop by the first of these rules, in the order of the table; the others stand beside."""
+    ranked = sorted(fired, key=lambda one: ORDER[one.rule])
+    first = ranked[0]
+    return Stop(
+        rule=first.rule,
+        reason=first.reason,
+        agent=agent,
+        limit=first.limit,
+        seen=first.seen,
+        pattern=first.pattern,
+        evidence=first.evidence,
+        remedy=first.remedy,
+        also=tuple(dict.fromkeys(f.rule for f in ranked[1:] if f.rule is not first.rule)),
+    )
 
 
 class Person(Value):
@@ -131,7 +159,10 @@ class Run(Value):
     description: str = ""
     filed_by: str = ""
     context: dict[str, Any] = {}
-    review: bool = False
+    review: Literal["required", "skip"] | None = None
+    """What the bead wants; None leaves it to the definition."""
+    hands: tuple[str, ...] = ()
+    """People with a hand in what is shown: who filed the bead, changed it, revised a result."""
     paths: tuple[str, ...] | None = None
     tokens: dict[str, Token] = {}
     blocks: dict[str, Block] = {}

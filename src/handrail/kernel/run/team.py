@@ -8,22 +8,30 @@ outcome ends a run; a text never does. A handoff to a once-only task that was do
 the earlier result without a dispatch, and counts (K19).
 """
 
+from msgspec.structs import replace
+
 from handrail.kernel.definition import REVIEW_SEAT, Agent, Task, TerminalStatus
-from handrail.kernel.ledger import weigh
 from handrail.kernel.limits import ASKS_MAX
 from handrail.kernel.plan import Plan
+from handrail.kernel.progress import weigh
 from handrail.kernel.result import Outcome, Result
-from handrail.kernel.rules import Fired, StopRule, judge_handoff, judge_result
+from handrail.kernel.rules import Fired, StopRule, judge_handoff, judge_result, judge_step
 from handrail.kernel.run.book import Book, first_line, known_paths
-from handrail.kernel.run.events import Ended, Faulted, HandedOff, Moved, Reported
+from handrail.kernel.run.events import Ended, HandedOff, Moved, Reported
 from handrail.kernel.run.state import Phase, QuestionKind, Run, Stop, Token
 from handrail.kernel.run.workflow import offer
 from handrail.kernel.team_certificate import hand_targets
+
+TERMINATE_MARKER = "TERMINATE_WORKFLOW"
 
 
 def report(book: Book, token: Token, result: Result) -> None:
     """An answer of the holder of the turn."""
     agent = book.plan.agents[token.place]
+    ends = result.marker == TERMINATE_MARKER and agent.id == book.plan.team.terminator
+    overridden = ends and result.outcome is Outcome.HANDOFF
+    if ends and result.outcome in (Outcome.HANDOFF, None):
+        result = replace(result, outcome=Outcome.TERMINATE, to="")
     wrong = fault_of(book.plan, book.run, agent, result)
     if wrong is not None:
         fault(book, token, *wrong, result)
@@ -55,7 +63,10 @@ def report(book: Book, token: Token, result: Result) -> None:
             asking=asking,
         )
     )
-    if result.marker and result.marker != agent.marker and result.outcome is not Outcome.TERMINATE:
+    if overridden:
+        told = f"'{agent.id}' ended its text with {TERMINATE_MARKER}: that wins over its handoff"
+        book.warn("marker_wins", told, agent.id)
+    elif result.marker and result.marker != agent.marker and not ends:
         told = f"'{result.marker}' from '{agent.id}' is not its marker and counts for nothing"
         book.warn("marker_ignored", told, agent.id)
     moment = book.moment()._replace(agent=token.place, evidence=result.evidence, step=token.step)
@@ -74,7 +85,7 @@ def fault_of(plan: Plan, run: Run, agent: Agent, result: Result) -> tuple[str, s
                     f"'{agent.id}' may not end the run; only '{authority}' may. Hand off instead."
                 )
                 return "terminate_refused", told
-            if result.status == "done_partial" and not result.remaining:
+            if result.status == "done_partial" and not any(r.strip() for r in result.remaining):
                 return "no_remaining", "done_partial needs `remaining`: what is left to do."
             return None
         case Outcome.ASK:
@@ -113,18 +124,7 @@ def may_finish(plan: Plan, agent: Agent) -> bool:
 
 
 def fault(book: Book, token: Token, code: str, told: str, result: Result) -> None:
-    book.emit(
-        Faulted(
-            at=book.now,
-            place=token.place,
-            fence=token.fence,
-            agent=token.agent,
-            fault=code,
-            message=told,
-            result=result,
-            usage=result.usage,
-        )
-    )
+    fired = book.fault(token, code, told, result)
     if result.outcome is Outcome.HANDOFF:
         book.emit(
             HandedOff(
@@ -137,28 +137,27 @@ def fault(book: Book, token: Token, code: str, told: str, result: Result) -> Non
         )
     if code != "failure":
         book.warn(code, told, token.place)
-    after_fault(book, token.place, StopRule.PROTOCOL, told)
+    after_fault(book, token.place, told, fired)
 
 
-def after_fault(book: Book, place: str, rule: StopRule, why: str) -> None:
-    """End the run if the turn is used up."""
+def after_fault(book: Book, place: str, why: str, fired: list[Fired]) -> None:
+    """End the run if the turn is used up, or a rule fired on what the answer rests on."""
     token, most = book.run.tokens[place], book.run.limits.protocol_error_limit
-    if token.faults < most:
-        return
-    said = "gave no usable answer" if rule is StopRule.PROTOCOL else "was lost"
-    book.stop(
-        [
-            Fired(
-                rule=rule,
-                reason=f"{place} {said} {token.faults} times in one turn; the last time: {why}",
-                limit=most,
-                seen=token.faults,
-                evidence=(f"step {token.step}",),
-                remedy="an answer that says handoff or terminate",
-            )
-        ],
-        place,
-    )
+    if token.faults >= most:
+        unusable = token.faults - token.lost
+        said = [f"{unusable} unusable answers"] if unusable else []
+        said += [f"{token.lost} lost leases"] if token.lost else []
+        used_up = Fired(
+            rule=StopRule.PROTOCOL if unusable else StopRule.AGENT_LOST,
+            reason=f"{' and '.join(said)} of {place} in one turn; the last time: {why}",
+            limit=most,
+            seen=token.faults,
+            evidence=tuple(f"step {n}" for n in token.fault_steps),
+            remedy="an answer that says handoff or terminate",
+        )
+        fired = [*fired, used_up]
+    if fired:
+        book.stop(fired, place)
 
 
 def _milestone(run: Run, agent: Agent, task: Task | None, result: Result) -> str:
@@ -179,7 +178,14 @@ def choose_task(book: Book, agent: Agent, named: str) -> Task | None:
     if named:
         return _task(agent, named)
     context = {**book.run.context, "phase": book.run.phase}
-    fitting = [task for task in agent.tasks if book.plan.holds(task.when, context).holds]
+    fitting: list[Task] = []
+    for task in agent.tasks:
+        found = book.plan.holds(task.when, context)
+        if found.error:
+            told = f"'{task.when}' of '{agent.id}' counts as false: {found.error}"
+            book.warn("condition_error", told, agent.id)
+        if found.holds:
+            fitting.append(task)
     open_ones = [task for task in fitting if f"{agent.id}/{task.id}" not in book.run.done]
     return next(iter([*open_ones, *fitting]), None)
 
@@ -195,20 +201,22 @@ def _go_on(book: Book, token: Token, result: Result, fired: list[Fired]) -> None
         book.ask(
             held, QuestionKind.CLARIFICATION, result.question, own=True, options=result.options
         )
-    elif finishing and _reviewed(book, agent):
-        if book.run.review:
-            _review(book, token, result, fired)
-        else:
-            _complete(book, token, result, fired, StopRule.COMPLETED)
-    elif result.outcome is Outcome.TERMINATE:
-        _complete(book, token, result, fired, StopRule.TERMINATED)
+    elif finishing and review_wanted(book.plan, book.run):
+        _review(book, token, result, fired)
+    elif finishing:
+        ended = agent.id == book.plan.team.terminator and result.outcome is Outcome.TERMINATE
+        rule = StopRule.TERMINATED if ended else StopRule.COMPLETED
+        _complete(book, token, result, fired, rule)
     else:
         _hand_off(book, token, result, fired)
 
 
-def _reviewed(book: Book, agent: Agent) -> bool:
-    review = book.plan.team.review
-    return review is not None and agent.id in review.after
+def review_wanted(plan: Plan, run: Run) -> bool:
+    """What the bead wants, else what the definition in force says (R3.1, R3.2)."""
+    review = plan.team.review
+    if review is None or run.review == "skip":
+        return False
+    return review.required or run.review == "required"
 
 
 def _complete(book: Book, token: Token, result: Result, fired: list[Fired], rule: StopRule) -> None:
@@ -235,6 +243,8 @@ def _review(book: Book, token: Token, result: Result, fired: list[Fired]) -> Non
         approvers=review.approvers,
         quorum=review.quorum,
         barred=(token.agent,),
+        status=TerminalStatus(result.status),
+        remaining=result.remaining,
     )
 
 
@@ -253,8 +263,10 @@ def _handed(
     """Record the handoff and end the run if a rule says so; True if the run goes on."""
     moment = book.moment()._replace(source=token.place, target=target, agent=token.place)
     found = judge_handoff(moment)
-    accepted = not fired and all(f.rule is StopRule.REPEATED_PATTERN for f in found)
     done = f"{target}/{task}" in book.run.done and _is_once(book.plan, target, task)
+    full = judge_step(moment) if done else []  # a replayed answer is a step (K19)
+    accepted = not fired and not full
+    accepted = accepted and all(f.rule is StopRule.REPEATED_PATTERN for f in found)
     book.emit(
         HandedOff(
             at=book.now,
@@ -267,8 +279,8 @@ def _handed(
             number=book.run.ledger.handoffs + 1 if accepted else 0,
         )
     )
-    if fired or found:
-        book.stop([*fired, *found], token.place)
+    if fired or found or full:
+        book.stop([*fired, *found, *full], token.place)
     return not book.run.ended
 
 

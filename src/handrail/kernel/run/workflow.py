@@ -11,18 +11,17 @@ first that applies is taken. Escalating always applies, so a failure to route ca
 
 from collections.abc import Callable
 
-from msgspec.structs import replace
-
 from handrail.kernel.decision import Refusal
 from handrail.kernel.definition import Node, NodeType, TerminalStatus
-from handrail.kernel.ledger import weigh
 from handrail.kernel.limits import ASKS_MAX
 from handrail.kernel.plan import Plan
+from handrail.kernel.progress import weigh
 from handrail.kernel.result import Outcome, Result
-from handrail.kernel.rules import StopRule, judge_handoff, judge_result, judge_step
+from handrail.kernel.rules import StopRule, judge_result, judge_step
+from handrail.kernel.run import moves
 from handrail.kernel.run.book import Book, first_line, known_paths, refuse
-from handrail.kernel.run.events import Ended, Moved, Offered, Reported
-from handrail.kernel.run.state import Block, Phase, QuestionKind, Run, Stop, Token
+from handrail.kernel.run.events import Ended, Offered, Reported
+from handrail.kernel.run.state import Phase, QuestionKind, Run, Stop, Token
 
 
 class Ending:
@@ -47,7 +46,7 @@ def settle(book: Book, place: str, ending: str, why: str) -> None:
 
 
 def _leave(book: Book, token: Token, why: str) -> bool:
-    leave(book, token.place, "success", why)
+    moves.leave(book, token.place, "success", why)
     return True
 
 
@@ -55,7 +54,7 @@ def _failure_edge(book: Book, token: Token, why: str) -> bool:
     graph = book.plan.graph
     links = [link for link in graph.succ[graph.index[token.place]] if link.on_failure]
     if links:
-        forward(book, token.place, (graph.nodes[links[0].node].id,), "failure", why)
+        moves.forward(book, token.place, (graph.nodes[links[0].node].id,), "failure", why)
     return bool(links)
 
 
@@ -63,7 +62,7 @@ def _rework(book: Book, token: Token, why: str) -> bool:
     rule = book.plan.node(token.place).config.on_failure
     if rule is None or book.run.reworks.get(token.place, 0) >= rule.max:
         return False
-    back(book, token.place, rule.rework, "rework", why, spends=token.place)
+    moves.back(book, token.place, rule.rework, "rework", why, spends=token.place)
     return True
 
 
@@ -115,11 +114,18 @@ def report(book: Book, token: Token, result: Result) -> Refusal | None:
             f"'{token.agent}' says {said} at '{node.id}'",
             "a workflow's node takes success, failure, continue or ask",
         )
+    if ending is None and not (result.question.strip() and book.run.asks < ASKS_MAX):
+        return refuse(
+            "bad_ask",
+            f"'{token.agent}' asks at '{node.id}' without a question, or people were asked "
+            f"{ASKS_MAX} times in this stretch",
+            "decide yourself: report success or failure",
+        )
     weighed = weigh(
         book.run.ledger, book.run.limits, token.agent, result.evidence, paths=known_paths(book.run)
     )
     committed = node.config.kind == "commit" and result.outcome is Outcome.SUCCESS
-    asking = ending is None and token.attempts < node.max_attempts and book.run.asks < ASKS_MAX
+    asking = ending is None and token.attempts < node.max_attempts
     book.emit(
         Reported(
             at=book.now,
@@ -143,176 +149,25 @@ def report(book: Book, token: Token, result: Result) -> Refusal | None:
     return None
 
 
-def _ask_back(book: Book, token: Token, result: Result) -> None:
-    """The agent asks a person. On its last attempt nobody could hear the answer: escalate."""
-    held = book.run.tokens[token.place]
-    question = result.question.strip() or "(no question given)"
-    if held.phase is Phase.ASKING:
-        book.ask(held, QuestionKind.CLARIFICATION, question, own=True, options=result.options)
+def malformed(book: Book, token: Token, told: str, result: Result) -> None:
+    """The caller could not read a result: the attempt is used up (K1)."""
+    fired = book.fault(token, "malformed", told, result)
+    if fired:
+        book.stop(fired, token.agent)
     else:
-        why = f"'{token.agent}' asks, after {book.run.asks} questions of agents: {question}"
+        why = f"{token.agent} gave no usable result: {told}"
         settle(book, token.place, Ending.AGAIN, why)
 
 
-def leave(book: Book, place: str, outcome: str, why: str, by: str = "") -> None:
-    """By the success edges: the first true one, or every true one at a fork."""
-    graph, edges = book.plan.graph, book.plan.workflow.edges
-    i = graph.index[place]
-    links = [link for link in graph.succ[i] if not link.on_failure]
-    links.sort(key=lambda link: not edges[link.edge].expression)  # stable: the default comes last
-    taken: list[str] = []
-    for link in links:
-        expression = edges[link.edge].expression
-        found = book.plan.holds(expression, book.run.context)
-        if found.error:
-            told = f"'{expression}' of '{place}' counts as false: {found.error}"
-            book.warn("condition_error", told, place)
-        if found.holds:
-            taken.append(graph.nodes[link.node].id)
-            if i not in graph.heads:
-                break
-    forward(book, place, tuple(taken), outcome, why, by)
-
-
-def forward(
-    book: Book, place: str, targets: tuple[str, ...], outcome: str, why: str, by: str = ""
-) -> None:
-    """Over forward edges; arriving at the merge of an open block may close it (K9, K10)."""
-    graph, run = book.plan.graph, book.run
-    fired = judge_handoff(book.moment()._replace(source=place, target=targets[0]))
-    if any(f.rule is not StopRule.REPEATED_PATTERN for f in fired):
-        book.stop(fired, run.tokens[place].agent)
-        return
-    i = graph.index[place]
-    moved = Moved(at=book.now, source=place, targets=targets, outcome=outcome, reason=why, by=by)
-    if i in graph.heads:
-        merge = graph.nodes[graph.merge_of[i]].id
-        arrived = tuple(t for t in targets if t == merge)
-        block = Block(heads=targets, arrived=arrived)
-        if arrived == targets:
-            event = replace(moved, enters=(merge,))
-        else:
-            heads = tuple(t for t in targets if t != merge)
-            event = replace(moved, enters=heads, opens={place: block})
+def _ask_back(book: Book, token: Token, result: Result) -> None:
+    """The agent asks a person. On its last attempt nobody could hear the answer: escalate."""
+    held = book.run.tokens[token.place]
+    if held.phase is Phase.ASKING:
+        book.ask(
+            held, QuestionKind.CLARIFICATION, result.question, own=True, options=result.options
+        )
     else:
-        event = _arrival(run, book, moved, targets[0])
-    _emit_move(book, event)
-    if fired and not book.run.ended:
-        book.stop(fired, "")
-
-
-def _arrival(run: Run, book: Book, moved: Moved, target: str) -> Moved:
-    graph = book.plan.graph
-    to = graph.index[target]
-    fork = graph.fork_of.get(to)
-    block = run.blocks.get(graph.nodes[fork].id) if fork is not None else None
-    if fork is None or block is None:
-        return replace(moved, enters=(target,))
-    name = graph.nodes[fork].id
-    region = graph.region[graph.index[moved.source]]
-    assert region is not None, "only a branch leads to an open block's merge"
-    head = graph.nodes[region[1]].id
-    waits = graph.nodes[to].config.wait == "all"
-    if waits and len(block.arrived) + 1 < len(block.heads):
-        return replace(moved, arrives=(name, head))
-    others = tuple(
-        place
-        for place in run.tokens
-        if place != moved.source and graph.dominates(fork, graph.index[place])
-    )
-    inner = tuple(f for f in run.blocks if graph.dominates(fork, graph.index[f]))
-    return replace(moved, enters=(target,), cancels=others, closes=inner)
-
-
-def back(
-    book: Book,
-    place: str,
-    target: str,
-    outcome: str,
-    why: str,
-    *,
-    by: str = "",
-    spends: str = "",
-    renews: bool = False,
-) -> None:
-    """To a node before: everything in its scope is cancelled and done again (K7, K11)."""
-    graph, run = book.plan.graph, book.run
-    t = graph.index[target]
-    inside = tuple(p for p in run.tokens if graph.dominates(t, graph.index[p]))
-    closes = tuple(f for f in run.blocks if graph.dominates(t, graph.index[f]))
-    _emit_move(
-        book,
-        Moved(
-            at=book.now,
-            source=place,
-            targets=(target,),
-            outcome=outcome,
-            reason=why,
-            by=by,
-            enters=(target,),
-            cancels=inside,
-            closes=closes,
-            spends=spends,
-            renews=renews,
-        ),
-    )
-
-
-def place_anew(book: Book, target: str, outcome: str, why: str, by: str) -> None:
-    """A person puts the run's one token on a node: branches cancelled, counters fresh (K14)."""
-    run = book.run
-    event = Moved(
-        at=book.now,
-        source="",
-        targets=(target,),
-        outcome=outcome,
-        reason=why,
-        by=by,
-        enters=(target,),
-        cancels=tuple(run.tokens),
-        closes=tuple(run.blocks),
-        opens=blocks_around(book.plan, target),
-        forgets=tuple(run.reworks),
-        renews=True,
-    )
-    book.emit(event)
-
-
-def blocks_around(plan: Plan, place: str) -> dict[str, Block]:
-    """The blocks a token is set into: each fork counts as having started this one branch, so that
-    its merge passes as soon as the token arrives."""
-    graph = plan.graph
-    return {
-        graph.nodes[fork].id: Block(heads=(graph.nodes[head].id,))
-        for fork, head in graph.blocks_around(graph.index[place])
-    }
-
-
-def _emit_move(book: Book, event: Moved) -> None:
-    """Add which rework counters the move makes fresh, then record it (K7)."""
-    book.emit(replace(event, forgets=_forgotten(book, event)))
-
-
-def _forgotten(book: Book, event: Moved) -> tuple[str, ...]:
-    graph, run = book.plan.graph, book.run
-    gone = {event.source, *event.cancels}
-    places = [p for p in run.tokens if p not in gone] + list(event.enters)
-    places += [f for f in run.blocks if f not in event.closes]
-    places += event.opens
-    stand = [graph.index[p] for p in places]
-    back_to = graph.index[event.targets[0]] if event.spends or event.renews else None
-    forward_to = {graph.index[p] for p in event.enters} if back_to is None else set[int]()
-    out: list[str] = []
-    for name in run.reworks:
-        rule = graph.nodes[graph.index[name]].config.on_failure
-        assert rule is not None
-        scope = graph.index[rule.rework]
-        closed = not any(graph.dominates(scope, p) for p in stand)
-        inner = back_to is not None and graph.dominates(back_to, scope)
-        kept = event.spends and scope == back_to
-        if closed or scope in forward_to or (inner and not kept):
-            out.append(name)
-    return tuple(out)
+        _escalate(book, held, f"'{token.agent}' asks: {result.question}")
 
 
 def advance(book: Book) -> None:
@@ -329,7 +184,7 @@ def advance(book: Book) -> None:
         elif node.type is NodeType.END:
             _finish(book, node)
         else:
-            leave(book, token.place, node.type.value, "")
+            moves.leave(book, token.place, node.type.value, "")
         if book.run.ended:
             return
     raise AssertionError("a run that only passes nodes has passed them all")  # pragma: no cover
@@ -347,6 +202,10 @@ def _can_go(book: Book, token: Token) -> bool:
 def needs_lock(node: Node) -> bool:
     """A commit dispatch is offered only once the repository's lock is granted (L12)."""
     return node.type is NodeType.TASK and node.config.kind == "commit"
+
+
+def repository_of(plan: Plan, place: str) -> str:
+    return plan.node(place).config.repository or "default"
 
 
 def role_of(run: Run, node: Node) -> str:
@@ -368,6 +227,7 @@ def offer(book: Book, token: Token, role: str, lock: int | None = None) -> None:
             attempt=token.attempts + 1,
             role=role,
             lock=lock,
+            repository=repository_of(book.plan, token.place) if lock is not None else "",
         )
     )
 
@@ -375,7 +235,7 @@ def offer(book: Book, token: Token, role: str, lock: int | None = None) -> None:
 def _ask_approval(book: Book, token: Token, node: Node) -> None:
     config = node.config
     text = node.description or f"Approve '{node.id}'?"
-    barred = (book.run.filed_by,) if config.four_eyes and book.run.filed_by else ()
+    barred = book.run.hands if config.four_eyes else ()
     book.ask(
         token,
         QuestionKind.APPROVAL,
