@@ -65,7 +65,7 @@ STEPS: dict[str, tuple[dict[str, Any], list[Turn], int]] = {
         [HAND, {**HAND, "evidence": Evidence(files={"secrets/key": "1"}, measured=True)}],
         1,
     ),
-    "protocol": ({"protocol_error_limit": 3}, [HAND, NEITHER, NEITHER, NEITHER], 1),
+    "protocol": ({"protocol_error_limit": 3}, [HAND, NEITHER, NEITHER, NEITHER], 3),
 }
 
 

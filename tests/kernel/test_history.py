@@ -375,7 +375,7 @@ def test_the_last_command_has_its_signature_and_how_often_it_was_met():
     found = last_command(d.events)
     assert found is not None
     assert (found.command, found.exit_code, found.seen, found.step) == ("pytest", 1, 2, 2)
-    assert found.signature == d.run.ledger.failing
+    assert found.signature == d.run.ledger.measured.checks["pytest"]
     d.report(evidence=green("make"), outcome=Outcome.TERMINATE, reason="done")
     found = last_command(d.events)
     assert found is not None

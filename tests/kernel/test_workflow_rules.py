@@ -132,6 +132,15 @@ def test_a_quorum_of_named_people_has_enough_people():
     assert errors(asked(2)) == []
 
 
+def test_an_approver_is_a_person_or_a_level_of_people():
+    def asked(name: str) -> dict[str, Any]:
+        return chain(node("a", "approval", approvers=[name]))
+
+    assert errors(asked("ana")) == errors(asked("ceo")) == errors(asked("operator")) == []
+    place = "$.nodes[1].config.approvers"
+    assert errors(asked("qa-engineer")) == [("bad_approver", place)]
+
+
 @pytest.mark.parametrize("status", ["aborted_constraint", "closed_by_human"])
 def test_an_end_cannot_give_a_status_that_only_rules_or_people_give(status: str):
     document = chain(node("a"))

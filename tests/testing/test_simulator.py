@@ -99,7 +99,7 @@ def anybody_may_terminate(patch: pytest.MonkeyPatch) -> None:
 
 
 def clocks_that_never_fire(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(clocks, "expire", lambda book: None)
+    patch.setattr(clocks, "expire", lambda book, **rest: None)
 
 
 def anybody_may_answer(patch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,5 @@
 """`handrail sim`: the adversary simulator, many seeds or one."""
 
-import importlib
 import os
 import sys
 from typing import Any
@@ -8,21 +7,17 @@ from typing import Any
 import msgspec
 
 from handrail.cli.words import clean
+from handrail.testing import simulate
 
 FAILED = 1
 WORTH_A_PROCESS = 100
 """Seeds below which another process costs more time than it saves."""
 
 
-def _simulator() -> Any:  # noqa: ANN401 - the module itself
-    """`testing` may import everything, so nothing imports it; this command asks for it by name."""
-    return importlib.import_module("handrail.testing.simulate")
-
-
 def run_many(count: int, *, as_json: bool) -> int:
     """Plays the seeds on every core and prints how they ended; the exit code."""
     processes = min(os.cpu_count() or 1, max(1, count // WORTH_A_PROCESS))
-    summary = _simulator().run_seeds(0, count, processes)
+    summary = simulate.run_seeds(0, count, processes)
     if as_json:
         figures = {"seeds_per_second": summary.seeds_per_second, "all_ended": summary.all_ended}
         print(_json({**msgspec.to_builtins(summary), **figures}))
@@ -33,13 +28,12 @@ def run_many(count: int, *, as_json: bool) -> int:
 
 def run_seed(seed: int, *, as_json: bool) -> int:
     """Plays one seed and prints what was drawn from it and everything that happened."""
-    simulator = _simulator()
-    result = simulator.run_seed(seed)
-    events: list[Any] = simulator.history(seed) if not result.failure else []
+    result = simulate.run_seed(seed)
+    events: list[Any] = simulate.history(seed) if not result.failure else []
     if as_json:
         print(_json({**msgspec.to_builtins(result), "history": msgspec.to_builtins(events)}))
     else:
-        print(clean(simulator.describe(seed)))
+        print(clean(simulate.describe(seed)))
         for number, event in enumerate(events, 1):
             print(f"{number:5}  {clean(msgspec.json.encode(event).decode())}")
         ended = f"seed {seed}: {result.status} by {result.rule}, {result.events} events"

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from handrail.guard.errors import Stopped, stopped
 from handrail.kernel.definition import StopRules, TerminalStatus
-from handrail.kernel.ledger import Ledger, Weighed, handed, reported
+from handrail.kernel.ledger import Ledger, Weighed, handed, reported, short
 from handrail.kernel.limits import limits
 from handrail.kernel.progress import weigh
 from handrail.kernel.reading import read_rules
@@ -251,7 +251,7 @@ class GuardedRun:
 
     def _end(self, fired: list[Fired], agent: str, now: datetime) -> Stop:
         self.stop = stop_of(fired, agent)
-        goal_met = bool(self._goal) and self._ledger.measured.checks.get(self._goal) == ""
+        goal_met = bool(self._goal) and self._ledger.measured.checks.get(short(self._goal)) == ""
         status = status_of(self.stop.rule, goal_met=goal_met)
         self.events.append(Ended(at=now, status=status, stop=self.stop))
         if self._raises:

@@ -131,6 +131,7 @@ def _configure(draft: Draft, command: ev.Configure) -> Refusal | None:
         )
     if command.config != draft.channel.config:
         draft.record(ev.Configured(config=command.config))
+        moves.expire(draft)  # a shorter clock may be due already
         moves.advance(draft)
     return None
 

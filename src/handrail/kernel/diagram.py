@@ -80,7 +80,7 @@ PHASES: tuple[tuple[str, str, str], ...] = (
     (Phase.CLAIMED, OUTSIDE, "Moved, Ended"),
     (Phase.SETTLED, Phase.OFFERED, "Offered"),
     (Phase.SETTLED, Phase.ASKED, "Asked"),
-    (Phase.SETTLED, Phase.READY, "HandedOff, Moved, TimedOut"),
+    (Phase.SETTLED, Phase.READY, "HandedOff, Moved"),
     (Phase.SETTLED, OUTSIDE, "HandedOff, Moved, Ended"),
     (Phase.ASKING, Phase.ASKED, "Asked"),
     (Phase.ASKING, OUTSIDE, "Ended"),

@@ -115,7 +115,8 @@ def _of_team(team: Team, limits: Limits) -> Iterator[Slack]:
 def _finishing(team: Team) -> dict[str, int]:
     """Agents whose result can end a run, with the handoffs that ending takes on top."""
     ending = dict.fromkeys(team.review.after, 1) if team.review is not None else {}
-    return ending | ({team.terminator: 0} if team.terminator is not None else {})
+    asked = int(team.review is not None and team.review.required)
+    return ending | ({team.terminator: asked} if team.terminator is not None else {})
 
 
 def _shortest_walk(team: Team) -> int | None:

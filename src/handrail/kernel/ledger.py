@@ -9,6 +9,7 @@ nothing. Everything kept is capped (the constants below), so a handoff costs the
 and after 100,000 of them.
 """
 
+import hashlib
 from typing import TypeVar
 
 from msgspec.structs import replace
@@ -21,13 +22,15 @@ V = TypeVar("V")
 
 REASONS_KEPT = 5
 CITED_MAX = 50
-VERSIONS_KEPT = 16
+VERSIONS_KEPT = 64
 PATHS_KEPT = 256
-ERRORS_KEPT = 64
+ERRORS_KEPT = 256
 EDGES_KEPT = 1_000
 CHECKS_KEPT = 256
 FACTS_KEPT = 1_000
 SYMBOLS = 1_000_000
+KEY_CHARS = 300
+DIGEST_CHARS = 24
 
 
 class EdgeCount(Value, gc=False):
@@ -83,14 +86,11 @@ class Seen(Value):
     """Command -> "" if it last passed, else the signature it failed with."""
     files: dict[str, tuple[str, ...]] = {}
     """Path -> its digests, newest first."""
+    forgot: bool = False
+    """More paths than are kept: an unknown one is then no news, since it may be an old one."""
     created: bool = False
     failures_least: int | None = None
     research: dict[str, Research] = {}
-
-    @property
-    def red(self) -> set[str]:
-        """Signatures of the commands that last failed."""
-        return {found for found in self.checks.values() if found}
 
 
 class Ledger(Value):
@@ -127,10 +127,20 @@ class Weighed(Value):
 
     progress: tuple[str, ...] = ()
     signatures: tuple[str, ...] = ()
+    red: tuple[str, ...] = ()
+    """Every error that stands after it, its own and those of commands it did not run."""
     changed: bool = False
     returned: bool = False
+    created: bool = False
     goal: str = ""
     """Agent and task, for scores."""
+
+
+def short(text: str) -> str:
+    """The text as a key: what is long is cut, and told apart by its hash."""
+    if len(text) <= KEY_CHARS:
+        return text
+    return f"{text[: KEY_CHARS - 13]}~{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
 def edge_key(source: str, target: str) -> str:
@@ -143,6 +153,7 @@ def handed(
 ) -> Ledger:
     """The ledger after an accepted handoff; `steps` are those that it takes without a dispatch."""
     number = ledger.handoffs + 1
+    reason = reason[:KEY_CHARS]
     key = edge_key(source, target)
     held = ledger.edges.get(key)
     if held is None:
@@ -219,9 +230,8 @@ def progressed(ledger: Ledger, weighed: Weighed, step: int) -> Ledger:
         else:
             facts.setdefault(fact, step)
     if "files" in weighed.progress:
-        red = ledger.measured.red | ledger.claimed.red | set(weighed.signatures)
         errors = dict(errors)
-        for found in sorted(red):
+        for found in weighed.red:
             held = errors.get(found, ErrorCount(epoch=ledger.epoch))
             errors[found] = replace(held, grants=held.grants + 1)
     return replace(
@@ -253,18 +263,24 @@ def _shown(seen: Seen, limits: Limits, step: int, evidence: Evidence, weighed: W
     if evidence.checks:
         checks, signatures = dict(seen.checks), iter(weighed.signatures)
         for check in evidence.checks:
-            checks.pop(check.command, None)
-            checks[check.command] = next(signatures) if check.exit_code != 0 else ""
+            command = short(check.command)
+            checks.pop(command, None)
+            checks[command] = next(signatures) if check.exit_code != 0 else ""
         seen = replace(seen, checks=_newest(checks, CHECKS_KEPT))
     if evidence.files is not None:
         files = dict(seen.files)
-        for path, digest in evidence.files.items():
+        for path, whole in evidence.files.items():
+            digest = whole[-DIGEST_CHARS:]
             versions = files.pop(path, ())
             if versions[:1] != (digest,):
                 versions = (digest, *(v for v in versions if v != digest))[:VERSIONS_KEPT]
             files[path] = versions
-        created = seen.created or weighed.changed
-        seen = replace(seen, files=_newest(files, PATHS_KEPT), created=created)
+        seen = replace(
+            seen,
+            forgot=seen.forgot or len(files) > PATHS_KEPT,
+            files=_newest(files, PATHS_KEPT),
+            created=seen.created or weighed.created,
+        )
     if evidence.failures is not None:
         count = len(set(evidence.failures))
         least = count if seen.failures_least is None else min(seen.failures_least, count)
@@ -286,8 +302,8 @@ def is_better(limits: Limits, held: Research | None, score: float) -> bool:
 
 def _newest(of: dict[str, V], most: int) -> dict[str, V]:
     """The `most` entries written last."""
-    for key in list(of)[: len(of) - most] if len(of) > most else ():
-        del of[key]
+    while len(of) > most:
+        del of[next(iter(of))]
     return of
 
 
@@ -309,4 +325,4 @@ def renewed(ledger: Ledger) -> Ledger:
 
 def _carried(seen: Seen) -> Seen:
     """Contents and checks are what they are; only what was counted begins anew."""
-    return Seen(checks=seen.checks, files=seen.files)
+    return Seen(checks=seen.checks, files=seen.files, forgot=seen.forgot)

@@ -123,7 +123,8 @@ def check(document: object, settings: Settings = Settings()) -> tuple[Plan | Non
         return None, Checked(errors=tuple(errors), warnings=tuple(doubts))
     plan = Plan(definition, graph, settings)
     bound = plan.bound()
-    if bound.dispatches > settings.dispatch_bound_max:
+    largest = max(bound.handoffs, bound.transitions, bound.questions)
+    if bound.dispatches > settings.dispatch_bound_max or largest >= 2**53:
         return None, Checked(errors=(_too_many(bound, graph, settings),), warnings=tuple(doubts))
     slacks = feasibility(plan.team if graph is None else graph, plan.limits)
     doubts += warnings(slacks)

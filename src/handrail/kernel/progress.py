@@ -10,7 +10,7 @@ compared with claims and measurements with measurements.
 
 from collections.abc import Iterable
 
-from handrail.kernel.ledger import Ledger, Seen, Weighed, is_better
+from handrail.kernel.ledger import DIGEST_CHARS, Ledger, Seen, Weighed, is_better, short
 from handrail.kernel.limits import Limits
 from handrail.kernel.result import Evidence
 from handrail.kernel.signature import signature
@@ -34,14 +34,14 @@ def weigh(
         signature(check.command, check.stderr) for check in evidence.checks if check.exit_code != 0
     )
     seen = ledger.measured if evidence.measured else ledger.claimed
-    goal = f"{agent}/{task}" if task else agent
+    goal = short(f"{agent}/{task}" if task else agent)
     changed, returned, known, created = _files(seen, evidence, paths)
     facts = [*_checks(seen, evidence), *_failures(seen, evidence)]
     if evidence.score is not None and is_better(limits, seen.research.get(goal), evidence.score):
         facts.append("score")
     if evidence.ticket_state is not None:
         facts.append(f"ticket:{evidence.ticket_state[:100]}")
-    red = ledger.measured.red | ledger.claimed.red | set(signatures)
+    red = _red(ledger, evidence, signatures)
     if (known or (created and not seen.created)) and _may_count_files(ledger, limits, red):
         facts.append("files")
     facts = _new(ledger, facts)
@@ -52,8 +52,10 @@ def weigh(
     return Weighed(
         progress=tuple(facts),
         signatures=signatures,
+        red=red,
         changed=changed,
         returned=returned,
+        created=created,
         goal=goal if evidence.score is not None else "",
     )
 
@@ -68,9 +70,9 @@ def _files(
 ) -> tuple[bool, bool, bool, bool]:
     """(changed, all of it back to earlier contents, a known path has news, a path is new)"""
     changed = fresh = known = created = False
-    for path, digest in (evidence.files or {}).items():
-        versions = seen.files.get(path, ())
-        if versions and versions[0] == digest:
+    for path, whole in (evidence.files or {}).items():
+        digest, versions = whole[-DIGEST_CHARS:], seen.files.get(path, ())
+        if versions[:1] == (digest,) or (not versions and seen.forgot):
             continue
         changed = True
         if digest in versions:
@@ -83,7 +85,15 @@ def _files(
     return changed, changed and not fresh, known, created
 
 
-def _may_count_files(ledger: Ledger, limits: Limits, red: set[str]) -> bool:
+def _red(ledger: Ledger, evidence: Evidence, signatures: tuple[str, ...]) -> tuple[str, ...]:
+    """Errors that stand: of commands that this result ran as it says, of others as last seen."""
+    ran = {short(check.command) for check in evidence.checks}
+    held = (*ledger.measured.checks.items(), *ledger.claimed.checks.items())
+    left = [found for command, found in held if found and command not in ran]
+    return tuple(dict.fromkeys([*signatures, *left]))
+
+
+def _may_count_files(ledger: Ledger, limits: Limits, red: tuple[str, ...]) -> bool:
     """While an error persists, file changes are granted as progress a limited number of times."""
     most = limits.same_error_limit
     grants = [held.grants for found in red if (held := ledger.errors.get(found)) is not None]
@@ -93,7 +103,7 @@ def _may_count_files(ledger: Ledger, limits: Limits, red: set[str]) -> bool:
 def _checks(seen: Seen, evidence: Evidence) -> Iterable[str]:
     """Turned green, once for each error it turned green from: a flapping check is no progress."""
     for check in evidence.checks:
-        before = seen.checks.get(check.command, "")
+        before = seen.checks.get(short(check.command), "")
         if check.exit_code == 0 and before:
             yield f"green:{check.command[:200]}:{before[-12:]}"
 

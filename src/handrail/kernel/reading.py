@@ -34,6 +34,7 @@ PROBLEMS_MAX = 1_000
 
 UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhdw])")
+_OUT_OF_RANGE = re.compile(r"Expected `(?:int|float)` [<>]")
 DURATIONS = frozenset({"timeout", "queue_timeout", "deadline", "max_duration"})
 KINDS: dict[str, type[Workflow] | type[Team]] = {"workflow": Workflow, "team": Team}
 
@@ -218,8 +219,7 @@ def _field(
 def _code(field: msgspec.structs.FieldInfo, error: str) -> str:
     if field.name == "type":
         return "bad_node_type"
-    out_of_range = error.startswith(("Expected `int`", "Expected `float`")) and "= " in error
-    return "bad_limit" if out_of_range else "wrong_type"
+    return "bad_limit" if _OUT_OF_RANGE.match(error) else "wrong_type"
 
 
 def _struct_within(annotation: object) -> type[Value] | None:

@@ -138,6 +138,9 @@ def path_forbidden(path: str, forbidden: str) -> bool:
     rule = normpath(forbidden.strip())
     parts = plain.split("/")
     above = ["/".join(parts[:i]) for i in range(1, len(parts) + 1)]
+    if plain.startswith("/"):  # where the run's folder lies is not known: look at every part
+        deep = rule.count("/") + 1
+        above += ["/".join(parts[i : i + deep]) for i in range(1, len(parts))]
     rules = (rule, rule.removeprefix("**/"))
     return any(fnmatchcase(one, r) for r in rules for one in above) or fnmatchcase(path, forbidden)
 
@@ -145,10 +148,12 @@ def path_forbidden(path: str, forbidden: str) -> bool:
 def command_forbidden(command: str, forbidden: str) -> bool:
     """The glob matches the command, or a command within it begins with these words.
 
-    Within: chained, in a subshell or in quotes (`sh -c "..."`), behind `sudo`, `env` or assignments,
+    Within: chained, in a subshell, in quotes (`sh -c "..."`), behind `sudo`, `env`, assignments,
     with or without the program's folder. Best effort: what may never run must not be installed.
     """
     words = forbidden.split()
+    if not words:
+        return False
     for part in re.split(r"[;&|\n(){}`$\"']+", command):
         ran = part.split()
         while ran and (ran[0] in WRAPPERS or re.fullmatch(r"\w+=\S*", ran[0])):

@@ -57,6 +57,7 @@ from handrail.kernel.run.events import (
 )
 from handrail.kernel.run.machine import Run, RunDecision
 from handrail.kernel.run.state import Person, Phase, Question, QuestionKind, RunStatus
+from handrail.kernel.run.team import review_wanted
 
 FIGURES = ("dispatches", "handoffs", "transitions", "questions", "asks")
 LEVEL = ("viewer", "operator", "ceo", "admin")
@@ -337,11 +338,14 @@ class Auditor:
             expect(bool(event.by), "somebody ended the run", event)
             return
         reviewed = team.review is not None and said.place in team.review.after
+        ends = said.place == team.terminator
         if event.stop.rule is StopRule.TERMINATED:
-            ends = said.place == team.terminator and said.result.outcome is Outcome.TERMINATE
+            ends = ends and said.result.outcome is Outcome.TERMINATE
             expect(ends, "only the terminator ends a team", event)
         else:
-            expect(reviewed and not self.run.review, "a review is skipped only if it may be", event)
+            expect(reviewed or ends, "only the terminator ends a team", event)
+        wanted = review_wanted(self.plan, self.run)
+        expect(not wanted, "a review is skipped only if it may be", event)
 
     CHECKS: ClassVar[dict[type[RunEvent], Callable[[Any, Any], None]]] = {
         Started: _started,

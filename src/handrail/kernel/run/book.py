@@ -9,6 +9,7 @@ import msgspec
 
 from handrail.kernel.decision import Refusal
 from handrail.kernel.definition import TerminalStatus
+from handrail.kernel.ledger import short
 from handrail.kernel.plan import Plan
 from handrail.kernel.progress import weigh
 from handrail.kernel.result import Result
@@ -141,6 +142,7 @@ def goal_met(run: Run) -> bool:
     if not isinstance(command, str):
         return False
     measured, claimed = run.ledger.measured.checks, run.ledger.claimed.checks
+    command = short(command)
     return (measured if command in measured else claimed).get(command) == ""
 
 

@@ -11,6 +11,8 @@ from datetime import datetime
 from math import isfinite
 from typing import Any, cast
 
+from msgspec.structs import replace
+
 from handrail.kernel.decision import Decision, Refusal
 from handrail.kernel.definition import Team
 from handrail.kernel.plain import why_not_plain
@@ -235,14 +237,17 @@ def _report(book: Book, command: Report) -> Refusal | None:
     token = _holder(book, command.fence, command.agent, "the result")
     if isinstance(token, Refusal):
         return token
+    result = command.result
+    if result.outcome is not None:  # a caller in Python may write the word itself
+        result = replace(result, outcome=Outcome(result.outcome))
     if command.malformed and book.run.kind == "workflow":
-        workflow.malformed(book, token, command.malformed, command.result)
+        workflow.malformed(book, token, command.malformed, result)
     elif command.malformed:
-        team.fault(book, token, "malformed", command.malformed, command.result)
+        team.fault(book, token, "malformed", command.malformed, result)
     elif book.run.kind == "workflow":
-        return workflow.report(book, token, command.result)
+        return workflow.report(book, token, result)
     else:
-        team.report(book, token, command.result)
+        team.report(book, token, result)
     return None
 
 
