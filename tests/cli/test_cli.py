@@ -145,7 +145,7 @@ def test_sim_with_a_failing_seed_is_exit_code_1(monkeypatch: pytest.MonkeyPatch)
         run_seeds=lambda first, count, processes: summary,
         describe=lambda seed: "what it drew",
     )
-    monkeypatch.setattr(handrail.cli.sim, "_simulator", lambda: fake)
+    monkeypatch.setattr(handrail.cli.sim, "simulate", fake)
     one = call("sim", "--seed", "7")
     assert (one.code, one.out.splitlines()[-1]) == (1, "seed 7: boom\N{REPLACEMENT CHARACTER}")
     many = call("sim", "--seeds", "5")

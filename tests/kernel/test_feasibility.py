@@ -66,7 +66,7 @@ def test_a_review_ends_a_run_with_one_handoff_to_the_person_and_no_step():
         ("max_steps", False): (2, 100, 98),
     }
     both = team({"a": ["b"], "b": []}, terminator="a", review={"after": ["b"], "back_to": "a"})
-    assert slacks(both)["max_handoffs", False] == (0, 20, 20)
+    assert slacks(both)["max_handoffs", False] == (1, 20, 19)
 
 
 def milestones(hands: dict[str, list[str]], gives: dict[str, list[str]], **rest: Any):

@@ -70,7 +70,7 @@ class Fired(Value):
 
 
 class Moment(NamedTuple):
-    """What the rules look at. `evidence` is there for results, source and target for handoffs."""
+    """What the rules look at: `evidence` for results, source and target for handoffs."""
 
     ledger: Ledger
     limits: Limits
@@ -78,8 +78,7 @@ class Moment(NamedTuple):
     evidence: Evidence | None = None
     source: str = ""
     target: str = ""
-    step: int = 0
-    """The step whose result this is."""
+    step: int = 0  # whose result this is
     elapsed: float = 0.0
 
 

@@ -77,7 +77,9 @@ def decide(plan: Plan, run: Run | None, command: RunCommand, now: datetime) -> R
 
 def _unused_lock(plan: Plan, command: RunCommand, book: Book) -> tuple[RunEffect, ...]:
     """A lock that was granted to a run which ends instead of taking it is given back."""
-    if not isinstance(command, GrantLock) or not book.run.ended:
+    if not isinstance(command, GrantLock) or not book.run.ended or plan.kind == "team":
+        return ()
+    if not plan.knows(command.place):
         return ()
     return (FreeLock(place=command.place, repository=workflow.repository_of(plan, command.place)),)
 
