@@ -69,6 +69,7 @@ def test_the_clock_is_the_given_one():
     assert {event.at for event in local.events} == {NOON}
 
 
+@pytest.mark.requirement("L9.6")
 def test_a_dispatch_tells_what_the_agent_may_and_what_was_said_before():
     seen: list[Dispatch] = []
 

@@ -46,6 +46,7 @@ def _has_block(document: dict[str, Any]) -> bool:
 
 
 @pytest.mark.requirement("K1", "K3", "K7", "K8", "K11", "K12", "K13", "K19", "K20", "K23", "K26")
+@pytest.mark.heavy
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_every_figure_not_flagged_is_reached_and_none_is_exceeded(chunk: int) -> None:
     explored = forked = too_big = 0

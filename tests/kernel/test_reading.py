@@ -124,6 +124,7 @@ def test_a_bad_duration_is_an_error_at_its_place_with_a_hint(bad: object):
 
 
 @pytest.mark.requirement("L1.1")
+@pytest.mark.requirement("L10.4", "L10.5", "L10.6")
 def test_a_document_and_the_definition_written_out_again_are_the_same():
     for document, kind in ((WORKFLOW, Workflow), (TEAM, Team)):
         definition = plan_of(document).definition

@@ -323,6 +323,7 @@ def test_evidence_beyond_measure_is_refused() -> None:
         ("secrets/deep/key", "secrets"),
         ("./secrets//key", "secrets/*"),
         ("secrets\\key", "secrets/*"),
+        ("/home/me/repo/secrets/key", "secrets/*"),
     ],
 )
 def test_a_forbidden_path_is_found_however_it_is_written(path: str, rule: str) -> None:
@@ -385,3 +386,36 @@ def test_faults_keep_the_text_that_was_said() -> None:
     run = Driven(team({"a": ["a"]}, terminator="a"))
     run.report(text="I rest.")
     assert run.of(Faulted)[0].result.text == "I rest."
+
+
+def test_a_review_beyond_the_handoff_limit_ends_the_run() -> None:
+    rules = {"max_handoffs": 1}
+    run = Driven(
+        team({"p": ["i"], "i": []}, review={"after": ["i"], "back_to": "p"}, stop_rules=rules)
+    )
+    run.hand("i")
+    run.hand("review")
+    assert run.run.stop is not None
+    assert run.run.stop.rule == "max_handoffs"
+    assert not run.run.questions
+
+
+def test_a_lock_for_an_unknown_place_of_a_run_that_just_expired_is_nobodys() -> None:
+    run = Driven(chain(node("ok", "approval", deadline=10)))
+    run.now += timedelta(seconds=10)
+    decision = run.do(c.GrantLock(place="nowhere", lock=1))
+    assert run.run.ended
+    assert not [e for e in decision.effects if isinstance(e, FreeLock)]
+    busy = Driven(team({"a": []}, terminator="a"))
+    busy.now += timedelta(seconds=601)
+    assert not [
+        e for e in busy.do(c.GrantLock(place="a", lock=1)).effects if isinstance(e, FreeLock)
+    ]
+
+
+def test_long_commands_are_told_apart_by_their_hash() -> None:
+    from handrail.kernel.ledger import KEY_CHARS, short
+
+    one, other = "x" * 1_000, "x" * 999 + "y"
+    assert len(short(one)) == KEY_CHARS
+    assert short(one) != short(other)

@@ -168,9 +168,6 @@ class Workflow(Value, tag="workflow", tag_field="kind"):
     stop_rules: StopRules = StopRules()
     metadata: dict[str, Any] = {}
 
-    def node(self, node_id: str) -> Node:
-        return next(node for node in self.nodes if node.id == node_id)
-
 
 class Task(Value):
     """What an agent of a team may be asked for. `once`: done at most once in a run."""

@@ -58,7 +58,7 @@ def numbered(events: Events) -> Iterator[tuple[int, int, RunEvent]]:
 
 def steps(events: Events) -> tuple[Step, ...]:
     """Every step with what became of it, by number."""
-    book = _StepBook(guarded=not started(events).place)
+    book = _StepBook()
     for _, number, event in numbered(events):
         book.take(number, event)
     return tuple(book.found[n] for n in sorted(book.found))
@@ -67,8 +67,7 @@ def steps(events: Events) -> tuple[Step, ...]:
 class _StepBook:
     """Steps by number; `open` are those that somebody may still answer, by fence."""
 
-    def __init__(self, *, guarded: bool) -> None:
-        self.guarded = guarded
+    def __init__(self) -> None:
         self.found: dict[int, Step] = {}
         self.open: dict[int, int] = {}
 
@@ -94,10 +93,8 @@ class _StepBook:
                 pass
 
     def end(self, event: Reported | Faulted | Lost | TimedOut) -> None:
-        """A clock may also run out before anything was offered: that ends no step."""
-        n = self.open.pop(event.fence, event.fence if self.guarded else 0)
-        if not n:
-            return
+        """Under guard nothing is offered, and the fence is the step's number."""
+        n = self.open.pop(event.fence, event.fence)
         outcome, reason, text = _ending(event)
         step = self.found.get(n, Step(n=n, place=event.place, attempt=1))
         agent = event.agent or step.agent

@@ -52,14 +52,12 @@ def _limit(plan: Plan, run: Run, token: Token) -> float:
 
 def expire(book: Book, *, dispatches: bool = True) -> None:
     """Let every clock fire that is due, the earliest first. What ends the run ends the list."""
-    for _ in range(len(book.run.tokens) + len(book.run.questions) + 2):
+    clocks = _clocks(book.plan, book.run, dispatches=dispatches)
+    due = [clock for clock in clocks if clock[0] <= book.now]
+    for _, what in sorted(due, key=lambda clock: clock[0]):
+        _fire(book, what)
         if book.run.ended:
             return
-        clocks = _clocks(book.plan, book.run, dispatches=dispatches)
-        due = [clock for clock in clocks if clock[0] <= book.now]
-        if not due:
-            return
-        _fire(book, min(due, key=lambda clock: clock[0])[1])
 
 
 def _fire(book: Book, what: Token | Question | None) -> None:

@@ -77,9 +77,9 @@ def decide(plan: Plan, run: Run | None, command: RunCommand, now: datetime) -> R
 
 def _unused_lock(plan: Plan, command: RunCommand, book: Book) -> tuple[RunEffect, ...]:
     """A lock that was granted to a run which ends instead of taking it is given back."""
-    if not isinstance(command, GrantLock) or not book.run.ended or plan.kind == "team":
+    if not isinstance(command, GrantLock) or not book.run.ended:
         return ()
-    if not plan.knows(command.place):
+    if plan.kind == "team" or not plan.knows(command.place):
         return ()
     return (FreeLock(place=command.place, repository=workflow.repository_of(plan, command.place)),)
 
@@ -135,8 +135,7 @@ def _take(book: Book, command: Any) -> Refusal | None:  # noqa: ANN401 - any Run
 
 
 def _advance(book: Book) -> None:
-    if not book.run.ended:
-        (team if book.run.kind == "team" else workflow).advance(book)
+    (team if book.run.kind == "team" else workflow).advance(book)
 
 
 def _over(run: Run, command: RunCommand) -> Refusal:
