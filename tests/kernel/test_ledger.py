@@ -340,7 +340,6 @@ def test_an_edge_keeps_its_counts_its_last_reasons_and_the_handoffs_of_the_epoch
     assert (edge.count, edge.total) == (1, 8)
     assert edge.reasons == ("r3", "r4", "r5", "r6", "last")
     assert len(edge.reasons) == REASONS_KEPT
-    assert edge.numbers == (8,)
     assert book.ledger.handoffs == 8
 
 
@@ -350,13 +349,13 @@ def test_a_replayed_answer_takes_a_step_with_its_handoff():
     assert (ledger.handoffs, ledger.steps) == (1, 1)
 
 
-def test_the_trail_is_as_long_as_the_pattern_rule_needs_and_empty_without_it():
+def test_the_trail_is_as_long_as_the_pattern_rule_needs():
     small = Limits(pattern_period_max=2, repeat_limit=3)
     ledger = Ledger()
     for n in range(20):
         ledger = handed(ledger, small, "a", f"b{n % 3}", "")
     assert len(ledger.trail) == 6
-    assert handed(Ledger(), Limits(repeat_limit=None), "a", "b", "").trail == ""
+    assert len(handed(Ledger(), Limits(repeat_limit=None), "a", "b", "").trail) == 1
 
 
 def test_every_edge_has_a_character_that_an_encoder_takes():

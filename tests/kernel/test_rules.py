@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from tests.kernel.driving import files, green, red
 
 from handrail.kernel.definition import Constraints, StopRules, TerminalStatus
-from handrail.kernel.ledger import CITED_MAX, Ledger, edge_key, handed, renewed, reported
+from handrail.kernel.ledger import CITED_MAX, Ledger, edge_key, handed, renewed, reported, way
 from handrail.kernel.limits import PROFILES, STRICT, Limits, limits, scoped
 from handrail.kernel.progress import weigh
 from handrail.kernel.result import Check, Evidence, Usage
@@ -56,7 +56,9 @@ class Bench:
 
     def hand(self, source: str, target: str) -> list[Fired]:
         """What the rules say to this handoff; it is made in any case."""
-        fired = judge_handoff(Moment(self.ledger, self.limits, source=source, target=target))
+        edge = way(self.ledger, source, target)
+        moment = Moment(self.ledger, self.limits, source=source, target=target, edge=edge)
+        fired = judge_handoff(moment)
         self.ledger = handed(self.ledger, self.limits, source, target, "because")
         return fired
 
@@ -195,7 +197,7 @@ def test_a_thue_morse_walk_of_two_agents_is_never_a_pattern():
 
 def brute_force(trail: str, times: int, period_max: int) -> int:
     for period in range(1, period_max + 1):
-        if len(trail) >= period * times and trail.endswith(trail[-period:] * times):
+        if len(trail) >= period * times and trail.startswith(trail[:period] * times):
             return period
     return 0
 
@@ -213,7 +215,7 @@ def test_the_shortest_period_is_found_in_any_walk(trail: str, times: int, period
 @given(st.text("abcd", min_size=1, max_size=64), st.integers(2, 5), st.text("abcd", max_size=30))
 @settings(max_examples=300, deadline=None)
 def test_a_repeated_walk_is_found_whatever_came_before(block: str, times: int, before: str):
-    trail = before + block * times
+    trail = block * times + before
     found = repetition(trail, times, 64)
     assert found == brute_force(trail, times, 64)
     assert 0 < found <= len(block)

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from handrail.guard.errors import Stopped, stopped
 from handrail.kernel.definition import StopRules, TerminalStatus
-from handrail.kernel.ledger import Ledger, Weighed, handed, reported, short
+from handrail.kernel.ledger import Ledger, Weighed, handed, reported, short, way
 from handrail.kernel.limits import limits
 from handrail.kernel.progress import weigh
 from handrail.kernel.reading import read_rules
@@ -140,18 +140,16 @@ class GuardedRun:
             return self._over()
         now = self._clock()
         ledger = self._ledger
+        elapsed = (now - self._started).total_seconds()
+        edge = way(ledger, source, target)
         moment = Moment(
-            ledger=ledger,
-            limits=self._limits,
-            agent=source,
-            source=source,
-            target=target,
-            elapsed=(now - self._started).total_seconds(),
-            step=ledger.steps,
+            ledger, self._limits, source, None, source, target, edge, ledger.steps, elapsed
         )
         found = judge_handoff(moment)
         full = judge_step(moment)
-        accepted = not full and all(f.rule is StopRule.REPEATED_PATTERN for f in found)
+        accepted = not (found or full)
+        if found and not full:  # the handoff that completes a repetition is still made
+            accepted = all(f.rule is StopRule.REPEATED_PATTERN for f in found)
         self.events.append(
             HandedOff(
                 at=now,

@@ -38,13 +38,12 @@ class EdgeCount(Value, gc=False):
 
     source: str
     target: str
-    symbol: int
+    symbol: str
+    """Its character in the trail."""
     epoch: int
     count: int = 0
     total: int = 0
     reasons: tuple[str, ...] = ()
-    numbers: tuple[int, ...] = ()
-    """The handoffs of this epoch that went this way, by number."""
 
 
 class Tally(Value, gc=False):
@@ -106,7 +105,7 @@ class Ledger(Value):
     edges: dict[str, EdgeCount] = {}
     edges_seen: int = 0
     trail: str = ""
-    """The handoffs of this epoch, a character each, as many as the pattern rule can need."""
+    """The handoffs of this epoch, a character each, newest first, as many as rules can need."""
     errors: dict[str, ErrorCount] = {}
     measured: Seen = Seen()
     claimed: Seen = Seen()
@@ -148,51 +147,48 @@ def edge_key(source: str, target: str) -> str:
     return f"{len(source)}:{source}>{target}"
 
 
+def way(ledger: Ledger, source: str, target: str) -> EdgeCount | None:
+    """What is known of this way of handing over; None if it was never gone."""
+    return ledger.edges.get(edge_key(source, target))
+
+
 def handed(
     ledger: Ledger, limits: Limits, source: str, target: str, reason: str, *, steps: int = 0
 ) -> Ledger:
     """The ledger after an accepted handoff; `steps` are those that it takes without a dispatch."""
-    number = ledger.handoffs + 1
-    reason = reason[:KEY_CHARS]
     key = edge_key(source, target)
     held = ledger.edges.get(key)
     if held is None:
-        edge = EdgeCount(
-            source=source,
-            target=target,
-            symbol=ledger.edges_seen % SYMBOLS,
-            epoch=ledger.epoch,
-            count=1,
-            total=1,
-            reasons=(reason,),
-            numbers=(number,),
-        )
+        symbol, before, total, reasons = character(ledger.edges_seen), 0, 0, ()
     else:
-        same = held.epoch == ledger.epoch
-        edge = EdgeCount(
-            source=source,
-            target=target,
-            symbol=held.symbol,
-            epoch=ledger.epoch,
-            count=held.count + 1 if same else 1,
-            total=held.total + 1,
-            reasons=(*held.reasons[1 - REASONS_KEPT :], reason),
-            numbers=(*held.numbers[1 - CITED_MAX :], number) if same else (number,),
-        )
-    room = limits.pattern_period_max * (limits.repeat_limit or 0)
+        symbol, total, reasons = held.symbol, held.total, held.reasons[1 - REASONS_KEPT :]
+        before = held.count if held.epoch == ledger.epoch else 0
+    edges = {**ledger.edges}
+    edges[key] = EdgeCount(
+        source=source,
+        target=target,
+        symbol=symbol,
+        epoch=ledger.epoch,
+        count=before + 1,
+        total=total + 1,
+        reasons=(*reasons, reason[:KEY_CHARS]),
+    )
+    if len(edges) > EDGES_KEPT:
+        _newest(edges, EDGES_KEPT)
+    room = limits.pattern_period_max * (limits.repeat_limit or 1)
     return replace(
         ledger,
-        handoffs=number,
+        handoffs=ledger.handoffs + 1,
         steps=ledger.steps + steps,
-        edges=_newest({**ledger.edges, key: edge}, EDGES_KEPT),
+        edges=edges,
         edges_seen=ledger.edges_seen + (held is None),
-        trail=(ledger.trail + character(edge.symbol))[-room:] if room else "",
+        trail=(symbol + ledger.trail)[:room],
     )
 
 
-def character(symbol: int) -> str:
+def character(number: int) -> str:
     """One character per edge, clear of the surrogates, which no encoder takes."""
-    code = 0x100 + symbol
+    code = 0x100 + number % SYMBOLS
     return chr(code if code < 0xD800 else code + 0x800)
 
 

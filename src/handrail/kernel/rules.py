@@ -14,6 +14,7 @@ seventh step. What is cited is needed: without any one of the cited events the r
 fired.
 """
 
+import functools
 import re
 from collections.abc import Callable
 from enum import StrEnum
@@ -23,7 +24,7 @@ from typing import NamedTuple
 
 from handrail.kernel.decision import Value
 from handrail.kernel.definition import TerminalStatus
-from handrail.kernel.ledger import CITED_MAX, ErrorCount, Ledger, character, edge_key
+from handrail.kernel.ledger import CITED_MAX, EdgeCount, ErrorCount, Ledger
 from handrail.kernel.limits import Limits
 from handrail.kernel.result import Evidence
 
@@ -78,6 +79,7 @@ class Moment(NamedTuple):
     evidence: Evidence | None = None
     source: str = ""
     target: str = ""
+    edge: EdgeCount | None = None  # what the ledger knows of this way
     step: int = 0  # whose result this is
     elapsed: float = 0.0
 
@@ -270,16 +272,14 @@ def _pattern(m: Moment) -> Fired | None:
     times = m.limits.repeat_limit
     if times is None:
         return None
-    key = edge_key(m.source, m.target)
-    held = m.ledger.edges.get(key)
-    if held is None:
+    if m.edge is None:
         return None  # a way never gone before completes no repetition (repeat_limit is 2 or more)
-    period = repetition(m.ledger.trail + character(held.symbol), times, m.limits.pattern_period_max)
+    trail = m.edge.symbol + m.ledger.trail
+    period = repetition(trail, times, m.limits.pattern_period_max)
     if not period:
         return None
-    names = {character(e.symbol): f"{e.source} -> {e.target}" for e in m.ledger.edges.values()}
-    tail = (m.ledger.trail + character(held.symbol))[-period:]
-    pattern = tuple(names.get(symbol, "(forgotten)") for symbol in tail)
+    names = {e.symbol: f"{e.source} -> {e.target}" for e in m.ledger.edges.values()}
+    pattern = tuple(names.get(symbol, "(forgotten)") for symbol in reversed(trail[:period]))
     last = m.ledger.handoffs + 1
     return Fired(
         rule=StopRule.REPEATED_PATTERN,
@@ -292,46 +292,36 @@ def _pattern(m: Moment) -> Fired | None:
     )
 
 
-SHORT = 3
-
-
 def repetition(trail: str, times: int, period_max: int) -> int:
-    """The shortest period with which the trail ends `times` times in a row; 0 if there is none.
+    """The shortest period with which the trail (newest first) begins `times` times in a row, or 0.
 
-    Short periods are compared outright. A longer one brings the last handoffs again exactly one
-    period earlier, so only places where those stood before are tried: the cost is that of a few
-    short comparisons, whatever the length of the run.
+    The regular expression does what is needed, in C: it tries each period, shortest first, and
+    compares until the first difference. The cost does not depend on the length of the run.
     """
-    size = len(trail)
-    for period in range(1, min(SHORT, period_max, size // times) + 1):
-        if trail[size - period * times :] == trail[size - period :] * times:
-            return period
-    probe = trail[size - (SHORT + 1) * (times - 1) :]
-    at = trail.rfind(probe, 0, size - 1)
-    while at >= 0:
-        period = size - len(probe) - at
-        if period > period_max or period * times > size:
-            return 0
-        if trail[size - period * times :] == trail[size - period :] * times:
-            return period
-        at = trail.rfind(probe, 0, at + len(probe) - 1)
-    return 0
+    found = _repeated(times, period_max).match(trail)
+    return len(found[1]) if found is not None else 0
+
+
+@functools.lru_cache(maxsize=64)
+def _repeated(times: int, period_max: int) -> re.Pattern[str]:
+    return re.compile(rf"(.{{1,{period_max}}}?)\1{{{times - 1}}}", re.DOTALL)
 
 
 def _max_edge(m: Moment) -> Fired | None:
-    most = m.limits.max_edge
-    held = m.ledger.edges.get(edge_key(m.source, m.target))
-    count = held.count if held is not None and held.epoch == m.ledger.epoch else 0
+    most, edge = m.limits.max_edge, m.edge
+    count = edge.count if edge is not None and edge.epoch == m.ledger.epoch else 0
     if most is None or count < most:
         return None
-    numbers = held.numbers if held is not None and count else ()
+    trail, last = m.ledger.trail, m.ledger.handoffs
+    symbol = edge.symbol if edge is not None else ""
+    numbers = [last - i for i, one in enumerate(trail) if one == symbol][count - 1 :: -1]
     return Fired(
         rule=StopRule.MAX_EDGE,
         reason=f"{m.source}_{m.target}_loop: {m.source} handed to {m.target} "
         f"{count} times without progress and wants to again",
         limit=most,
         seen=count + 1,
-        evidence=_handoffs(numbers[-most:] if most else ()),
+        evidence=_handoffs(tuple(numbers) if count else ()),
         remedy="progress in between, or a higher max_edge",
     )
 

@@ -28,11 +28,13 @@ masked too.
 Not here: counting the repeats and stopping (the guard's same-error rule), running the command.
 """
 
+import functools
 import hashlib
 import re
 
 HEAD_CHARS = 8_192
 TAIL_CHARS = 4_096
+REMEMBERED_CHARS = 4_096
 COMMAND_CHARS = 4_096
 RAW_LINE_CHARS = 4_000
 WORD_CHARS = 200
@@ -169,6 +171,17 @@ _TEMP_PATHS = re.compile(
 
 def signature(command: str, stderr: str) -> str:
     """Name a failure so that the same failure again, and no other, gets the same name."""
+    small = len(command) + len(stderr) <= REMEMBERED_CHARS
+    return (_remembered if small else _signature)(command, stderr)
+
+
+@functools.lru_cache(maxsize=1_024)
+def _remembered(command: str, stderr: str) -> str:
+    """An agent that is stuck brings the same failure again; masking it again is wasted."""
+    return _signature(command, stderr)
+
+
+def _signature(command: str, stderr: str) -> str:
     name = _masked(_clean(command[:COMMAND_CHARS]), COMMAND_MASKS)
     lines = _lines(stderr)
     chosen = _chosen(lines)

@@ -8,6 +8,7 @@ no graph.
 
 from msgspec.structs import replace
 
+from handrail.kernel.ledger import way
 from handrail.kernel.plan import Plan
 from handrail.kernel.rules import StopRule, judge_handoff
 from handrail.kernel.run.book import Book
@@ -40,7 +41,8 @@ def forward(
 ) -> None:
     """Over forward edges; arriving at the merge of an open block may close it (K9, K10)."""
     graph, run = book.plan.graph, book.run
-    fired = judge_handoff(book.moment()._replace(source=place, target=targets[0]))
+    edge = way(run.ledger, place, targets[0])
+    fired = judge_handoff(book.moment()._replace(source=place, target=targets[0], edge=edge))
     if any(f.rule is not StopRule.REPEATED_PATTERN for f in fired):
         book.stop(fired, run.tokens[place].agent)
         return

@@ -11,6 +11,7 @@ the earlier result without a dispatch, and counts (K19).
 from msgspec.structs import replace
 
 from handrail.kernel.definition import REVIEW_SEAT, Agent, Task, TerminalStatus
+from handrail.kernel.ledger import way
 from handrail.kernel.limits import ASKS_MAX
 from handrail.kernel.plan import Plan
 from handrail.kernel.progress import weigh
@@ -261,7 +262,8 @@ def _handed(
     book: Book, token: Token, target: str, reason: str, task: str, fired: list[Fired]
 ) -> bool:
     """Record the handoff and end the run if a rule says so; True if the run goes on."""
-    moment = book.moment()._replace(source=token.place, target=target, agent=token.place)
+    edge = way(book.run.ledger, token.place, target)
+    moment = book.moment()._replace(source=token.place, target=target, edge=edge, agent=token.place)
     found = judge_handoff(moment)
     done = f"{target}/{task}" in book.run.done and _is_once(book.plan, target, task)
     full = judge_step(moment) if done else []  # a replayed answer is a step (K19)
