@@ -6,7 +6,7 @@ from tests.kernel.driving import ANA, NOON, Driven, chain, node, plan_of
 from handrail.kernel.plain import DEPTH_MAX, SIZE_MAX, why_not_plain
 from handrail.kernel.result import Check, Evidence, Outcome, Result, Usage
 from handrail.kernel.run import commands as c
-from handrail.kernel.run.machine import decide
+from handrail.kernel.run.machine import Person, decide
 
 
 def nested(depth: int) -> object:
@@ -85,6 +85,8 @@ def test_titles_contexts_patches_and_answers_are_looked_at_too() -> None:
         c.Patch(by=ANA, patch={"x": nested(99)}),
         c.Answer(question_id=run.question().id, by=ANA, text="ok \ud800"),
         c.Close(by=ANA, reason="\ud800"),
+        c.Close(by=Person(name="\ud800"), reason="x"),
+        c.Move(by=ANA, place="\ud800", reason="x"),
     ):
         refused = run.do(command).refusal
         assert refused is not None

@@ -228,7 +228,7 @@ class _Builder:
     def path(self) -> str:
         return self.stack[-1].next_path() if self.stack else "$"
 
-    def plain(self, event: Any) -> None:  # noqa: ANN401
+    def plain(self, event: Any) -> None:  # noqa: ANN401 - as above
         """Neither anchor nor tag: a value is what is written."""
         if event.anchor is not None:
             told = f"{_place(event)}: the anchor '&{event.anchor}'"
@@ -237,7 +237,7 @@ class _Builder:
             told = f"{_place(event)}: the tag '{str(event.tag)[:80]}'"
             raise _WrongError("tag", told, "leave it out; quotes make a text", self.path())
 
-    def scalar(self, event: Any) -> None:  # noqa: ANN401
+    def scalar(self, event: Any) -> None:  # noqa: ANN401 - as above
         quoted = not event.implicit[0]
         value: str = event.value
         top = self.stack[-1] if self.stack else None
@@ -251,7 +251,7 @@ class _Builder:
             raise _twice(value, f"{top.path}.{value[:80]}", _place(event))
         top.key = value
 
-    def open(self, event: Any, items: dict[str, Any] | list[Any]) -> None:  # noqa: ANN401
+    def open(self, event: Any, items: dict[str, Any] | list[Any]) -> None:  # noqa: ANN401 - as above
         self.plain(event)
         top = self.stack[-1] if self.stack else None
         if top is not None and isinstance(top.items, dict) and top.key is None:
@@ -263,7 +263,7 @@ class _Builder:
         self.add(items)
         self.stack.append(_Open(items, path))
 
-    def add(self, value: Any) -> None:  # noqa: ANN401
+    def add(self, value: Any) -> None:  # noqa: ANN401 - as above
         if not self.stack:
             self.document = value
             return
@@ -276,7 +276,7 @@ class _Builder:
             top.key = None
 
 
-def _place(event: Any) -> str:  # noqa: ANN401
+def _place(event: Any) -> str:  # noqa: ANN401 - as above
     mark = event.start_mark
     return f"line {mark.line + 1}, column {mark.column + 1}"
 

@@ -83,7 +83,7 @@ def told(error: BaseException) -> str:
     """The error in words that can be stored, even if it cannot tell itself what it is."""
     try:
         what = f": {error}"
-    except Exception:
+    except Exception:  # an error whose own text raises is still told by its name
         what = ""
     return f"{type(error).__name__}{what}".encode("utf-8", "replace").decode()[:TOLD_MAX]
 

@@ -13,15 +13,15 @@ def hand(to: str, reason: str, text: str = "", **more: Any) -> Result:  # noqa: 
     return Result(outcome=Outcome.HANDOFF, to=to, reason=reason, text=text, **more)
 
 
-def end(reason: str, text: str = "", **more: Any) -> Result:  # noqa: ANN401
+def end(reason: str, text: str = "", **more: Any) -> Result:  # noqa: ANN401 - as above
     return Result(outcome=Outcome.TERMINATE, reason=reason, text=text, **more)
 
 
-def succeed(text: str, **more: Any) -> Result:  # noqa: ANN401
+def succeed(text: str, **more: Any) -> Result:  # noqa: ANN401 - as above
     return Result(outcome=Outcome.SUCCESS, text=text, **more)
 
 
-def fail(reason: str, text: str = "", **more: Any) -> Result:  # noqa: ANN401
+def fail(reason: str, text: str = "", **more: Any) -> Result:  # noqa: ANN401 - as above
     return Result(outcome=Outcome.FAILURE, reason=reason, text=text, **more)
 
 

@@ -40,12 +40,16 @@ from handrail.kernel.run.commands import (
 )
 from handrail.kernel.run.effects import FreeLock, RunEffect, effects
 from handrail.kernel.run.events import Claimed, ClocksPushed, RunEvent, Started
-from handrail.kernel.run.state import Phase, Run, Token, seconds
+from handrail.kernel.run.state import Person, Phase, Run, Token, seconds
 
 RunDecision = Decision[RunEvent, RunEffect]
 PUSH_MAX = 10 * 365 * 86400.0
-WRITTEN = ("context", "patch", "text", "reason", "title", "description", "agent", "malformed")
-"""Fields of commands that people and agents write."""
+WRITTEN = (
+    *("agent", "bead_id", "context", "definition_id", "description", "digest", "filed_by"),
+    *("from_place", "malformed", "patch", "paths", "place", "question_id", "reason", "run_id"),
+    *("text", "title"),
+)
+"""Fields of commands that come from outside as texts or plain values."""
 CHECKS_MAX, FILES_MAX, PATH_MAX = 50, 2_000, 1_000
 """What one result may rest on: every check and path is looked at."""
 SAID = ("text", "data", "to", "reason", "task", "remaining", "question", "options", "marker")
@@ -87,6 +91,8 @@ def _unused_lock(plan: Plan, command: RunCommand, book: Book) -> tuple[RunEffect
 def _unusable(command: RunCommand) -> Refusal | None:
     """Values that cannot be stored and read back the same, or that make no sense as figures."""
     values = [getattr(command, name) for name in WRITTEN if name in command.__struct_fields__]
+    by: Person | None = getattr(command, "by", None)
+    values += [by.name] if by is not None else []
     why = why_not_plain([value for value in values if value])
     if isinstance(command, Report) and not why:
         result = command.result
