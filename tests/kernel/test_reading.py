@@ -543,3 +543,22 @@ def test_any_json_value_gives_a_plan_or_errors(document: object):
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_any_damaged_definition_gives_a_plan_or_errors(document: object):
     judged(document)
+
+
+@pytest.mark.requirement("L13.6", "L13.8")
+def test_a_node_of_a_bad_type_hides_no_other_error_and_moves_no_place():
+    document = chain(node("a"), node("b"), node("c", role="wizard"))
+    document["nodes"][2]["type"] = "tsk"
+    del document["nodes"][2]["role"]
+    document["edges"].append({"from_node_id": "c", "to_node_id": "a"})
+    _, checked = check(document)
+    found = {(error.code, error.path) for error in checked.errors}
+    assert found >= {
+        ("bad_node_type", "$.nodes[2].type"),
+        ("undefined_role", "$.nodes[3].role"),
+        ("cycle", "$.edges"),
+    }
+    assert not [code for code, _ in found if code in ("dangling_edge", "missing_role")]
+    del document["nodes"][2]["type"]
+    _, checked = check(document)
+    assert ("missing", "$.nodes[2].type") in {(e.code, e.path) for e in checked.errors}

@@ -22,7 +22,15 @@ import msgspec
 from msgspec import UNSET
 
 from handrail.kernel.decision import Value
-from handrail.kernel.definition import Definition, Problem, StopRules, Team, Workflow
+from handrail.kernel.definition import (
+    Definition,
+    Node,
+    NodeType,
+    Problem,
+    StopRules,
+    Team,
+    Workflow,
+)
 
 T = TypeVar("T", bound=Value)
 
@@ -177,15 +185,18 @@ def _salvage(cls: type[T], value: object, path: str, errors: list[Problem]) -> T
     for field, inner in _fields(cls).values():
         if field.encode_name not in value:
             if field.required:
-                complete = False
+                complete = complete and field.name == "type"
                 errors.append(_missing(f"{path}.{field.name}", field.name))
             continue
         known = len(errors)
         held = _field(field, inner, value[field.encode_name], f"{path}.{field.name}", errors)
         if len(errors) == known or held is not UNSET:
             kept[field.name] = held
-        elif field.required:
+        elif field.required and field.name != "type":
             complete = False
+    if cls is Node and "type" not in kept:
+        # Any type will do: a node that is left out would move the places of all that follow it.
+        kept = {"role": "ceo", **kept, "type": NodeType.TASK}
     return cls(**kept) if complete else None
 
 

@@ -23,8 +23,8 @@ from handrail.kernel.run import machine
 from handrail.kernel.run.commands import Answer, Claim, GrantLock, Report, RunCommand, Start, Tick
 from handrail.kernel.run.events import RunEvent
 from handrail.kernel.run.state import Person, Phase, Question, Run, Token
-from handrail.kernel.run.team import may_finish
 from handrail.kernel.run.workflow import needs_lock
+from handrail.teams.scripted import shortest_ways as next_on_the_way
 from handrail.testing.clock import ManualClock
 
 COMMANDS_MAX = 100_000
@@ -114,17 +114,10 @@ def obliging(plan: Plan) -> ScriptedAgent:
 
 def shortest_ways(plan: Plan) -> dict[str, Result]:
     """For each agent of a team that can bring the run to its end: the next step on the way."""
-    way: dict[str, Result] = {}
-    for agent in plan.team.agents:
-        if may_finish(plan, agent):
-            way[agent.id] = terminate("the work is done")
-    for _ in plan.team.agents:
-        known = dict(way)
-        for agent in plan.team.agents:
-            target = next((to for to in agent.hands_off_to if to in known), None)
-            if agent.id not in way and target is not None:
-                way[agent.id] = hand_to(target, "next on the way")
-    return way
+    return {
+        agent: hand_to(target, "next on the way") if target else terminate("the work is done")
+        for agent, target in next_on_the_way(plan.team).items()
+    }
 
 
 def approve(question: Question) -> str | None:
