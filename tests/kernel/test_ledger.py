@@ -13,6 +13,7 @@ from tests.kernel.driving import files, green, red
 from handrail.kernel.ledger import (
     CHECKS_KEPT,
     CITED_MAX,
+    EDGES_KEPT,
     ERRORS_KEPT,
     FACTS_KEPT,
     PATHS_KEPT,
@@ -26,6 +27,7 @@ from handrail.kernel.ledger import (
     handed,
     renewed,
     reported,
+    way,
 )
 from handrail.kernel.limits import Limits
 from handrail.kernel.progress import weigh
@@ -536,3 +538,14 @@ def test_data_is_merged_into_the_context(
     before = msgspec.json.encode(context)
     assert merged(context, patch) == after
     assert msgspec.json.encode(context) == before
+
+
+def test_of_ever_new_edges_the_newest_are_kept():
+    ledger = Ledger()
+    for n in range(EDGES_KEPT + 5):
+        ledger = handed(ledger, Limits(), "a", f"b{n}", "")
+    assert len(ledger.edges) == EDGES_KEPT
+    assert way(ledger, "a", "b0") is None
+    assert way(ledger, "a", f"b{EDGES_KEPT + 4}") is not None
+    symbols = {edge.symbol for edge in ledger.edges.values()}
+    assert len(symbols) == EDGES_KEPT

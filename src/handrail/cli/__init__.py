@@ -20,7 +20,10 @@ def main() -> None:
     from handrail.cli.app import app
 
     try:
-        app()
+        try:
+            app()
+        finally:
+            sys.stdout.flush()  # here, where a full disk can still be told
     except OSError as error:
         # Whatever can be read or written has its own message; what is left is standard output.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
