@@ -1,5 +1,6 @@
 """What went wrong in public projects, each a test that Handrail owes. Named after what happened."""
 
+from datetime import datetime, timedelta
 from itertools import count
 
 import msgspec
@@ -7,7 +8,12 @@ import pytest
 from tests.kernel.driving import ANA, NOON, OLA, Driven, chain, files, node, red, team, used
 
 from handrail import Guard, StopRules
+from handrail.kernel import channel_events as ev
 from handrail.kernel.answers import Answer, read_answer
+from handrail.kernel.channel import Channel, TurnConfig
+from handrail.kernel.channel_decide import decide as channel_decide
+from handrail.kernel.channel_evolve import disposition
+from handrail.kernel.channel_evolve import evolve as channel_evolve
 from handrail.kernel.plan import check
 from handrail.kernel.report import report
 from handrail.kernel.result import Check, Evidence, Outcome
@@ -265,3 +271,50 @@ def test_a_check_that_flaps_is_no_progress() -> None:
         run.hand("v", evidence=evidence)
     assert run.run.stop is not None
     assert flips < 10
+
+
+@pytest.mark.requirement("T5")
+def test_a_late_turn_complete_ended_the_next_agents_turn() -> None:
+    channel = open_channel("pm", "qa")
+    late = channel.turn
+    assert late is not None
+    channel = after(channel, ev.Tick(), NOON + timedelta(seconds=61))
+    assert channel.turn is not None
+    assert channel.turn.agent_id == "qa"
+    command = ev.CompleteTurn(agent_id="pm", turn=late.number)
+    decision = channel_decide(channel, command, NOON + timedelta(seconds=62))
+    assert decision.refusal is not None
+    assert decision.refusal.code == "stale_turn"
+    assert decision.events == ()
+
+
+@pytest.mark.requirement("T8", "T9")
+def test_the_next_turn_went_to_an_agent_that_was_offline_and_an_empty_queue_crashed() -> None:
+    channel = open_channel("pm", "qa", "dev")
+    channel = after(channel, ev.TakeOffline(agent_id="qa", detail="gone"), NOON)
+    assert channel.turn is not None
+    done = ev.CompleteTurn(agent_id="pm", turn=channel.turn.number)
+    channel = after(channel, done, NOON)
+    assert channel.turn is not None
+    assert channel.turn.agent_id == "dev"
+    for agent in ("dev", "pm"):
+        channel = after(channel, ev.TakeOffline(agent_id=agent, detail="gone"), NOON)
+    assert channel.turn is None
+    message = ev.PostMessage(message_id="m1", author="ana", text="anybody?")
+    decision = channel_decide(channel, message, NOON)
+    assert decision.refusal is None
+    (posted,) = [e for e in decision.events if isinstance(e, ev.MessagePosted)]
+    assert disposition(posted, decision.events) == "logged"
+
+
+def open_channel(*agents: str) -> Channel:
+    channel = Channel(id="reviews", config=TurnConfig())
+    for agent in agents:
+        channel = after(channel, ev.AddMember(agent_id=agent, online=True), NOON)
+    return channel
+
+
+def after(channel: Channel, command: ev.ChannelCommand, now: datetime) -> Channel:
+    for event in channel_decide(channel, command, now).events:
+        channel = channel_evolve(channel, event)
+    return channel

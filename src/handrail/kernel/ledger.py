@@ -268,8 +268,10 @@ def _shown(seen: Seen, limits: Limits, step: int, evidence: Evidence, weighed: W
         for path, whole in evidence.files.items():
             digest = whole[-DIGEST_CHARS:]
             versions = files.pop(path, ())
+            if digest in versions[1:]:
+                versions = tuple(v for v in versions if v != digest)
             if versions[:1] != (digest,):
-                versions = (digest, *(v for v in versions if v != digest))[:VERSIONS_KEPT]
+                versions = (digest, *versions[: VERSIONS_KEPT - 1])
             files[path] = versions
         seen = replace(
             seen,
