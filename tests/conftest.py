@@ -1,0 +1,9 @@
+"""What all tests share: examples are the same on every machine, and new ones in the long form."""
+
+import os
+
+from hypothesis import settings
+
+settings.register_profile("same", derandomize=True, database=None)
+settings.register_profile("new", derandomize=False)
+settings.load_profile("new" if os.environ.get("HANDRAIL_LONG") else "same")
