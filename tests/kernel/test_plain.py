@@ -3,7 +3,7 @@
 import pytest
 from tests.kernel.driving import ANA, NOON, Driven, chain, node, plan_of
 
-from handrail.kernel.plain import DEPTH_MAX, SIZE_MAX, why_not_plain
+from handrail.kernel.plain import DEPTH_MAX, SIZE_MAX, are_plain_texts, why_not_plain
 from handrail.kernel.result import Check, Evidence, Outcome, Result, Usage
 from handrail.kernel.run import commands as c
 from handrail.kernel.run.machine import Person, decide
@@ -91,3 +91,10 @@ def test_titles_contexts_patches_and_answers_are_looked_at_too() -> None:
         refused = run.do(command).refusal
         assert refused is not None
         assert refused.code == "unusable"
+
+
+def test_what_is_plain_at_a_glance_is_plain_and_the_rest_is_looked_at() -> None:
+    assert are_plain_texts("a result", "", "b")
+    assert why_not_plain(["a result", "", "b"]) == ""
+    for doubtful in ("\ud800", "\N{SNOWMAN}", "x" * SIZE_MAX, 3, None, ["a"]):
+        assert not are_plain_texts("a result", doubtful)  # pyright: ignore[reportArgumentType]

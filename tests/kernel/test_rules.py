@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from tests.kernel.driving import files, green, red
 
 from handrail.kernel.definition import Constraints, StopRules, TerminalStatus
+from handrail.kernel.forbidden import command_forbidden, path_forbidden
 from handrail.kernel.ledger import CITED_MAX, Ledger, edge_key, handed, renewed, reported, way
 from handrail.kernel.limits import PROFILES, STRICT, Limits, limits, scoped
 from handrail.kernel.progress import weigh
@@ -20,11 +21,9 @@ from handrail.kernel.rules import (
     Fired,
     Moment,
     StopRule,
-    command_forbidden,
     judge_handoff,
     judge_result,
     judge_step,
-    path_forbidden,
     repetition,
     status_of,
 )

@@ -4,9 +4,12 @@ The machine under test is a run of a random definition. Each rule asks something
 not; `_take` then checks the decision: the measure, replay, the wire format, refusals and the end.
 """
 
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from random import Random
 from typing import Any
+from unittest.mock import patch
 
 import msgspec
 import pytest
@@ -15,11 +18,26 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 from tests.kernel.driving import ANA, NOON, OLA
 
+from handrail.kernel import ledger as ledger_module
+from handrail.kernel import progress as progress_module
+from handrail.kernel import rules as rules_module
 from handrail.kernel.plan import check
 from handrail.kernel.result import Check, Evidence, Outcome, Result, Usage
 from handrail.kernel.run import commands as c
+from handrail.kernel.run import decide as decide_module
+from handrail.kernel.run import effects as effects_module
+from handrail.kernel.run import evolve as evolve_module
 from handrail.kernel.run.events import RunEvent, Started, raises, records
-from handrail.kernel.run.machine import Person, Run, decide, evolve, measure, next_due, replay
+from handrail.kernel.run.machine import (
+    Person,
+    Run,
+    decide,
+    evolve,
+    measure,
+    next_due,
+    replay,
+    step,
+)
 from handrail.testing.generate import random_team, random_workflow
 
 pytestmark = pytest.mark.requirement("K21", "K26", "K27", "K14", "K15", "K16", "L4.6", "L8.7", "S1")
@@ -28,6 +46,25 @@ RUN = msgspec.json.Decoder(Run)
 EVE = Person(name="eve", role="viewer")
 PEOPLE = (ANA, OLA, EVE, Person(name="ben", role="admin"))
 PICK = st.integers(0, 5)
+
+
+SHORTCUTS: tuple[tuple[Any, str, Any], ...] = (
+    (decide_module, "_usable_at_a_glance", lambda command: False),
+    (effects_module, "QUIET", frozenset()),
+    (evolve_module, "GOES_ON", frozenset()),
+    (ledger_module, "NO_EVIDENCE", None),
+    (progress_module, "NO_EVIDENCE", None),
+    (rules_module, "NO_EVIDENCE", None),
+)
+"""What is not looked at where the usual case shows that there is nothing to see."""
+
+
+@contextmanager
+def no_shortcuts() -> Generator[None]:
+    with ExitStack() as stack:
+        for module, name, never in SHORTCUTS:
+            stack.enter_context(patch.object(module, name, never))
+        yield
 
 
 class RunPromises(RuleBasedStateMachine):
@@ -57,7 +94,9 @@ class RunPromises(RuleBasedStateMachine):
 
     def _take(self, command: Any) -> None:
         before, run = self.run, self.run
-        decision = decide(self.plan, run, command, self.now)
+        decision, reached = step(self.plan, run, command, self.now)
+        with no_shortcuts():
+            assert decision == decide(self.plan, run, command, self.now)
         rank = measure(self.plan, run)
         for event in decision.events:
             run = evolve(run, event)
@@ -73,6 +112,10 @@ class RunPromises(RuleBasedStateMachine):
             rank = after
         self.events += decision.events
         self.run = run
+        with no_shortcuts():
+            assert replay(decision.events, before) == run
+        assert reached == run, "a step reaches what its events lead to"
+        assert decision.events or reached is before
         if decision.refusal is not None and not decision.events:
             assert run == before
         if before.ended:

@@ -18,8 +18,8 @@ from tests.kernel.driving import (
 )
 
 from handrail.kernel.definition import StopRules
+from handrail.kernel.forbidden import command_forbidden, path_forbidden
 from handrail.kernel.result import Check, Evidence, Outcome
-from handrail.kernel.rules import command_forbidden, path_forbidden
 from handrail.kernel.run import commands as c
 from handrail.kernel.run.effects import FreeLock
 from handrail.kernel.run.events import Ended, Faulted, HandedOff, Warned
@@ -185,7 +185,7 @@ def test_a_lock_is_given_back_whatever_becomes_of_the_run() -> None:
     run.do(c.GrantLock(place="apply", lock=3))
     run.plan = plan_of(chain(node("other")))
     moved = run.do(c.Migrate(by=ANA, definition_id="w", version=2, place="other", reason="renamed"))
-    assert FreeLock(place="apply", repository="shop") in moved.effects
+    assert FreeLock(place="apply", repository="shop", lock=3) in moved.effects
     spent = chain(
         node("a"),
         node("apply", role="engineering-manager", kind="commit", repository="shop"),
@@ -195,7 +195,7 @@ def test_a_lock_is_given_back_whatever_becomes_of_the_run() -> None:
     run.succeed("a", usage=used(tokens=5))
     ended = run.do(c.GrantLock(place="apply", lock=4))
     assert run.run.ended
-    assert FreeLock(place="apply", repository="shop") in ended.effects
+    assert FreeLock(place="apply", repository="shop", lock=4) in ended.effects
 
 
 def test_a_result_in_a_pause_gets_only_the_rest_of_the_pause() -> None:

@@ -315,7 +315,7 @@ def test_a_commit_is_offered_only_with_the_lock_and_gives_it_back() -> None:
     run.do(c.GrantLock(place="c", lock=41))
     assert run.of(Offered)[0].lock == 41
     decision = run.fail("c")
-    assert FreeLock(place="c", repository="shop") in decision.effects
+    assert FreeLock(place="c", repository="shop", lock=41) in decision.effects
     assert SeekLock(place="c", repository="shop", attempt=2) in decision.effects
 
 

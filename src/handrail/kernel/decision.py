@@ -20,8 +20,12 @@ F = TypeVar("F")
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(msgspec.field,))
-class Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Base of the kernel's values: frozen, keyword-only, small on the wire."""
+class Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """Base of the kernel's values: frozen, keyword-only, small on the wire.
+
+    A frozen value holds only what was there before it, so no cycle goes through one, and Python's
+    collector need not look at it: with a thousand runs in memory that was a quarter of the time.
+    """
 
 
 class Refusal(Value):

@@ -149,11 +149,11 @@ def transitions(events: Events) -> tuple[Transition, ...]:
             timestamp=event.at,
         )
         for seq, event in enumerate(events, 1)
-        for i, (source, target, outcome, reason, actor) in enumerate(_passages(event))
+        for i, (source, target, outcome, reason, actor) in enumerate(passages(event))
     )
 
 
-def _passages(event: RunEvent) -> Iterator[tuple[str, str, str, str, str]]:
+def passages(event: RunEvent) -> Iterator[tuple[str, str, str, str, str]]:
     """(from, to, outcome, reason, who)"""
     match event:
         case Started(place=place, filed_by=by) if place:

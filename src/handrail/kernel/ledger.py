@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from handrail.kernel.decision import Value
 from handrail.kernel.limits import Limits
-from handrail.kernel.result import Evidence, Usage
+from handrail.kernel.result import NO_EVIDENCE, Evidence, Usage
 
 V = TypeVar("V")
 
@@ -33,7 +33,7 @@ KEY_CHARS = 300
 DIGEST_CHARS = 24
 
 
-class EdgeCount(Value, gc=False):
+class EdgeCount(Value):
     """One way of handing over: how often in this epoch, how often in all, and the last reasons."""
 
     source: str
@@ -46,7 +46,7 @@ class EdgeCount(Value, gc=False):
     reasons: tuple[str, ...] = ()
 
 
-class Tally(Value, gc=False):
+class Tally(Value):
     """How often something happened, and at which steps (the last of them)."""
 
     count: int = 0
@@ -135,6 +135,10 @@ class Weighed(Value):
     """Agent and task, for scores."""
 
 
+NOTHING = Weighed()
+"""The one that most results get: as the default of an event it is not written down."""
+
+
 def short(text: str) -> str:
     """The text as a key: what is long is cut, and told apart by its hash."""
     if len(text) <= KEY_CHARS:
@@ -198,6 +202,8 @@ def reported(
     """The ledger after the result of a step."""
     if weighed.progress:
         ledger = progressed(ledger, weighed, step)
+    if evidence == NO_EVIDENCE:
+        return replace(ledger, tokens=ledger.tokens + usage.tokens, cost=ledger.cost + usage.cost)
     seen = ledger.measured if evidence.measured else ledger.claimed
     after = _shown(seen, limits, step, evidence, weighed)
     idle, returns = ledger.idle, ledger.returns

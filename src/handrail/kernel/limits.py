@@ -39,6 +39,11 @@ class Limits(Value):
     constraints: Constraints = Constraints()
     profile: str = "strict"
 
+    @property
+    def count_handoffs(self) -> bool:
+        """Whether any limit does: in a workflow only if the definition sets one."""
+        return not (self.max_handoffs is self.repeat_limit is self.max_edge is None)
+
 
 STRICT = Limits()
 PROFILES: dict[str, Limits] = {

@@ -15,6 +15,15 @@ SIZE_MAX = 10_000_000
 """Characters and values together, roughly bytes."""
 
 
+def are_plain_texts(*texts: str) -> bool:
+    """Whether they are ASCII and not large, as almost all are: then there is nothing to walk."""
+    try:
+        whole = "".join(texts)
+    except TypeError:
+        return False
+    return whole.isascii() and len(whole) < SIZE_MAX // 2
+
+
 def why_not_plain(value: object) -> str:
     """What is wrong with the value, or "" if it is plain. Never recursive: depth is an attack."""
     stack: list[tuple[Any, int]] = [(value, 0)]

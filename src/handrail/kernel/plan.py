@@ -5,9 +5,10 @@ the conditions, tabulate the measure. A plan is immutable and may be shared by a
 """
 
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any
 
-from handrail.kernel.certificate import Bound, bound_workflow, nest
+from handrail.kernel.certificate import Bound, bound_workflow, nest, queue_seconds, work_seconds
 from handrail.kernel.condition import Condition, Outcome
 from handrail.kernel.decision import Value
 from handrail.kernel.definition import (
@@ -25,10 +26,12 @@ from handrail.kernel.graph import Graph
 from handrail.kernel.limits import Limits, limits, scoped
 from handrail.kernel.rank import Ranks
 from handrail.kernel.reading import read
-from handrail.kernel.team_certificate import bound_team
+from handrail.kernel.team_certificate import bound_team, hand_targets
 from handrail.kernel.team_rules import check_team
 from handrail.kernel.workflow_rules import check_workflow
 from handrail.kernel.workflow_rules import doubts as workflow_doubts
+
+ALWAYS = Outcome(holds=True)
 
 
 class Checked(Value):
@@ -55,9 +58,28 @@ class Plan:
         self._conditions: dict[str, Condition] = {}
         self._graph = graph
         self._ranks = Ranks(graph) if graph is not None else None
+        self._nodes = {node.id: node for node in graph.nodes} if graph is not None else {}
+        self.commits = any(node.config.kind == "commit" for node in self._nodes.values())
+        """Whether it has commit nodes; without them nobody waits for a lock."""
+        self.rounds = range(8 * len(self._nodes) + 8)
+        """More than the steps that a run can take by itself between two answers."""
+        self.ways_out = _ways_out(definition, graph) if isinstance(definition, Workflow) else {}
+        self.usual_waits = _waits(settings.queue_timeout, settings.node_timeout)
+        """How long a dispatch may be offered, and how long worked on."""
+        self.waits = {
+            node.id: _waits(queue_seconds(node, settings), work_seconds(node, settings))
+            for node in self._nodes.values()
+        }
+        """The same for each node of a workflow."""
         self.agents: dict[str, Agent] = {}
+        self.targets: dict[str, tuple[str, ...]] = {}
+        """Whom each agent of a team may hand to, the reviewing person included."""
         if isinstance(definition, Team):
             self.agents = {agent.id: agent for agent in definition.agents}
+            self.targets = {
+                agent.id: hand_targets(definition, agent, to_review=True)
+                for agent in definition.agents
+            }
 
     @property
     def team(self) -> Team:
@@ -80,7 +102,7 @@ class Plan:
         return self._ranks
 
     def node(self, node_id: str) -> Node:
-        return self.graph.nodes[self.graph.index[node_id]]
+        return self._nodes[node_id]
 
     def knows(self, place: str) -> bool:
         """Whether a run can stand at this node or agent."""
@@ -91,7 +113,7 @@ class Plan:
 
     def holds(self, expression: str, context: Mapping[str, Any]) -> Outcome:
         if not expression:
-            return Outcome(holds=True)
+            return ALWAYS
         condition = self._conditions.get(expression)
         if condition is None:
             condition = self._conditions[expression] = Condition(expression)
@@ -107,6 +129,25 @@ class Plan:
         if isinstance(self.definition, Team):
             return bound_team(self.definition, given, self.settings)
         return bound_workflow(self.graph, given, self.settings)
+
+
+def _waits(queue: float, work: float) -> tuple[timedelta, timedelta]:
+    return timedelta(seconds=queue), timedelta(seconds=work)
+
+
+def _ways_out(workflow: Workflow, graph: Graph | None) -> dict[str, tuple[tuple[str, str], ...]]:
+    """Each node's success edges as (expression, target), in the order they are tried."""
+    assert graph is not None, "a workflow has a graph"
+    ways: dict[str, tuple[tuple[str, str], ...]] = {}
+    for node, links in zip(graph.nodes, graph.succ, strict=True):
+        found = [
+            (workflow.edges[link.edge].expression, graph.nodes[link.node].id)
+            for link in links
+            if not link.on_failure
+        ]
+        found.sort(key=lambda way: not way[0])  # stable: the default comes last
+        ways[node.id] = tuple(found)
+    return ways
 
 
 def check(document: object, settings: Settings = Settings()) -> tuple[Plan | None, Checked]:  # noqa: B008 - frozen

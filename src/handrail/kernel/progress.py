@@ -10,9 +10,9 @@ compared with claims and measurements with measurements.
 
 from collections.abc import Iterable
 
-from handrail.kernel.ledger import DIGEST_CHARS, Ledger, Seen, Weighed, is_better, short
+from handrail.kernel.ledger import DIGEST_CHARS, NOTHING, Ledger, Seen, Weighed, is_better, short
 from handrail.kernel.limits import Limits
-from handrail.kernel.result import Evidence
+from handrail.kernel.result import NO_EVIDENCE, Evidence
 from handrail.kernel.signature import signature
 
 
@@ -30,6 +30,9 @@ def weigh(
 
     `paths`: those that existed at the start or that the task names; None if nobody knows.
     """
+    if evidence == NO_EVIDENCE and not milestone:
+        red = _red(ledger, evidence, ())
+        return Weighed(red=red) if red else NOTHING
     signatures = tuple(
         signature(check.command, check.stderr) for check in evidence.checks if check.exit_code != 0
     )
@@ -87,6 +90,8 @@ def _files(
 
 def _red(ledger: Ledger, evidence: Evidence, signatures: tuple[str, ...]) -> tuple[str, ...]:
     """Errors that stand: of commands that this result ran as it says, of others as last seen."""
+    if not (signatures or ledger.measured.checks or ledger.claimed.checks):
+        return ()
     ran = {short(check.command) for check in evidence.checks}
     held = (*ledger.measured.checks.items(), *ledger.claimed.checks.items())
     left = [found for command, found in held if found and command not in ran]

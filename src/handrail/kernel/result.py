@@ -34,6 +34,10 @@ class Evidence(Value):
     measured: bool = False
 
 
+NO_EVIDENCE = Evidence()
+"""Shows nothing, as after most turns: nothing to look at, to compare or to count."""
+
+
 class Usage(Value):
     tokens: Annotated[int, Meta(ge=0)] = 0
     cost: Annotated[int, Meta(ge=0)] | Annotated[float, Meta(ge=0)] = 0.0

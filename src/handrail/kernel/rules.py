@@ -18,15 +18,15 @@ import functools
 import re
 from collections.abc import Callable
 from enum import StrEnum
-from fnmatch import fnmatchcase
-from posixpath import normpath
-from typing import NamedTuple
+
+import msgspec
 
 from handrail.kernel.decision import Value
 from handrail.kernel.definition import TerminalStatus
+from handrail.kernel.forbidden import command_forbidden, path_forbidden
 from handrail.kernel.ledger import CITED_MAX, EdgeCount, ErrorCount, Ledger
 from handrail.kernel.limits import Limits
-from handrail.kernel.result import Evidence
+from handrail.kernel.result import NO_EVIDENCE, Evidence
 
 
 class StopRule(StrEnum):
@@ -70,7 +70,7 @@ class Fired(Value):
     remedy: str = ""
 
 
-class Moment(NamedTuple):
+class Moment(msgspec.Struct, frozen=True, gc=False):
     """What the rules look at: `evidence` for results, source and target for handoffs."""
 
     ledger: Ledger
@@ -86,17 +86,35 @@ class Moment(NamedTuple):
 
 def judge_result(moment: Moment) -> list[Fired]:
     """After the ledger has taken the result in."""
-    return [fired for rule in ON_RESULT if (fired := rule(moment)) is not None]
+    ledger, limits = moment.ledger, moment.limits
+    if (
+        moment.evidence == NO_EVIDENCE
+        and not (ledger.idle.count or ledger.returns.count)
+        and not (ledger.measured.research or ledger.claimed.research)
+        and limits.max_tokens is None
+        and limits.max_cost is None
+    ):
+        return []  # nothing shown, nothing counted, nothing to spend: the usual result
+    return _judge(ON_RESULT, moment)
 
 
 def judge_handoff(moment: Moment) -> list[Fired]:
     """Before the handoff source -> target is made."""
-    return [fired for rule in ON_HANDOFF if (fired := rule(moment)) is not None]
+    return _judge(ON_HANDOFF, moment)
 
 
 def judge_step(moment: Moment) -> list[Fired]:
     """Before the next step is taken."""
-    return [fired for rule in ON_STEP if (fired := rule(moment)) is not None]
+    return _judge(ON_STEP, moment)
+
+
+def _judge(rules: tuple["Rule", ...], moment: Moment) -> list[Fired]:
+    found: list[Fired] = []
+    for rule in rules:
+        fired = rule(moment)
+        if fired is not None:
+            found.append(fired)
+    return found
 
 
 def status_of(rule: StopRule, *, goal_met: bool) -> TerminalStatus:
@@ -128,45 +146,6 @@ def _constraint(m: Moment) -> Fired | None:
                     remedy=f"keep off '{hit}', or change stop_rules.constraints",
                 )
     return None
-
-
-def path_forbidden(path: str, forbidden: str) -> bool:
-    """The glob matches the path, a folder above it, or it as written; '..' leads nowhere else.
-
-    A leading `**/` stands for any folder, none included.
-    """
-    plain = normpath(path.strip().replace("\\", "/"))
-    rule = normpath(forbidden.strip())
-    parts = plain.split("/")
-    above = ["/".join(parts[:i]) for i in range(1, len(parts) + 1)]
-    if plain.startswith("/"):  # where the run's folder lies is not known: look at every part
-        deep = rule.count("/") + 1
-        above += ["/".join(parts[i : i + deep]) for i in range(1, len(parts))]
-    rules = (rule, rule.removeprefix("**/"))
-    return any(fnmatchcase(one, r) for r in rules for one in above) or fnmatchcase(path, forbidden)
-
-
-def command_forbidden(command: str, forbidden: str) -> bool:
-    """The glob matches the command, or a command within it begins with these words.
-
-    Within: chained, in a subshell, in quotes (`sh -c "..."`), behind `sudo`, `env`, assignments,
-    with or without the program's folder. Best effort: what may never run must not be installed.
-    """
-    words = forbidden.split()
-    if not words:
-        return False
-    for part in re.split(r"[;&|\n(){}`$\"']+", command):
-        ran = part.split()
-        while ran and (ran[0] in WRAPPERS or re.fullmatch(r"\w+=\S*", ran[0])):
-            ran = ran[1:]
-        bare = [ran[0].rsplit("/", 1)[-1], *ran[1:]] if ran else []
-        for said in (ran, bare):
-            if said[: len(words)] == words or fnmatchcase(" ".join(said), " ".join(words)):
-                return True
-    return fnmatchcase(command.strip(), forbidden.strip())
-
-
-WRAPPERS = ("sudo", "env", "nohup", "time", "command", "exec")
 
 
 def _budget(m: Moment) -> Fired | None:
@@ -201,8 +180,7 @@ def _spent(what: str, used: float, most: float, step: int) -> Fired:
 
 
 def _research(m: Moment) -> Fired | None:
-    most = m.limits.research_limit
-    ledger = m.ledger
+    most, ledger = m.limits.research_limit, m.ledger
     for goal, held in (*ledger.measured.research.items(), *ledger.claimed.research.items()):
         if most is not None and held.stale.count >= most:
             good = "good enough" if held.best >= m.limits.research_good else "exhausted"

@@ -9,11 +9,11 @@ import msgspec
 
 from handrail.kernel.decision import Refusal
 from handrail.kernel.definition import TerminalStatus
-from handrail.kernel.ledger import short
+from handrail.kernel.ledger import short, way
 from handrail.kernel.plan import Plan
 from handrail.kernel.progress import weigh
 from handrail.kernel.result import Result
-from handrail.kernel.rules import Fired, Moment, judge_result, status_of
+from handrail.kernel.rules import Fired, Moment, judge_handoff, judge_result, judge_step, status_of
 from handrail.kernel.run.events import Asked, Ended, Faulted, RunEvent, Warned
 from handrail.kernel.run.evolve import evolve
 from handrail.kernel.run.state import (
@@ -32,28 +32,32 @@ _encode = msgspec.json.Encoder(order="deterministic").encode
 class Book:
     def __init__(self, plan: Plan, run: Run | None, now: datetime) -> None:
         self.plan, self.now = plan, now
-        self._run = run
+        self.run: Run = run  # pyright: ignore[reportAttributeAccessIssue] - none until Started
         self.events: list[RunEvent] = []
 
-    @property
-    def run(self) -> Run:
-        assert self._run is not None, "a run begins with Started"
-        return self._run
-
     def emit(self, event: RunEvent) -> None:
-        self._run = evolve(self._run, event)
+        self.run = evolve(self.run, event)
         self.events.append(event)
 
     def warn(self, code: str, message: str, place: str = "") -> None:
         self.emit(Warned(at=self.now, code=code, message=message, place=place))
 
-    def moment(self) -> Moment:
+    def judge_step(self) -> list[Fired]:
         run = self.run
-        return Moment(
-            ledger=run.ledger,
-            limits=run.limits,
-            elapsed=run.elapsed(self.now),
-            step=run.ledger.steps,
+        elapsed = 0.0 if run.limits.max_duration is None else run.elapsed(self.now)
+        return judge_step(Moment(run.ledger, run.limits, step=run.ledger.steps, elapsed=elapsed))
+
+    def judge_result(self, agent: str, result: Result, step: int) -> list[Fired]:
+        run = self.run
+        return judge_result(
+            Moment(run.ledger, run.limits, agent=agent, evidence=result.evidence, step=step)
+        )
+
+    def judge_handoff(self, source: str, target: str) -> list[Fired]:
+        run = self.run
+        edge = way(run.ledger, source, target)
+        return judge_handoff(
+            Moment(run.ledger, run.limits, source=source, target=target, edge=edge)
         )
 
     def stop(self, fired: list[Fired], agent: str) -> None:
@@ -69,7 +73,7 @@ class Book:
         """
         run = self.run
         agent = token.place if run.kind == "team" else token.agent
-        paths = known_paths(run)
+        paths = known_paths(run, result)
         weighed = weigh(
             run.ledger, run.limits, agent, result.evidence, task=token.task, paths=paths
         )
@@ -85,8 +89,7 @@ class Book:
                 weighed=weighed,
             )
         )
-        moment = self.moment()._replace(agent=agent, evidence=result.evidence, step=token.step)
-        return judge_result(moment)
+        return self.judge_result(agent, result, token.step)
 
     def ask(
         self,
@@ -150,13 +153,17 @@ def refuse(code: str, message: str, hint: str = "") -> Refusal:
     return Refusal(code=code, message=message, hint=hint)
 
 
-def known_paths(run: Run) -> frozenset[str] | None:
-    """Paths that existed at the start, and those the task names; None if nobody looked."""
-    if run.paths is None:
+def known_paths(run: Run, result: Result) -> frozenset[str] | None:
+    """Paths that existed at the start, and those the task names; None if nobody looked, or if the
+    result has no files to look for."""
+    if run.paths is None or not result.evidence.files:
         return None
     words = f"{run.title} {run.description}".replace("`", " ").replace("'", " ").split()
     return frozenset({*run.paths, *(word.strip('.,:;()"') for word in words)})
 
 
 def first_line(text: str) -> str:
-    return next((line.strip()[:200] for line in text.splitlines() if line.strip()), "")
+    for line in text.splitlines():
+        if said := line.strip():
+            return said[:200]
+    return ""

@@ -6,52 +6,62 @@ stops the run's. `due` lists what has run out; decide lets it happen before it l
 so an answer that comes too late is too late whether or not anybody looked at the clock in between.
 """
 
-from collections.abc import Iterator
 from datetime import datetime
 
-from handrail.kernel.certificate import queue_seconds, work_seconds
 from handrail.kernel.plan import Plan
-from handrail.kernel.rules import Fired, StopRule, judge_step
+from handrail.kernel.rules import Fired, Moment, StopRule, judge_step
 from handrail.kernel.run import team, workflow
 from handrail.kernel.run.book import Book
 from handrail.kernel.run.events import Lost, TimedOut
-from handrail.kernel.run.state import Phase, Question, Run, RunStatus, Token, seconds
+from handrail.kernel.run.state import CLAIMED, Phase, Question, Run, RunStatus, Token, seconds
 
 Clock = tuple[datetime, "Token | Question | None"]
+ASKED = Phase.ASKED
 
 
 def next_due(plan: Plan, run: Run) -> datetime | None:
     """When something will happen by itself; None for a run that has ended."""
-    return min((at for at, _ in _clocks(plan, run)), default=None)
+    if len(run.tokens) != 1 or run.questions or run.pause_deadline is not None:
+        return min([at for at, _ in _clocks(plan, run)], default=None)
+    (token,) = run.tokens.values()  # as in most runs at most times: no need for a list
+    due = token.since + plan.waits.get(token.place, plan.usual_waits)[token.phase is CLAIMED]
+    if run.limits.max_duration is None:
+        return due
+    end = _out_of_time(run)
+    return end if end is not None and end < due else due
 
 
-def _clocks(plan: Plan, run: Run, *, dispatches: bool = True) -> Iterator[Clock]:
-    if run.ended:
-        return
-    if run.pause_deadline is not None:
-        yield run.pause_deadline, None
-        return
+def _out_of_time(run: Run) -> datetime | None:
+    """When the run will have been running for as long as it may."""
     most = run.limits.max_duration
-    if run.ran_since is not None and most is not None:
-        yield run.ran_since + seconds(max(0.0, most - run.ran)), None
+    if run.ran_since is None or most is None:
+        return None
+    return run.ran_since + seconds(max(0.0, most - run.ran))
+
+
+def _clocks(plan: Plan, run: Run, *, dispatches: bool = True) -> list[Clock]:
+    if run.terminal_status is not None:
+        return []
+    if run.pause_deadline is not None:
+        return [(run.pause_deadline, None)]
+    found: list[Clock] = []
+    end = _out_of_time(run)
+    if end is not None:
+        found.append((end, None))
     for question in run.questions.values():
-        yield question.deadline, question
+        found.append((question.deadline, question))
     for token in run.tokens.values() if dispatches else ():
-        if token.phase is not Phase.ASKED:
-            yield token.since + seconds(_limit(plan, run, token)), token
-
-
-def _limit(plan: Plan, run: Run, token: Token) -> float:
-    """Seconds of the clock that runs in the token's phase."""
-    working = token.phase is Phase.CLAIMED
-    if run.kind == "team":
-        return plan.settings.node_timeout if working else plan.settings.queue_timeout
-    node = plan.node(token.place)
-    return (work_seconds if working else queue_seconds)(node, plan.settings)
+        if token.phase is not ASKED:
+            waits = plan.waits.get(token.place, plan.usual_waits)
+            found.append((token.since + waits[token.phase is CLAIMED], token))
+    return found
 
 
 def expire(book: Book, *, dispatches: bool = True) -> None:
     """Let every clock fire that is due, the earliest first. What ends the run ends the list."""
+    first = next_due(book.plan, book.run)
+    if first is None or first > book.now:
+        return
     clocks = _clocks(book.plan, book.run, dispatches=dispatches)
     due = [clock for clock in clocks if clock[0] <= book.now]
     for _, what in sorted(due, key=lambda clock: clock[0]):
@@ -70,11 +80,11 @@ def _fire(book: Book, what: Token | Question | None) -> None:
         _stop(book, StopRule.PAUSE_DEADLINE, "the run stayed paused too long")
     else:
         holder = next((t.place for t in book.run.tokens.values()), "")
-        most = book.run.limits.max_duration or 0.0
-        moment = (
-            book.moment()
-        )  # the clock was due on a rounded microsecond; the limit is what counts
-        fired = judge_step(moment._replace(elapsed=max(most, moment.elapsed)))
+        run = book.run
+        # The clock was due on a rounded microsecond; the limit is what counts.
+        elapsed = max(run.limits.max_duration or 0.0, run.elapsed(book.now))
+        moment = Moment(run.ledger, run.limits, step=run.ledger.steps, elapsed=elapsed)
+        fired = judge_step(moment)
         book.stop([f for f in fired if f.rule is StopRule.MAX_DURATION], holder)
 
 

@@ -5,8 +5,20 @@ from collections.abc import Iterator
 from handrail.kernel.decision import Value
 from handrail.kernel.definition import TerminalStatus
 from handrail.kernel.plan import Plan
-from handrail.kernel.run.events import Asked, Lost, Reasked, Reported, RunEvent, TimedOut
-from handrail.kernel.run.state import Phase, Run, Token
+from handrail.kernel.run.events import (
+    Asked,
+    Claimed,
+    HandedOff,
+    Lost,
+    Moved,
+    Offered,
+    Reasked,
+    Reported,
+    RunEvent,
+    TimedOut,
+    Warned,
+)
+from handrail.kernel.run.state import CLAIMED, OFFERED, Phase, Run, Token
 from handrail.kernel.run.workflow import needs_lock, repository_of
 
 
@@ -28,6 +40,7 @@ class SeekLock(Value, tag=True):
 class FreeLock(Value, tag=True):
     place: str
     repository: str
+    lock: int
 
 
 class Notify(Value, tag=True):
@@ -43,37 +56,53 @@ class Conclude(Value, tag=True):
 
 
 RunEffect = CancelWork | SeekLock | FreeLock | Notify | Conclude
-OPEN = (Phase.OFFERED, Phase.CLAIMED)
+QUIET = frozenset({Offered, Claimed, Reported, HandedOff, Moved, Warned})
+"""Most decisions have no others: the one dispatch came back, the next one went out."""
+OPEN = (OFFERED, CLAIMED)
 
 
 def effects(
     plan: Plan, before: Run | None, after: Run, events: list[RunEvent]
 ) -> tuple[RunEffect, ...]:
-    return (
-        *_cancelled(before, after, events),
-        *_locks(plan, before, after),
-        *(Notify(question_id=e.question.id) for e in events if isinstance(e, Asked | Reasked)),
-        *((Conclude(status=after.terminal_status),) if after.terminal_status is not None else ()),
-    )
+    if (
+        before is not None
+        and len(before.tokens) == 1  # no branch that could be cancelled
+        and before.stretch == after.stretch  # nobody moved the token
+        and not plan.commits
+        and QUIET.issuperset(map(type, events))
+    ):
+        return ()
+    found: list[RunEffect] = []
+    held = before.tokens.values() if before is not None else ()
+    for token in held:
+        if token.phase in OPEN and _is_cancelled(token, after, events):
+            found.append(CancelWork(fence=token.fence, agent=token.agent))
+    for token in held:
+        if token.lock is not None and after.token_of(token.fence) is None:
+            found.append(FreeLock(place=token.place, repository=token.repository, lock=token.lock))
+    if plan.commits:
+        found.extend(_sought(plan, before, after))
+    for event in events:
+        if type(event) is Asked or type(event) is Reasked:
+            found.append(Notify(question_id=event.question.id))
+    if after.terminal_status is not None:
+        found.append(Conclude(status=after.terminal_status))
+    return tuple(found)
 
 
-def _cancelled(before: Run | None, after: Run, events: list[RunEvent]) -> Iterator[RunEffect]:
-    returned = {e.fence for e in events if isinstance(e, Reported | Lost)}
-    timed_out = {e.fence for e in events if isinstance(e, TimedOut)}
-    still = {t.fence for t in after.tokens.values() if t.phase in OPEN}
-    for token in before.tokens.values() if before is not None else ():
-        gone = token.fence not in still and token.fence not in returned
-        if token.phase in OPEN and (gone or token.fence in timed_out):
-            yield CancelWork(fence=token.fence, agent=token.agent)
+def _is_cancelled(token: Token, after: Run, events: list[RunEvent]) -> bool:
+    """Its clock ran out, or it is open no more and did not come back by itself."""
+    returned = False
+    for event in events:
+        if type(event) is Reported or type(event) is Lost:
+            returned = returned or event.fence == token.fence
+        elif type(event) is TimedOut and event.fence == token.fence:
+            return True
+    return not returned and after.token_of(token.fence) is None
 
 
-def _locks(plan: Plan, before: Run | None, after: Run) -> Iterator[RunEffect]:
-    old = {t.place: t for t in before.tokens.values()} if before is not None else {}
-    for place, token in old.items():
-        if token.lock is not None and _closed(after, token):
-            yield FreeLock(place=place, repository=token.repository)
-    if plan.kind != "workflow":
-        return
+def _sought(plan: Plan, before: Run | None, after: Run) -> Iterator[RunEffect]:
+    old = before.tokens if before is not None else {}
     for place, token in after.tokens.items():
         seeking = _at_commit(plan, token) and token.phase not in (*OPEN, Phase.ASKED)
         known = old.get(place)
@@ -87,7 +116,3 @@ def _locks(plan: Plan, before: Run | None, after: Run) -> Iterator[RunEffect]:
 
 def _at_commit(plan: Plan, token: Token) -> bool:
     return plan.knows(token.place) and needs_lock(plan.node(token.place))
-
-
-def _closed(after: Run, token: Token) -> bool:
-    return all(t.fence != token.fence or t.phase not in OPEN for t in after.tokens.values())

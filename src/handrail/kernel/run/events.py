@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from handrail.kernel.decision import Value
 from handrail.kernel.definition import TerminalStatus
-from handrail.kernel.ledger import Weighed
+from handrail.kernel.ledger import NOTHING, Weighed
 from handrail.kernel.limits import Limits
 from handrail.kernel.result import Result
 from handrail.kernel.run.state import Block, Question, Stop
@@ -69,7 +69,7 @@ class Reported(Event):
     fence: int
     agent: str
     result: Result
-    weighed: Weighed = Weighed()
+    weighed: Weighed = NOTHING
     phase: str = ""
     phase_detail: str = ""
     done: str = ""
@@ -86,7 +86,7 @@ class Faulted(Event):
     fault: str
     message: str
     result: Result = Result()
-    weighed: Weighed = Weighed()
+    weighed: Weighed = NOTHING
 
 
 class Lost(Event):
@@ -107,7 +107,7 @@ class TimedOut(Event):
     clock: Literal["queue", "role", "work"]
 
 
-class HandedOff(Event, gc=False):
+class HandedOff(Event):
     """A handoff proposed by the holder. A refused one is on record and changes nothing else."""
 
     source: str

@@ -4,9 +4,19 @@ The package itself stays light, so that a guard can use events and ledger withou
 """
 
 from handrail.kernel.run.clocks import next_due
-from handrail.kernel.run.decide import RunDecision, decide
+from handrail.kernel.run.decide import RunDecision, decide, step
 from handrail.kernel.run.evolve import evolve, replay
 from handrail.kernel.run.measure import measure
 from handrail.kernel.run.state import Person, Run
 
-__all__ = ["Person", "Run", "RunDecision", "decide", "evolve", "measure", "next_due", "replay"]
+__all__ = [
+    "Person",
+    "Run",
+    "RunDecision",
+    "decide",
+    "evolve",
+    "measure",
+    "next_due",
+    "replay",
+    "step",
+]

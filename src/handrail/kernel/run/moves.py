@@ -8,9 +8,8 @@ no graph.
 
 from msgspec.structs import replace
 
-from handrail.kernel.ledger import way
 from handrail.kernel.plan import Plan
-from handrail.kernel.rules import StopRule, judge_handoff
+from handrail.kernel.rules import StopRule
 from handrail.kernel.run.book import Book
 from handrail.kernel.run.events import Moved
 from handrail.kernel.run.state import Block, Run
@@ -18,20 +17,19 @@ from handrail.kernel.run.state import Block, Run
 
 def leave(book: Book, place: str, outcome: str, why: str, by: str = "") -> None:
     """By the success edges: the first true one, or every true one at a fork."""
-    graph, edges = book.plan.graph, book.plan.workflow.edges
-    i = graph.index[place]
-    links = [link for link in graph.succ[i] if not link.on_failure]
-    links.sort(key=lambda link: not edges[link.edge].expression)  # stable: the default comes last
+    graph, ways = book.plan.graph, book.plan.ways_out[place]
+    if len(ways) == 1 and not ways[0][0]:
+        forward(book, place, (ways[0][1],), outcome, why, by)
+        return
     taken: list[str] = []
-    for link in links:
-        expression = edges[link.edge].expression
+    for expression, target in ways:
         found = book.plan.holds(expression, book.run.context)
         if found.error:
             told = f"'{expression}' of '{place}' counts as false: {found.error}"
             book.warn("condition_error", told, place)
         if found.holds:
-            taken.append(graph.nodes[link.node].id)
-            if i not in graph.heads:
+            taken.append(target)
+            if graph.index[place] not in graph.heads:
                 break
     forward(book, place, tuple(taken), outcome, why, by)
 
@@ -41,9 +39,8 @@ def forward(
 ) -> None:
     """Over forward edges; arriving at the merge of an open block may close it (K9, K10)."""
     graph, run = book.plan.graph, book.run
-    edge = way(run.ledger, place, targets[0])
-    fired = judge_handoff(book.moment()._replace(source=place, target=targets[0], edge=edge))
-    if any(f.rule is not StopRule.REPEATED_PATTERN for f in fired):
+    fired = book.judge_handoff(place, targets[0]) if run.limits.count_handoffs else []
+    if fired and any(f.rule is not StopRule.REPEATED_PATTERN for f in fired):
         book.stop(fired, run.tokens[place].agent)
         return
     i = graph.index[place]
@@ -153,7 +150,7 @@ def blocks_around(plan: Plan, place: str) -> dict[str, Block]:
 
 def _emit_move(book: Book, event: Moved) -> None:
     """Add which rework counters the move makes fresh, then record it (K7)."""
-    book.emit(replace(event, forgets=_forgotten(book, event)))
+    book.emit(replace(event, forgets=_forgotten(book, event)) if book.run.reworks else event)
 
 
 def _forgotten(book: Book, event: Moved) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ number.
 
 from datetime import datetime, timedelta
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any, Literal
 
 from handrail.kernel.decision import Value
@@ -40,6 +41,11 @@ class Phase(StrEnum):
     ASKING = "asking"
     ASKED = "asked"
     LEAVING = "leaving"
+
+
+OFFERED, CLAIMED = Phase.OFFERED, Phase.CLAIMED
+"""As names of their own where every step asks for them: `Phase.X` takes longer than a whole rule
+(Python 3.11 calls a function for it)."""
 
 
 class QuestionKind(StrEnum):
@@ -201,10 +207,11 @@ class Run(Value):
     def token_of(self, fence: int) -> Token | None:
         """The token whose dispatch has this fence and is still open."""
         for token in self.tokens.values():
-            if token.fence == fence and token.phase in (Phase.OFFERED, Phase.CLAIMED):
+            if token.fence == fence and (token.phase is CLAIMED or token.phase is OFFERED):
                 return token
         return None
 
 
+@lru_cache(maxsize=1_024)  # settings and limits: the same few values at every step
 def seconds(amount: float) -> timedelta:
     return timedelta(seconds=amount)

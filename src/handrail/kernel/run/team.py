@@ -11,45 +11,45 @@ the earlier result without a dispatch, and counts (K19).
 from msgspec.structs import replace
 
 from handrail.kernel.definition import REVIEW_SEAT, Agent, Task, TerminalStatus
-from handrail.kernel.ledger import way
 from handrail.kernel.limits import ASKS_MAX
 from handrail.kernel.plan import Plan
 from handrail.kernel.progress import weigh
 from handrail.kernel.result import Outcome, Result
-from handrail.kernel.rules import Fired, StopRule, judge_handoff, judge_result, judge_step
+from handrail.kernel.rules import Fired, StopRule
 from handrail.kernel.run.book import Book, first_line, known_paths
 from handrail.kernel.run.events import Ended, HandedOff, Moved, Reported
 from handrail.kernel.run.state import Phase, QuestionKind, Run, Stop, Token
 from handrail.kernel.run.workflow import offer
-from handrail.kernel.team_certificate import hand_targets
 
+HANDOFF, TERMINATE, ASK = Outcome.HANDOFF, Outcome.TERMINATE, Outcome.ASK
+READY = Phase.READY
 TERMINATE_MARKER = "TERMINATE_WORKFLOW"
 
 
 def report(book: Book, token: Token, result: Result) -> None:
     """An answer of the holder of the turn."""
-    agent = book.plan.agents[token.place]
+    run, agent = book.run, book.plan.agents[token.place]
     ends = result.marker == TERMINATE_MARKER and agent.id == book.plan.team.terminator
-    overridden = ends and result.outcome is Outcome.HANDOFF
-    if ends and result.outcome in (Outcome.HANDOFF, None):
+    overridden = ends and result.outcome is HANDOFF
+    if ends and result.outcome in (HANDOFF, None):
         result = replace(result, outcome=Outcome.TERMINATE, to="")
-    wrong = fault_of(book.plan, book.run, agent, result)
+    wrong = fault_of(book.plan, run, agent, result)
     if wrong is not None:
         fault(book, token, *wrong, result)
         return
     task = _task(agent, token.task)
-    reached = _milestone(book.run, agent, task, result)
+    reached = _milestone(agent, task, result)
     weighed = weigh(
-        book.run.ledger,
-        book.run.limits,
+        run.ledger,
+        run.limits,
         token.place,
         result.evidence,
         task=token.task,
         milestone=reached,
-        paths=known_paths(book.run),
+        paths=known_paths(run, result),
     )
-    detail = result.data.get("phase_detail")
-    asking = result.outcome is Outcome.ASK
+    detail = result.data.get("phase_detail") if reached else ""
+    asking = result.outcome is ASK
     book.emit(
         Reported(
             at=book.now,
@@ -59,7 +59,7 @@ def report(book: Book, token: Token, result: Result) -> None:
             result=result,
             weighed=weighed,
             phase=reached,
-            phase_detail=detail if reached and isinstance(detail, str) else "",
+            phase_detail=detail if isinstance(detail, str) else "",
             done=f"{agent.id}/{task.id}" if task is not None and task.once and not asking else "",
             asking=asking,
         )
@@ -70,15 +70,14 @@ def report(book: Book, token: Token, result: Result) -> None:
     elif result.marker and result.marker != agent.marker and not ends:
         told = f"'{result.marker}' from '{agent.id}' is not its marker and counts for nothing"
         book.warn("marker_ignored", told, agent.id)
-    moment = book.moment()._replace(agent=token.place, evidence=result.evidence, step=token.step)
-    _go_on(book, token, result, judge_result(moment))
+    _go_on(book, token, result, book.judge_result(token.place, result, token.step))
 
 
 def fault_of(plan: Plan, run: Run, agent: Agent, result: Result) -> tuple[str, str] | None:
     """(code, what to tell the holder) if this answer may not be given; None if it may."""
+    if result.outcome is HANDOFF:
+        return _bad_handoff(plan, agent, result)
     match result.outcome:
-        case Outcome.HANDOFF:
-            return _bad_handoff(plan, agent, result)
         case Outcome.TERMINATE:
             if not may_finish(plan, agent):
                 authority = plan.team.terminator or "the reviewing person"
@@ -105,14 +104,16 @@ def fault_of(plan: Plan, run: Run, agent: Agent, result: Result) -> tuple[str, s
 
 
 def _bad_handoff(plan: Plan, agent: Agent, result: Result) -> tuple[str, str] | None:
-    targets = hand_targets(plan.team, agent, to_review=True)
+    targets = plan.targets[agent.id]
     if result.to not in targets:
         allowed = ", ".join(targets) or "nobody"
         told = f"'{agent.id}' may not hand off to '{result.to[:100]}'; it may to: {allowed}."
         return "bad_target", told
+    if not result.task:
+        return None
     known = result.to == REVIEW_SEAT and plan.team.review is not None
     tasks = () if known else plan.agents[result.to].tasks
-    if result.task and result.task not in [task.id for task in tasks]:
+    if result.task not in [task.id for task in tasks]:
         named = ", ".join(task.id for task in tasks) or "none"
         return "bad_task", f"'{result.to}' has no task '{result.task[:100]}'; its tasks: {named}."
     return None
@@ -161,9 +162,9 @@ def after_fault(book: Book, place: str, why: str, fired: list[Fired]) -> None:
         book.stop(fired, place)
 
 
-def _milestone(run: Run, agent: Agent, task: Task | None, result: Result) -> str:
+def _milestone(agent: Agent, task: Task | None, result: Result) -> str:
     """The milestone this result reaches: its task's, with the agent's marker if it has one."""
-    if task is None or not task.milestone or result.outcome is Outcome.ASK:
+    if task is None or not task.milestone or result.outcome is ASK:
         return ""
     if agent.marker and result.marker != agent.marker:
         return ""
@@ -171,12 +172,15 @@ def _milestone(run: Run, agent: Agent, task: Task | None, result: Result) -> str
 
 
 def _task(agent: Agent, task_id: str) -> Task | None:
-    return next((task for task in agent.tasks if task.id == task_id), None)
+    for task in agent.tasks:
+        if task.id == task_id:
+            return task
+    return None
 
 
 def choose_task(book: Book, agent: Agent, named: str) -> Task | None:
     """The named task; else the first that applies and is not done; else the first that applies."""
-    if named:
+    if named or not agent.tasks:
         return _task(agent, named)
     context = {**book.run.context, "phase": book.run.phase}
     fitting: list[Task] = []
@@ -193,8 +197,8 @@ def choose_task(book: Book, agent: Agent, named: str) -> Task | None:
 
 def _go_on(book: Book, token: Token, result: Result, fired: list[Fired]) -> None:
     agent = book.plan.agents[token.place]
-    finishing = result.outcome is Outcome.TERMINATE or result.to == REVIEW_SEAT
-    if result.outcome is Outcome.ASK:
+    finishing = result.outcome is TERMINATE or result.to == REVIEW_SEAT
+    if result.outcome is ASK:
         if fired:
             book.stop(fired, token.place)
             return
@@ -262,13 +266,13 @@ def _handed(
     book: Book, token: Token, target: str, reason: str, task: str, fired: list[Fired]
 ) -> bool:
     """Record the handoff and end the run if a rule says so; True if the run goes on."""
-    edge = way(book.run.ledger, token.place, target)
-    moment = book.moment()._replace(source=token.place, target=target, edge=edge, agent=token.place)
-    found = judge_handoff(moment)
-    done = f"{target}/{task}" in book.run.done and _is_once(book.plan, target, task)
-    full = judge_step(moment) if done else []  # a replayed answer is a step (K19)
+    found = book.judge_handoff(token.place, target)
+    already = book.run.done
+    done = bool(already) and f"{target}/{task}" in already and _is_once(book.plan, target, task)
+    full = book.judge_step() if done else []  # a replayed answer is a step (K19)
     accepted = not fired and not full
-    accepted = accepted and all(f.rule is StopRule.REPEATED_PATTERN for f in found)
+    if found and accepted:
+        accepted = all(f.rule is StopRule.REPEATED_PATTERN for f in found)
     book.emit(
         HandedOff(
             at=book.now,
@@ -283,7 +287,7 @@ def _handed(
     )
     if fired or found or full:
         book.stop([*fired, *found, *full], token.place)
-    return not book.run.ended
+    return book.run.terminal_status is None
 
 
 def _is_once(plan: Plan, agent: str, task_id: str) -> bool:
@@ -312,7 +316,6 @@ def place_anew(book: Book, target: str, outcome: str, why: str, by: str) -> None
 
 def advance(book: Book) -> None:
     """Offer the turn to its holder, unless the run is paused or a person is asked."""
-    token = next(iter(book.run.tokens.values()), None)
-    if token is None or token.phase is not Phase.READY or book.run.paused_at is not None:
-        return
-    offer(book, token, book.plan.agents[token.place].works_as)
+    (token,) = book.run.tokens.values()
+    if token.phase is READY and book.run.paused_at is None:
+        offer(book, token, book.plan.agents[token.place].works_as)

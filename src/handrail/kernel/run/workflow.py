@@ -17,7 +17,7 @@ from handrail.kernel.limits import ASKS_MAX
 from handrail.kernel.plan import Plan
 from handrail.kernel.progress import weigh
 from handrail.kernel.result import Outcome, Result
-from handrail.kernel.rules import StopRule, judge_result, judge_step
+from handrail.kernel.rules import StopRule
 from handrail.kernel.run import moves
 from handrail.kernel.run.book import Book, first_line, known_paths, refuse
 from handrail.kernel.run.events import Ended, Offered, Reported
@@ -33,6 +33,7 @@ class Ending:
     TIMED_OUT = "timed_out"
 
 
+TASK, SUCCESS, CONTINUE, ASK = NodeType.TASK, Outcome.SUCCESS, Outcome.CONTINUE, Outcome.ASK
 Try = Callable[[Book, Token, str], bool]
 
 
@@ -100,14 +101,14 @@ ENDING_OF = {
 def report(book: Book, token: Token, result: Result) -> Refusal | None:
     """A result of a workflow's node."""
     node = book.plan.node(token.place)
-    if result.outcome is Outcome.CONTINUE and not node.config.multi_dispatch:
+    if result.outcome is CONTINUE and not node.config.multi_dispatch:
         return refuse(
             "not_multi_dispatch",
             f"'{node.id}' takes one dispatch an attempt; '{token.agent}' asks to continue",
             "report success or failure, or set config.multi_dispatch",
         )
     ending = ENDING_OF.get(result.outcome) if result.outcome is not None else None
-    if ending is None and result.outcome is not Outcome.ASK:
+    if ending is None and result.outcome is not ASK:
         said = result.outcome or "neither success nor failure"
         return refuse(
             "bad_outcome",
@@ -122,9 +123,13 @@ def report(book: Book, token: Token, result: Result) -> Refusal | None:
             "decide yourself: report success or failure",
         )
     weighed = weigh(
-        book.run.ledger, book.run.limits, token.agent, result.evidence, paths=known_paths(book.run)
+        book.run.ledger,
+        book.run.limits,
+        token.agent,
+        result.evidence,
+        paths=known_paths(book.run, result),
     )
-    committed = node.config.kind == "commit" and result.outcome is Outcome.SUCCESS
+    committed = node.config.kind == "commit" and result.outcome is SUCCESS
     asking = ending is None and token.attempts < node.max_attempts
     book.emit(
         Reported(
@@ -138,8 +143,7 @@ def report(book: Book, token: Token, result: Result) -> Refusal | None:
             asking=asking,
         )
     )
-    moment = book.moment()._replace(agent=token.agent, evidence=result.evidence, step=token.step)
-    fired = judge_result(moment)
+    fired = book.judge_result(token.agent, result, token.step)
     if fired:
         book.stop(fired, token.agent)
     elif ending is not None:
@@ -172,12 +176,12 @@ def _ask_back(book: Book, token: Token, result: Result) -> None:
 
 def advance(book: Book) -> None:
     """Until every token waits for an agent, a person, a lock or a paused run to go on."""
-    for _ in range(8 * len(book.plan.graph.nodes) + 8):  # each round passes or offers one token
-        token = next((t for t in book.run.tokens.values() if _can_go(book, t)), None)
+    for _ in book.plan.rounds:  # each round passes or offers one token
+        token = _next_to_go(book)
         if token is None:
             return
         node = book.plan.node(token.place)
-        if node.type is NodeType.TASK:
+        if node.type is TASK:
             offer(book, token, role_of(book.run, node))
         elif node.type is NodeType.APPROVAL:
             _ask_approval(book, token, node)
@@ -185,7 +189,7 @@ def advance(book: Book) -> None:
             _finish(book, node)
         else:
             moves.leave(book, token.place, node.type.value, "")
-        if book.run.ended:
+        if book.run.terminal_status is not None:
             return
     raise AssertionError("a run that only passes nodes has passed them all")  # pragma: no cover
 
@@ -193,15 +197,19 @@ def advance(book: Book) -> None:
 WAITING_TO_GO = (Phase.READY, Phase.SETTLED, Phase.ASKING)
 
 
-def _can_go(book: Book, token: Token) -> bool:
-    if token.phase not in WAITING_TO_GO or book.run.paused_at is not None:
-        return False
-    return not needs_lock(book.plan.node(token.place))
+def _next_to_go(book: Book) -> Token | None:
+    run = book.run
+    if run.paused_at is not None:
+        return None
+    for token in run.tokens.values():
+        if token.phase in WAITING_TO_GO and not needs_lock(book.plan.node(token.place)):
+            return token
+    return None
 
 
 def needs_lock(node: Node) -> bool:
     """A commit dispatch is offered only once the repository's lock is granted (L12)."""
-    return node.type is NodeType.TASK and node.config.kind == "commit"
+    return node.type is TASK and node.config.kind == "commit"
 
 
 def repository_of(plan: Plan, place: str) -> str:
@@ -215,7 +223,7 @@ def role_of(run: Run, node: Node) -> str:
 
 
 def offer(book: Book, token: Token, role: str, lock: int | None = None) -> None:
-    fired = judge_step(book.moment())
+    fired = book.judge_step()
     if fired:
         book.stop(fired, book.run.final_agent)
         return
