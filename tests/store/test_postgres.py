@@ -1,0 +1,446 @@
+"""What is special about PostgreSQL: a connection that breaks, engines that share the database, and
+what is said when it cannot be used. What every store must do is in `handrail.testing.conformance`.
+"""
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from threading import Thread
+from typing import Any
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+
+from handrail.store.port import Store, StoreError, Unsure, Write
+from handrail.store.postgres import opening, writing
+from handrail.store.postgres.store import PostgresStore
+from handrail.store.postgres.trip import Step
+from handrail.testing import rows as a
+from handrail.testing.conformance import check_chain, full, won
+from handrail.testing.postgres import PostgresServer
+
+pytest_plugins = ["tests.fixtures_postgres"]
+
+
+@pytest.fixture
+def store(postgres_url: str) -> Iterator[PostgresStore]:
+    with closing(PostgresStore(postgres_url)) as store:
+        yield store
+
+
+@pytest.fixture
+def admin(postgres_url: str) -> Iterator["psycopg.Connection[Any]"]:
+    """Somebody else's connection to the database."""
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        yield connection
+
+
+def complaint(url: str, *hints: str) -> "pytest.RaisesExc[StoreError]":
+    """One line that names the database, does not tell the password, and says what to do."""
+    parts = urlsplit(url)
+
+    def fits(error: StoreError) -> bool:
+        said = str(error)
+        assert "\n" not in said
+        assert "; " in said
+        assert "secret" not in said
+        assert all(hint in said for hint in (parts.path, *hints)), said
+        return type(error) is StoreError
+
+    return pytest.raises(StoreError, check=fits)
+
+
+def tables(url: str) -> list[str]:
+    with psycopg.connect(url) as db:
+        found = db.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public' ORDER BY 1")
+        return [name for (name,) in found]
+
+
+def together(*doings: Callable[[], object]) -> None:
+    """At the same time; the first error of any of them is raised."""
+    failed: list[BaseException] = []
+
+    def run(do: Callable[[], object]) -> None:
+        try:
+            do()
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [Thread(target=run, args=(do,)) for do in doings]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failed:
+        raise failed[0]
+
+
+# What is said when it cannot be used
+
+
+def test_a_url_that_cannot_be_read_is_not_repeated():
+    for url in ("postgresql://u:secret@[", "postgresql://u:secret@h/d?secret=1", "secret"):
+        with pytest.raises(StoreError, match="write it as postgresql://") as caught:
+            PostgresStore(url)
+        assert "secret" not in str(caught.value)
+
+
+def test_a_server_that_is_not_there_is_named():
+    url = "postgresql://ola:secret@127.0.0.1:1/work"
+    with complaint(url, "ola@127.0.0.1:1", "refused", "start the server"):
+        PostgresStore(url)
+    nowhere = "postgresql://ola:secret@/work?host=/nowhere"
+    with complaint(nowhere, "/nowhere", "start the server"):
+        PostgresStore(nowhere)
+
+
+def test_a_database_that_does_not_exist_is_named(postgres_server: PostgresServer):
+    url = postgres_server.url("nothing")
+    with complaint(url, 'database "nothing" does not exist', "createdb"):
+        PostgresStore(url)
+
+
+def test_a_wrong_password_is_not_told():
+    with PostgresServer(tcp=True) as server:
+        right = urlsplit(server.url())
+        wrong = right._replace(netloc=f"postgres:secret@127.0.0.1:{right.port}").geturl()
+        with complaint(wrong, "password authentication failed", "correct user and password"):
+            PostgresStore(wrong)
+        with closing(PostgresStore(server.url())) as store:
+            assert right.password
+            assert right.password not in store.where
+
+
+def test_a_database_of_another_program_is_left_alone(postgres_url: str):
+    with psycopg.connect(postgres_url) as db:
+        db.execute("CREATE TABLE agents (name text)")
+    with complaint(postgres_url, "another program (agents)", "search_path"):
+        PostgresStore(postgres_url)
+    assert tables(postgres_url) == ["agents"]
+
+
+def test_a_schema_of_its_own_makes_room_beside_another_program(postgres_url: str):
+    with psycopg.connect(postgres_url) as db:
+        db.execute("CREATE TABLE agents (name text)")
+    url = f"{postgres_url}&options=-csearch_path%3Dhandrail"
+    with complaint(url, "no schema of its search_path exists", "create the schema"):
+        PostgresStore(url)
+    with psycopg.connect(postgres_url) as db:
+        db.execute("CREATE SCHEMA handrail")
+    with closing(PostgresStore(url)) as store:
+        assert won(store, full("r1")) == [True]
+    assert tables(postgres_url) == ["agents"]
+
+
+def test_a_database_of_a_newer_handrail_is_left_alone(postgres_url: str, store: PostgresStore):
+    with psycopg.connect(postgres_url) as db:
+        db.execute("UPDATE handrail_schema SET version = 99")
+    with complaint(postgres_url, "newer Handrail", "schema 99", "upgrade"):
+        PostgresStore(postgres_url)
+
+
+def test_who_only_reads_makes_nothing(postgres_url: str):
+    with complaint(postgres_url, "schema 0", "handrail serve"):
+        PostgresStore(postgres_url, read_only=True)
+    assert tables(postgres_url) == []
+    with closing(PostgresStore(postgres_url)) as store:
+        assert won(store, full("r1")) == [True]
+    with closing(PostgresStore(postgres_url, read_only=True)) as store:
+        assert store.load(["r1"]).keys() == {"r1"}
+        with complaint(postgres_url, "read-only"):
+            store.put_bead(a.bead("b9"))
+        with complaint(postgres_url, "read-only"):
+            store.commit([full("r2")], a.at())
+
+
+def test_a_server_that_does_not_sync_is_warned_of(postgres_url: str, store: PostgresStore):
+    assert store.warnings == ()
+    with PostgresServer(settings={"fsync": "off"}) as server:
+        unsafe = PostgresStore(server.create_database())
+        unsafe.close()
+    (warning,) = unsafe.warnings
+    assert "fsync = off" in warning
+
+
+def test_a_store_that_was_closed_says_so(store: PostgresStore, postgres_url: str):
+    store.close()
+    for use in (store.head, lambda: store.commit([full("r1")], a.at())):
+        with pytest.raises(StoreError, match="the store is closed"):
+            use()
+
+
+def test_many_may_open_an_empty_database_at_once(postgres_url: str):
+    opened: list[PostgresStore] = []
+    together(*[lambda: opened.append(PostgresStore(postgres_url))] * 4)
+    for n, one in enumerate(opened):
+        assert won(one, full(f"r{n}")) == [True]
+        one.close()
+
+
+# A connection that breaks
+
+
+@contextmanager
+def held(url: str, statement: str) -> "Iterator[psycopg.Connection[Any]]":
+    """Rows that somebody else has locked, until the block ends."""
+    with psycopg.connect(url) as db:
+        db.execute(statement.encode())
+        yield db
+        db.rollback()
+
+
+def end_who_waits(admin: "psycopg.Connection[Any]") -> None:
+    """Ends the session that waits for a lock, once there is one."""
+    waiting = (
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+        "WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    )
+    while not admin.execute(waiting).fetchall():
+        pass
+
+
+def broken(
+    store: PostgresStore, admin: "psycopg.Connection[Any]", url: str, lock: str, write: Write
+) -> StoreError:
+    """What a commit raises whose connection breaks while it waits for that lock."""
+    caught: list[StoreError] = []
+
+    def commit() -> None:
+        try:
+            store.commit([write], a.at())
+        except StoreError as error:
+            caught.append(error)
+
+    with held(url, lock):
+        together(commit, lambda: end_who_waits(admin))
+    (error,) = caught
+    assert "\n" not in str(error)
+    return error
+
+
+def test_a_connection_that_breaks_before_the_end_of_a_commit_has_written_nothing(
+    store: PostgresStore, admin: "psycopg.Connection[Any]", postgres_url: str
+):
+    begun = full("r1")
+    assert won(store, begun) == [True]
+    before = a.everything(store)
+    lock = "SELECT FROM workflow_executions FOR UPDATE"
+    error = broken(store, admin, postgres_url, lock, full("r1", begun))
+    assert not isinstance(error, Unsure)
+    assert a.everything(store) == before
+    assert won(store, full("r1", begun)) == [True]
+
+
+def test_a_connection_that_breaks_after_commit_was_sent_leaves_it_unsure(
+    store: PostgresStore, admin: "psycopg.Connection[Any]", postgres_url: str
+):
+    begun = full("r1")
+    assert won(store, begun) == [True]
+    before = a.everything(store)
+    lock = "SELECT FROM chain FOR UPDATE"
+    error = broken(store, admin, postgres_url, lock, full("r1", begun))
+    assert isinstance(error, Unsure)
+    assert a.everything(store) == before
+    assert won(store, full("r1", begun)) == [True]
+
+
+def test_a_commit_whose_answer_was_lost_is_unsure_and_there(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+):
+    real = writing.trip
+
+    def deaf(db: opening.Database, steps: list[Step]) -> Any:
+        results = real(db, steps)
+        if steps[-1] == writing.COMMIT:
+            db.close()
+            raise psycopg.OperationalError("server closed the connection unexpectedly")
+        return results
+
+    monkeypatch.setattr(writing, "trip", deaf)
+    with pytest.raises(Unsure):
+        store.commit([full("r1")], a.at())
+    monkeypatch.undo()
+    assert store.load(["r1"])["r1"].subject.head == full("r1").entry.hash
+    assert won(store, full("r1")) == [False]
+
+
+def test_a_server_that_was_restarted_is_not_noticed():
+    with PostgresServer() as server, closing(PostgresStore(server.create_database())) as store:
+        begun = full("r1")
+        assert won(store, begun) == [True]
+        for end in (server.crash, server.kill, server.stop):
+            end()
+            server.start()
+            assert store.load(["r1"])["r1"].subject.head == begun.entry.hash
+            store.beat_engine("e1", a.at())
+            begun = full("r1", begun)
+            assert won(store, begun) == [True]
+        check_chain(list(store.commits(0, 100)))
+
+
+def test_a_server_that_is_gone_is_told_and_found_again(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("handrail.store.postgres.link.PAUSES", (0, 0))
+    with PostgresServer() as server:
+        url = server.create_database()
+        with closing(PostgresStore(url)) as store:
+            assert won(store, full("r1")) == [True]
+            server.crash()
+            with complaint(url, "start the server"):
+                store.commit([full("r2")], a.at())
+            with complaint(url, "start the server"):
+                store.head()
+            server.start()
+            assert won(store, full("r2")) == [True]
+            assert store.load(["r1", "r2"]).keys() == {"r1", "r2"}
+
+
+# Engines that share the database
+
+
+def test_overlapping_commits_of_two_engines_never_wait_for_each_other(
+    postgres_url: str, store: PostgresStore, admin: "psycopg.Connection[Any]"
+):
+    ids = [f"r{n}" for n in range(20)]
+    assert all(won(store, *(a.begin(a.execution(run_id)) for run_id in ids)))
+    wins: list[bytes] = []
+
+    def work(seed: int) -> None:
+        chance = random.Random(seed)
+        with closing(PostgresStore(postgres_url)) as one:
+            for turn in range(30):
+                chosen = chance.sample(ids, 10)
+                loaded = one.load(chosen)
+                writes = [
+                    a.follow(
+                        loaded[run_id].subject,
+                        body=f"[{seed},{turn}]",
+                        light=chance.random() < 0.5,
+                        dispatches=[a.dispatch(run_id, 1000 * seed + turn, place=f"{seed} {turn}")],
+                        keys=[a.key(f"{seed} {turn} {run_id}")],
+                    )
+                    for run_id in chosen
+                ]
+                _, who = one.commit(writes, a.at(turn))
+                wins.extend(w.entry.hash for w, ok in zip(writes, who, strict=True) if ok)
+                one.reserve("coder", 5)
+                one.postpone([(w.entry.stream, w.entry.hash, a.at(700 + turn)) for w in writes])
+
+    together(*[lambda seed=seed: work(seed) for seed in (1, 2, 3)])
+    assert admin.execute(
+        "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
+    ).fetchall() == [(0,)]
+    commits = list(store.commits(0, 10_000))
+    check_chain(commits)
+    recorded = [entry.hash for commit, entries in commits[1:] for entry in entries]
+    assert sorted(recorded) == sorted(wins)
+    assert [entry for _, entries in commits for entry in entries] == store.feed(0, 10_000)
+
+
+def test_engines_that_race_for_dispatches_never_get_the_same_one(
+    postgres_url: str, store: PostgresStore
+):
+    offers = [a.dispatch("r1", fence, offered_at=a.at(fence)) for fence in range(200)]
+    assert won(store, a.begin(a.execution(), dispatches=offers)) == [True]
+    got: list[int] = []
+
+    def work() -> None:
+        with closing(PostgresStore(postgres_url)) as one:
+            while found := one.reserve("coder", 7):
+                fences = [row.fence for row in found]
+                assert fences == sorted(fences)
+                got.extend(fences)
+
+    together(work, work, work)
+    assert sorted(got) == list(range(200))
+
+
+def test_a_reservation_ends_with_a_claim_that_is_given_back(store: PostgresStore):
+    begun = a.begin(a.execution(), dispatches=[offer := a.dispatch("r1", 1)])
+    assert won(store, begun) == [True]
+    assert store.reserve("coder", 1) == [offer]
+    assert not store.reserve("coder", 1)
+    claim = a.follow(begun, dispatches=[a.claimed(offer)])
+    back = a.follow(claim, dispatches=[offer])
+    assert won(store, claim) == [True]
+    assert won(store, back) == [True]
+    assert store.reserve("coder", 1) == [offer]
+
+
+def test_the_feed_never_skips_a_commit_that_is_under_way(postgres_url: str, store: PostgresStore):
+    """Numbers are given in the order of commits: who has read n has seen all before it."""
+    seen: list[int] = []
+
+    def work(name: str) -> None:
+        with closing(PostgresStore(postgres_url)) as one:
+            for turn in range(40):
+                assert won(one, a.begin(a.stream(f"{name} {turn}"))) == [True]
+
+    def read() -> None:
+        while len(seen) < 120:
+            seen.extend(entry.n for entry in store.feed(seen[-1] if seen else 0, 10))
+
+    together(read, *[lambda name=name: work(name) for name in "abc"])
+    assert seen == list(range(1, 121))
+
+
+def test_deadlocks_are_tried_again_and_then_told(
+    store: Store, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+):
+    real, failures = writing.trip, [3]
+
+    def stuck(db: opening.Database, steps: list[Step]) -> Any:
+        if steps[-1] == writing.COMMIT and failures[0]:
+            failures[0] -= 1
+            raise psycopg.errors.DeadlockDetected("deadlock detected")
+        return real(db, steps)
+
+    monkeypatch.setattr(writing, "trip", stuck)
+    assert won(store, full("r1")) == [True]
+    failures[0] = 99
+    with complaint(postgres_url, "deadlock", "try again"):
+        store.commit([full("r2")], a.at())
+    failures[0] = 0
+    assert won(store, full("r2")) == [True]
+
+
+# A write that cannot be written
+
+
+@pytest.mark.parametrize(
+    "impossible",
+    [
+        lambda: a.begin(a.execution("bad", status="dancing")),
+        lambda: a.begin(a.execution("bad", current_node_id="a\0b")),
+        lambda: a.begin(a.execution("bad", state="no JSON")),
+        lambda: a.begin(a.execution("bad", state="[" * 100_000 + "]" * 100_000)),
+        lambda: a.begin(a.execution("bad", bead_id=random.Random(1).randbytes(9_000).hex())),
+        lambda: a.begin(a.execution("bad", priority=2**63)),
+        lambda: a.begin(a.execution("bad", created_at="yesterday or so")),
+        lambda: a.begin(a.execution("bad"), keys=[a.key("k-r3-1")]),
+    ],
+    ids=["check", "NUL", "JSON", "depth", "index", "number", "time", "key"],
+)
+def test_what_cannot_be_written_loses_alone(store: PostgresStore, impossible: Callable[[], Write]):
+    batch = [full(f"r{n}") for n in range(20)]
+    batch.insert(7, impossible())
+    assert won(store, *batch) == [True] * 7 + [False] + [True] * 13
+    check_chain(list(store.commits(0, 10)))
+    assert [entry.stream for entry in store.feed(0, 100)] == [f"r{n}" for n in range(20)]
+
+
+def test_a_run_that_the_journal_contradicts_stops_nobody_else(
+    store: PostgresStore, admin: "psycopg.Connection[Any]"
+):
+    """As after a repair by hand that took back the row of a run, but not its journal."""
+    begun, other = full("r1"), full("r2")
+    assert won(store, begun, other) == [True, True]
+    assert won(store, full("r1", begun)) == [True]
+    admin.execute(
+        "UPDATE workflow_executions SET head = %s, seq = 1, state_seq = 1 WHERE id = 'r1'",
+        (begun.entry.hash,),
+    )
+    again = a.follow(begun, body='["another"]')
+    assert won(store, again, a.follow(other)) == [False, True]
+    assert won(store, again) == [False]
+    check_chain(list(store.commits(0, 10)))
