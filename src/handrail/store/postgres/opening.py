@@ -1,0 +1,195 @@
+"""Connecting: whose database it is and how old, before anything is written; then made or migrated.
+
+No text of an error shows a password: what libpq says about a URL it cannot read is not repeated,
+because it may quote it.
+"""
+
+from typing import Any, LiteralString
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from handrail.store.port import StoreError
+from handrail.store.postgres.values import register
+from handrail.store.statements import migrations, script
+
+Database = psycopg.Connection[tuple[Any, ...]]
+
+PACKAGE = "handrail.store.postgres"
+LOCK = 0x48524149
+"""The advisory lock of who makes or migrates the tables."""
+OLDEST_SERVER = 14
+DEFAULTS = {
+    "connect_timeout": "10",
+    "keepalives_idle": "10",
+    "keepalives_interval": "5",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "30000",
+    "application_name": "handrail",
+}
+"""Unless the URL says otherwise: a server that has vanished is noticed within half a minute."""
+SESSION: LiteralString = """
+SET enable_seqscan = off;
+SET enable_hashjoin = off;
+SET enable_mergejoin = off;
+SET jit = off;
+SET lock_timeout = '30s';
+SET idle_in_transaction_session_timeout = '30s';
+SELECT set_config('synchronous_commit', 'on', false)
+WHERE current_setting('synchronous_commit') = 'off';
+"""
+"""Every statement has its index. The planner is not to be misled by what it last knew of a table
+that was empty then. An engine that stands still must not stop the others for long."""
+FACTS: LiteralString = """
+SELECT current_setting('server_version_num')::int / 10000, current_setting('server_encoding'),
+  current_setting('fsync'), current_setting('full_page_writes'),
+  to_regclass('handrail_schema')::text,
+  (SELECT string_agg(tablename, ', ' ORDER BY tablename) FROM pg_tables
+   WHERE schemaname = current_schema() AND tablename = ANY($1)), current_schema()
+"""
+TABLES = ["agents", "approvals", "beads", "chain", "commits", "dispatches", "journal", "workflows"]
+"""Names that tell whether another program lives here."""
+
+
+def schema_version() -> int:
+    return len(migrations(PACKAGE))
+
+
+def connect(url: str, *, read_only: bool = False) -> Database:
+    """A connection that is ready for statements; the tables are not looked at."""
+    where, parameters = address(url)
+    server = {"target_session_attrs": "any" if read_only else "read-write"}
+    try:
+        db = psycopg.Connection[tuple[Any, ...]].connect(
+            make_conninfo(**{**DEFAULTS, **server, **parameters}),
+            client_encoding="UTF8",
+            autocommit=True,
+            prepare_threshold=0,
+            cursor_factory=psycopg.RawCursor,
+        )
+    except psycopg.Error as error:
+        raise told(error, where) from error
+    try:
+        db.execute(SESSION, prepare=False)
+        if read_only:
+            db.execute("SET default_transaction_read_only = on", prepare=False)
+        register(db)
+    except psycopg.Error as error:
+        db.close()
+        raise told(error, where) from error
+    return db
+
+
+def address(url: str) -> tuple[str, dict[str, Any]]:
+    """The database as errors name it, and what libpq needs to reach it."""
+    try:
+        parameters = conninfo_to_dict(url)
+    except psycopg.Error:
+        form = "postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
+        raise StoreError(f"the database's URL cannot be read; write it as {form}") from None
+    user = f"{parameters['user']}@" if "user" in parameters else ""
+    port = f":{parameters['port']}" if "port" in parameters else ""
+    host = parameters.get("host") or parameters.get("hostaddr") or ""
+    return f"postgresql://{user}{host}{port}/{parameters.get('dbname', '')}", parameters
+
+
+def prepare(db: Database, where: str, *, read_only: bool = False) -> tuple[str, ...]:
+    """The tables are there and of this version afterwards. Returns warnings about the server."""
+    try:
+        facts = db.execute(FACTS, (TABLES,), prepare=False).fetchone()
+        assert facts is not None
+        release, encoding, fsync, full_pages, ours, theirs, schema = facts
+        if release < OLDEST_SERVER:
+            raise StoreError(f"{where} is PostgreSQL {release}; {OLDEST_SERVER} or newer is needed")
+        if encoding != "UTF8":
+            raise StoreError(f"{where} has the encoding {encoding}; create a database with UTF8")
+        if schema is None:
+            raise StoreError(f"{where}: no schema of its search_path exists; create the schema")
+        version = _version(db, where) if ours else 0
+        if not ours and theirs:
+            raise StoreError(
+                f"{where} has tables of another program ({theirs}); name another database, or "
+                "another schema with ?options=-csearch_path%3DSCHEMA"
+            )
+        if version < schema_version():
+            if read_only:
+                raise StoreError(
+                    f"{where} has schema {version}, this Handrail needs {schema_version()}; "
+                    "open it once with `handrail serve` to bring it up to date"
+                )
+            _migrate(db, where)
+    except psycopg.Error as error:
+        raise told(error, where) from error
+    settings = {"fsync": fsync, "full_page_writes": full_pages}
+    return tuple(
+        f"{where} has {name} = off: a crash of its machine may lose or damage what was committed"
+        for name, value in settings.items()
+        if value == "off"
+    )
+
+
+def _version(db: Database, where: str) -> int:
+    """Of the tables that are there."""
+    row = db.execute("SELECT max(version) FROM handrail_schema", prepare=False).fetchone()
+    version = (row[0] if row else None) or 0
+    newest = schema_version()
+    if version > newest:
+        raise StoreError(
+            f"{where} was written by a newer Handrail (schema {version}; this one knows {newest}); "
+            "upgrade Handrail"
+        )
+    return version
+
+
+def _migrate(db: Database, where: str) -> None:
+    """By one at a time; who comes second finds it done."""
+    with db.transaction():
+        db.execute("SELECT pg_advisory_xact_lock($1)", (LOCK,), prepare=False)
+        there = db.execute("SELECT to_regclass('handrail_schema')", prepare=False).fetchone()
+        version = _version(db, where) if there and there[0] else 0
+        names = migrations(PACKAGE)
+        if version == len(names):
+            return
+        files = names[version:] if version else ["schema.sql"]
+        for name in files:
+            db.execute(script(PACKAGE, name).encode(), prepare=False)
+        db.execute("DELETE FROM handrail_schema", prepare=False)
+        db.execute("INSERT INTO handrail_schema VALUES ($1)", (len(names),), prepare=False)
+
+
+TOLD = (psycopg.Error, UnicodeError, OverflowError)
+"""What a statement can raise: the latter two are values that no column can hold."""
+
+
+def told(error: Exception, where: str) -> StoreError:
+    """What is wrong, where, and what to do next."""
+    detail = error.diag.message_primary if isinstance(error, psycopg.Error) else None
+    said = detail or " ".join(str(error).split()) or type(error).__name__
+    for part, hint in HINTS.items():
+        if part in said:
+            return StoreError(f"{where}: {said}; {hint}")
+    return StoreError(f"{where}: {said}")
+
+
+HINTS = {
+    "refused": "start the server, or correct host and port",
+    "No such file": "start the server, or correct the folder of its socket",
+    "translate host name": "correct the host",
+    "resolve host": "correct the host",
+    "timeout expired": "check host and port, and that nothing blocks the way",
+    "password authentication": "correct user and password",
+    "no password supplied": "put the password into the URL, or into ~/.pgpass",
+    "permission denied": "grant this user the right, or use the user who made the tables",
+    'role "': "correct the user, or create it with `createuser`",
+    'database "': "create it with `createdb`, or correct the name",
+    "pg_hba.conf": "allow this user and host in the server's pg_hba.conf",
+    "too many": "close other connections, or raise max_connections; nothing was written",
+    "starting up": "wait until the server has started",
+    "shutting down": "start the server again",
+    "read-only": "connect to the server that takes writes",
+    "No space left": "make room on the server's disk; nothing was written",
+    "could not extend": "make room on the server's disk; nothing was written",
+    "deadlock": "nothing was written; try again",
+    "could not serialize": "nothing was written; try again",
+    "lock timeout": "another engine stands still; nothing was written; try again",
+}

