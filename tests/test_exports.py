@@ -9,18 +9,34 @@ EXPORTS = [
     "BudgetSpent",
     "ConstraintViolated",
     "Constraints",
+    "Dispatch",
+    "Engine",
+    "EngineSettings",
     "Guard",
     "GuardedRun",
+    "InvalidDefinition",
     "LimitReached",
     "LoopDetected",
     "NoProgress",
+    "Person",
+    "Refused",
+    "Result",
     "StopRules",
     "Stopped",
+    "StoreError",
+    "SyncEngine",
     "TerminalStatus",
+    "ask",
+    "carry_on",
+    "failure",
+    "hand_to",
+    "open",
+    "success",
+    "terminate",
 ]
 """Every name that users may import from `handrail`, sorted. To add one: here and in `__all__`."""
 
-NOT_ON_IMPORT = ("litestar", "rich", "typer", "yaml")
+NOT_ON_IMPORT = ("asyncio", "litestar", "psycopg", "rich", "sqlite3", "typer", "uuid_utils", "yaml")
 """Modules that only some commands need; `import handrail` must stay cheap."""
 
 

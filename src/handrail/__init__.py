@@ -1,5 +1,8 @@
 """Handrail runs teams of AI agents and people so that every run ends, with a reason."""
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from handrail.guard import Guard, GuardedRun
 from handrail.guard.errors import (
     BudgetSpent,
@@ -11,16 +14,63 @@ from handrail.guard.errors import (
 )
 from handrail.kernel.definition import Constraints, StopRules, TerminalStatus
 
+if TYPE_CHECKING:
+    from handrail.engine.dispatch import Dispatch
+    from handrail.engine.engine import Engine, InvalidDefinition, Refused
+    from handrail.engine.opening import SyncEngine, open  # noqa: A004 - read as handrail.open
+    from handrail.engine.replies import ask, carry_on, failure, hand_to, success, terminate
+    from handrail.engine.settings import EngineSettings
+    from handrail.kernel.result import Result
+    from handrail.kernel.run.state import Person
+    from handrail.store.port import StoreError
+
+_LATER = {
+    "handrail.engine.dispatch": ("Dispatch",),
+    "handrail.engine.engine": ("Engine", "InvalidDefinition", "Refused"),
+    "handrail.engine.opening": ("SyncEngine", "open"),
+    "handrail.engine.replies": ("ask", "carry_on", "failure", "hand_to", "success", "terminate"),
+    "handrail.engine.settings": ("EngineSettings",),
+    "handrail.kernel.result": ("Result",),
+    "handrail.kernel.run.state": ("Person",),
+    "handrail.store.port": ("StoreError",),
+}
+"""Where a name lies that only an engine needs: a guard should not wait for it."""
+_PLACES = {name: place for place, names in _LATER.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - as the name
+    if name not in _PLACES:
+        raise AttributeError(f"module 'handrail' has no attribute '{name}'")
+    value = globals()[name] = getattr(importlib.import_module(_PLACES[name]), name)
+    return value
+
+
 __all__ = [
     "BudgetSpent",
     "ConstraintViolated",
     "Constraints",
+    "Dispatch",
+    "Engine",
+    "EngineSettings",
     "Guard",
     "GuardedRun",
+    "InvalidDefinition",
     "LimitReached",
     "LoopDetected",
     "NoProgress",
+    "Person",
+    "Refused",
+    "Result",
     "StopRules",
     "Stopped",
+    "StoreError",
+    "SyncEngine",
     "TerminalStatus",
+    "ask",
+    "carry_on",
+    "failure",
+    "hand_to",
+    "open",
+    "success",
+    "terminate",
 ]

@@ -14,10 +14,11 @@ WORTH_A_PROCESS = 100
 """Seeds below which another process costs more time than it saves."""
 
 
-def run_many(count: int, *, as_json: bool) -> int:
+def run_many(count: int, *, engine: bool = False, as_json: bool) -> int:
     """Plays the seeds on every core and prints how they ended; the exit code."""
     processes = min(os.cpu_count() or 1, max(1, count // WORTH_A_PROCESS))
-    summary = simulate.run_seeds(0, count, processes)
+    through = ("engine",) if engine else ()
+    summary = simulate.run_seeds(0, count, processes, *through)
     if as_json:
         figures = {"seeds_per_second": summary.seeds_per_second, "all_ended": summary.all_ended}
         print(_json({**msgspec.to_builtins(summary), **figures}))
@@ -26,9 +27,9 @@ def run_many(count: int, *, as_json: bool) -> int:
     return 0 if summary.all_ended else FAILED
 
 
-def run_seed(seed: int, *, as_json: bool) -> int:
+def run_seed(seed: int, *, engine: bool = False, as_json: bool) -> int:
     """Plays one seed and prints what was drawn from it and everything that happened."""
-    result = simulate.run_seed(seed)
+    result = simulate.run_seed(seed, "engine") if engine else simulate.run_seed(seed)
     events: list[Any] = simulate.history(seed) if not result.failure else []
     if as_json:
         print(_json({**msgspec.to_builtins(result), "history": msgspec.to_builtins(events)}))

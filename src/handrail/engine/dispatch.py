@@ -2,16 +2,18 @@
 
 Everything that was said comes from the events by the kernel's own projections (`history.py`,
 `steps.py`), so an agent sees what the report and the page show. Nothing is cut off: a planner that
-sees half of a revision plans half of it. The projections are made when an agent asks for them:
-made for every dispatch, they would cost a long run more than all its steps.
+sees half of a revision plans half of it. All of it is made when an agent asks for it: made for
+every dispatch, it would cost a long run more than all its steps.
 """
 
+from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 from handrail.kernel.decision import Value
 from handrail.kernel.history import handoff_sequence, human_acts, iterations
 from handrail.kernel.plan import Plan
-from handrail.kernel.run.events import Answered, Asked, Reported, RunEvent
+from handrail.kernel.run.events import Answered, Asked, Reported
 from handrail.kernel.run.measure import measure
 from handrail.kernel.run.state import Question, Run, Token
 from handrail.kernel.run.team import may_finish
@@ -36,25 +38,94 @@ class Allowed(Value):
     to: tuple[str, ...] = ()
 
 
-class Dispatch(Value):
+class Dispatch:
     """One turn. `node` is set in a workflow, `agent` in a team; `past` are the run's events."""
 
-    execution_id: str
-    bead: Bead
-    definition: str
-    role: str
-    attempt: int
-    max_attempts: int
-    fence: int
-    allowed: Allowed
-    remaining: int
-    """The measure: how many events the run may still take without a person."""
-    node: str = ""
-    agent: str = ""
-    task: str = ""
-    phase: str = ""
-    last_refusal: str = ""
-    past: tuple[RunEvent, ...] = ()
+    def __init__(self, plan: Plan, run: Run, token: Token, past: Callable[[], Events]) -> None:
+        self.plan, self.run, self.token, self._past = plan, run, token, past
+
+    @property
+    def execution_id(self) -> str:
+        return self.run.id
+
+    @property
+    def bead(self) -> Bead:
+        run = self.run
+        return Bead(
+            id=run.bead_id, title=run.title, description=run.description, context=run.context
+        )
+
+    @property
+    def definition(self) -> str:
+        return self.run.definition_id
+
+    @property
+    def node(self) -> str:
+        return "" if self.plan.kind == "team" else self.token.place
+
+    @property
+    def agent(self) -> str:
+        return self.token.place if self.plan.kind == "team" else ""
+
+    @property
+    def task(self) -> str:
+        return self.token.task
+
+    @property
+    def phase(self) -> str:
+        return self.run.phase
+
+    @property
+    def role(self) -> str:
+        return self.token.role
+
+    @property
+    def attempt(self) -> int:
+        return self.token.faults + 1 if self.plan.kind == "team" else self.token.attempts
+
+    @property
+    def step(self) -> int:
+        """Which step of the whole run this is, from 1."""
+        return self.token.step
+
+    @property
+    def max_attempts(self) -> int:
+        if self.plan.kind == "team":
+            return self.run.limits.protocol_error_limit
+        return self.plan.node(self.token.place).max_attempts
+
+    @property
+    def fence(self) -> int:
+        return self.token.fence
+
+    @property
+    def lock(self) -> int | None:
+        """The fence of the commit lock that this dispatch holds, at a commit node."""
+        return self.token.lock
+
+    @property
+    def key(self) -> str:
+        """The same until somebody reports what came of it: for what must not be done twice outside.
+        An attempt that was lost may have done it; the next one has the same key."""
+        return f"{self.run.id}:{self.token.place}:{self.token.result}"
+
+    @property
+    def last_refusal(self) -> str:
+        """Why this agent's last answer could not be used, if that is why it has the turn again."""
+        return self.token.refusal
+
+    @property
+    def remaining(self) -> int:
+        """The measure: how many events the run may still take without a person."""
+        return measure(self.plan, self.run)
+
+    @property
+    def allowed(self) -> Allowed:
+        return _allowed(self.plan, self.token)
+
+    @cached_property
+    def past(self) -> Events:
+        return self._past()
 
     @property
     def history(self) -> tuple[Step, ...]:
@@ -77,31 +148,6 @@ class Dispatch(Value):
     def answer(self) -> str:
         """What a person said to this agent's own question, if that is why it has the turn again."""
         return _answer(self.node or self.agent, self.past)
-
-
-def dispatch(plan: Plan, run: Run, token: Token, events: Events) -> Dispatch:
-    """What the holder of this token is given."""
-    team = plan.kind == "team"
-    most = run.limits.protocol_error_limit if team else plan.node(token.place).max_attempts
-    return Dispatch(
-        execution_id=run.id,
-        bead=Bead(
-            id=run.bead_id, title=run.title, description=run.description, context=run.context
-        ),
-        definition=run.definition_id,
-        node="" if team else token.place,
-        agent=token.place if team else "",
-        task=token.task,
-        phase=run.phase,
-        role=token.role,
-        attempt=token.faults + 1 if team else token.attempts,
-        max_attempts=most,
-        fence=token.fence,
-        last_refusal=token.refusal,
-        past=tuple(events),
-        allowed=_allowed(plan, token),
-        remaining=measure(plan, run),
-    )
 
 
 def shown_result(question: Question, events: Events) -> str:

@@ -16,7 +16,7 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
-from handrail.engine.dispatch import Dispatch, dispatch, shown_result
+from handrail.engine.dispatch import Dispatch, shown_result
 from handrail.kernel.decision import Refusal, Value
 from handrail.kernel.plan import Plan
 from handrail.kernel.result import Result
@@ -151,7 +151,8 @@ class LocalRun:
         if agent is None:
             self._do(c.Lose(fence=fence, reason=f"nobody here works as '{role}'"))
             return
-        given = dispatch(self.plan, self.run, self.run.tokens[token.place], self.events)
+        past = tuple(self.events)
+        given = Dispatch(self.plan, self.run, self.run.tokens[token.place], lambda: past)
         try:
             returned = agent(given)
         except (Exception, SystemExit) as error:  # its lost attempt, whatever it is, and not ours

@@ -15,10 +15,12 @@ run ends at once, whatever its agents do.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from handrail.engine import replies
+from handrail.engine.replies import ask, carry_on, failure, hand_to, terminate
 from handrail.kernel.decision import Value
 from handrail.kernel.definition import Problem, Settings
 from handrail.kernel.plan import Plan, check
-from handrail.kernel.result import Evidence, Outcome, Result
+from handrail.kernel.result import Evidence, Result
 from handrail.kernel.run import machine
 from handrail.kernel.run.commands import Answer, Claim, GrantLock, Report, RunCommand, Start, Tick
 from handrail.kernel.run.events import RunEvent
@@ -26,6 +28,8 @@ from handrail.kernel.run.state import Person, Phase, Question, Run, Token
 from handrail.kernel.run.workflow import needs_lock
 from handrail.teams.scripted import shortest_ways as next_on_the_way
 from handrail.testing.clock import ManualClock
+
+__all__ = ["ask", "carry_on", "failure", "hand_to", "play", "success", "terminate"]
 
 COMMANDS_MAX = 100_000
 
@@ -67,31 +71,8 @@ class Played:
 
 
 def success(text: str = "", *, evidence: Evidence | None = None, **data: Any) -> Result:  # noqa: ANN401 - any JSON
-    """The task is done; `data` goes into the bead's context."""
-    return Result(
-        outcome=Outcome.SUCCESS, text=text, data=data, evidence=evidence or Evidence(measured=True)
-    )
-
-
-def failure(reason: str = "", **data: Any) -> Result:  # noqa: ANN401 - any JSON
-    return Result(outcome=Outcome.FAILURE, reason=reason, data=data)
-
-
-def carry_on(text: str = "", **data: Any) -> Result:  # noqa: ANN401 - any JSON
-    """Not done yet: another dispatch, please (a task with `multi_dispatch`)."""
-    return Result(outcome=Outcome.CONTINUE, text=text, data=data)
-
-
-def hand_to(agent: str, reason: str = "", *, task: str = "", text: str = "") -> Result:
-    return Result(outcome=Outcome.HANDOFF, to=agent, reason=reason, task=task, text=text)
-
-
-def terminate(reason: str = "", *, text: str = "") -> Result:
-    return Result(outcome=Outcome.TERMINATE, reason=reason, text=text)
-
-
-def ask(question: str, *options: str) -> Result:
-    return Result(outcome=Outcome.ASK, question=question, options=options)
+    """The task is done, and what the agent says of it was measured."""
+    return replies.success(text, evidence=evidence or Evidence(measured=True), **data)
 
 
 def agent_of(script: Script) -> ScriptedAgent:

@@ -17,9 +17,10 @@ import multiprocessing
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from multiprocessing.pool import Pool
 from random import Random
+from typing import Literal, TypeVar
 
 from handrail.kernel.decision import Value
 from handrail.kernel.plan import Plan, check
@@ -31,6 +32,10 @@ from handrail.kernel.run.state import Phase
 from handrail.testing.audit import Auditor, Violation, encode, expect
 from handrail.testing.options import Options, describe, draw
 from handrail.testing.world import ADMIN, BOSSES, World
+
+Through = Literal["kernel", "engine"]
+T = TypeVar("T")
+R = TypeVar("R")
 
 AFTER_THE_END = 6
 """Commands given to a run that has ended."""
@@ -69,11 +74,17 @@ class Simulation:
 
     def play(self) -> None:
         """Raises `Violation` at the first thing that must not happen."""
+        for _ in self.steps():
+            pass
+
+    def steps(self) -> Iterator[None]:
+        """The same, a command or two at a time."""
         self._do(self.world.start())
-        self._safety()
+        yield from self._safety()
         if not self.auditor.run.ended:
-            self._liveness()
+            yield from self._liveness()
         for _ in range(AFTER_THE_END):
+            yield
             self._do(self.world.next_command(self.auditor.run))
             self.world.clock.advance(days=1)
         self.auditor.rebuild_from_the_start()
@@ -84,17 +95,18 @@ class Simulation:
         self.world.revisions = self.auditor.stretches - 1
         return decision
 
-    def _safety(self) -> None:
+    def _safety(self) -> Iterator[None]:
         options, rng, auditor = self.options, self.rng, self.auditor
         for _ in range(options.commands):
             if auditor.run.ended:
                 return
+            yield
             self._do(self.world.next_command(auditor.run))
             if rng.random() < options.crash:
                 auditor.rebuild()
             self.world.pass_time(auditor.run)
 
-    def _liveness(self) -> None:
+    def _liveness(self) -> Iterator[None]:
         """Each round must bring an event, so there are no more rounds than the measure says."""
         auditor = self.auditor
         left = machine.measure(self.plan, auditor.run)
@@ -103,6 +115,7 @@ class Simulation:
             if auditor.run.ended:
                 break
             known = len(auditor.events)
+            yield
             self._help()
             expect(len(auditor.events) > known, "a run that waits goes on when its time comes")
         expect(auditor.run.ended, "every run ends within its measure", left)
@@ -154,23 +167,37 @@ def history(seed: int) -> list[RunEvent]:
     return simulation.auditor.events
 
 
-def run_seed(seed: int) -> SeedResult:
+def run_seed(seed: int, through: Through = "kernel") -> SeedResult:
     """Play one seed. Never raises: what went wrong stands in `failure`."""
+    if through == "engine":
+        from handrail.testing.through_engine import run_group
+
+        return run_group((seed,))[0]
     simulation: Simulation | None = None
     options = draw(seed)
-    failure = ""
+    failure: Exception | None = None
     try:
         simulation = Simulation(options)
         simulation.play()
-    except Violation as violation:
-        failure = str(violation)
     except Exception as error:  # the kernel never raises; if it does, that is the finding
+        failure = error
+    return result_of(options, simulation, failure)
+
+
+def result_of(
+    options: Options, simulation: Simulation | None, error: Exception | None
+) -> SeedResult:
+    """How it went, and what went wrong."""
+    failure = str(error) if error is not None else ""
+    if error is not None and not isinstance(error, Violation):
         failure = f"the kernel never raises: {type(error).__name__}: {error}"
     if simulation is None or simulation.auditor.live is None:
-        return SeedResult(seed=seed, shape=options.shape, failure=_told(options, failure, []))
+        return SeedResult(
+            seed=options.seed, shape=options.shape, failure=_told(options, failure, [])
+        )
     auditor, run = simulation.auditor, simulation.auditor.live
     return SeedResult(
-        seed=seed,
+        seed=options.seed,
         shape=options.shape,
         status=str(run.terminal_status or ""),
         rule=str(run.stop.rule) if run.stop is not None else "",
@@ -237,18 +264,33 @@ class Summary(Value):
         return "\n".join(lines)
 
 
-def run_seeds(first: int = 0, count: int = 1_000, processes: int = 2) -> Summary:
-    """Play `count` seeds from `first` on, in so many processes, and sum up."""
+def run_seeds(
+    first: int = 0,
+    count: int = 1_000,
+    processes: int = 2,
+    through: Through = "kernel",
+) -> Summary:
+    """Play `count` seeds from `first` on, in so many processes, and sum up. Through the engine they
+    go through a database as well, and must end the same."""
     assert count > 0, "at least one seed"
     assert processes > 0, "at least one process"
     began = time.perf_counter()
     seeds = range(first, first + count)
-    if processes == 1:
-        results = [run_seed(seed) for seed in seeds]
+    if through == "engine":
+        from handrail.testing.through_engine import SIDE_BY_SIDE, run_group
+
+        groups = [seeds[i : i + SIDE_BY_SIDE] for i in range(0, count, SIDE_BY_SIDE)]
+        results = [one for group in _mapped(run_group, groups, processes, 1) for one in group]
     else:
-        with _workers(processes) as pool:
-            results = list(pool.imap(run_seed, seeds, chunksize=CHUNK))
+        results = _mapped(run_seed, seeds, processes, CHUNK)
     return summed(results, first, time.perf_counter() - began)
+
+
+def _mapped(play: Callable[[T], R], seeds: Iterable[T], processes: int, chunksize: int) -> list[R]:
+    if processes == 1:
+        return [play(seed) for seed in seeds]
+    with _workers(processes) as pool:
+        return list(pool.imap(play, seeds, chunksize=chunksize))
 
 
 def _workers(processes: int) -> Pool:

@@ -1,0 +1,225 @@
+"""The core of an engine: it opens, commits what it is asked, listens, fails as a whole, closes."""
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from handrail.engine.batch import Answer
+from handrail.engine.bell import Bell
+from handrail.engine.clock import Clock
+from handrail.engine.desk import Desk
+from handrail.engine.dispatch import Dispatch
+from handrail.engine.keeper import Keeper
+from handrail.engine.plans import Plans
+from handrail.engine.project import decode_events, encode, loaded
+from handrail.engine.pulse import Pulse
+from handrail.engine.settings import EngineSettings
+from handrail.engine.staff import Staff
+from handrail.engine.works import RunWork
+from handrail.kernel.decision import Refusal
+from handrail.kernel.run import commands as c
+from handrail.kernel.run.effects import CancelWork
+from handrail.kernel.run.events import RunEvent
+from handrail.kernel.run.machine import Run
+from handrail.store.port import KeyRow, Note, Store, StoreError, iso
+
+log = logging.getLogger("handrail.engine")
+
+PAGE = 1_000
+KEY_MAX = 255
+
+
+class Refused(Exception):  # noqa: N818 - an answer, not a mistake of the program
+    """A command that was not taken. `refusal` says why and what to do."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(f"{refusal.message}; {refusal.hint}" if refusal.hint else refusal.message)
+        self.refusal = refusal
+
+
+class Core:
+    """What an engine is made of, and how it is asked."""
+
+    def __init__(
+        self, store: Store, *, clock: Clock, settings: EngineSettings, engine_id: str
+    ) -> None:
+        self.store, self.clock, self.settings, self.id = store, clock, settings, engine_id
+        self.desk = Desk()
+        self.plans = Plans(settings.kernel)
+        self.keeper = Keeper(store, clock, self.plans, self.desk)
+        self.keeper.heard = self._heard
+        self.pulse = Pulse(self.keeper, clock, settings, engine_id)
+        self.staff = Staff(self.keeper, self._dispatch, self._note_soon)
+        self._changes: Bell[None] = Bell()
+        self._ends: Bell[Run] = Bell()
+        self._tasks: list[asyncio.Task[None]] = []
+        self.failure: BaseException | None = None
+        self._closed = asyncio.Event()
+
+    async def tick(self) -> None:
+        """Look at all clocks, leases and messages now, and at what follows from them."""
+        self._check()
+        await self.pulse.beat()
+        await self.keeper.settled()
+
+    async def over(self) -> BaseException | None:
+        """Waits until the engine is closed; what it failed of, if it did."""
+        await self._closed.wait()
+        return self.failure
+
+    async def open(self, *, dead: list[str] | None, background: bool) -> None:
+        """By `handrail.open`. Whoever is alone clears up after those who died."""
+        await self.pulse.after_outage(alone=dead is not None)  # by the beats of the dead
+        for engine_id in dead or ():
+            await self._io(self.store.forget_engine, engine_id)
+        await self._io(self.store.beat_engine, self.id, iso(self.clock()))
+        self._spawn(self.keeper.keep())
+        if background:
+            self._spawn(self.pulse.go_on())
+        else:
+            await self.pulse.beat()
+
+    async def close(self) -> None:
+        """By `handrail.open`. Work in hand is stopped, and offered again by whoever opens next."""
+        self.desk.close()  # a seat that gets free now is given nothing new
+        await self.staff.close()
+        if self.failure is None:
+            await self.keeper.settled()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        try:  # that it was alive until now stands under a name that is nobody's
+            await self._io(self.store.beat_engine, "", iso(self.clock()))
+            await self._io(self.store.forget_engine, self.id)
+        except StoreError as error:
+            log.warning("%s", error)
+        self.keeper.close()
+        self.store.close()
+        self._closed.set()
+
+    def _spawn(self, work: Any) -> None:  # noqa: ANN401 - a coroutine
+        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)
+        task.add_done_callback(self._ended)
+        self._tasks.append(task)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """A loop that dies takes the engine with it: half an engine helps nobody."""
+        if task.cancelled() or task.exception() is None:
+            return
+        self.failure = task.exception()
+        log.critical("the engine failed", exc_info=self.failure)
+        self._closed.set()
+        wrong = StoreError(f"the engine has failed: {self.failure}")
+        self._changes.break_off(wrong)
+        self._ends.break_off(wrong)
+
+    async def _io(self, function: Callable[..., Any], *values: object) -> Any:  # noqa: ANN401 - as the store
+        return await self.keeper.io(function, *values)
+
+    async def _ask(
+        self,
+        run_id: str,
+        command: c.RunCommand,
+        *,
+        key: KeyRow | None = None,
+        priority: int = 0,
+        start: bool = False,
+    ) -> Answer:
+        self._check()
+        try:
+            answer = await self.keeper.ask(run_id, command, key=key, priority=priority)
+        except StoreError:
+            if start and isinstance(command, c.Start) and await self._is_there(command):
+                return Answer()
+            raise
+        if answer.repeated is not None and key is not None and answer.repeated.digest != key.digest:
+            told = f"the key '{key.key}' was used for another request"
+            raise Refused(Refusal(code="key_reused", message=told, hint="take a new key"))
+        if answer.refusal is not None and answer.repeated is None:
+            raise Refused(answer.refusal)
+        return answer
+
+    async def _is_there(self, start: c.Start) -> bool:
+        """Whether it began after all: the connection broke, and it was on disk. Refused if its bead
+        has another run."""
+        try:
+            active = await self._io(self.store.active_run, start.bead_id)
+        except StoreError:
+            return False  # what was wrong first is told
+        if active is not None and active != start.run_id:
+            told = f"bead '{start.bead_id}' has the active run '{active}'"
+            hint = "wait for its end, or close it"
+            raise Refused(Refusal(code="bead_busy", message=told, hint=hint))
+        return active is not None
+
+    def _check(self) -> None:
+        if self.failure is not None:
+            raise StoreError(f"the engine has failed: {self.failure}") from self.failure
+        if self._closed.is_set():
+            raise StoreError("the engine is closed; open it again")
+
+    def _key(self, key: str, actor: str, request: object, answer: dict[str, str]) -> KeyRow | None:
+        if not key:
+            return None
+        if len(key) > KEY_MAX or not key.isprintable():
+            told = f"the key {key[:40]!r} is longer than {KEY_MAX} characters, or no plain text"
+            raise Refused(Refusal(code="bad_key", message=told, hint="take a UUID"))
+        return KeyRow(
+            key=key,
+            actor=actor,
+            digest=hashlib.sha256(encode(request)).hexdigest(),
+            answer=encode(answer).decode(),
+            created_at=iso(self.clock()),
+        )
+
+    def _note(self, run_id: str, report: c.Report, code: str) -> Note:
+        at, body = iso(self.clock()), encode(report).decode()
+        return Note(execution_id=run_id, at=at, actor=report.agent, code=code, body=body)
+
+    def _note_soon(self, run_id: str, report: c.Report, code: str) -> None:
+        self.keeper.soon(self.store.add_note, self._note(run_id, report, code))
+
+    def _dispatch(self, run_id: str, fence: int) -> Dispatch | None:
+        run = self.keeper.run(run_id)
+        token = run.token_of(fence) if run is not None else None
+        if run is None or token is None:
+            return None
+        return Dispatch(self.keeper.plan(run), run, token, lambda: self._past(run))
+
+    def _past(self, run: Run) -> list[RunEvent]:
+        """The run's events up to where it stood; read when an agent asks for them."""
+        found: list[RunEvent] = []
+        while len(found) < run.seq:
+            for entry in self.store.journal(run.id, len(found), PAGE):
+                found += decode_events(entry.body)
+        return found[: run.seq]
+
+    def _heard(self, work: RunWork) -> None:
+        """A run was changed, and it is on disk."""
+        for effect in work.effects:
+            if isinstance(effect, CancelWork):
+                self.staff.cancel(work.stream, effect.fence)
+        self._changes.ring(work.stream, None)
+        if work.run is not None and work.run.ended:
+            self._ends.ring(work.stream, work.run)
+
+    async def state(self, run_id: str) -> Run:
+        """The run as it stands on disk."""
+        found = await self._io(self.store.load, [run_id])
+        if run_id not in found:
+            raise Refused(_unknown(run_id))
+        return loaded(found[run_id].subject, found[run_id].tail)
+
+    async def command(
+        self, run_id: str, command: c.RunCommand, *, key: KeyRow | None = None
+    ) -> Run:
+        """Any command of the kernel; the run after it. Who asks is vouched for by the caller."""
+        answer = await self._ask(run_id, command, key=key)
+        return answer.run if answer.run is not None else await self.state(run_id)
+
+
+def _unknown(run_id: str) -> Refusal:
+    told = f"there is no run '{run_id}'"
+    return Refusal(code="unknown_run", message=told, hint="look at the list of runs")

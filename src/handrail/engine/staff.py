@@ -1,0 +1,221 @@
+"""Agents that are functions in this process: given their turn, listened to, stopped.
+
+A function takes a `Dispatch` and returns a `Result`, a plain text (the text protocol's business),
+or an object with a result's fields; async ones run on the loop, others on a thread. Whatever else
+it does costs it the attempt. Its result is handed to the keeper until that has it on disk; while
+the database is away it is handed in again and again, as long as the engine lives.
+"""
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, cast
+
+import msgspec
+from msgspec.structs import replace
+
+from handrail.engine.batch import Answer, Job
+from handrail.engine.desk import Seat
+from handrail.engine.dispatch import Dispatch
+from handrail.engine.keeper import Keeper
+from handrail.kernel.plain import why_not_plain
+from handrail.kernel.result import Result
+from handrail.kernel.run import commands as c
+from handrail.store.port import StoreError
+
+AgentFunction = Callable[[Dispatch], object]
+Given = Callable[[str, int], Dispatch | None]
+Late = Callable[[str, c.Report, str], object]
+log = logging.getLogger("handrail.engine")
+
+TOLD_MAX = 2_000
+"""Characters of an error's text that are kept."""
+THREADS_MAX = 100
+RETRY_SECONDS = 0.5
+STOP_SECONDS = 5.0
+"""How long a function has to stop when the engine closes."""
+
+_decode = msgspec.json.Decoder(Result).decode
+_encode = msgspec.json.Encoder().encode
+
+
+def told(error: BaseException) -> str:
+    """The error in words that can be stored, even if it cannot tell itself what it is."""
+    try:
+        what = f": {error}"
+    except Exception:  # an error whose own text raises is still told by its name
+        what = ""
+    return f"{type(error).__name__}{what}".encode("utf-8", "replace").decode()[:TOLD_MAX]
+
+
+def checked(returned: object, role: str, *, trusted: bool) -> Result | str:
+    """The result as it would arrive over a wire, or what is wrong with it."""
+    given: Any = Result(text=returned) if isinstance(returned, str) else returned
+    if inspect.iscoroutine(returned):
+        returned.close()  # nobody will await it
+    if not isinstance(given, Result | dict):
+        return f"'{role}' returned a {type(returned).__name__}, not a Result"
+    data = given.data if isinstance(given, Result) else cast("object", given)
+    if wrong := why_not_plain(data):  # JSON would make a null of a NaN
+        return f"'{role}' returned what cannot be sent: {wrong}"
+    try:
+        result = _decode(_encode(given))
+    except (TypeError, ValueError, RecursionError) as error:
+        return f"'{role}' returned what cannot be sent: {told(error)}"
+    if result.evidence.measured and not trusted:
+        return replace(result, evidence=replace(result.evidence, measured=False))
+    return result
+
+
+class Function(Seat):
+    """A seat that is a function."""
+
+    def __init__(
+        self,
+        name: str,
+        roles: tuple[str, ...],
+        session: str,
+        capacity: int,
+        function: AgentFunction,
+        *,
+        trusted: bool,
+        staff: "Staff",
+    ) -> None:
+        super().__init__(name, roles, session, capacity, self.start)
+        self.function, self.trusted, self.staff, self.capacity = function, trusted, staff, capacity
+        called: object = getattr(function, "__call__", None)  # noqa: B004 - an object's own
+        awaited = inspect.iscoroutinefunction
+        self.asynchronous = awaited(function) or awaited(called)
+
+    def start(self, run_id: str, fence: int) -> None:
+        self.staff.start(self, run_id, fence)
+
+
+class Staff:
+    """The functions of one engine, at work."""
+
+    def __init__(self, keeper: Keeper, given: Given, late: Late) -> None:
+        self.keeper, self.given, self.late = keeper, given, late
+        self._tasks: dict[tuple[str, int], asyncio.Task[None]] = {}
+        self._stopped: set[asyncio.Task[None]] = set()
+        self.closed = False
+        self._threads = ThreadPoolExecutor(THREADS_MAX, "handrail-agent")
+
+    def start(self, seat: Function, run_id: str, fence: int) -> None:
+        """The claim is on disk: the function may begin."""
+        dispatch = self.given(run_id, fence)
+        if dispatch is None or self.closed:  # ended by something that was committed with it
+            self._free(seat)
+            return
+        task = asyncio.get_running_loop().create_task(self._work(seat, dispatch))
+        self._tasks[run_id, fence] = task
+
+    def cancel(self, run_id: str, fence: int) -> None:
+        """Its dispatch counts no more (H5.5). A function on a thread cannot be stopped; what it
+        returns will be too late."""
+        task = self._tasks.get((run_id, fence))
+        if task is not None:
+            self._stop(task)
+
+    def _stop(self, task: asyncio.Task[None]) -> None:
+        self._stopped.add(task)
+        task.add_done_callback(self._stopped.discard)
+        task.cancel()
+
+    async def close(self) -> None:
+        """Whoever does not stop when told to is left behind."""
+        self.closed = True
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            self._stop(task)
+        if tasks:
+            await asyncio.wait(tasks, timeout=STOP_SECONDS)
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    @property
+    def at_work(self) -> int:
+        return len(self._tasks)
+
+    async def _work(self, seat: Function, dispatch: Dispatch) -> None:
+        run_id, fence = dispatch.run.id, dispatch.fence
+        try:
+            if seat.asynchronous:
+                returned = await cast("Awaitable[object]", seat.function(dispatch))
+            else:
+                loop = asyncio.get_running_loop()
+                returned = await loop.run_in_executor(self._threads, seat.function, dispatch)
+            result = checked(returned, dispatch.role, trusted=seat.trusted)
+        except asyncio.CancelledError:
+            if asyncio.current_task() in self._stopped:
+                raise
+            self._hand_in(seat, run_id, c.Lose(fence=fence, reason="the agent cancelled itself"))
+        except (Exception, SystemExit) as error:  # its lost attempt, whatever it is, and not ours
+            self._hand_in(seat, run_id, c.Lose(fence=fence, reason=told(error)))
+        else:
+            agent = seat.agent
+            if isinstance(result, Result):
+                report = c.Report(fence=fence, agent=agent, result=result)
+            else:
+                report = c.Report(fence=fence, agent=agent, malformed=result)
+            self._hand_in(seat, run_id, report)
+        finally:
+            self._tasks.pop((run_id, fence), None)
+            self._free(seat)
+
+    def _free(self, seat: Seat) -> None:
+        self.keeper.desk.give_back(seat)
+        if not self.keeper.desk.behind.isdisjoint(seat.roles):
+            self.keeper.wake()
+
+    def _hand_in(self, seat: Function, run_id: str, command: c.Report | c.Lose) -> None:
+        HandIn(self, seat, run_id, command).submit()
+
+    def refused(self, run_id: str, command: c.Report | c.Lose, answer: Answer) -> None:
+        """A result that cannot be taken while the dispatch is open costs the attempt, and the agent
+        is told why. One that is late changes nothing, and is kept as a note."""
+        run, refusal = answer.run, answer.refusal
+        assert refusal is not None
+        still_open = run is not None and run.token_of(command.fence) is not None
+        if not isinstance(command, c.Report) or command.malformed or not still_open:
+            log.info("run %s: %s", run_id, refusal.message)
+            if isinstance(command, c.Report):
+                self.late(run_id, command, refusal.code)
+            return
+        wrong = f"{refusal.message}; {refusal.hint}"
+        again = c.Report(fence=command.fence, agent=command.agent, malformed=wrong)
+        self.keeper.let_in(Job(run_id, again))
+
+
+class HandIn:
+    """A result on its way to the keeper, again and again while the database is away."""
+
+    __slots__ = ("command", "run_id", "seat", "staff")
+
+    def __init__(
+        self, staff: Staff, seat: Function, run_id: str, command: c.Report | c.Lose
+    ) -> None:
+        self.staff, self.seat, self.run_id, self.command = staff, seat, run_id, command
+
+    def submit(self) -> None:
+        try:
+            self.staff.keeper.let_in(Job(self.run_id, self.command, self.done))
+        except StoreError as error:
+            self.done(error)
+
+    def done(self, answer: Answer | Exception) -> None:
+        if isinstance(answer, Answer):
+            if answer.refusal is not None:
+                self.staff.refused(self.run_id, self.command, answer)
+        elif isinstance(answer, StoreError):
+            self._later(answer)
+
+    def _later(self, error: StoreError) -> None:
+        """As long as the engine lives: as it does, nobody would find the dispatch orphaned. If
+        another one did meanwhile, the result is refused as late."""
+        if not self.staff.closed and not self.staff.keeper.failed:
+            asyncio.get_running_loop().call_later(RETRY_SECONDS, self.submit)
+        else:
+            who = self.seat.agent
+            log.error("the result of %s for run %s is lost: %s", who, self.run_id, error)

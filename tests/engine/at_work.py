@@ -1,0 +1,152 @@
+"""Engines under test: no clock but the test's, no waiting for time to pass."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from itertools import count
+from typing import Any, TypeVar
+
+from tests.kernel.driving import ANA, chain, edge, node, team, workflow
+
+from handrail.engine import opening
+from handrail.engine.dispatch import Dispatch
+from handrail.engine.engine import Engine, Refused
+from handrail.engine.handle import RunHandle
+from handrail.engine.settings import EngineSettings
+from handrail.kernel.definition import Settings
+from handrail.kernel.result import Outcome, Result
+from handrail.kernel.run.events import RunEvent
+from handrail.kernel.run.machine import replay
+from handrail.testing.clock import ManualClock
+from handrail.testing.through_engine import abandon
+
+__all__ = ["ANA", "abandon", "chain", "edge", "node", "team", "workflow"]
+
+T = TypeVar("T")
+PATIENCE = float(os.environ.get("HANDRAIL_PATIENCE", "20"))
+"""Seconds after which a test that waits for something has failed."""
+ROLE = "backend-engineer"
+DONE = Result(outcome=Outcome.SUCCESS, text="done")
+FAILED = Result(outcome=Outcome.FAILURE, reason="cannot")
+COMMIT = {"kind": "commit", "role": "engineering-manager"}
+
+
+def go(work: Coroutine[Any, Any, T]) -> T:
+    """To its end, and not for ever: what does not even stop when told to is left where it is."""
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(work)
+    for _ in range(2):
+        loop.run_until_complete(asyncio.wait((task,), timeout=PATIENCE))
+        if task.done():
+            break
+        task.cancel()
+    if task.done():
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.close()
+        return task.result()
+    raise AssertionError(f"it does not stop: {task.get_stack()}")
+
+
+@asynccontextmanager
+async def opened(
+    url: str, clock: ManualClock, *, kernel: Settings | None = None, **settings: Any
+) -> AsyncIterator[Engine]:
+    """An engine to which nothing happens by itself."""
+    wanted = EngineSettings(kernel=kernel or Settings(), **settings)
+    async with opening.open(url, clock=clock.now, background=False, settings=wanted) as engine:
+        yield engine
+
+
+async def crashing(url: str, clock: ManualClock, **settings: Any) -> Engine:
+    """An engine that will not be closed: `abandon` it."""
+    return await opening.open(
+        url, clock=clock.now, background=False, settings=EngineSettings(**settings)
+    ).__aenter__()
+
+
+class Worker:
+    """An agent outside of the engine's process, which does what the test says."""
+
+    def __init__(self, engine: Engine, name: str, session: str) -> None:
+        self.engine, self.name, self.session = engine, name, session
+
+    async def claim(self) -> Dispatch | None:
+        return await self.engine.claim(self.session)
+
+    async def get(self) -> Dispatch:
+        dispatch = await self.claim()
+        assert dispatch is not None, "there is something to do"
+        return dispatch
+
+    async def report(self, dispatch: Dispatch, result: Result | str = DONE):
+        return await self.engine.report(dispatch.run.id, dispatch.fence, self.name, result)
+
+    async def work(self, result: Result | str = DONE):
+        return await self.report(await self.get(), result)
+
+
+_names = count(1)
+
+
+async def worker(engine: Engine, *roles: str, name: str = "", capacity: int = 1) -> Worker:
+    name = name or f"worker-{next(_names)}"
+    session = await engine.register(name, roles or (ROLE,), capacity)
+    return Worker(engine, name, session)
+
+
+async def started(engine: Engine, document: dict[str, Any], **wanted: Any) -> RunHandle:
+    """A run of this document."""
+    return await engine.start((await engine.define(document)).id, **wanted)
+
+
+async def quiet(engine: Engine) -> None:
+    """Until no function is at work and nothing is left to commit."""
+    while True:
+        await engine.tick()
+        if not engine.staff.at_work:
+            return
+        await asyncio.sleep(0.001)
+
+
+async def pulses(engine: Engine, clock: ManualClock, seconds: float, step: float = 10) -> None:
+    """Time passes, and the engine is awake all the while."""
+    while seconds > 0:
+        clock.advance(min(step, seconds))
+        seconds -= step
+        await engine.tick()
+
+
+async def refused(work: Coroutine[Any, Any, object]) -> str:
+    """The code of the refusal."""
+    try:
+        await work
+    except Refused as error:
+        return error.refusal.code
+    raise AssertionError("it was not refused")
+
+
+async def of(engine: Engine, run_id: str, kind: type[T]) -> list[T]:
+    return [event for event in await engine.history(run_id) if isinstance(event, kind)]
+
+
+def names(events: list[RunEvent]) -> list[str]:
+    return [type(event).__name__ for event in events]
+
+
+async def check_stored(engine: Engine, run_id: str) -> None:
+    """What is stored of a run is what its journal says."""
+    run = await engine.state(run_id)
+    assert replay(await engine.history(run_id)) == run
+    row = engine.store.load([run_id])[run_id].subject
+    assert (row.status, row.seq) == (run.status, run.seq)
+    open_fences = {t.fence for t in run.tokens.values() if t.phase in ("offered", "claimed")}
+    assert {d.fence for d in engine.store.dispatches(run_id)} == open_fences
+    asked = {a.id for a in engine.store.approvals(execution_id=run_id, status="open")}
+    assert asked == set(run.questions)
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Other tasks go on until it holds."""
+    while not holds():
+        await asyncio.sleep(0.001)

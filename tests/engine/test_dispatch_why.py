@@ -1,0 +1,75 @@
+"""Why a run is not worked on, in words."""
+
+from msgspec.structs import replace
+from tests.engine.at_work import (
+    ANA,
+    ROLE,
+    abandon,
+    chain,
+    crashing,
+    go,
+    node,
+    opened,
+    refused,
+    started,
+    worker,
+)
+
+from handrail.kernel.definition import Settings
+from handrail.testing.clock import ManualClock
+
+pytest_plugins = ["tests.fixtures_postgres"]
+
+ONE = chain(node("a"))
+
+
+def test_why_a_run_is_not_worked_on(url: str, clock: ManualClock):
+    async def play():
+        async with opened(url, clock, kernel=Settings(role_grace=86_400)) as engine:
+            run = await started(engine, chain(node("a"), node("ok", "approval"), node("b")))
+
+            async def why() -> list[str]:
+                return [waiting.code for waiting in await engine.why(run.id)]
+
+            assert await why() == ["no_agent"]
+            agent = await worker(engine)
+            assert await why() == ["busy"]
+            clock.advance(100)
+            assert await why() == ["offline"]
+            await engine.heartbeat(agent.session)
+            dispatch = await agent.get()
+            (waiting,) = await engine.why(run.id)
+            assert (waiting.code, waiting.place) == ("claimed", "a")
+            assert agent.name in waiting.message
+            await engine.register(agent.name, (ROLE,))
+            assert await why() == ["lost"]
+            await engine.tick()
+            again = await worker(engine)
+            dispatch = await again.get()
+            await run.pause(by=ANA, reason="lunch")
+            assert await why() == ["paused"]
+            await run.resume(by=ANA, reason="back")
+            await again.report(dispatch)
+            (waiting,) = await engine.why(run.id)
+            assert waiting.code == "asked"
+            (question,) = await run.questions(60)
+            assert question.id in waiting.hint
+            await run.close(by=ANA, reason="enough")
+            assert await why() == []
+            assert await refused(engine.why("nobody")) == "unknown_run"
+
+    go(play())
+
+
+def test_why_knows_of_disabled_agents(file_url: str, clock: ManualClock):
+    async def play():
+        engine = await crashing(file_url, clock)
+        run = await started(engine, ONE)
+        agent = await worker(engine)
+        (row,) = [one for one in engine.store.agents() if one.id == agent.name]
+        engine.store.put_agent(replace(row, enabled=False))
+        assert [waiting.code for waiting in await engine.why(run.id)] == ["disabled"]
+        assert await refused(agent.claim()) == "no_session"
+        await abandon(engine)
+
+    go(play())

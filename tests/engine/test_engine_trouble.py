@@ -1,0 +1,180 @@
+"""When something goes wrong: nobody is left waiting, and nobody else suffers."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.engine.at_work import (
+    ANA,
+    DONE,
+    ROLE,
+    chain,
+    check_stored,
+    go,
+    node,
+    opened,
+    refused,
+    started,
+)
+
+from handrail.engine import keeper, works
+from handrail.kernel.run import commands as c
+from handrail.store.port import StoreError
+from handrail.testing.clock import ManualClock
+
+pytest_plugins = ["tests.fixtures_postgres"]
+
+ASKS = chain(node("a"), node("ok", "approval"))
+TWO = chain(node("a"), node("b", role="qa-engineer"))
+
+
+def test_what_was_not_answered_has_not_happened(file_url: str, clock: ManualClock):
+    async def play(monkeypatch: pytest.MonkeyPatch):
+        async with opened(file_url, clock) as engine:
+            run = await started(engine, ASKS)
+            commit = engine.store.commit
+
+            def full(*_: object):
+                raise StoreError("the disk is full")
+
+            monkeypatch.setattr(engine.store, "commit", full)
+            with pytest.raises(StoreError, match="disk is full"):
+                await run.close(by=ANA, reason="enough")
+            with pytest.raises(StoreError, match="disk is full"):
+                await engine.start("w")
+            monkeypatch.setattr(engine.store, "commit", commit)
+            assert not (await run.state()).ended
+            assert len(engine.store.executions()) == 1
+            assert (await run.close(by=ANA, reason="enough")).ended
+            await check_stored(engine, run.id)
+
+    with pytest.MonkeyPatch.context() as patch:
+        go(play(patch))
+
+
+@pytest.mark.requirement("L8.6")
+def test_one_poisonous_run_stops_nobody_else(
+    url: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+):
+    async def play():
+        async with opened(url, clock) as engine:
+            bad, good = await started(engine, ASKS), await started(engine, ASKS)
+            real = works.step
+
+            def step(plan: Any, run: Any, command: Any, now: Any):
+                if run is not None and run.id == bad.id:
+                    raise ZeroDivisionError("a bug in the kernel")
+                return real(plan, run, command, now)
+
+            monkeypatch.setattr(works, "step", step)
+            with pytest.raises(ZeroDivisionError):
+                await bad.close(by=ANA, reason="x")
+            engine.add_agent(lambda d: DONE, ROLE)
+            (question,) = await good.questions(60)
+            await engine.tick()
+            clock.advance(days=2)  # clocks of both are due
+            await engine.tick()
+            assert (await good.answer(question.id, "ok", by=ANA)).ended
+            monkeypatch.setattr(works, "step", real)
+            clock.advance(1)
+            await engine.tick()
+            assert engine.failure is None
+            assert (await bad.state()).seq > 3
+            await check_stored(engine, bad.id)
+
+    go(play())
+
+
+def test_a_command_to_a_run_that_does_not_exist_is_refused(url: str, clock: ManualClock):
+    async def play():
+        async with opened(url, clock) as engine:
+            assert await refused(engine.run("nobody").close(by=ANA, reason="x")) == "unknown_run"
+            assert await refused(engine.state("nobody")) == "unknown_run"
+            assert await refused(engine.start("nothing")) == "unknown_definition"
+            assert await refused(engine.answer("nobody.q1", "ok", by=ANA)) == "unknown_run"
+
+    go(play())
+
+
+def test_more_commands_than_the_engine_holds_are_refused_and_the_rest_goes_on(
+    url: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+):
+    async def play():
+        async with opened(url, clock) as engine:
+            run = await started(engine, ASKS)
+            monkeypatch.setattr(keeper, "QUEUE_MAX", 5)
+            patches = [engine.command(run.id, c.Patch(by=ANA, patch={"k": i})) for i in range(9)]
+            done = await asyncio.gather(*patches, return_exceptions=True)
+            assert sum(isinstance(one, keeper.Busy) for one in done) == 4
+            assert (await run.close(by=ANA, reason="x")).ended
+
+    go(play())
+
+
+def test_an_engine_that_is_full_still_takes_the_results_of_its_agents(
+    file_url: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+):
+    async def play():
+        async with opened(file_url, clock) as engine:
+            await engine.define(ASKS)
+            monkeypatch.setattr(keeper, "QUEUE_MAX", 1)
+            engine.add_agent(lambda d: None, ROLE)  # what is malformed goes in twice
+            run = await engine.start("w")
+            (question,) = await run.questions(60)
+            assert question.kind == "escalation"
+            assert engine.failure is None
+
+    go(play())
+
+
+def _raises(*_: object):
+    raise RuntimeError("nobody expected this")
+
+
+@pytest.mark.parametrize("where", ["commit", "load", "reserve"])
+def test_a_loop_that_fails_makes_the_engine_fail_loudly(
+    file_url: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, where: str
+):
+    async def play():
+        with pytest.raises(RuntimeError, match="nobody expected"):
+            async with opened(file_url, clock) as engine:
+                run = await started(engine, ASKS)
+                waits = [asyncio.create_task(one) for one in (run.result(), run.questions())]
+                await asyncio.sleep(0)
+                monkeypatch.setattr(engine.store, where, _raises)
+                engine.add_agent(lambda d: DONE, ROLE)
+                with pytest.raises(StoreError, match="failed"):
+                    # in hand when it fails: told, not left waiting
+                    await engine.run("another").close(by=ANA, reason="x")
+                for wait in waits:
+                    with pytest.raises(StoreError, match="the engine has failed: nobody expected"):
+                        await wait
+                assert isinstance(await engine.over(), RuntimeError)
+                for late in (engine.start("w"), engine.tick()):
+                    with pytest.raises(StoreError, match="the engine has failed"):
+                        await late
+
+    go(play())
+
+
+def test_a_database_that_is_away_is_asked_again_but_not_all_the_time(
+    file_url: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+):
+    async def play():
+        async with opened(file_url, clock) as engine:
+            run = await started(engine, ASKS)
+            asked: list[object] = []
+            reserve = engine.store.reserve
+
+            def away(*values: object):
+                asked.append(values)
+                raise StoreError("away")
+
+            monkeypatch.setattr(engine.store, "reserve", away)
+            engine.add_agent(lambda d: DONE, ROLE)
+            await asyncio.sleep(0.3)
+            assert 1 <= len(asked) < 30
+            monkeypatch.setattr(engine.store, "reserve", reserve)
+            assert len(await run.questions(60)) == 1
+
+    go(play())
