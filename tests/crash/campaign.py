@@ -1,0 +1,133 @@
+"""Kill -9, again and again, on one machine: children of a process that has everything imported
+already, so that a life costs a fork and not half a second of imports.
+
+    python campaign.py --kills 40 --seed 1 --folder FOLDER [--url URL] [--engines 1]
+
+A *round* is one database: some lives that are killed at random moments, then one that is left alone
+until every run has ended, then the checks (checks.py). Prints one JSON object; exits 1 if anything
+was lost, doubled or stuck.
+"""
+
+import argparse
+import json
+import os
+import random
+import shutil
+import signal
+import sys
+import time
+import traceback
+from pathlib import Path
+
+import checks
+import load
+
+KILLS_A_ROUND = 10
+MEAN_SECONDS = 0.25
+SHORTEST = 0.004
+QUOTA_A_KILL = 30
+END_SECONDS = 60
+
+
+def born(url: str, folder: Path, seed: str, quota: int, **settings: float) -> int:
+    """A child that lives until it is killed, or everything has ended."""
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 1
+    try:
+        os.setsid()
+        load.main(url, str(folder), seed, quota, **settings)
+        code = 0
+    except BaseException:
+        with (folder / "trouble").open("a") as file:
+            file.write(f"-- life {seed}\n{traceback.format_exc()}")
+    finally:
+        os._exit(code)
+
+
+def killed(pid: int, after: float) -> bool:
+    """Whether it was alive until we killed it."""
+    time.sleep(after)
+    ended, _ = os.waitpid(pid, os.WNOHANG)
+    if ended:
+        return False
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    return True
+
+
+def left_alone(pid: int, seconds: float) -> str:
+    """Until it ends by itself; what is wrong if it does not, or not well."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            return "" if status == 0 else f"the last life ended with {status}"
+        time.sleep(0.01)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    return f"after {seconds:g} s without a fault there are runs that have not ended"
+
+
+def moment(chance: random.Random, mean: float) -> float:
+    """Mostly some way into the work; now and then while the database is being opened or made."""
+    if chance.random() < 0.15:
+        return SHORTEST + chance.random() * 0.04
+    return SHORTEST + min(chance.expovariate(1 / mean), 6 * mean)
+
+
+def round_of(folder: Path, seed: str, kills: int, mean: float) -> checks.Found:
+    folder.mkdir(parents=True)
+    chance = random.Random(seed)
+    url = f"sqlite:///{folder}/crash.db"
+    quota = QUOTA_A_KILL * kills
+    done = 0
+    for life in range(kills):
+        pid = born(url, folder, f"{seed}-{life}", quota)
+        done += killed(pid, moment(chance, mean))
+    wrong = left_alone(born(url, folder, f"{seed}-last", 0), END_SECONDS)
+    found = checks.look(folder, checks.sqlite_rows(folder / "crash.db"))
+    found.kills = done
+    found.wrong += checks.audited(url)
+    if wrong:
+        found.wrong.append(wrong)
+    trouble = folder / "trouble"
+    if trouble.exists():
+        found.wrong.append(trouble.read_text()[-2_000:])
+    return found
+
+
+def campaign(folder: Path, seed: int, kills: int, mean: float) -> checks.Found:
+    total = checks.Found()
+    number = 0
+    while total.kills < kills:
+        name = f"{seed}-{number}"
+        found = round_of(folder / name, name, min(KILLS_A_ROUND, kills - total.kills), mean)
+        total.add(found)
+        if found.wrong:
+            total.wrong.append(f"the above in {folder / name}")
+            break
+        shutil.rmtree(folder / name)
+        number += 1
+        if number > kills:
+            total.wrong.append("the children end before they are killed")
+            break
+    return total
+
+
+def main() -> int:
+    reading = argparse.ArgumentParser()
+    reading.add_argument("--kills", type=int, default=40)
+    reading.add_argument("--seed", type=int, default=1)
+    reading.add_argument("--mean", type=float, default=MEAN_SECONDS)
+    reading.add_argument("--folder", type=Path, required=True)
+    wanted = reading.parse_args()
+    began = time.monotonic()
+    found = campaign(wanted.folder, wanted.seed, wanted.kills, wanted.mean)
+    print(json.dumps({**found.shown(), "seconds": round(time.monotonic() - began, 1)}))
+    return 1 if found.wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
