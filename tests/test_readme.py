@@ -22,8 +22,14 @@ FILES = re.findall(r"```yaml\n# (\S+)\n(.*?)```", TEXT, flags=re.S)
 
 @pytest.mark.parametrize("example", PYTHON, ids=[f"line-{one.start_line}" for one in PYTHON])
 def test_the_python_of_the_readme_runs_and_prints_what_it_says(
-    example: CodeExample, eval_example: EvalExample
+    example: CodeExample,
+    eval_example: EvalExample,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ):
+    monkeypatch.chdir(tmp_path)
+    for name, text in FILES:
+        (tmp_path / name).write_text(text)
     eval_example.set_config(line_length=120)
     eval_example.run_print_check(example)
 
