@@ -109,11 +109,10 @@ class PostgresRows:
 
     def write(self, connection: Any, values: Any) -> None:
         new, over, rest = values
-        with connection.pipeline():
-            if new:
-                connection.execute(f"INSERT INTO workflow_executions SELECT * FROM {NEW}", new)
-            connection.execute(OVER, over)
-            connection.execute(REST, rest)
+        if new:
+            connection.execute(f"INSERT INTO workflow_executions SELECT * FROM {NEW}", new)
+        connection.execute(OVER, over)
+        connection.execute(REST, rest)
 
 
 def columns(tables: list[list[tuple[Any, ...]]]) -> list[list[Any]]:

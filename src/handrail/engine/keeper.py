@@ -55,7 +55,7 @@ from handrail.store.port import (
 T = TypeVar("T")
 log = logging.getLogger("handrail.engine")
 
-BATCH_MAX = 2_000
+BATCH_MAX = 500
 PIECE_MAX = 400
 """Jobs of a batch where the next is decided while one is committed."""
 FLYING_MAX = 2

@@ -97,9 +97,14 @@ def _unused_lock(plan: Plan, command: GrantLock) -> tuple[RunEffect, ...]:
 
 
 def _usable_at_a_glance(command: RunCommand) -> bool:
-    """Whether it is a claim or a plain result, as nearly every command is: a tenth of the time."""
+    """Whether it is a claim, a plain result or a plain start, as nearly every command is: a tenth
+    of the time."""
     if type(command) is Claim:
         return are_plain_texts(command.agent)
+    if type(command) is Start:
+        told = command.title, command.description, command.filed_by, command.from_place
+        ids = command.run_id, command.bead_id, command.definition_id
+        return not command.context and not command.paths and are_plain_texts(*told, *ids)
     if type(command) is not Report:
         return False
     said = command.result
