@@ -24,7 +24,7 @@ def figure(figures: Mapping[str, Any], *path: str) -> float | None:
     """The figure at that path, None if any of it is missing."""
     for name in path:
         figures = figures.get(name) or {}
-    return figures or None  # type: ignore[return-value]
+    return figures or None  # type: ignore[return-value] - a figure stands at the end of a path
 
 
 def quotient(above: float | None, below: float | None) -> float | None:

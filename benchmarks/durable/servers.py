@@ -48,7 +48,7 @@ def postgres() -> Iterator[Server]:
     """Raises MissingError if it is not installed or does not start."""
     server = PostgresServer(settings=SETTINGS)
     try:
-        import psycopg  # noqa: F401
+        import psycopg  # noqa: F401 - only to see that it is there
 
         server.start()
     except ModuleNotFoundError as error:
