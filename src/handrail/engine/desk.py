@@ -34,7 +34,6 @@ class Seat:
         self.agent, self.roles, self.session, self.free = agent, roles, session, free
         self.begin = begin
         """Called once the claim is on disk, with the run's id and the fence."""
-        self.gone = False
 
 
 class Desk:
@@ -51,7 +50,6 @@ class Desk:
             self.passed.pop(role, None)
 
     def remove(self, seat: Seat) -> None:
-        seat.gone = True
         for role in seat.roles:
             row = self._seats.get(role, deque())
             if seat in row:
@@ -62,9 +60,6 @@ class Desk:
     def close(self) -> None:
         """Nobody is given anything any more."""
         self._seats.clear()
-
-    def roles(self) -> Iterator[str]:
-        return iter(self._seats)
 
     def look_behind(self) -> None:
         """Somebody else may have offered something: ask the database once for every role."""
@@ -105,6 +100,3 @@ class Desk:
             if free > 0:
                 wanted[role] = free
         return wanted
-
-    def room(self, role: str) -> bool:
-        return any(seat.free > 0 for seat in self._seats.get(role, ()))

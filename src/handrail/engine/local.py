@@ -17,6 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from handrail.engine.dispatch import Dispatch, shown_result
+from handrail.engine.returned import told
 from handrail.kernel.decision import Refusal, Value
 from handrail.kernel.plan import Plan
 from handrail.kernel.result import Result
@@ -35,8 +36,6 @@ Listener = Callable[[RunEvent, Run], None]
 
 REFUSED_ANSWERS_MAX = 100
 """Answers that could not be used, to one question in a row; then nobody is asked any more."""
-TOLD_MAX = 2_000
-"""Characters of an error's text that are kept."""
 
 
 class Request(Value):
@@ -77,15 +76,6 @@ def stand_in(question: Question) -> Person:
     others = [f"person {i + 2}" for i in range(len(taken))]
     free = (name for name in (*named, "you", *others) if name not in taken)
     return Person(name=next(free), role="admin")
-
-
-def told(error: BaseException) -> str:
-    """The error in words that can be stored, even if it cannot tell itself what it is."""
-    try:
-        what = f": {error}"
-    except Exception:  # an error whose own text raises is still told by its name
-        what = ""
-    return f"{type(error).__name__}{what}".encode("utf-8", "replace").decode()[:TOLD_MAX]
 
 
 class LocalRun:

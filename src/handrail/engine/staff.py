@@ -11,16 +11,13 @@ import inspect
 import logging
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, cast
-
-import msgspec
-from msgspec.structs import replace
+from typing import cast
 
 from handrail.engine.batch import Answer, Job
 from handrail.engine.desk import Seat
 from handrail.engine.dispatch import Dispatch
 from handrail.engine.keeper import Keeper
-from handrail.kernel.plain import why_not_plain
+from handrail.engine.returned import checked, told
 from handrail.kernel.result import Result
 from handrail.kernel.run import commands as c
 from handrail.store.port import StoreError
@@ -30,43 +27,10 @@ Given = Callable[[str, int], Dispatch | None]
 Late = Callable[[str, c.Report, str], object]
 log = logging.getLogger("handrail.engine")
 
-TOLD_MAX = 2_000
-"""Characters of an error's text that are kept."""
 THREADS_MAX = 100
 RETRY_SECONDS = 0.5
 STOP_SECONDS = 5.0
 """How long a function has to stop when the engine closes."""
-
-_decode = msgspec.json.Decoder(Result).decode
-_encode = msgspec.json.Encoder().encode
-
-
-def told(error: BaseException) -> str:
-    """The error in words that can be stored, even if it cannot tell itself what it is."""
-    try:
-        what = f": {error}"
-    except Exception:  # an error whose own text raises is still told by its name
-        what = ""
-    return f"{type(error).__name__}{what}".encode("utf-8", "replace").decode()[:TOLD_MAX]
-
-
-def checked(returned: object, role: str, *, trusted: bool) -> Result | str:
-    """The result as it would arrive over a wire, or what is wrong with it."""
-    given: Any = Result(text=returned) if isinstance(returned, str) else returned
-    if inspect.iscoroutine(returned):
-        returned.close()  # nobody will await it
-    if not isinstance(given, Result | dict):
-        return f"'{role}' returned a {type(returned).__name__}, not a Result"
-    data = given.data if isinstance(given, Result) else cast("object", given)
-    if wrong := why_not_plain(data):  # JSON would make a null of a NaN
-        return f"'{role}' returned what cannot be sent: {wrong}"
-    try:
-        result = _decode(_encode(given))
-    except (TypeError, ValueError, RecursionError) as error:
-        return f"'{role}' returned what cannot be sent: {told(error)}"
-    if result.evidence.measured and not trusted:
-        return replace(result, evidence=replace(result.evidence, measured=False))
-    return result
 
 
 class Function(Seat):

@@ -10,7 +10,8 @@ from handrail.engine.core import Core, Refused
 from handrail.engine.desk import Seat
 from handrail.engine.dispatch import Dispatch
 from handrail.engine.project import encode
-from handrail.engine.staff import AgentFunction, Function, checked
+from handrail.engine.returned import checked
+from handrail.engine.staff import AgentFunction, Function
 from handrail.kernel.decision import Refusal
 from handrail.kernel.result import Result
 from handrail.kernel.run import commands as c

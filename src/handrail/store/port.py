@@ -17,7 +17,7 @@ A *stream* is what has events of its own: a run (its id), a commit lock ("lock:R
 care of the database itself ("care": what was archived, by whom).
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Protocol, dataclass_transform
 
@@ -457,8 +457,3 @@ def iso(moment: datetime) -> str:
 
 def moment(text: str) -> datetime:
     return datetime.fromisoformat(text)
-
-
-def chunks(items: Sequence[str], size: int) -> Iterable[Sequence[str]]:
-    """In pieces that a statement can take."""
-    return (items[i : i + size] for i in range(0, len(items), size))
