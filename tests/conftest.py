@@ -2,8 +2,15 @@
 
 import os
 
+import pytest
 from hypothesis import settings
 
+pytest.register_assert_rewrite(
+    "handrail.testing.conformance",
+    "handrail.testing.conformance_office",
+    "handrail.testing.conformance_rows",
+    "handrail.testing.rows",
+)
 settings.register_profile("same", derandomize=True, database=None)
 settings.register_profile("new", derandomize=False)
 settings.load_profile("new" if os.environ.get("HANDRAIL_LONG") else "same")

@@ -6,7 +6,10 @@ import sys
 import handrail
 
 EXPORTS = [
+    "AsyncClient",
     "BudgetSpent",
+    "Client",
+    "ClientError",
     "ConstraintViolated",
     "Constraints",
     "Dispatch",
@@ -24,8 +27,11 @@ EXPORTS = [
     "StopRules",
     "Stopped",
     "StoreError",
+    "SyncClient",
     "SyncEngine",
     "TerminalStatus",
+    "Worker",
+    "agent",
     "ask",
     "carry_on",
     "failure",
@@ -36,7 +42,17 @@ EXPORTS = [
 ]
 """Every name that users may import from `handrail`, sorted. To add one: here and in `__all__`."""
 
-NOT_ON_IMPORT = ("asyncio", "litestar", "psycopg", "rich", "sqlite3", "typer", "uuid_utils", "yaml")
+NOT_ON_IMPORT = (
+    "asyncio",
+    "httpx",
+    "litestar",
+    "psycopg",
+    "rich",
+    "sqlite3",
+    "typer",
+    "uuid_utils",
+    "yaml",
+)
 """Modules that only some commands need; `import handrail` must stay cheap."""
 
 

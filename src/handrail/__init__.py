@@ -15,6 +15,10 @@ from handrail.guard.errors import (
 from handrail.kernel.definition import Constraints, StopRules, TerminalStatus
 
 if TYPE_CHECKING:
+    from handrail.client.clients import AsyncClient, Client, SyncClient
+    from handrail.client.errors import ClientError
+    from handrail.client.hands import agent
+    from handrail.client.worker import Worker
     from handrail.engine.dispatch import Dispatch
     from handrail.engine.engine import Engine, InvalidDefinition, Refused
     from handrail.engine.opening import SyncEngine, open  # noqa: A004 - read as handrail.open
@@ -25,6 +29,10 @@ if TYPE_CHECKING:
     from handrail.store.port import StoreError
 
 _LATER = {
+    "handrail.client.clients": ("AsyncClient", "Client", "SyncClient"),
+    "handrail.client.errors": ("ClientError",),
+    "handrail.client.hands": ("agent",),
+    "handrail.client.worker": ("Worker",),
     "handrail.engine.dispatch": ("Dispatch",),
     "handrail.engine.engine": ("Engine", "InvalidDefinition", "Refused"),
     "handrail.engine.opening": ("SyncEngine", "open"),
@@ -34,7 +42,7 @@ _LATER = {
     "handrail.kernel.run.state": ("Person",),
     "handrail.store.port": ("StoreError",),
 }
-"""Where a name lies that only an engine needs: a guard should not wait for it."""
+"""Where a name lies that only an engine or a client needs: a guard should not wait for it."""
 _PLACES = {name: place for place, names in _LATER.items() for name in names}
 
 
@@ -46,7 +54,10 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - as the name
 
 
 __all__ = [
+    "AsyncClient",
     "BudgetSpent",
+    "Client",
+    "ClientError",
     "ConstraintViolated",
     "Constraints",
     "Dispatch",
@@ -64,8 +75,11 @@ __all__ = [
     "StopRules",
     "Stopped",
     "StoreError",
+    "SyncClient",
     "SyncEngine",
     "TerminalStatus",
+    "Worker",
+    "agent",
     "ask",
     "carry_on",
     "failure",

@@ -182,11 +182,11 @@ class Load:
 
     async def outside(self, engine: Engine, name: str) -> None:
         """An agent that registers, claims and reports, as one in another process would."""
-        session = ""
+        known = None
         while True:
             try:
-                session = session or await engine.register(name, ["outside"])
-                dispatch = await engine.claim(session, 0.2)
+                known = known or await engine.register(name, ["outside"])
+                dispatch = await engine.claim(name, 0.2)
                 if dispatch is None:
                     continue
                 await self._report(engine, dispatch, name, await self._work(dispatch))

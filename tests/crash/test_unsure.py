@@ -10,14 +10,14 @@ from tests.crash import checks, load
 
 from handrail.engine import opening, staff
 from handrail.store.port import StoreError, Unsure
-from handrail.store.sqlite.store import SqliteStore
+from handrail.store.sqlite.office import SqliteOffice
 
 LONG = bool(os.environ.get("HANDRAIL_LONG"))
 SECONDS = 8
 STEP = 1 if LONG else 5
 
 
-class Breaking(SqliteStore):
+class Breaking(SqliteOffice):
     """At its Nth commit the connection breaks: before or after it was on disk; and for so many
     questions afterwards the database is away."""
 

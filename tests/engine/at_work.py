@@ -68,11 +68,14 @@ async def crashing(url: str, clock: ManualClock, **settings: Any) -> Engine:
 class Worker:
     """An agent outside of the engine's process, which does what the test says."""
 
-    def __init__(self, engine: Engine, name: str, session: str) -> None:
-        self.engine, self.name, self.session = engine, name, session
+    def __init__(self, engine: Engine, name: str) -> None:
+        self.engine, self.name = engine, name
 
     async def claim(self) -> Dispatch | None:
-        return await self.engine.claim(self.session)
+        return await self.engine.claim(self.name)
+
+    async def beat(self) -> bool:
+        return await self.engine.heartbeat_agent(self.name)
 
     async def get(self) -> Dispatch:
         dispatch = await self.claim()
@@ -91,8 +94,8 @@ _names = count(1)
 
 async def worker(engine: Engine, *roles: str, name: str = "", capacity: int = 1) -> Worker:
     name = name or f"worker-{next(_names)}"
-    session = await engine.register(name, roles or (ROLE,), capacity)
-    return Worker(engine, name, session)
+    await engine.register(name, roles or (ROLE,), capacity)
+    return Worker(engine, name)
 
 
 async def started(engine: Engine, document: dict[str, Any], **wanted: Any) -> RunHandle:

@@ -33,7 +33,8 @@ EXECUTIONS = {
     "created_at": "'2020-01-01T00:00:00.000000Z'",
     "updated_at": "'2020-01-01T00:00:00.000000Z'",
     "ended_at": "'2020-01-01T00:00:00.000000Z'",
-    "state": 'replace(state, \'"title":"\', \'"title":"x\')',
+    "state": "CASE state WHEN 'null' THEN '{}' "
+    'ELSE replace(state, \'"title":"\', \'"title":"x\') END',
     "state_seq": "state_seq - 1",
 }
 """Column -> another value. No event speaks of `priority` and `notes`; `next_due` is told below."""
@@ -147,7 +148,7 @@ def test_a_live_database_is_checked_as_of_one_moment(filled: Filled):
                 before = verify(store)
                 with store.reading():
                     first = next(iter(store.commits(0, 1)))
-                    coder = await worker(engine, ROLE, name="another")
+                    coder = await worker(engine, ROLE, name="another", capacity=100)
                     while await coder.claim() is not None:
                         pass
                     assert first[0].n == 1
@@ -378,6 +379,13 @@ def test_a_changed_row_of_a_run_is_found(filled: Filled, name: str, column: str)
     change(filled, "workflow_executions", column, EXECUTIONS[column], "id", run)
     found = codes(filled, run)
     assert found & ({"row_missing"} if column == "id" else {"row_changed"}), found
+
+
+@pytest.mark.parametrize("name", ["expired", "ended", "revised", "waiting", "closed", "paused"])
+def test_a_run_that_has_rested_must_have_a_state(filled: Filled, name: str):
+    run = filled.runs[name]
+    filled.sql("UPDATE workflow_executions SET state = 'null', state_seq = 0 WHERE id = ?", run)
+    assert codes(filled, run) == {"row_changed"}
 
 
 def change(filled: Filled, table: str, column: str, value: str, key: str, wanted: object) -> None:

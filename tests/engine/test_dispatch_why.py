@@ -1,6 +1,5 @@
 """Why a run is not worked on, in words."""
 
-from msgspec.structs import replace
 from tests.engine.at_work import (
     ANA,
     ROLE,
@@ -36,7 +35,7 @@ def test_why_a_run_is_not_worked_on(url: str, clock: ManualClock):
             assert await why() == ["busy"]
             clock.advance(100)
             assert await why() == ["offline"]
-            await engine.heartbeat(agent.session)
+            await agent.beat()
             dispatch = await agent.get()
             (waiting,) = await engine.why(run.id)
             assert (waiting.code, waiting.place) == ("claimed", "a")
@@ -66,10 +65,9 @@ def test_why_knows_of_disabled_agents(file_url: str, clock: ManualClock):
         engine = await crashing(file_url, clock)
         run = await started(engine, ONE)
         agent = await worker(engine)
-        (row,) = [one for one in engine.store.agents() if one.id == agent.name]
-        engine.store.put_agent(replace(row, enabled=False))
+        await engine.enable(agent.name, enabled=False)
         assert [waiting.code for waiting in await engine.why(run.id)] == ["disabled"]
-        assert await refused(agent.claim()) == "no_session"
+        assert await refused(agent.claim()) == "agent_disabled"
         await abandon(engine)
 
     go(play())

@@ -174,7 +174,7 @@ def test_the_same_command_without_a_key_changes_nothing_the_second_time(
             run = await started(engine, ASKS)
             agent = await worker(engine)
             dispatch = await agent.get()
-            assert await agent.claim() is None
+            assert (await agent.get()).id == dispatch.id
             after = await agent.report(dispatch)
             assert await refused(agent.report(dispatch)) == "late"
             (question,) = await run.questions(60)
@@ -390,7 +390,7 @@ def test_a_pause_at_the_moment_of_a_claim_leaves_the_work_in_hand(url: str, cloc
     async def play():
         async with opened(url, clock) as engine:
             run = await started(engine, ASKS)
-            engine.add_agent(lambda d: DONE, ROLE)
+            await engine.add_agent(lambda d: DONE, ROLE)
             await run.pause(by=ANA, reason="lunch")  # in one commit with the claim
             await quiet(engine)
             last = names(await engine.history(run.id))[-4:]

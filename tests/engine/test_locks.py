@@ -73,7 +73,7 @@ def test_commits_are_offered_one_at_a_time_in_the_order_in_which_they_asked(
                 assert len(lock_of(engine).queue) == 3 - position
                 dispatch = await agent.get()
                 assert (dispatch.run.id, dispatch.lock) == (run_id, position + 1)
-                assert await agent.claim() is None
+                assert await engine.claim(agent.name, holding=[dispatch.id]) is None
                 if position < 3:
                     (waiting,) = await engine.why(runs[-1])
                     assert waiting.code == "lock"
@@ -170,12 +170,12 @@ def test_heartbeats_and_waiting_for_an_agent_keep_the_lock(url: str, clock: Manu
             (first, _), agent = await committing(engine, 2)
             await pulses(engine, clock, 1_000)  # on offer, and nobody takes it
             assert holder(engine) == first
-            await engine.heartbeat(agent.session)
+            await agent.beat()
             dispatch = await agent.get()
             assert dispatch.lock == 1
             for _ in range(20):
                 await pulses(engine, clock, 50)
-                await engine.heartbeat(agent.session)
+                await agent.beat()
             assert holder(engine) == first
             assert (await agent.report(dispatch)).terminal_status == "done_success"
 
@@ -190,10 +190,10 @@ def test_an_outage_costs_nobody_the_lock(shared_url: str, clock: ManualClock):
         await abandon(engine)
         clock.advance(3_600)
         async with opened(shared_url, clock, kernel=PATIENT) as engine:
-            await engine.heartbeat(agent.session)
+            agent.engine = engine
+            await agent.beat()
             await pulses(engine, clock, 30)
             assert holder(engine) == first
-            agent.engine = engine
             assert (await agent.report(dispatch)).terminal_status == "done_success"
             await engine.tick()
             assert lock_of(engine).fence == 2
@@ -249,7 +249,7 @@ def test_a_holder_that_is_taken_away_gives_the_lock_back(act: str, url: str, clo
             else:
                 for _ in range(40):
                     await pulses(engine, clock, 50)
-                    await engine.heartbeat(agent.session)
+                    await agent.beat()
             await engine.tick()
             assert holder(engine) == runs[1]
             assert await refused(agent.report(late)) in ("late", "ended")

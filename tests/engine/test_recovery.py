@@ -105,8 +105,8 @@ def test_what_an_agent_outside_has_in_hand_outlives_the_engine(shared_url: str, 
         clock.advance(600)  # nobody was there to hear its heartbeats
         async with opened(shared_url, clock) as engine:
             await engine.tick()
-            assert await engine.heartbeat(agent.session)
             agent.engine = engine
+            assert await agent.beat()
             after = await agent.report(dispatch)
             assert (after.id, len(after.questions)) == (run.id, 1)
             assert await of(engine, run.id, Lost) == []
@@ -281,7 +281,7 @@ def test_who_asks_one_engine_is_not_refused_for_what_it_has_not_heard_of_yet(
 def test_who_waits_at_one_engine_hears_of_an_end_at_another(
     shared_url: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, in_memory: bool
 ):
-    monkeypatch.setattr("handrail.engine.engine.LOOK_SECONDS", 0.05)
+    monkeypatch.setattr("handrail.engine.runs.LOOK_SECONDS", 0.05)
 
     async def play():
         async with opened(shared_url, clock, pulse=0.05) as one, opened(shared_url, clock) as two:

@@ -74,3 +74,16 @@ def test_an_agents_question_and_a_review_say_what_an_answer_does() -> None:
         "total 1",
         "",
     )
+
+
+@pytest.mark.requirement("L11.6")
+def test_an_approval_carries_the_proposal_as_it_was_when_it_was_asked() -> None:
+    run = Driven(chain(node("a"), node("ok", "approval", revise_to="a")))
+    run.succeed("a", data={"proposal": "swap the cable"})
+    run.do(c.Patch(by=OLA, patch={"proposal": "burn it all"}))
+    void, again = approvals(run.events)
+    assert (void.status, void.proposal) == ("void", "swap the cable")
+    assert (again.status, again.proposal) == ("open", "burn it all")
+    run.do(c.PushClocks(seconds=60))
+    (_, pushed) = approvals(run.events)
+    assert pushed.deadline == again.deadline + timedelta(seconds=60)

@@ -27,6 +27,8 @@ def test_json_values_are_plain(value: object) -> None:
     ("value", "told"),
     [
         ("\ud800", "surrogate"),
+        ("a\0b", "NUL"),
+        ({"a\0": 1}, "NUL"),
         ({"a": ["\udfff"]}, "surrogate"),
         ({"\ud800": 1}, "surrogate"),
         (float("nan"), "nan"),

@@ -9,7 +9,7 @@ from tests.kernel.driving import ANA, NOON, Driven, plan_of
 
 from handrail.kernel.run import commands as c
 from handrail.kernel.run.machine import measure
-from handrail.kernel.view import bead_error, rework_limits, run_view
+from handrail.kernel.view import bead_error, rework_limits, run_summary, run_view
 
 FIELDS = {
     "id", "bead_id", "workflow_id", "workflow_version", "current_node_id", "current_node_ids",
@@ -34,6 +34,19 @@ def test_a_run_is_shown_with_every_field_at_any_moment(make):
     assert (view["ended_at"] is None) == (view["stop"] is None)
     assert (view["remaining"] == 0) == d.run.ended
     assert view["current_node_id"] == next(iter(view["current_node_ids"]), None)
+
+
+@pytest.mark.parametrize("make", histories.DRIVEN, ids=lambda make: make.__name__)
+def test_what_follows_from_the_state_alone_is_the_same_in_the_summary(make):
+    d = make()
+    view = viewed(d)
+    summary = msgspec.json.decode(msgspec.json.encode(run_summary(d.plan, d.run, d.now)))
+    events_tell = {"attempts", "loop_counters", "handoff_sequence", "warnings", "iterations"}
+    assert set(summary) == FIELDS - events_tell - {"updated_at"}
+    places = summary.pop("current_node_ids")
+    assert sorted(places) == sorted(view["current_node_ids"])
+    assert summary.pop("current_node_id") == (places[0] if places else None)
+    assert summary == {name: view[name] for name in summary}
 
 
 @pytest.mark.requirement("S1", "S5", "H7.3", "H7.4", "H7.5")

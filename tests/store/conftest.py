@@ -12,10 +12,6 @@ import pytest
 from handrail.store.postgres.store import PostgresStore
 from handrail.testing.postgres import PostgresServer
 
-pytest.register_assert_rewrite(
-    "handrail.testing.conformance", "handrail.testing.conformance_rows", "handrail.testing.rows"
-)
-
 DISK = 'mount -t tmpfs -o size=1m none "$0" && exec "$@"'
 
 

@@ -15,6 +15,8 @@ from handrail.store.sqlite.store import SqliteStore
 from handrail.testing import rows as a
 from handrail.testing.conformance import check_chain, full
 
+KNOWN = opening.schema_version()
+
 
 def complaint(path: str | Path, *hints: str) -> "pytest.RaisesExc[StoreError]":
     """One line that names the file and says what to do."""
@@ -72,7 +74,7 @@ def another_programs_with_a_log(path: Path) -> None:
 def a_newer_one(path: Path) -> None:
     filled(path)
     with closing(sqlite3.connect(path)) as db:
-        db.execute(f"PRAGMA user_version = {opening.schema_version() + 1}")
+        db.execute(f"PRAGMA user_version = {KNOWN + 1}")
 
 
 def a_broken_header(path: Path) -> None:
@@ -96,7 +98,7 @@ def a_broken_schema(path: Path) -> None:
         (another_programs, "is a database of another program; name another file"),
         (another_programs_empty_one, "is a database of another program; name another file"),
         (another_programs_with_a_log, "is a database of another program; name another file"),
-        (a_newer_one, "was written by a newer Handrail (schema 2; this one knows 1); upgrade"),
+        (a_newer_one, f"newer Handrail (schema {KNOWN + 1}; this one knows {KNOWN}); upgrade"),
         (a_broken_header, "name a Handrail database"),
         (a_broken_schema, "restore a backup with `handrail db restore FILE`"),
     ],

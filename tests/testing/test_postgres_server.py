@@ -169,7 +169,7 @@ if {by == "kill -9"}:
     started = [postmaster, *postmaster.children(recursive=True), psutil.Process(int(janitor))]
     child.communicate("end", timeout=WAIT)
     assert child.returncode == (-signal.SIGKILL if by == "kill -9" else 0)
-    assert postgres._within(WAIT, lambda: not alive(started))
+    assert postgres.within(WAIT, lambda: not alive(started))
     assert not Path(folder).exists()
 
 

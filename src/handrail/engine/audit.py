@@ -12,6 +12,7 @@ A finished run may have been archived: its rows and bodies are gone, its hashes 
 event in the stream "care" says who did it, and names the run with its last hash.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -46,6 +47,10 @@ class Archived(Value, tag="archived", tag_field="type"):
 decode_care = msgspec.json.Decoder(list[Archived]).decode
 
 
+def _going() -> None:
+    """For a check that goes on to its end."""
+
+
 class Verified(Value):
     """What was looked at, and what is wrong with it. `head` is the hash of the last commit: keep it
     elsewhere, and nobody can cut off what came before."""
@@ -65,12 +70,17 @@ class Verified(Value):
         return not self.findings
 
 
-def verify(store: Records, head: str | None = None, archive: Path | None = None) -> Verified:
+def verify(
+    store: Records,
+    head: str | None = None,
+    archive: Path | None = None,
+    going: Callable[[], None] = _going,
+) -> Verified:
     """Looks at everything, as of one moment. `head` was kept elsewhere; `archive` is a file that
-    finished runs were moved to."""
+    finished runs were moved to. `going` is called again and again, and may raise to break off."""
     found = Findings()
     with store.reading():
-        chain = _Chain(store, found, bytes.fromhex(head) if head is not None else None)
+        chain = _Chain(store, found, bytes.fromhex(head) if head is not None else None, going)
         chain.walk()
         chain.check_bodies()
         rows = _Rows(store, found, chain)
@@ -96,8 +106,10 @@ def verify(store: Records, head: str | None = None, archive: Path | None = None)
 class _Chain:
     """Pass 1: the commits in order, and where every stream ends."""
 
-    def __init__(self, store: Records, found: Findings, wanted: bytes | None) -> None:
-        self.store, self.found, self.wanted = store, found, wanted
+    def __init__(
+        self, store: Records, found: Findings, wanted: bytes | None, going: Callable[[], None]
+    ) -> None:
+        self.store, self.found, self.wanted, self.going = store, found, wanted, going
         self.n, self.head, self.at = 0, START, ""
         self.commits = self.entries = 0
         self.ends: dict[str, tuple[int, bytes]] = {}
@@ -107,6 +119,7 @@ class _Chain:
 
     def walk(self) -> None:
         for commit, entries in self.store.commits(FIRST, EVERYTHING):
+            self.going()
             self._commit(commit, entries)
             for entry in entries:
                 self._entry(entry)
@@ -193,6 +206,7 @@ class _Rows:
             loaded = self.store.load([row.id for row in page])
             for row in page:
                 self.runs += 1
+                self.chain.going()
                 after = row.id
                 if not self._known(row.id, "workflow_executions"):
                     continue

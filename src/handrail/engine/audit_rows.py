@@ -13,6 +13,8 @@ from msgspec.structs import replace
 
 from handrail.engine.findings import Findings, shown
 from handrail.engine.project import (
+    NO_STATE,
+    RUNNING,
     approval_rows,
     decode_events,
     encode,
@@ -80,7 +82,8 @@ class _Replay:
         self.transitions = self._stored_transitions()
         self.passing = True
         """Whether the transitions were as they should be so far."""
-        self.state_seen = False
+        self.state_seen = row.state == NO_STATE and row.state_seq == 0
+        """Whether the stored state is one that the run had; none, if it has never rested."""
 
     def take(self, entry: Recorded) -> None:
         events = decode_events(entry.body)
@@ -101,6 +104,8 @@ class _Replay:
         )
         self._approvals(before, run, events, at)
         self._transitions(transitions(run, events))
+        if run.status is not RUNNING and self.row.state == NO_STATE:
+            self.state_seen = False
         if run.seq == self.row.state_seq:
             self.state_seen = True
             if encode(run).decode() != self.row.state:

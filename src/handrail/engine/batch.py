@@ -15,11 +15,12 @@ from typing import Any
 from handrail.engine.desk import Desk, Seat
 from handrail.engine.plans import Plans, UnknownDefinitionError
 from handrail.engine.project import Kept
+from handrail.engine.vocabulary import tell
 from handrail.engine.works import Command, Forfeited, Granted, LockWork, RunWork
 from handrail.kernel.decision import Refusal, Value
 from handrail.kernel.run import commands as c
 from handrail.kernel.run.machine import Run
-from handrail.kernel.run.state import Phase, Token
+from handrail.kernel.run.state import OFFERED, Token
 from handrail.store.port import DispatchRow, KeyRow, LockState, Write, moment
 
 log = logging.getLogger("handrail.engine")
@@ -138,14 +139,14 @@ class Batch:
         """Offers go to free seats at once, unless others of their role have waited longer."""
         run = work.run
         for token in run.tokens.values() if run is not None else ():
-            if token.phase is Phase.OFFERED:
+            if token.phase is OFFERED:
                 if self.desk.passed:
                     self.desk.look_at(token.role, work.stream, token.fence)
                 if token.role not in self.desk.behind:
                     self._offer(work, token, now)
 
     def give_up(self, stream: str, error: Exception) -> None:
-        log.error("%s cannot be worked on: %s", stream, error, exc_info=error)
+        tell(log, "run_broken", execution_id=stream, reason=str(error), error=error)
         self.broken[stream] = error
 
     def _work(self, stream: str, job: Job | None, now: datetime) -> RunWork | LockWork | None:
@@ -185,9 +186,9 @@ class Batch:
                 job.refusal = special(self, work, job.command, now)
             if len(work.events) > before:
                 if job.key is not None and job.refusal is None:
-                    work.keys.append(job.key)
+                    work.keys += (job.key,)
                 if job.message:
-                    work.consumed.append(job.message)
+                    work.consumed += (job.message,)
         except UnknownDefinitionError as error:
             hint = "define it first"
             job.refusal = Refusal(code="unknown_definition", message=str(error), hint=hint)
@@ -226,7 +227,7 @@ class Batch:
             work = None
         run = work.run if work is not None else None
         token = run.token_of(row.fence) if run is not None else None
-        if token is not None and token.phase is Phase.OFFERED:
+        if token is not None and token.phase is OFFERED:
             self._offer(work, token, now)
         else:
             self.desk.pass_over(row.role, row.execution_id, row.fence)
@@ -237,6 +238,8 @@ class Batch:
         try:
             for seat in self.desk.free(token.role):
                 tried = True
+                if seat.only and work.run.definition_id not in seat.only:
+                    continue
                 claim = c.Claim(fence=token.fence, agent=seat.agent, roles=seat.roles)
                 if work.take(claim, now) is None:
                     seat.free -= 1

@@ -17,6 +17,10 @@ class Bell(Generic[T]):
             if not future.done():
                 future.set_result(told)
 
+    def names(self) -> set[str]:
+        """What is waited for."""
+        return set(self._waiting)
+
     def break_off(self, error: BaseException) -> None:
         """Nothing will happen any more, to anybody."""
         for name in list(self._waiting):

@@ -3,60 +3,80 @@
 import asyncio
 import hashlib
 import logging
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Coroutine
+from threading import Lock
+from typing import Any, TypeVar
 
 from handrail.engine.batch import Answer
 from handrail.engine.bell import Bell
 from handrail.engine.clock import Clock
 from handrail.engine.desk import Desk
 from handrail.engine.dispatch import Dispatch
+from handrail.engine.journal import read_events
 from handrail.engine.keeper import Keeper
+from handrail.engine.listeners import EngineClosed, Listeners
 from handrail.engine.plans import Plans
-from handrail.engine.project import decode_events, encode, loaded
+from handrail.engine.project import encode, loaded
 from handrail.engine.pulse import Pulse
+from handrail.engine.refused import Refused
 from handrail.engine.settings import EngineSettings
 from handrail.engine.staff import Staff
+from handrail.engine.vocabulary import tell
 from handrail.engine.works import RunWork
 from handrail.kernel.decision import Refusal
+from handrail.kernel.plan import Plan
 from handrail.kernel.run import commands as c
 from handrail.kernel.run.effects import CancelWork
-from handrail.kernel.run.events import RunEvent
 from handrail.kernel.run.machine import Run
-from handrail.store.port import KeyRow, Note, Store, StoreError, iso
+from handrail.kernel.run.state import Token
+from handrail.store.office import Office
+from handrail.store.port import KeyRow, Note, StoreError, iso
 
 log = logging.getLogger("handrail.engine")
 
-PAGE = 1_000
+T = TypeVar("T")
 KEY_MAX = 255
-
-
-class Refused(Exception):  # noqa: N818 - an answer, not a mistake of the program
-    """A command that was not taken. `refusal` says why and what to do."""
-
-    def __init__(self, refusal: Refusal) -> None:
-        super().__init__(f"{refusal.message}; {refusal.hint}" if refusal.hint else refusal.message)
-        self.refusal = refusal
+SHORT = 200
+"""Events that are read at once where the store is near."""
+ANYTHING = ""
+"""Whoever listens for this hears of every run."""
+WRITTEN_MAX = 1_000
+"""Entries of others that are looked at, at each pulse, for who should be told."""
 
 
 class Core:
     """What an engine is made of, and how it is asked."""
 
     def __init__(
-        self, store: Store, *, clock: Clock, settings: EngineSettings, engine_id: str
+        self,
+        store: Office,
+        *,
+        clock: Clock,
+        settings: EngineSettings,
+        engine_id: str,
+        visiting: bool = False,
     ) -> None:
         self.store, self.clock, self.settings, self.id = store, clock, settings, engine_id
+        self.visiting = visiting
         self.desk = Desk()
         self.plans = Plans(settings.kernel)
         self.keeper = Keeper(store, clock, self.plans, self.desk)
         self.keeper.heard = self._heard
+        self.listeners = self.keeper.listeners = Listeners()
         self.pulse = Pulse(self.keeper, clock, settings, engine_id)
+        self.pulse.noticed = self._others_wrote
         self.staff = Staff(self.keeper, self._dispatch, self._note_soon)
         self._changes: Bell[None] = Bell()
         self._ends: Bell[Run] = Bell()
         self._tasks: list[asyncio.Task[None]] = []
         self.failure: BaseException | None = None
         self._closed = asyncio.Event()
+        self._reader: Office | None = None
+        self._reader_lock = Lock()
+        self._end: int | None = None
+        """The last commit of which those who wait were told, if it was others'."""
+        self._watches = False
+        """Whether the pulse looks for what others do by itself."""
 
     async def tick(self) -> None:
         """Look at all clocks, leases and messages now, and at what follows from them."""
@@ -69,6 +89,11 @@ class Core:
         await self._closed.wait()
         return self.failure
 
+    async def visit(self) -> None:
+        """By `handrail.open`: what is asked is done, and nothing else."""
+        self.pulse.others = True  # what this engine knows of a run may be old at any time
+        self._spawn(self.keeper.keep())
+
     async def open(self, *, dead: list[str] | None, background: bool) -> None:
         """By `handrail.open`. Whoever is alone clears up after those who died."""
         await self.pulse.after_outage(alone=dead is not None)  # by the beats of the dead
@@ -77,6 +102,7 @@ class Core:
         await self._io(self.store.beat_engine, self.id, iso(self.clock()))
         self._spawn(self.keeper.keep())
         if background:
+            self._watches = True
             self._spawn(self.pulse.go_on())
         else:
             await self.pulse.beat()
@@ -90,26 +116,36 @@ class Core:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        try:  # that it was alive until now stands under a name that is nobody's
-            await self._io(self.store.beat_engine, "", iso(self.clock()))
-            await self._io(self.store.forget_engine, self.id)
-        except StoreError as error:
-            log.warning("%s", error)
+        if not self.visiting:
+            await self._leave()
+        if self.listeners:
+            self.listeners.tell(EngineClosed(self.clock()))
         self.keeper.close()
+        if self._reader is not None and self._reader is not self.store:
+            self._reader.close()
         self.store.close()
         self._closed.set()
 
-    def _spawn(self, work: Any) -> None:  # noqa: ANN401 - a coroutine
-        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)
+    async def _leave(self) -> None:
+        """That it was alive until now stands under a name that is nobody's."""
+        try:
+            await self._io(self.store.beat_engine, "", iso(self.clock()))
+            await self._io(self.store.forget_engine, self.id)
+        except StoreError as error:
+            tell(log, "database_away", reason=str(error))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
         task.add_done_callback(self._ended)
         self._tasks.append(task)
+        return task
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         """A loop that dies takes the engine with it: half an engine helps nobody."""
         if task.cancelled() or task.exception() is None:
             return
         self.failure = task.exception()
-        log.critical("the engine failed", exc_info=self.failure)
+        tell(log, "engine_failed", reason=str(self.failure), error=self.failure)
         self._closed.set()
         wrong = StoreError(f"the engine has failed: {self.failure}")
         self._changes.break_off(wrong)
@@ -117,6 +153,40 @@ class Core:
 
     async def _io(self, function: Callable[..., Any], *values: object) -> Any:  # noqa: ANN401 - as the store
         return await self.keeper.io(function, *values)
+
+    @property
+    def reader(self) -> Office:
+        """The store for what takes long."""
+        with self._reader_lock:
+            if self._reader is None:
+                self._reader = self.store.reader()
+            return self._reader
+
+    async def _slowly(self, question: Callable[[Office], T]) -> T:
+        """A question to the reader, on a thread: nobody else waits for the answer."""
+        self._check()
+        if self.store.inline and self.reader is self.store:
+            return question(self.store)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(None, lambda: question(self.reader))
+
+    async def _others_wrote(self) -> None:
+        """By the pulse: whoever waits for something that others may have changed is told. If so
+        much was written that it would take long to look at it, everybody is."""
+        waiting = self._changes.names()
+        if not waiting:
+            return
+        head = await self._io(self.store.head)
+        end, known = head.n if head is not None else 0, self._end
+        if end == known:
+            return
+        if known is not None and waiting != {ANYTHING}:
+            entries = await self._io(self.store.feed, known, WRITTEN_MAX)
+            if 0 < len(entries) < WRITTEN_MAX:
+                waiting = {ANYTHING, *(entry.stream for entry in entries)}
+        self._end = end
+        for name in waiting:
+            self._changes.ring(name, None)
 
     async def _ask(
         self,
@@ -128,6 +198,8 @@ class Core:
         start: bool = False,
     ) -> Answer:
         self._check()
+        if self.visiting:  # a commit is a sign of life: what was no life must be known before it
+            await self.pulse.after_outage(alone=False)
         try:
             answer = await self.keeper.ask(run_id, command, key=key, priority=priority)
         except StoreError:
@@ -186,15 +258,24 @@ class Core:
         token = run.token_of(fence) if run is not None else None
         if run is None or token is None:
             return None
-        return Dispatch(self.keeper.plan(run), run, token, lambda: self._past(run))
+        return self._given(self.keeper.plan(run), run, token)
 
-    def _past(self, run: Run) -> list[RunEvent]:
-        """The run's events up to where it stood; read when an agent asks for them."""
-        found: list[RunEvent] = []
-        while len(found) < run.seq:
-            for entry in self.store.journal(run.id, len(found), PAGE):
-                found += decode_events(entry.body)
-        return found[: run.seq]
+    def _given(self, plan: Plan, run: Run, token: Token) -> Dispatch:
+        """What was said, and the bead's files, are read when an agent asks for them."""
+        return Dispatch(
+            plan,
+            run,
+            token,
+            lambda: read_events(self._near(run), run.id, run.seq),
+            lambda: self._near(run).files(run.bead_id),
+        )
+
+    def _near(self, run: Run) -> Office:
+        """Of a short run everything is read faster than it could be asked of the reader."""
+        return self.store if self._is_short(run) else self.reader
+
+    def _is_short(self, run: Run) -> bool:
+        return self.store.inline and run.seq <= SHORT
 
     def _heard(self, work: RunWork) -> None:
         """A run was changed, and it is on disk."""
@@ -202,8 +283,11 @@ class Core:
             if isinstance(effect, CancelWork):
                 self.staff.cancel(work.stream, effect.fence)
         self._changes.ring(work.stream, None)
+        self._changes.ring(ANYTHING, None)
         if work.run is not None and work.run.ended:
             self._ends.ring(work.stream, work.run)
+        if self.listeners:
+            self.listeners.tell(work)
 
     async def state(self, run_id: str) -> Run:
         """The run as it stands on disk."""
@@ -211,6 +295,13 @@ class Core:
         if run_id not in found:
             raise Refused(_unknown(run_id))
         return loaded(found[run_id].subject, found[run_id].tail)
+
+    async def plan_of(self, run: Run) -> Plan:
+        """Its definition, from memory or from the database."""
+        version = run.definition_id, run.version
+        if self.keeper.run(run.id) is None and not self.keeper.plans.knows(*version):
+            self.keeper.plans.add(*version, await self._io(self.store.definition, *version))
+        return self.keeper.plan(run)
 
     async def command(
         self, run_id: str, command: c.RunCommand, *, key: KeyRow | None = None

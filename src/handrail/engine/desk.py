@@ -23,6 +23,9 @@ TRIES = 20
 class Seat:
     """An agent with room for `free` more dispatches."""
 
+    only: frozenset[str] = frozenset()
+    """The definitions that it works; empty: any."""
+
     def __init__(
         self,
         agent: str,

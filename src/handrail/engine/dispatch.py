@@ -6,9 +6,10 @@ sees half of a revision plans half of it. All of it is made when an agent asks f
 every dispatch, it would cost a long run more than all its steps.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from datetime import datetime
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 from handrail.kernel.decision import Value
 from handrail.kernel.history import handoff_sequence, human_acts, iterations
@@ -17,9 +18,10 @@ from handrail.kernel.run.events import Answered, Asked, Reported
 from handrail.kernel.run.measure import measure
 from handrail.kernel.run.state import Question, Run, Token
 from handrail.kernel.run.team import may_finish
-from handrail.kernel.shown import Handoff, HumanAct, Iteration, Step
-from handrail.kernel.steps import Events, steps
+from handrail.kernel.shown import Handoff, HumanAct, Iteration, Shown, Step
+from handrail.kernel.steps import Events, dispatch_id, steps
 from handrail.kernel.team_certificate import hand_targets
+from handrail.store.office import FileRow
 
 
 class Bead(Value):
@@ -38,11 +40,86 @@ class Allowed(Value):
     to: tuple[str, ...] = ()
 
 
+class FileOfBead(Shown):
+    """A file that belongs to the bead."""
+
+    name: str
+    size: int
+    sha256: str
+    content_type: str
+
+
+class BeadShown(Shown):
+    """The work itself, with its files."""
+
+    id: str
+    title: str
+    description: str
+    context: dict[str, Any]
+    files: tuple[FileOfBead, ...]
+
+
+class LockHeld(Shown):
+    """The commit lock that goes with the dispatch, and when a silent holder loses it."""
+
+    repository: str
+    fence: int
+    expires_at: datetime | None
+
+
+class DispatchView(Shown):
+    """Contract: "A dispatch". `node` is set in a workflow, `agent` in a team."""
+
+    id: str
+    kind: Literal["step"]
+    execution_id: str
+    bead: BeadShown
+    definition: str
+    node: str | None
+    agent: str | None
+    task: str | None
+    phase: str
+    role: str
+    attempt: int
+    max_attempts: int
+    step: int
+    fence: int
+    key: str
+    """The same until somebody reports: for what must not be done twice outside."""
+    lease_expires_at: datetime | None
+    history: tuple[Step, ...]
+    iterations: tuple[Iteration, ...]
+    handoff_sequence: tuple[Handoff, ...]
+    people: tuple[HumanAct, ...]
+    last_refusal: str | None
+    answer: str | None
+    """What a person said to this agent's own question, if that is why it has the turn again."""
+    allowed: Allowed
+    lock: LockHeld | None
+    remaining: int
+
+
+def no_files() -> Sequence[FileRow]:
+    """For a bead that has none."""
+    return ()
+
+
 class Dispatch:
     """One turn. `node` is set in a workflow, `agent` in a team; `past` are the run's events."""
 
-    def __init__(self, plan: Plan, run: Run, token: Token, past: Callable[[], Events]) -> None:
-        self.plan, self.run, self.token, self._past = plan, run, token, past
+    def __init__(
+        self,
+        plan: Plan,
+        run: Run,
+        token: Token,
+        past: Callable[[], Events],
+        files: Callable[[], Sequence[FileRow]] = no_files,
+    ) -> None:
+        self.plan, self.run, self.token, self._past, self._files = plan, run, token, past, files
+
+    @property
+    def id(self) -> str:
+        return dispatch_id(self.run.id, self.token.fence)
 
     @property
     def execution_id(self) -> str:
@@ -127,6 +204,16 @@ class Dispatch:
     def past(self) -> Events:
         return self._past()
 
+    @cached_property
+    def files(self) -> tuple[FileOfBead, ...]:
+        """The bead's files; their contents are the engine's to give."""
+        return tuple(
+            FileOfBead(
+                name=row.name, size=row.size, sha256=row.sha256, content_type=row.content_type
+            )
+            for row in self._files()
+        )
+
     @property
     def history(self) -> tuple[Step, ...]:
         """Every step that is over, with what was said, in full."""
@@ -148,6 +235,50 @@ class Dispatch:
     def answer(self) -> str:
         """What a person said to this agent's own question, if that is why it has the turn again."""
         return _answer(self.node or self.agent, self.past)
+
+
+def shown_dispatch(
+    dispatch: Dispatch, lease_expires_at: datetime | None, lock_expires_at: datetime | None
+) -> DispatchView:
+    """A dispatch as it goes over a wire, with everything that was said."""
+    run, token = dispatch.run, dispatch.token
+    lock = None
+    if token.lock is not None:
+        repository = token.repository
+        lock = LockHeld(repository=repository, fence=token.lock, expires_at=lock_expires_at)
+    return DispatchView(
+        id=dispatch.id,
+        kind="step",
+        execution_id=run.id,
+        bead=BeadShown(
+            id=run.bead_id,
+            title=run.title,
+            description=run.description,
+            context=run.context,
+            files=dispatch.files,
+        ),
+        definition=dispatch.definition,
+        node=dispatch.node or None,
+        agent=dispatch.agent or None,
+        task=dispatch.task or None,
+        phase=dispatch.phase,
+        role=dispatch.role,
+        attempt=dispatch.attempt,
+        max_attempts=dispatch.max_attempts,
+        step=dispatch.step,
+        fence=dispatch.fence,
+        key=dispatch.key,
+        lease_expires_at=lease_expires_at,
+        history=dispatch.history,
+        iterations=dispatch.iterations,
+        handoff_sequence=dispatch.handoff_sequence,
+        people=dispatch.people,
+        last_refusal=dispatch.last_refusal or None,
+        answer=dispatch.answer or None,
+        allowed=dispatch.allowed,
+        lock=lock,
+        remaining=dispatch.remaining,
+    )
 
 
 def shown_result(question: Question, events: Events) -> str:

@@ -10,11 +10,11 @@ from handrail.kernel.run.machine import Person, Run
 from handrail.kernel.run.state import Question
 
 if TYPE_CHECKING:
-    from handrail.engine.engine import Engine
+    from handrail.engine.runs import WithRuns
 
 
 class RunHandle:
-    def __init__(self, engine: "Engine", run_id: str) -> None:
+    def __init__(self, engine: "WithRuns", run_id: str) -> None:
         self.engine, self.id = engine, run_id
 
     async def state(self) -> Run:

@@ -20,13 +20,16 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from time import perf_counter
 from typing import TypeVar
 
 from handrail.engine.batch import Answer, Batch, Job, Outage
 from handrail.engine.clock import Clock
 from handrail.engine.desk import Desk, Seat
+from handrail.engine.listeners import Committed, Listeners
 from handrail.engine.plans import Plans
 from handrail.engine.project import Kept, kept, loaded
+from handrail.engine.vocabulary import tell
 from handrail.engine.works import (
     LOCK,
     Command,
@@ -77,6 +80,7 @@ class Keeper:
         self.outages: list[Outage] = []
         self.heard: Callable[[RunWork], None] = _unheard
         """Called with every run that was changed, once it is on disk."""
+        self.listeners = Listeners()
         self._jobs: deque[Job] = deque()
         self._runs: dict[str, Kept] = {}
         self._woken = asyncio.Event()
@@ -268,20 +272,23 @@ class Keeper:
             self._settle(batch, writes, won)
 
     async def _written(self, writes: Sequence[Write]) -> Sequence[bool]:
-        at = iso(self.clock())
+        at, began = iso(self.clock()), perf_counter()
         try:
             _, won = await self.io(self.store.commit, writes, at)
         except Unsure as unsure:
-            log.warning("the connection broke during a commit; looking what became of it")
+            tell(log, "commit_unsure")
             try:
                 return await self.io(self._on_disk, writes)
             except StoreError:
                 self.doubtful += [row for w in writes for row in w.dispatches if row.agent]
                 raise unsure from None
+        if self.listeners:
+            self.listeners.tell(Committed(len(writes), perf_counter() - began))
         return won
 
     def _on_disk(self, writes: Sequence[Write]) -> list[bool]:
-        """After a broken commit: which entries are there."""
+        """After a broken commit: which entries are there, once it cannot arrive any more."""
+        self.store.at_rest()
         found: list[bool] = []
         for write in writes:
             entries = self.store.journal(write.entry.stream, write.entry.seq - 1, 1)
@@ -309,13 +316,13 @@ class Keeper:
 
     async def _load(self, batch: Batch, offers: Sequence[DispatchRow]) -> None:
         """Everything that the batch is about, in memory."""
-        streams = {job.stream for job in batch.jobs} | {row.execution_id for row in offers}
-        new = {job.stream for job in batch.jobs if isinstance(job.command, c.Start)}
-        again = {job.stream for job in batch.jobs if job.losses}
-        wanted = streams - (new - again)
-        old = {row.execution_id for row in offers if not self._has_offer(row)}
-        unknown = [s for s in wanted if s not in self._runs or s in old]
-        runs = [s for s in unknown if not s.startswith(LOCK)]
+        jobs = [job for job in batch.jobs if job.stream not in self._runs]
+        unknown = {job.stream for job in jobs}
+        unknown.update(row.execution_id for row in offers if not self._has_offer(row))
+        lock_names = [s.removeprefix(LOCK) for s in unknown if s.startswith(LOCK)]
+        new = {job.stream for job in jobs if isinstance(job.command, c.Start)}
+        again = {job.stream for job in jobs if job.losses}
+        runs = [s for s in unknown - (new - again) if not s.startswith(LOCK)]
         found = await self.io(self.store.load, runs) if runs else {}
         await self._plans(batch, [one.subject for one in found.values()])
         for stream, one in found.items():
@@ -326,7 +333,6 @@ class Keeper:
                 batch.fresh.add(stream)
             except Exception as error:  # one run's trouble is not everybody's
                 batch.give_up(stream, error)
-        lock_names = [s.removeprefix(LOCK) for s in streams if s.startswith(LOCK)]
         held = await self.io(self.store.load_locks, lock_names) if lock_names else {}
         for name in lock_names:
             batch.add_lock(LOCK + name, held.get(name), self.clock())
@@ -337,15 +343,15 @@ class Keeper:
                     batch.repeats[job] = known
 
     def _has_offer(self, row: DispatchRow) -> bool:
-        """Whether what memory has of the run, if anything, knows of this offer."""
+        """Whether the run is in memory, and what memory has of it knows of this offer."""
         known = self._runs.get(row.execution_id)
-        return known is None or known.run.token_of(row.fence) is not None
+        return known is not None and known.run.token_of(row.fence) is not None
 
     async def _plans(self, batch: Batch, rows: Sequence[Execution]) -> None:
         """The definitions of the runs that were loaded, and of those that begin or migrate."""
         wanted = {(row.workflow_id, row.workflow_version) for row in rows}
         for job in batch.jobs:
-            if isinstance(job.command, c.Start | c.Migrate):
+            if isinstance(job.command, _DEFINED):
                 wanted.add((job.command.definition_id, job.command.version))
         self.plans.trim(wanted)
         for workflow_id, version in wanted:
@@ -466,9 +472,12 @@ class Keeper:
             try:
                 function(value)
             except StoreError as error:
-                log.warning("%s", error)
+                tell(log, "database_away", reason=str(error))
         else:
             self._threads.submit(function, value)
+
+
+_DEFINED = (c.Start, c.Migrate)
 
 
 def _failure(error: BaseException) -> StoreError:

@@ -17,7 +17,8 @@ from handrail.kernel.report import Report
 from handrail.kernel.run.events import RunEvent
 from handrail.kernel.run.machine import Person, Run
 from handrail.kernel.run.state import Question
-from handrail.store.port import Store, StoreError, moment
+from handrail.store.office import Office
+from handrail.store.port import StoreError, moment
 from handrail.store.urls import open_store
 
 T = TypeVar("T")
@@ -29,31 +30,50 @@ def open(  # noqa: A001 - read as handrail.open
     settings: EngineSettings | None = None,
     clock: Clock | None = None,
     background: bool = True,
+    visit: bool = False,
 ) -> "Opening":
     """An engine on that database: `sqlite:///work.db`, `sqlite://` for one in memory, or
-    `postgresql://…`. Without `background` nothing happens by itself: call `tick`."""
-    return Opening(url, settings or EngineSettings(), clock, background=background)
+    `postgresql://…`. Without `background` nothing happens by itself: call `tick`. A `visit` is for
+    a short look at a database, or a word to it, whether or not an engine is at work there: what is
+    asked is done, and nothing else happens; no clock runs out, nobody is given work."""
+    return Opening(url, settings or EngineSettings(), clock, background=background, visit=visit)
 
 
 class Opening:
     """Enter it with `async with` for an `Engine`, with `with` for a `SyncEngine`."""
 
     def __init__(
-        self, url: str, settings: EngineSettings, clock: Clock | None, *, background: bool
+        self,
+        url: str,
+        settings: EngineSettings,
+        clock: Clock | None,
+        *,
+        background: bool,
+        visit: bool,
     ) -> None:
         self.url, self.settings, self.clock, self.background = url, settings, clock, background
+        self.visit = visit
         self._engine: Engine | None = None
         self._sync: SyncEngine | None = None
 
     async def __aenter__(self) -> Engine:
         loop = asyncio.get_running_loop()
-        store: Store = await loop.run_in_executor(None, open_store, self.url)
+        store: Office = await loop.run_in_executor(None, open_store, self.url)
         try:
-            dead = store.left_behind()
+            dead = store.left_behind() if not self.visit else None
             last = store.last_alive()
             clock = self.clock or steady_clock(moment(last) if last is not None else None)
-            engine = Engine(store, clock=clock, settings=self.settings, engine_id=uuid7().hex)
-            await engine.open(dead=dead, background=self.background)
+            engine = Engine(
+                store,
+                clock=clock,
+                settings=self.settings,
+                engine_id=uuid7().hex,
+                visiting=self.visit,
+            )
+            if self.visit:
+                await engine.visit()
+            else:
+                await engine.open(dead=dead, background=self.background)
         except BaseException:
             store.close()
             raise
@@ -114,7 +134,7 @@ class SyncEngine:
     ) -> Any:  # noqa: ANN401 - a decorator
         def register(function: AgentFunction) -> AgentFunction:
             async def add() -> None:
-                self.engine.add_agent(
+                await self.engine.add_agent(
                     function, *roles, name=name, capacity=capacity, trusted=trusted
                 )
 

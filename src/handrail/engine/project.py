@@ -4,7 +4,8 @@ The journal's entry holds the events; all other rows are projections that could 
 the journal (`audit.py` does, and compares). Rules:
 
 1. A run's state is stored when it comes to rest (waits for a person, is paused, has ended) and
-   every STATE_EVERY events. In between a step writes only where the run stands.
+   every STATE_EVERY events. In between a step writes only where the run stands; one that has not
+   rested yet has no state but its events.
 2. `next_due` is a lower bound: it moves later only when it has passed, so that a step does not move
    an index. Whoever is woken too early finds nothing due, and it moves.
 """
@@ -19,7 +20,7 @@ from handrail.kernel.history import passages
 from handrail.kernel.plan import Plan
 from handrail.kernel.run.events import Answered, Asked, HandedOff, Moved, Reasked, RunEvent, Started
 from handrail.kernel.run.machine import evolve, next_due
-from handrail.kernel.run.state import Phase, Question, Run, RunStatus
+from handrail.kernel.run.state import CLAIMED, OFFERED, Question, Run, RunStatus, Token
 from handrail.kernel.view import bead_error
 from handrail.store.chain import START, entry_hash
 from handrail.store.port import (
@@ -38,14 +39,16 @@ from handrail.store.port import (
 
 STATE_EVERY = 200
 """Events between two stored states of a run that goes on: how many a restart replays at most."""
+NO_STATE = "null"
+"""In place of the state, as of event 0: the run begins with its events."""
 
 encode = msgspec.json.Encoder().encode
 decode_events = msgspec.json.Decoder(list[RunEvent]).decode
-decode_run = msgspec.json.Decoder(Run).decode
+decode_run = msgspec.json.Decoder(Run | None).decode
 
 _PASSES = frozenset({HandedOff, Moved, Started})
 _ASKS = frozenset({Asked, Reasked})
-_OPEN = (Phase.OFFERED, Phase.CLAIMED)
+RUNNING = RunStatus.RUNNING
 
 
 class Kept(msgspec.Struct, frozen=True, gc=False):
@@ -130,29 +133,34 @@ def _due(plan: Plan, before: Kept | None, run: Run, now: datetime) -> tuple[date
     return due, False
 
 
-def _rests(before: Kept, run: Run) -> bool:
-    """Whether the run has come to rest, or something changed while it rests."""
+def _is_stored(before: Kept | None, run: Run) -> bool:
+    """Whether the run has come to rest, or something changed while it rests; or too many events
+    have come since the last one."""
+    if before is None:
+        return run.status is not RUNNING
+    if run.seq - before.row.state_seq >= STATE_EVERY:
+        return True
     old = before.run
     changed = run.status is not old.status or run.questions != old.questions
-    return run.status is not RunStatus.RUNNING and changed
-
-
-def _is_far(before: Kept, run: Run) -> bool:
-    return run.seq - before.row.state_seq >= STATE_EVERY
+    return run.status is not RUNNING and changed
 
 
 def _only_moved(before: Kept, run: Run) -> bool:
     """Whether nothing of the row changes but where the run stands."""
     old = before.run
     same = run.status is old.status and run.version == old.version
-    same = same and run.definition_id == old.definition_id
-    return same and not _rests(before, run) and not _is_far(before, run)
+    return same and run.definition_id == old.definition_id and not _is_stored(before, run)
 
 
 def execution_row(
     before: Kept | None, run: Run, entry: Entry, due: datetime | None, at: str, priority: int
 ) -> Execution:
-    stored = before is None or _rests(before, run) or _is_far(before, run)
+    state: str | None = None
+    state_seq = before.row.state_seq if before is not None else 0
+    if _is_stored(before, run):
+        state, state_seq = encode(run).decode(), run.seq
+    elif before is None:
+        state = NO_STATE
     return Execution(
         id=run.id,
         bead_id=run.bead_id,
@@ -169,8 +177,8 @@ def execution_row(
         created_at=before.row.created_at if before is not None else at,
         updated_at=at,
         ended_at=at if run.ended else None,
-        state=encode(run).decode() if stored else None,
-        state_seq=run.seq if before is None or stored else before.row.state_seq,
+        state=state,
+        state_seq=state_seq,
     )
 
 
@@ -200,15 +208,15 @@ def _dispatches(
     old: Run | None, run: Run, row: Execution, at: str, sessions: dict[int, str]
 ) -> tuple[list[DispatchRow], list[int]]:
     """The open dispatches that are new or were claimed, and the fences of those that are over."""
-    was = {} if old is None else {t.fence: t for t in old.tokens.values() if t.phase in _OPEN}
+    was = {} if old is None else {t.fence: t for t in old.tokens.values() if _is_open(t)}
     found: list[DispatchRow] = []
     for token in run.tokens.values():
-        if token.phase not in _OPEN:
+        if not _is_open(token):
             continue
         known = was.pop(token.fence, None)
         if known is not None and known.phase is token.phase:
             continue
-        claimed = token.phase is Phase.CLAIMED
+        claimed = token.phase is CLAIMED
         offered = iso(known.since) if known is not None and claimed else iso(token.since)
         found.append(
             DispatchRow(
@@ -224,6 +232,10 @@ def _dispatches(
             )
         )
     return found, list(was)
+
+
+def _is_open(token: Token) -> bool:
+    return token.phase is CLAIMED or token.phase is OFFERED
 
 
 def _bead(before: Kept | None, run: Run, row: Execution) -> BeadRow | None:
@@ -258,7 +270,7 @@ def approval_rows(
 ) -> Sequence[ApprovalRow]:
     """Questions that were asked, put off, or settled. One may be asked and settled at once."""
     was = old.questions if old is not None else {}
-    if not was and not any(type(event) in _ASKS for event in events):
+    if not was and _ASKS.isdisjoint(map(type, events)):
         return ()
     asked = {e.question.id: e.question for e in events if isinstance(e, Asked | Reasked)}
     answers = {e.question_id: e for e in events if isinstance(e, Answered) and e.final}
@@ -315,6 +327,7 @@ def loaded(subject: Execution, tail: Sequence[str]) -> Run:
     for body in tail:
         for event in decode_events(body):
             run = evolve(run, event)
+    assert run is not None, f"run {subject.id} has neither a state nor events"
     assert run.seq == subject.seq, f"run {run.id} is stored up to {run.seq}, not {subject.seq}"
     return run
 

@@ -7,13 +7,14 @@ takes a page; what is left is found the next time.
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import UTC, datetime, timedelta
 
 from handrail.engine.batch import Answer
 from handrail.engine.clock import Clock
 from handrail.engine.keeper import Busy, Keeper
 from handrail.engine.settings import EngineSettings
+from handrail.engine.vocabulary import tell
 from handrail.engine.works import LOCK, Command, LockWork
 from handrail.kernel import lock as locks
 from handrail.kernel.run import commands as c
@@ -41,6 +42,8 @@ class Pulse:
         """Definitions by name as of the last look: another engine may make a new version."""
         self.others = False
         """Whether other engines are alive: then a run may end without a word here."""
+        self.noticed: Callable[[], Awaitable[None]] = _unnoticed
+        """Called when others may have written something."""
         self._beaten: datetime | None = None
         self._pruned: datetime | None = None
 
@@ -56,7 +59,7 @@ class Pulse:
                 await self.beat()
                 well, away = loop.time(), False
             except StoreError as error:
-                log.warning("%s", error)
+                tell(log, "database_away", reason=str(error))
                 if loop.time() - well > self.settings.store_patience:
                     raise
                 away = True
@@ -68,10 +71,11 @@ class Pulse:
         await self._live(now)
         if await self.keeper.io(self.store.changed):
             self.newest.clear()
-            self.others = await self._others(now)
+            self.others = await self.others_live(now)
             await self._know_outages()
             self.keeper.desk.look_behind()
             self.keeper.wake()
+            await self.noticed()
         await self._messages()
         await self._locks(now)
         await self._clocks(now)
@@ -87,19 +91,26 @@ class Pulse:
             await self.keeper.io(self.store.beat_engine, self.engine_id, iso(now))
             self._beaten = now
 
-    async def _others(self, now: datetime) -> bool:
+    async def others_live(self, now: datetime) -> bool:
+        return bool(await self._living(now) - {self.engine_id})
+
+    async def is_eldest(self) -> bool:
+        """Whether no older engine is alive; ids are in the order of time."""
+        return min(await self._living(self.clock()) | {self.engine_id}) == self.engine_id
+
+    async def _living(self, now: datetime) -> set[str]:
         lost = iso(now - timedelta(seconds=self.settings.lease))
-        living = await self.keeper.io(self.store.engines)
-        return any(at > lost for name, at in living.items() if name not in ("", self.engine_id))
+        known = await self.keeper.io(self.store.engines)
+        return {name for name, at in known.items() if name and at > lost}
 
     async def after_outage(self, *, alone: bool) -> None:
         """If nobody was alive for a while, clocks did not run, and agents could not be heard."""
         now = self.clock()
         last = await self.keeper.io(self.store.last_alive)
         if last is not None and (now - moment(last)).total_seconds() > self.beat_seconds:
-            if alone or not await self._others(now):
+            if alone or not await self.others_live(now):
                 await self.keeper.io(self.store.add_outage, last, iso(now))
-                log.warning("nobody was alive from %s to %s; clocks are pushed", last, iso(now))
+                tell(log, "outage_found", began=last, ended=iso(now))
             self.patient_until = now + timedelta(seconds=self.settings.lease)
         await self._know_outages()
 
@@ -115,7 +126,7 @@ class Pulse:
             if isinstance(answer, Answer):
                 answers.append(answer)
             elif isinstance(answer, Busy) or not isinstance(answer, StoreError):
-                log.warning("looked at in vain: %s", answer)
+                tell(log, "look_failed", reason=str(answer))
                 answers.append(Answer())
             else:
                 raise answer
@@ -153,6 +164,8 @@ class Pulse:
 
     async def _doubts(self) -> None:
         """Claims from a commit that broke, if they are on disk after all: nobody works on them."""
+        if self.keeper.doubtful:
+            await self.keeper.io(self.store.at_rest)
         for row in tuple(self.keeper.doubtful):
             known = await self.keeper.io(self.store.dispatches, row.execution_id)
             claim = (row.fence, row.session, row.claimed_at)
@@ -200,6 +213,10 @@ class Pulse:
             before = now - timedelta(seconds=self.settings.idempotency_keep)
             await self.keeper.io(self.store.forget_keys, iso(before))
             self._pruned = now
+
+
+async def _unnoticed() -> None:
+    """For an engine whose memory of others matters to nobody."""
 
 
 def _lose(row: DispatchRow) -> c.Lose:

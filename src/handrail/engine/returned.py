@@ -30,10 +30,10 @@ def checked(returned: object, role: str, *, trusted: bool) -> Result | str:
     given: Any = Result(text=returned) if isinstance(returned, str) else returned
     if inspect.iscoroutine(returned):
         returned.close()  # nobody will await it
-    if not isinstance(given, Result | dict):
+    if not isinstance(given, (Result, dict)):
         return f"'{role}' returned a {type(returned).__name__}, not a Result"
     data = given.data if isinstance(given, Result) else cast("object", given)
-    if wrong := why_not_plain(data):  # JSON would make a null of a NaN
+    if data and (wrong := why_not_plain(data)):  # JSON would make a null of a NaN
         return f"'{role}' returned what cannot be sent: {wrong}"
     try:
         result = _decode(_encode(given))

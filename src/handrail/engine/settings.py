@@ -12,6 +12,8 @@ class EngineSettings(Value):
     """An agent that was silent for so long has lost what it had claimed."""
     heartbeat: float = 15
     """How often an agent, and an engine for its functions, should say that it is alive."""
+    offline_after: float = 60
+    """An agent that was silent for so long is shown as offline."""
     idempotency_keep: float = 86400
     pulse: float = 0.5
     """How often clocks, leases and messages are looked at."""

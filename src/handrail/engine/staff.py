@@ -4,13 +4,20 @@ A function takes a `Dispatch` and returns a `Result`, a plain text (the text pro
 or an object with a result's fields; async ones run on the loop, others on a thread. Whatever else
 it does costs it the attempt. Its result is handed to the keeper until that has it on disk; while
 the database is away it is handed in again and again, as long as the engine lives.
+
+Each turn has a task, but a task is dear and most turns of a large batch are over before they wait
+for anything. So a task gives one turn after the other; when one has to wait, the next task goes on
+with the others. Nothing of a turn stays with its task: one that was told to stop, or that has other
+context variables than it began with, gives no more turns.
 """
 
 import asyncio
 import inspect
 import logging
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from typing import cast
 
 from handrail.engine.batch import Answer, Job
@@ -18,6 +25,7 @@ from handrail.engine.desk import Seat
 from handrail.engine.dispatch import Dispatch
 from handrail.engine.keeper import Keeper
 from handrail.engine.returned import checked, told
+from handrail.engine.vocabulary import tell
 from handrail.kernel.result import Result
 from handrail.kernel.run import commands as c
 from handrail.store.port import StoreError
@@ -62,6 +70,9 @@ class Staff:
 
     def __init__(self, keeper: Keeper, given: Given, late: Late) -> None:
         self.keeper, self.given, self.late = keeper, given, late
+        self._waiting: OrderedDict[tuple[str, int], tuple[Function, Dispatch]] = OrderedDict()
+        self._next: asyncio.Task[None] | None = None
+        """The task that will look at those who wait, if it has not begun."""
         self._tasks: dict[tuple[str, int], asyncio.Task[None]] = {}
         self._stopped: set[asyncio.Task[None]] = set()
         self.closed = False
@@ -73,15 +84,37 @@ class Staff:
         if dispatch is None or self.closed:  # ended by something that was committed with it
             self._free(seat)
             return
-        task = asyncio.get_running_loop().create_task(self._work(seat, dispatch))
-        self._tasks[run_id, fence] = task
+        self._waiting[run_id, fence] = seat, dispatch
+        self._call()
+
+    def _call(self) -> None:
+        """Somebody waits for a turn."""
+        if self._next is None:
+            self._next = asyncio.get_running_loop().create_task(self._give_turns())
+
+    async def _give_turns(self) -> None:
+        self._next = None
+        task, context = asyncio.current_task(), copy_context()
+        assert task is not None
+        while self._waiting and not task.cancelling() and copy_context() == context:
+            turn, (seat, dispatch) = self._waiting.popitem(last=False)
+            if self._waiting:
+                self._call()  # in case this one has to wait
+            self._tasks[turn] = task
+            await self._work(seat, dispatch)
+        if self._waiting:
+            self._call()
 
     def cancel(self, run_id: str, fence: int) -> None:
         """Its dispatch counts no more (H5.5). A function on a thread cannot be stopped; what it
         returns will be too late."""
-        task = self._tasks.get((run_id, fence))
+        turn = run_id, fence
+        task = self._tasks.get(turn)
         if task is not None:
             self._stop(task)
+        elif turn in self._waiting:
+            seat, _ = self._waiting.pop(turn)
+            self._free(seat)
 
     def _stop(self, task: asyncio.Task[None]) -> None:
         self._stopped.add(task)
@@ -91,6 +124,7 @@ class Staff:
     async def close(self) -> None:
         """Whoever does not stop when told to is left behind."""
         self.closed = True
+        self._waiting.clear()
         tasks = list(self._tasks.values())
         for task in tasks:
             self._stop(task)
@@ -100,7 +134,7 @@ class Staff:
 
     @property
     def at_work(self) -> int:
-        return len(self._tasks)
+        return len(self._tasks) + len(self._waiting)
 
     async def _work(self, seat: Function, dispatch: Dispatch) -> None:
         run_id, fence = dispatch.run.id, dispatch.fence
@@ -143,7 +177,8 @@ class Staff:
         assert refusal is not None
         still_open = run is not None and run.token_of(command.fence) is not None
         if not isinstance(command, c.Report) or command.malformed or not still_open:
-            log.info("run %s: %s", run_id, refusal.message)
+            why = refusal.message
+            tell(log, "result_refused", execution_id=run_id, code=refusal.code, reason=why)
             if isinstance(command, c.Report):
                 self.late(run_id, command, refusal.code)
             return
@@ -182,4 +217,4 @@ class HandIn:
             asyncio.get_running_loop().call_later(RETRY_SECONDS, self.submit)
         else:
             who = self.seat.agent
-            log.error("the result of %s for run %s is lost: %s", who, self.run_id, error)
+            tell(log, "result_lost", execution_id=self.run_id, agent=who, reason=str(error))

@@ -100,7 +100,8 @@ def _reason(
         by = f", which run {held.holder_execution_id} holds" if held is not None else ""
         return "lock", f"'{place}' waits for the commit lock{by}", "wait for its turn"
     if not staff:
-        return "no_agent", f"nobody is registered for the role '{role}'", f"start one as '{role}'"
+        told = f"nobody is registered for the role '{role}'"
+        return "no_agent", told, f"start one: `handrail worker`, as '{role}'"
     enabled = [agent for agent in staff if agent.enabled]
     if not enabled:
         return "disabled", f"every agent with the role '{role}' is disabled", "enable one"

@@ -1,28 +1,23 @@
-"""The agents' side of an engine: functions in this process, and workers that come for work."""
+"""Agents that are functions in this process, and what is said for all agents: results."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable
 
-import msgspec
 from uuid_utils import uuid7
 
-from handrail.engine.core import Core, Refused
 from handrail.engine.desk import Seat
-from handrail.engine.dispatch import Dispatch
+from handrail.engine.listeners import AgentHeard
+from handrail.engine.outside import WithOutside
 from handrail.engine.project import encode
-from handrail.engine.returned import checked
 from handrail.engine.staff import AgentFunction, Function
-from handrail.kernel.decision import Refusal
-from handrail.kernel.result import Result
-from handrail.kernel.run import commands as c
-from handrail.kernel.run.machine import Run
-from handrail.store.port import AgentRow, iso
+from handrail.kernel.lifecycle import Trigger
+from handrail.store.port import AgentRow, StoreError, iso
 
 CAPACITY = 100
 """Dispatches that a function works on at once, unless it says otherwise."""
 
 
-class WithAgents(Core):
+class WithAgents(WithOutside):
     """An engine that agents can turn to."""
 
     def agent(
@@ -44,8 +39,10 @@ class WithAgents(Core):
         name: str = "",
         capacity: int = CAPACITY,
         trusted: bool = False,
-    ) -> None:
-        """A function of this process works as these roles from now on."""
+        only: Iterable[str] = (),
+    ) -> Awaitable[None]:
+        """A function of this process works as these roles, as soon as the database knows of it;
+        that may be awaited, and need not be. `only` names the definitions that it works."""
         assert roles, "an agent works as some role"
         assert capacity > 0, "an agent has room for at least one dispatch"
         called = name or getattr(function, "__name__", "agent")
@@ -60,74 +57,35 @@ class WithAgents(Core):
             engine=self.id,
             beat_at=iso(self.clock()),
         )
-        self.store.put_agent(row)
         seat = Function(
             agent_id, roles, session, capacity, function, trusted=trusted, staff=self.staff
         )
+        seat.only = frozenset(only)
+        if not self.store.inline:
+            return self._spawn(self._join(row, seat))
+        self.store.put_agent(row)
+        self._sit(seat)
+        joined: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        joined.set_result(None)
+        return joined
+
+    async def _join(self, row: AgentRow, seat: Seat) -> None:
+        """A database that is away is waited for, as long as the engine does."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self.settings.store_patience
+        while True:
+            try:
+                await self._io(self.store.put_agent, row)
+                break
+            except StoreError:
+                if loop.time() > until:
+                    raise
+                await asyncio.sleep(self.settings.pulse)
+        self._sit(seat)
+
+    def _sit(self, seat: Seat) -> None:
         self.desk.add(seat)
         self.keeper.wake()
-
-    async def register(self, agent_id: str, roles: Sequence[str], capacity: int = 1) -> str:
-        """An agent outside of this process; gives its session. What it had claimed in an earlier
-        one is lost."""
-        session = uuid7().hex
-        row = AgentRow(
-            id=agent_id,
-            roles=encode(tuple(roles)).decode(),
-            capacity=capacity,
-            enabled=True,
-            session=session,
-            engine=None,
-            beat_at=iso(self.clock()),
-        )
-        await self._io(self.store.put_agent, row)
-        return session
-
-    async def heartbeat(self, session: str) -> bool:
-        """The agent is alive, and with it all that it has claimed; False if the session is over."""
-        return await self._io(self.store.beat, session, iso(self.clock()))
-
-    async def claim(self, session: str, wait: float = 0) -> Dispatch | None:
-        """The next dispatch for a registered agent, waiting for one so many seconds."""
-        agents = await self._io(self.store.agents)
-        row = next((one for one in agents if one.session == session and one.enabled), None)
-        if row is None:
-            told = "this session is over, or its agent is disabled"
-            raise Refused(Refusal(code="no_session", message=told, hint="register again"))
-        await self.heartbeat(session)
-        got: asyncio.Future[tuple[str, int]] = asyncio.get_running_loop().create_future()
-
-        def begin(run_id: str, fence: int) -> None:
-            if not got.done():
-                got.set_result((run_id, fence))
-
-        roles = tuple(msgspec.json.decode(row.roles, type=list[str]))
-        seat = Seat(row.id, roles, session, 1, begin)
-        self.desk.add(seat)
-        self.keeper.wake()
-        try:
-            await self.keeper.turned()  # what is on offer now
-            if not got.done() and wait > 0:
-                await asyncio.wait((got,), timeout=wait)
-            if not got.done():
-                seat.free = 0  # from here on nobody can give it anything
-                await self.keeper.turned()  # but a claim may be on its way to disk
-        finally:
-            self.desk.remove(seat)
-        return self._dispatch(*got.result()) if got.done() else None
-
-    async def report(
-        self, run_id: str, fence: int, agent: str, result: Result | str, *, trusted: bool = False
-    ) -> Run:
-        """The result of a dispatch. One that is late, doubled or foreign is refused, changes
-        nothing, and is kept as a note."""
-        given = checked(result, agent, trusted=trusted)
-        if isinstance(given, Result):
-            command = c.Report(fence=fence, agent=agent, result=given)
-        else:
-            command = c.Report(fence=fence, agent=agent, malformed=given)
-        try:
-            return await self.command(run_id, command)
-        except Refused as refused:
-            await self._io(self.store.add_note, self._note(run_id, command, refused.refusal.code))
-            raise
+        if self.listeners:
+            there = Trigger.AGENT_STARTS, self.clock()
+            self.listeners.tell(AgentHeard(seat.agent, *there, seat.session, in_process=True))

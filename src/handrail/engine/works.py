@@ -8,7 +8,7 @@ from datetime import datetime
 
 import msgspec
 
-from handrail.engine.project import Beside, Kept, encode, project
+from handrail.engine.project import RUNNING, Beside, Kept, encode, project
 from handrail.kernel import lock as locks
 from handrail.kernel.decision import Refusal, Value
 from handrail.kernel.plan import Plan
@@ -16,7 +16,7 @@ from handrail.kernel.run import commands as c
 from handrail.kernel.run.effects import FreeLock, RunEffect, SeekLock
 from handrail.kernel.run.events import RunEvent
 from handrail.kernel.run.machine import Run, step
-from handrail.kernel.run.state import Phase
+from handrail.kernel.run.state import CLAIMED
 from handrail.store.chain import START, entry_hash
 from handrail.store.port import Entry, KeyRow, LockState, Message, Write, iso
 
@@ -47,25 +47,28 @@ decode_to_run = msgspec.json.Decoder(RunMessage).decode
 class RunWork:
     """A run in a batch. `kept` is None for one that begins."""
 
+    __slots__ = (
+        *("after", "consumed", "effects", "events", "keys", "kept"),
+        *("messages", "plan", "priority", "run", "sessions", "stream"),
+    )
+
     def __init__(self, stream: str, plan: Plan, kept: Kept | None, priority: int = 0) -> None:
         self.stream, self.plan, self.kept, self.priority = stream, plan, kept, priority
         self.run: Run | None = kept.run if kept is not None else None
-        self.events: list[RunEvent] = []
-        self.effects: list[RunEffect] = []
+        self.events: tuple[RunEvent, ...] = ()
+        self.effects: tuple[RunEffect, ...] = ()
         self.sessions: dict[int, str] = {}
-        self.keys: list[KeyRow] = []
-        self.consumed: list[str] = []
-        self.messages: list[Message] = []
+        self.keys: tuple[KeyRow, ...] = ()
+        self.consumed: tuple[str, ...] = ()
+        self.messages: tuple[Message, ...] = ()
         self.after: Kept | None = None
 
     def take(self, command: c.RunCommand, now: datetime) -> Refusal | None:
         if self.kept is not None and now < self.kept.at:
             now = self.kept.at  # no event is before the one before it, whatever the clocks say
         decision, self.run = step(self.plan, self.run, command, now)
-        if decision.events:
-            self.events.extend(decision.events)
-            if decision.effects:
-                self.effects.extend(decision.effects)
+        self.events += decision.events
+        self.effects += decision.effects
         return decision.refusal
 
     def command(self, message: RunMessage) -> c.RunCommand | None:
@@ -74,7 +77,7 @@ class RunWork:
         holds = token is not None and token.lock == message.lock
         if isinstance(message, Granted):
             return None if holds else c.GrantLock(place=message.place, lock=message.lock)
-        if token is None or not holds or token.phase is not Phase.CLAIMED:
+        if token is None or not holds or token.phase is not CLAIMED:
             return None
         return c.Lose(fence=token.fence, reason="the commit lock was lost: no heartbeat in time")
 
@@ -83,7 +86,7 @@ class RunWork:
         assert run is not None, "it has events"
         for n, effect in enumerate(self.effects):
             if isinstance(effect, SeekLock | FreeLock):
-                self.messages.append(self._to_lock(effect, f"{run.id}.{run.seq}.{n}"))
+                self.messages += (self._to_lock(effect, f"{run.id}.{run.seq}.{n}"),)
         beside = Beside(
             priority=self.priority,
             sessions=self.sessions,
@@ -118,11 +121,11 @@ class LockWork:
         if row is not None:
             self.lock = msgspec.json.decode(row.state, type=locks.Lock)
         self.seq = row.seq if row is not None else 0
-        self.events: list[locks.LockEvent] = []
-        self.effects: list[locks.LockEffect] = []
-        self.keys: list[KeyRow] = []
-        self.consumed: list[str] = []
-        self.messages: list[Message] = []
+        self.events: tuple[locks.LockEvent, ...] = ()
+        self.effects: tuple[locks.LockEffect, ...] = ()
+        self.keys: tuple[KeyRow, ...] = ()
+        self.consumed: tuple[str, ...] = ()
+        self.messages: tuple[Message, ...] = ()
         self.after: LockState | None = None
 
     def extend(self, now: datetime) -> None:
@@ -132,14 +135,14 @@ class LockWork:
             run, step = holder.request.run, holder.request.step
             heard = locks.LockExtended(run=run, step=step, fence=holder.fence, at=now)
             self.lock = locks.evolve(self.lock, heard)
-            self.events.append(heard)
+            self.events += (heard,)
 
     def take(self, command: locks.LockCommand, now: datetime) -> Refusal | None:
         decision = locks.decide(self.lock, command, now)
         for event in decision.events:
             self.lock = locks.evolve(self.lock, event)
-        self.events.extend(decision.events)
-        self.effects.extend(decision.effects)
+        self.events += decision.events
+        self.effects += decision.effects
         return decision.refusal
 
     def write(self) -> Write:
@@ -154,10 +157,10 @@ class LockWork:
             body=body,
             hash=entry_hash(head, self.stream, seq, body),
         )
-        self.messages += [
+        self.messages += tuple(
             self._to_run(effect, f"{self.stream}.{seq}.{n}", at)
             for n, effect in enumerate(self.effects)
-        ]
+        )
         self.after = lock_row(self.lock, seq, entry.hash, at)
         return Write(
             expected=head,
@@ -196,6 +199,8 @@ def lock_row(lock: locks.Lock, seq: int, head: bytes, at: str) -> LockState:
 
 def rested(kept: Kept) -> bool:
     """Whether nothing will come of the run by itself for a long time."""
-    if kept.run.status == "paused":  # but what is in hand comes back
-        return not any(token.phase is Phase.CLAIMED for token in kept.run.tokens.values())
-    return kept.run.status != "running"
+    status = kept.run.status
+    if status is RUNNING:
+        return False
+    # what is in hand when it is paused comes back
+    return status != "paused" or all(t.phase is not CLAIMED for t in kept.run.tokens.values())

@@ -5,7 +5,7 @@ dossier: why, every attempt of the visit with what became of it, and what could 
 """
 
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 
 from handrail.kernel.decision import Value
 from handrail.kernel.history import standing
@@ -21,6 +21,7 @@ from handrail.kernel.run.events import (
     RunEvent,
     TimedOut,
 )
+from handrail.kernel.run.evolve import evolve
 from handrail.kernel.run.state import Question, QuestionKind, Run
 from handrail.kernel.steps import Events
 
@@ -38,7 +39,8 @@ class Attempt(Value):
 
 
 class Approval(Value):
-    """Contract: "An approval". `result` is the whole text of the result that was shown."""
+    """Contract: "An approval". `result` is the whole text of the result that was shown, `proposal`
+    what the bead's context had under that name when it was asked."""
 
     id: str
     type: QuestionKind
@@ -58,16 +60,32 @@ class Approval(Value):
     answer: str = ""
     decision: str = ""
     by: str = ""
+    options: tuple[str, ...] = ()
+    proposal: Any = None
 
 
 def approvals(events: Events) -> tuple[Approval, ...]:
     """Every question of the run, in the order asked."""
     run, _ = standing(events)
+    contexts = _contexts(events)
     found = ((n, e.question) for n, e in enumerate(events) if isinstance(e, Asked | Reasked))
-    return tuple(_approval(run, events, n, question) for n, question in found)
+    return tuple(_approval(run, events, n, question, contexts[n]) for n, question in found)
 
 
-def _approval(run: Run, events: Events, asked: int, question: Question) -> Approval:
+def _contexts(events: Events) -> dict[int, dict[str, Any]]:
+    """The bead's context when each question was asked."""
+    run: Run | None = None
+    found: dict[int, dict[str, Any]] = {}
+    for n, event in enumerate(events):
+        run = evolve(run, event)
+        if isinstance(event, Asked | Reasked):
+            found[n] = run.context
+    return found
+
+
+def _approval(
+    run: Run, events: Events, asked: int, question: Question, context: dict[str, Any]
+) -> Approval:
     settled = next((e for e in events[asked:] if _settles(e, question.id)), None)
     answered = settled if isinstance(settled, Answered) else None
     shown = events[question.result - 1] if question.result else None
@@ -85,12 +103,14 @@ def _approval(run: Run, events: Events, asked: int, question: Question) -> Appro
         digest=question.digest,
         failure_reason=question.text if escalated else "",
         attempt_history=_attempts(events[:asked], question.place),
-        proposed_next_steps=_next_steps(question),
+        proposed_next_steps=next_steps(question),
         created_at=question.asked_at,
-        deadline=question.deadline,
+        deadline=run.questions.get(question.id, question).deadline,
         answer=answered.text if answered is not None else "",
         decision=answered.decision if answered is not None else "",
         by=answered.by if answered is not None else "",
+        options=question.options,
+        proposal=context.get("proposal"),
     )
 
 
@@ -136,7 +156,8 @@ def _became(event: Reported | Faulted | Lost | TimedOut) -> tuple[str, str]:
     return "timed_out", f"the {event.clock} clock ran out"
 
 
-def _next_steps(question: Question) -> tuple[str, ...]:
+def next_steps(question: Question) -> tuple[str, ...]:
+    """What a person can do about it, and what comes of each."""
     place = question.place
     if question.own:
         return ("answer: the agent's next dispatch brings it the text",)

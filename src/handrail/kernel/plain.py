@@ -1,8 +1,9 @@
 """Plain values: what can be stored as JSON and read back the same.
 
 Events are the truth, and they are stored as JSON. A value that JSON cannot carry (a lone surrogate,
-a NaN, a set) or that is too deep or too large would make the live run and its replay differ, so a
-command with one in it is refused before anything happens.
+a NaN, a set), that a database cannot hold as text (a NUL), or that is too deep or too large would
+make the live run and its replay differ, so a command with one in it is refused before anything
+happens.
 """
 
 from math import isfinite
@@ -13,6 +14,8 @@ KEY = -1
 """In place of the depth: the key of an object."""
 SIZE_MAX = 10_000_000
 """Characters and values together, roughly bytes."""
+VALUES_MAX = 200_000
+"""In lists and objects together: each is looked at, while nobody else goes on."""
 
 
 def are_plain_texts(*texts: str) -> bool:
@@ -21,13 +24,13 @@ def are_plain_texts(*texts: str) -> bool:
         whole = "".join(texts)
     except TypeError:
         return False
-    return whole.isascii() and len(whole) < SIZE_MAX // 2
+    return whole.isascii() and "\0" not in whole and len(whole) < SIZE_MAX // 2
 
 
 def why_not_plain(value: object) -> str:
     """What is wrong with the value, or "" if it is plain. Never recursive: depth is an attack."""
     stack: list[tuple[Any, int]] = [(value, 0)]
-    size = 0
+    size = values = 0
     while stack:
         held, depth = stack.pop()
         size += len(held) + 1 if isinstance(held, str) else 1
@@ -36,6 +39,9 @@ def why_not_plain(value: object) -> str:
         if isinstance(held, dict | list | tuple):
             if depth >= DEPTH_MAX:
                 return f"it is nested more than {DEPTH_MAX} deep"
+            values += len(held)  # pyright: ignore[reportUnknownArgumentType] - any JSON
+            if values > VALUES_MAX:
+                return f"it has more than {VALUES_MAX:,} values"
             if isinstance(held, dict):
                 stack.extend((key, KEY) for key in held)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType] - any JSON
                 held = held.values()  # pyright: ignore[reportUnknownVariableType] - any JSON
@@ -47,6 +53,8 @@ def why_not_plain(value: object) -> str:
 
 def _why_no_leaf(held: object, *, is_key: bool) -> str:
     if isinstance(held, str):
+        if "\0" in held:
+            return "a text has a NUL in it"
         return "" if held.isascii() or _encodes(held) else "a text has a lone surrogate in it"
     if is_key:
         return "a key of an object is no text"

@@ -262,7 +262,7 @@ def _unknown_keys(cls: type[Value], value: object, path: str) -> Iterator[Proble
     fields = _fields(cls)
     for key, held in value.items():
         if key not in fields and key != config.tag_field:
-            close = difflib.get_close_matches(key, fields, n=1)
+            close = difflib.get_close_matches(key[:80], fields, n=1)
             yield Problem(
                 code="unknown_field",
                 path=f"{path}.{key[:80]}",

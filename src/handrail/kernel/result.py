@@ -11,7 +11,11 @@ from msgspec import Meta
 
 from handrail.kernel.decision import Value
 
+FIGURE_MAX = 10**12
+"""Of what one result used, cost or scored: sums over all runs still fit into a database."""
 Digest = Annotated[str, Meta(max_length=200)]
+_Within = Meta(ge=-FIGURE_MAX, le=FIGURE_MAX)
+_Used = Meta(ge=0, le=FIGURE_MAX)
 
 
 class Check(Value):
@@ -28,7 +32,7 @@ class Evidence(Value):
     files: dict[str, Digest] | None = None
     """Path -> digest of the files as this turn left them; {} says "I changed nothing"."""
     checks: tuple[Check, ...] = ()
-    score: int | float | None = None
+    score: Annotated[int, _Within] | Annotated[float, _Within] | None = None
     ticket_state: str | None = None
     failures: tuple[str, ...] | None = None
     measured: bool = False
@@ -39,8 +43,8 @@ NO_EVIDENCE = Evidence()
 
 
 class Usage(Value):
-    tokens: Annotated[int, Meta(ge=0)] = 0
-    cost: Annotated[int, Meta(ge=0)] | Annotated[float, Meta(ge=0)] = 0.0
+    tokens: Annotated[int, _Used] = 0
+    cost: Annotated[int, _Used] | Annotated[float, _Used] = 0.0
 
 
 class Outcome(StrEnum):

@@ -15,8 +15,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import assert_never
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
+from handrail.kernel.result import Result
 from handrail.kernel.run.events import (
     Claimed,
     Ended,
@@ -34,6 +35,15 @@ from handrail.kernel.run.events import (
 from handrail.kernel.shown import Command, Progress, Step, Warning_
 
 Events = Sequence[RunEvent]
+
+
+class FullStep(Step, frozen=True, kw_only=True):
+    """A step with all that came of it. `dispatch_id` is empty where nothing was dispatched."""
+
+    dispatch_id: str
+    role: str
+    result: Result | None
+    """As it came, also one that could not be used; None if nothing came."""
 
 
 def started(events: Events) -> Started:
@@ -62,6 +72,34 @@ def steps(events: Events) -> tuple[Step, ...]:
     for _, number, event in numbered(events):
         book.take(number, event)
     return tuple(book.found[n] for n in sorted(book.found))
+
+
+def full_steps(events: Events) -> tuple[FullStep, ...]:
+    """Every step with its result in full, by number."""
+    run_id = started(events).run_id
+    offers: dict[int, Offered] = {}
+    results: dict[int, Result] = {}
+    by_fence: dict[int, int] = {}
+    for _, number, event in numbered(events):
+        if isinstance(event, Offered):
+            offers[number] = event
+            by_fence[event.fence] = number
+        elif isinstance(event, Reported | Faulted):
+            results[by_fence.get(event.fence, event.fence)] = event.result
+    return tuple(
+        FullStep(
+            **asdict(step),
+            dispatch_id=dispatch_id(run_id, offers[step.n].fence) if step.n in offers else "",
+            role=offers[step.n].role if step.n in offers else "",
+            result=results.get(step.n),
+        )
+        for step in steps(events)
+    )
+
+
+def dispatch_id(run_id: str, fence: int) -> str:
+    """How a dispatch is named outside, as a question is RUN.qN."""
+    return f"{run_id}.d{fence}"
 
 
 class _StepBook:

@@ -7,6 +7,9 @@ the API; adding a field here adds it there.
 """
 
 from datetime import datetime
+from typing import Any
+
+from msgspec.structs import asdict
 
 from handrail.kernel import history, steps
 from handrail.kernel.definition import TerminalStatus
@@ -55,6 +58,30 @@ class RunView(Shown):
     duration: float
 
 
+class RunSummary(Shown):
+    """Of a `RunView` what follows from the run's state alone: no event is looked at."""
+
+    id: str
+    bead_id: str
+    workflow_id: str
+    workflow_version: int
+    current_node_id: str | None
+    current_node_ids: tuple[str, ...]
+    status: str
+    phase: str
+    phase_detail: str
+    terminal_status: str | None
+    stop: StopShown | None
+    final_agent: str
+    usage: Spent
+    last_progress_step: int
+    total_steps: int
+    remaining: int
+    created_at: datetime
+    ended_at: datetime | None
+    duration: float
+
+
 class BeadError(Shown):
     """What an aborted run leaves on its bead."""
 
@@ -64,36 +91,45 @@ class BeadError(Shown):
     execution_id: str
 
 
-def run_view(plan: Plan, run: Run, events: steps.Events, now: datetime) -> RunView:
-    """The run as it stands after these events."""
-    places = history.open_places(run, events)
+def run_summary(plan: Plan, run: Run, now: datetime) -> RunSummary:
+    """The run as it stands; its places as it entered them."""
     until = run.ended_at if run.ended_at is not None else max(now, run.started_at)
-    return RunView(
+    return RunSummary(
         id=run.id,
         bead_id=run.bead_id,
         workflow_id=run.definition_id,
         workflow_version=run.version,
-        current_node_id=next(iter(places), None),
-        current_node_ids=places,
+        current_node_id=next(iter(run.tokens), None),
+        current_node_ids=tuple(run.tokens),
         status=run.status.value,
         phase=run.phase,
         phase_detail=run.phase_detail,
         terminal_status=run.terminal_status,
         stop=shown_stop(run.stop),
         final_agent=run.final_agent,
-        attempts=steps.attempts(events),
-        loop_counters=history.loop_counters(run, events, rework_limits(plan)),
-        handoff_sequence=history.handoff_sequence(events),
-        warnings=steps.warnings(events),
-        iterations=history.iterations(events),
         usage=Spent(tokens=run.ledger.tokens, cost=float(run.ledger.cost)),
         last_progress_step=run.ledger.last_progress_step,
         total_steps=run.ledger.steps,
         remaining=measure(plan, run),
         created_at=run.started_at,
-        updated_at=events[-1].at,
         ended_at=run.ended_at,
         duration=(until - run.started_at).total_seconds(),
+    )
+
+
+def run_view(plan: Plan, run: Run, events: steps.Events, now: datetime) -> RunView:
+    """The run as it stands after these events."""
+    places = history.open_places(run, events)
+    known: dict[str, Any] = asdict(run_summary(plan, run, now))
+    known |= {"current_node_id": next(iter(places), None), "current_node_ids": places}
+    return RunView(
+        **known,
+        attempts=steps.attempts(events),
+        loop_counters=history.loop_counters(run, events, rework_limits(plan)),
+        handoff_sequence=history.handoff_sequence(events),
+        warnings=steps.warnings(events),
+        iterations=history.iterations(events),
+        updated_at=events[-1].at,
     )
 
 

@@ -32,6 +32,10 @@ class Unsure(StoreError):  # noqa: N818 - it may have been no error at all
     """The connection broke during a commit: it may be on disk or not. Load, and look."""
 
 
+class Forgotten(Exception):  # noqa: N818 - what the database has done
+    """What was acknowledged is not there any more: whoever remembers it must not go on."""
+
+
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 class Row(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A row as it is written; its fields are the columns, in order."""
@@ -296,6 +300,11 @@ class Store(Protocol):
         ...
 
     # Deciding
+
+    def at_rest(self) -> None:
+        """After `Unsure`: from now on, what can be seen of that commit is what became of it. Raises
+        as long as that may change."""
+        ...
 
     def commit(self, writes: Sequence[Write], at: str) -> tuple[Commit | None, list[bool]]:
         """Who won, in the order of `writes`; no commit if nobody did."""

@@ -1,9 +1,15 @@
-"""SQL from files: each statement under a line `-- name: what it does`."""
+"""SQL from files: each statement under a line `-- name: what it does`.
+
+Most statements have their values by number. A list with filters names them (`:status`): a line with
+a filter that nobody asks for is left out (`chosen`), so that every combination has its index.
+"""
 
 import re
+from collections.abc import Mapping
 from importlib import resources
 
 _HEADER = re.compile(r"^-- (\w+): .+$", re.MULTILINE)
+_NAMED = re.compile(r"(?<![:\w]):([a-z]\w*)")
 
 
 def statements(package: str, file: str = "queries.sql") -> dict[str, str]:
@@ -17,6 +23,23 @@ def statements(package: str, file: str = "queries.sql") -> dict[str, str]:
     }
     assert len(named) == len(found), f"a name stands twice in {file} of {package}"
     return named
+
+
+def chosen(statement: str, wanted: Mapping[str, object], sign: str) -> tuple[str, list[object]]:
+    """The statement without the lines of filters that are None, its names as numbers after the
+    store's sign, and the values in that order."""
+    names: dict[str, str] = {}
+
+    def number(match: re.Match[str]) -> str:
+        return names.setdefault(match[1], f"{sign}{len(names) + 1}")
+
+    lines = [
+        line
+        for line in statement.splitlines()
+        if all(wanted[name] is not None for name in _NAMED.findall(line))
+    ]
+    text = _NAMED.sub(number, "\n".join(lines))
+    return text, [wanted[name] for name in names]
 
 
 def script(package: str, file: str) -> str:

@@ -3,22 +3,23 @@
 from pathlib import Path
 from urllib.parse import unquote
 
-from handrail.store.port import Store, StoreError
+from handrail.store.office import Office
+from handrail.store.port import StoreError
 from handrail.store.records import Records
 
 SQLITE, POSTGRES = "sqlite://", ("postgresql://", "postgres://")
 
 
-def open_store(url: str, *, read_only: bool = False) -> Store:
+def open_store(url: str, *, read_only: bool = False) -> Office:
     """`sqlite:///relative.db`, `sqlite:////absolute.db`, `sqlite://` in memory, `postgresql://…`."""
     if url.startswith(SQLITE):
-        from handrail.store.sqlite.store import SqliteStore
+        from handrail.store.sqlite.office import SqliteOffice
 
-        return SqliteStore(sqlite_path(url), read_only=read_only)
+        return SqliteOffice(sqlite_path(url), read_only=read_only)
     if url.startswith(POSTGRES):
-        from handrail.store.postgres.store import PostgresStore
+        from handrail.store.postgres.office import PostgresOffice
 
-        return PostgresStore(url, read_only=read_only)
+        return PostgresOffice(url, read_only=read_only)
     raise _unknown(url)
 
 

@@ -67,38 +67,13 @@ SETTINGS = {
     "logging_collector": "off",
     "dynamic_shared_memory_type": "mmap",  # in the data folder: kill() leaves nothing elsewhere
 }
-
-JANITOR = """
-import os, select, shutil, signal, sys, time
-held = {}
-for line in sys.stdin:
-    pid = int(line[1:])
-    if line[0] == "+":
-        try:
-            held[pid] = os.pidfd_open(pid) if hasattr(os, "pidfd_open") else -1
-        except ProcessLookupError:
-            pass
-    elif held.get(pid, -1) >= 0:
-        os.close(held.pop(pid))
-    else:
-        held.pop(pid, None)
-for pid, descriptor in held.items():
-    try:
-        if descriptor >= 0:
-            signal.pidfd_send_signal(descriptor, signal.SIGQUIT)
-        else:
-            os.kill(pid, signal.SIGQUIT)
-    except ProcessLookupError:
-        pass
-for descriptor in held.values():
-    if descriptor >= 0:
-        select.select([descriptor], [], [], 10)
-for attempt in range(100):
-    shutil.rmtree(sys.argv[1], ignore_errors=True)
-    if not os.path.exists(sys.argv[1]):
-        break
-    time.sleep(0.1)
+RULES = """
+local all all trust
+local replication all trust
+host all all 127.0.0.1/32 scram-sha-256
 """
+
+JANITOR = Path(__file__).with_name("janitor.py")
 
 
 class PostgresError(Exception):
@@ -128,7 +103,7 @@ def _environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith("PG")}
 
 
-def _within(seconds: float, done: Callable[[], bool]) -> bool:
+def within(seconds: float, done: Callable[[], bool]) -> bool:
     """Does it come true in that time?"""
     deadline = time.monotonic() + seconds
     while not done():
@@ -156,8 +131,8 @@ class _Home:
         above = usual if fits else Path("/tmp")  # noqa: S108 - mkdtemp makes a private folder in it
         self.folder = Path(tempfile.mkdtemp(prefix="handrail-postgres-", dir=above))
         _give(self.folder, self.account)
-        self.janitor = subprocess.Popen(  # noqa: S603 - the text above
-            [sys.executable, "-I", "-S", "-c", JANITOR, str(self.folder)],
+        self.janitor = subprocess.Popen(  # noqa: S603 - our own program
+            [sys.executable, "-I", "-S", str(JANITOR), str(self.folder)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -250,15 +225,21 @@ class _Home:
     def _initdb(self) -> Path:
         data, log = self.folder / "template", self.folder / "initdb.log"
         choices = f"-U {ROLE} --auth=trust --encoding=UTF8 --no-locale --no-sync --no-instructions"
+        try:
+            self.run(log, "initdb", "-D", str(data), *choices.split())
+        except PostgresError:
+            shutil.rmtree(data, ignore_errors=True)
+            raise
+        return data
+
+    def run(self, log: Path, program: str, *arguments: str) -> None:
+        """One of the programs, to its end."""
         with log.open("ab") as output:
-            command = [self.program("initdb"), "-D", str(data), *choices.split()]
-            process = self.spawn(command, output)
+            process = self.spawn([self.program(program), *arguments], output)
         code = process.wait()
         self.tell("-", process.pid)
         if code != 0:
-            shutil.rmtree(data, ignore_errors=True)
-            raise PostgresError(f"initdb ended with {code}:\n{_tail(log)}")
-        return data
+            raise PostgresError(f"{program} ended with {code}:\n{_tail(log)}")
 
 
 _homes: list[_Home] = []
@@ -307,7 +288,7 @@ class PostgresServer:
         self._settings = {**SETTINGS, **(settings or {})}
         self._tcp = tcp
         self._port = _free_port() if tcp else 5432  # a socket's name has a port in it as well
-        self._password = secrets.token_hex(16)
+        self._password: str = secrets.token_hex(16)
         self._home: _Home | None = None
         self._own: Path | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -377,28 +358,38 @@ class PostgresServer:
         """Start, on the data that is there; returns when sessions are accepted."""
         assert not self.running, "the server runs already"
         self._ended()
-        self._home = _home()
-        if self._own is None:
-            self._own = Path(tempfile.mkdtemp(dir=self._home.folder))
-            _give(self._own, self._home.account)
-        self._home.servers.add(self)
+        home = self._moved_in()
         data = self.folder / "data"
         if not (data / "PG_VERSION").exists():
             self.folder.mkdir(parents=True, exist_ok=True)
-            self._home.copy_cluster(data)
+            home.copy_cluster(data)
         with (self.folder / "postgres.log").open("ab") as log:
-            self._process = self._spawn(self._home, data, log)
-        if not _within(START_SECONDS, lambda: not self.running or self._is_ready()):
+            self._process = self._spawn(home, data, log)
+        if not within(START_SECONDS, lambda: not self.running or self._is_ready()):
             self.kill()
             raise PostgresError(f"not ready in {START_SECONDS} s:\n{self.log_tail()}")
         if not self.running:
             self._ended()
             raise PostgresError(f"the server did not start:\n{self.log_tail()}")
-        if self._tcp:
+        if self._tcp and not self.follows:
             from psycopg import sql
 
             text = sql.SQL("alter role {} password {}")
             self._execute(text.format(sql.Identifier(ROLE), sql.Literal(self._password)))
+
+    def _moved_in(self) -> _Home:
+        """With a folder of its own, for its sockets and for temporary data."""
+        self._home = _home()
+        if self._own is None:
+            self._own = Path(tempfile.mkdtemp(dir=self._home.folder))
+            _give(self._own, self._home.account)
+        self._home.servers.add(self)
+        return self._home
+
+    @property
+    def follows(self) -> bool:
+        """Whether its data is a standby's (`handrail.testing.replica`)."""
+        return (self.folder / "data" / "standby.signal").exists()
 
     def stop(self) -> None:
         """End it in order: open transactions are rolled back, and all is written. Data is kept."""
@@ -425,7 +416,7 @@ class PostgresServer:
                 child.kill()
         self._process.kill()
         self._process.wait()
-        ended = _within(STOP_SECONDS, lambda: all(map(_is_dead, children)))
+        ended = within(STOP_SECONDS, lambda: all(map(_is_dead, children)))
         assert ended, "a process outlived SIGKILL"
         self._remove_shared_memory()
         self._ended()
@@ -442,7 +433,7 @@ class PostgresServer:
     def _spawn(self, home: _Home, data: Path, log: IO[bytes]) -> subprocess.Popen[bytes]:
         assert self._own is not None
         rules = self._own / "hba.conf"
-        rules.write_text("local all all trust\nhost all all 127.0.0.1/32 scram-sha-256\n")
+        rules.write_text(RULES)
         _give(rules, home.account)
         settings = {
             **self._settings,
@@ -471,7 +462,8 @@ class PostgresServer:
 
     def _is_ready(self) -> bool:
         lines = self._lock_file()
-        return len(lines) > 7 and lines[0] == str(self.pid) and lines[7].strip() == "ready"
+        states = ("ready", "standby")
+        return len(lines) > 7 and lines[0] == str(self.pid) and lines[7].strip() in states
 
     def _remove_shared_memory(self) -> None:
         """The few bytes that mark the data as in use; a killed server does not remove them."""
@@ -484,7 +476,7 @@ class PostgresServer:
             return  # not started, or started by the process we were forked from
         if self.running:
             self._process.send_signal(how)
-            if not _within(STOP_SECONDS, lambda: not self.running):
+            if not within(STOP_SECONDS, lambda: not self.running):
                 self.kill()
         self._ended()
 
@@ -496,5 +488,6 @@ class PostgresServer:
     def _execute(self, statement: "Composed") -> None:
         import psycopg
 
-        with psycopg.connect(self._socket_url(ROLE), autocommit=True) as connection:
+        alone = "-c synchronous_commit=local"  # it may be started before its standby
+        with psycopg.connect(self._socket_url(ROLE), autocommit=True, options=alone) as connection:
             connection.execute(statement)

@@ -9,11 +9,13 @@
 """
 
 from datetime import timedelta
+from hashlib import sha256
 from typing import Any
 
 from msgspec.structs import replace
 
 from handrail.store.chain import START, entry_hash
+from handrail.store.office import CredentialRow, FileRow, NodeFigures, RunFigures
 from handrail.store.port import (
     AgentRow,
     ApprovalRow,
@@ -279,6 +281,54 @@ def definition(workflow_id: str = "w1", version: int = 1, **changes: object) -> 
     }
     fields.update(changes)
     return DefinitionRow(workflow_id=workflow_id, version=version, **fields)
+
+
+def file(bead_id: str, name: str, content: bytes, **changes: object) -> FileRow:
+    fields: dict[str, Any] = {
+        "sha256": sha256(content).hexdigest(),
+        "size": len(content),
+        "content_type": "text/plain",
+        "uploaded_by": "ola",
+        "created_at": at(),
+    }
+    fields.update(changes)
+    return FileRow(bead_id=bead_id, name=name, content=content, **fields)
+
+
+def credential(credential_id: str = "c1", **changes: object) -> CredentialRow:
+    """A token of ola's."""
+    fields: dict[str, Any] = {
+        "kind": "token",
+        "digest": sha256(credential_id.encode()).hexdigest(),
+        "name": "ola",
+        "agent": None,
+        "role": "operator",
+        "works_as": None,
+        "created_by": "root",
+        "created_at": at(),
+        "expires_at": None,
+        "revoked_at": None,
+    }
+    fields.update(changes)
+    return CredentialRow(id=credential_id, **fields)
+
+
+def figures(run_id: str = "r1", **changes: object) -> RunFigures:
+    fields: dict[str, Any] = {
+        "workflow_id": "w1",
+        "ended_at": at(99),
+        "seconds": 1.5,
+        "terminal_status": "done_success",
+        "escalations": 0,
+        "tokens": 10,
+        "cost": 0.25,
+    }
+    fields.update(changes)
+    return RunFigures(execution_id=run_id, **fields)
+
+
+def node_figures(run_id: str, node: str, dispatches: int, visits: int = 1) -> NodeFigures:
+    return NodeFigures(execution_id=run_id, node=node, visits=visits, dispatches=dispatches)
 
 
 def note(run_id: str = "r1", number: int = 1, body: str = '{"late":true}') -> Note:

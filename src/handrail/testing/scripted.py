@@ -72,7 +72,7 @@ class Played:
 
 def success(text: str = "", *, evidence: Evidence | None = None, **data: Any) -> Result:  # noqa: ANN401 - any JSON
     """The task is done, and what the agent says of it was measured."""
-    return replies.success(text, evidence=evidence or Evidence(measured=True), **data)
+    return replies.success(text, data=data, evidence=evidence or Evidence(measured=True))
 
 
 def agent_of(script: Script) -> ScriptedAgent:

@@ -33,7 +33,8 @@ from handrail.kernel.run import commands as c
 from handrail.kernel.run.effects import FreeLock, SeekLock
 from handrail.kernel.run.machine import Run, RunDecision, replay
 from handrail.kernel.run.state import Phase
-from handrail.store.port import DefinitionRow, Message, Store, iso
+from handrail.store.office import Office
+from handrail.store.port import DefinitionRow, Message, iso
 from handrail.store.urls import open_store
 from handrail.testing.audit import Auditor, expect
 from handrail.testing.clock import NOON
@@ -86,10 +87,10 @@ class Stage:
         self.path, self.plans = path, _Plans()
         self.now = self.latest = NOON
         self._loop = asyncio.new_event_loop()
-        self.store: Store = self._connect()
+        self.store: Office = self._connect()
         self.engine = self._opened()
 
-    def _connect(self) -> Store:
+    def _connect(self) -> Office:
         return open_store(f"sqlite:///{self.path}" if self.path is not None else "sqlite://")
 
     def _opened(self) -> Engine:

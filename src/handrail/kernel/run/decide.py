@@ -8,7 +8,6 @@ nothing (K21).
 
 from collections.abc import Callable
 from datetime import datetime
-from math import inf, isfinite
 from typing import Any, cast
 
 from msgspec.structs import replace
@@ -17,7 +16,7 @@ from handrail.kernel.decision import Decision, Refusal
 from handrail.kernel.definition import Team
 from handrail.kernel.plain import are_plain_texts, why_not_plain
 from handrail.kernel.plan import Plan
-from handrail.kernel.result import NO_EVIDENCE, Outcome, Result
+from handrail.kernel.result import FIGURE_MAX, NO_EVIDENCE, Outcome, Result, Usage
 from handrail.kernel.run import clocks, moves, people, team, workflow
 from handrail.kernel.run.book import Book, refuse
 from handrail.kernel.run.commands import (
@@ -110,7 +109,7 @@ def _usable_at_a_glance(command: RunCommand) -> bool:
     said = command.result
     if type(said.outcome) is not Outcome or said.data or said.remaining or said.options:
         return False
-    if said.evidence != NO_EVIDENCE or said.usage.tokens < 0 or not 0 <= said.usage.cost < inf:
+    if said.evidence != NO_EVIDENCE or _bad_usage(said.usage):
         return False
     texts = said.text, said.to, said.reason, said.task, said.question, said.marker
     return are_plain_texts(command.agent, command.malformed, *texts)
@@ -136,10 +135,10 @@ def _unusable(command: RunCommand) -> Refusal | None:
 
 def _bad_figures(result: Result) -> str:
     usage, evidence = result.usage, result.evidence
-    if not isfinite(usage.cost) or usage.cost < 0 or usage.tokens < 0:
-        return f"the usage is {usage.tokens} tokens and {usage.cost} in cost"
-    if evidence.score is not None and not isfinite(evidence.score):
-        return f"the score is {evidence.score}"
+    if _bad_usage(usage):
+        return f"the usage has a figure that is not within 0 and {FIGURE_MAX:,}"
+    if evidence.score is not None and not -FIGURE_MAX <= evidence.score <= FIGURE_MAX:
+        return f"the score is not within {-FIGURE_MAX:,} and {FIGURE_MAX:,}"
     checks = [value for check in evidence.checks for value in (check.command, check.stderr)]
     if len(evidence.checks) > CHECKS_MAX or len(evidence.files or ()) > FILES_MAX:
         return f"it has more than {CHECKS_MAX} checks or {FILES_MAX} files"
@@ -147,6 +146,11 @@ def _bad_figures(result: Result) -> str:
         return f"a path is longer than {PATH_MAX} characters"
     texts = [evidence.files, evidence.failures, evidence.ticket_state, checks]
     return why_not_plain([value for value in texts if value])
+
+
+def _bad_usage(usage: Usage) -> bool:
+    """Also if a figure is none: NaN is within nothing."""
+    return not (0 <= usage.tokens <= FIGURE_MAX and 0 <= usage.cost <= FIGURE_MAX)
 
 
 def _take(book: Book, command: RunCommand) -> Refusal | None:

@@ -20,14 +20,14 @@ LOCK = 0x48524149
 """The advisory lock of who makes or migrates the tables."""
 OLDEST_SERVER = 14
 DEFAULTS = {
-    "connect_timeout": "10",
-    "keepalives_idle": "10",
-    "keepalives_interval": "5",
+    "connect_timeout": "5",
+    "keepalives_idle": "5",
+    "keepalives_interval": "2",
     "keepalives_count": "3",
-    "tcp_user_timeout": "30000",
+    "tcp_user_timeout": "10000",
     "application_name": "handrail",
 }
-"""Unless the URL says otherwise: a server that has vanished is noticed within half a minute."""
+"""Unless the URL says otherwise: a server that has vanished is noticed within about ten seconds."""
 SESSION: LiteralString = """
 SET enable_seqscan = off;
 SET enable_hashjoin = off;
@@ -36,10 +36,11 @@ SET jit = off;
 SET lock_timeout = '30s';
 SET idle_in_transaction_session_timeout = '30s';
 SELECT set_config('synchronous_commit', 'on', false)
-WHERE current_setting('synchronous_commit') = 'off';
+WHERE current_setting('synchronous_commit') IN ('off', 'local');
 """
 """Every statement has its index. The planner is not to be misled by what it last knew of a table
-that was empty then. An engine that stands still must not stop the others for long."""
+that was empty then. An engine that stands still must not stop the others for long. What is answered
+is on disk, and on the standby's if there is one that commits wait for."""
 FACTS: LiteralString = """
 SELECT current_setting('server_version_num')::int / 10000, current_setting('server_encoding'),
   current_setting('fsync'), current_setting('full_page_writes'),
@@ -55,42 +56,61 @@ def schema_version() -> int:
     return len(migrations(PACKAGE))
 
 
-def connect(url: str, *, read_only: bool = False) -> Database:
+def connect(parameters: dict[str, Any], *, read_only: bool = False) -> Database:
     """A connection that is ready for statements; the tables are not looked at."""
-    where, parameters = address(url)
-    server = {"target_session_attrs": "any" if read_only else "read-write"}
-    try:
-        db = psycopg.Connection[tuple[Any, ...]].connect(
-            make_conninfo(**{**DEFAULTS, **server, **parameters}),
-            client_encoding="UTF8",
-            autocommit=True,
-            prepare_threshold=0,
-            cursor_factory=psycopg.RawCursor,
-        )
-    except psycopg.Error as error:
-        raise told(error, where) from error
+    db = psycopg.Connection[tuple[Any, ...]].connect(
+        make_conninfo(**{**DEFAULTS, **parameters}),
+        client_encoding="UTF8",
+        autocommit=True,
+        prepare_threshold=0,
+        cursor_factory=psycopg.RawCursor,
+    )
     try:
         db.execute(SESSION, prepare=False)
         if read_only:
             db.execute("SET default_transaction_read_only = on", prepare=False)
         register(db)
-    except psycopg.Error as error:
+    except psycopg.Error:
         db.close()
-        raise told(error, where) from error
+        raise
     return db
 
 
-def address(url: str) -> tuple[str, dict[str, Any]]:
-    """The database as errors name it, and what libpq needs to reach it."""
+def address(url: str) -> tuple[str, list[dict[str, Any]]]:
+    """The database as errors name it, and what libpq needs to reach it on each of its servers."""
     try:
         parameters = conninfo_to_dict(url)
     except psycopg.Error:
         form = "postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
         raise StoreError(f"the database's URL cannot be read; write it as {form}") from None
+    servers = _each(parameters)
     user = f"{parameters['user']}@" if "user" in parameters else ""
-    port = f":{parameters['port']}" if "port" in parameters else ""
-    host = parameters.get("host") or parameters.get("hostaddr") or ""
-    return f"postgresql://{user}{host}{port}/{parameters.get('dbname', '')}", parameters
+    hosts = ",".join(map(_host, servers))
+    return f"postgresql://{user}{hosts}/{parameters.get('dbname', '')}", servers
+
+
+def _host(server: dict[str, Any]) -> str:
+    port = f":{server['port']}" if "port" in server else ""
+    return f"{server.get('host') or server.get('hostaddr') or ''}{port}"
+
+
+def _each(parameters: dict[str, Any]) -> list[dict[str, Any]]:
+    """One URL may name several servers, `HOST:PORT,HOST:PORT`; each on its own."""
+    names = ("host", "hostaddr", "port")
+    lists = {name: str(parameters[name]).split(",") for name in names if name in parameters}
+    count = max(len(lists.get("host", ())), len(lists.get("hostaddr", ())))
+    if count < 2:
+        return [parameters]
+    if len(lists.get("port", ())) == 1:
+        lists["port"] *= count
+    if any(len(values) != count for values in lists.values()):
+        form = "postgresql://USER:PASSWORD@HOST:PORT,HOST:PORT/DATABASE"
+        raise StoreError(f"the database's URL has a host without a port; write it as {form}")
+    common = {name: value for name, value in parameters.items() if name not in lists}
+    return [
+        {**common, **{name: values[n] for name, values in lists.items() if values[n]}}
+        for n in range(count)
+    ]
 
 
 def prepare(db: Database, where: str, *, read_only: bool = False) -> tuple[str, ...]:
@@ -161,14 +181,18 @@ TOLD = (psycopg.Error, UnicodeError, OverflowError)
 """What a statement can raise: the latter two are values that no column can hold."""
 
 
-def told(error: Exception, where: str) -> StoreError:
+def told(error: Exception, where: str, *others: Exception) -> StoreError:
     """What is wrong, where, and what to do next."""
-    detail = error.diag.message_primary if isinstance(error, psycopg.Error) else None
-    said = detail or " ".join(str(error).split()) or type(error).__name__
+    said = "; ".join(dict.fromkeys(map(_said, (error, *others))))
     for part, hint in HINTS.items():
         if part in said:
             return StoreError(f"{where}: {said}; {hint}")
     return StoreError(f"{where}: {said}")
+
+
+def _said(error: Exception) -> str:
+    detail = error.diag.message_primary if isinstance(error, psycopg.Error) else None
+    return detail or " ".join(str(error).split()) or type(error).__name__
 
 
 HINTS = {

@@ -18,23 +18,31 @@ AS i(id, bead_id, workflow_id, workflow_version, current_node_id, status, termin
   priority, seq, head, next_due, created_at, updated_at, ended_at, state, state_seq)
 ON CONFLICT DO NOTHING RETURNING id;
 
--- update_executions: a run without status only moved; without a new state the old one stays
+-- hold_executions: all of them are as they were read, and locked; else it fails
+SELECT 1 / (count(*) = cardinality($1::text[]))::integer
+FROM unnest($1::text[], $2::bytea[]) AS i(id, expected)
+CROSS JOIN LATERAL (
+  SELECT FROM workflow_executions e WHERE e.id = i.id AND e.head = i.expected FOR UPDATE) found;
+
+-- move_executions: nothing but where the runs stand has changed; no index is touched
 UPDATE workflow_executions e SET current_node_id = i.current_node_id, seq = i.seq, head = i.head,
-  updated_at = i.updated_at::timestamptz,
-  workflow_id = coalesce(i.workflow_id, e.workflow_id),
-  workflow_version = coalesce(i.workflow_version, e.workflow_version),
-  status = coalesce(i.status, e.status),
-  priority = coalesce(i.priority, e.priority),
-  terminal_status = CASE WHEN i.status IS NULL THEN e.terminal_status ELSE i.terminal_status END,
-  stop_rule = CASE WHEN i.status IS NULL THEN e.stop_rule ELSE i.stop_rule END,
-  next_due = CASE WHEN i.status IS NULL THEN e.next_due ELSE i.next_due::timestamptz END,
-  ended_at = CASE WHEN i.status IS NULL THEN e.ended_at ELSE i.ended_at::timestamptz END,
+  updated_at = i.updated_at::timestamptz
+FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bytea[], $5::text[])
+AS i(id, current_node_id, seq, head, updated_at)
+WHERE e.id = i.id;
+
+-- update_executions: anything may have changed; without a new state the old one stays
+UPDATE workflow_executions e SET current_node_id = i.current_node_id, seq = i.seq, head = i.head,
+  updated_at = i.updated_at::timestamptz, workflow_id = i.workflow_id,
+  workflow_version = i.workflow_version, status = i.status, priority = i.priority,
+  terminal_status = i.terminal_status, stop_rule = i.stop_rule,
+  next_due = i.next_due::timestamptz, ended_at = i.ended_at::timestamptz,
   state = coalesce(i.state::json, e.state),
-  state_seq = coalesce(i.state_seq, e.state_seq)
-FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[], $5::text[], $6::bigint[], $7::bytea[],
+  state_seq = CASE WHEN i.state IS NULL THEN e.state_seq ELSE i.state_seq END
+FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bytea[], $5::text[], $6::text[], $7::bigint[],
   $8::text[], $9::bigint[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[],
   $15::bigint[])
-AS i(id, current_node_id, seq, updated_at, workflow_id, workflow_version, head, status, priority,
+AS i(id, current_node_id, seq, head, updated_at, workflow_id, workflow_version, status, priority,
   terminal_status, stop_rule, next_due, ended_at, state, state_seq)
 WHERE e.id = i.id;
 
@@ -81,7 +89,7 @@ WHERE s.name = i.name;
 DELETE FROM dispatches d USING unnest($1::text[], $2::bigint[]) AS i(execution_id, fence)
 WHERE d.execution_id = i.execution_id AND d.fence = i.fence;
 
--- put_dispatches: offered, or claimed
+-- put_dispatches: offered, or claimed; a second one of a step gets no fence, which is forbidden
 INSERT INTO dispatches AS d (execution_id, fence, place, role, priority, offered_at, agent, session,
   claimed_at)
 SELECT i.execution_id, i.fence, i.place, i.role, i.priority, i.offered_at::timestamptz, i.agent,
@@ -89,8 +97,9 @@ SELECT i.execution_id, i.fence, i.place, i.role, i.priority, i.offered_at::times
 FROM unnest($1::text[], $2::bigint[], $3::text[], $4::text[], $5::bigint[], $6::text[], $7::text[],
   $8::text[], $9::text[])
 AS i(execution_id, fence, place, role, priority, offered_at, agent, session, claimed_at)
-ON CONFLICT (execution_id, fence) DO UPDATE SET agent = excluded.agent, session = excluded.session,
-  claimed_at = excluded.claimed_at, reserved_until = NULL;
+ON CONFLICT (execution_id, place) DO UPDATE SET agent = excluded.agent, session = excluded.session,
+  claimed_at = excluded.claimed_at, reserved_until = NULL,
+  fence = CASE WHEN d.fence = excluded.fence THEN d.fence END;
 
 -- insert_transitions: appended
 INSERT INTO workflow_transitions (execution_id, seq, from_node_id, to_node_id, outcome, reason, actor,
@@ -196,11 +205,16 @@ SELECT id, target, body, created_at FROM messages ORDER BY n LIMIT $1;
 -- key: an answer that was given
 SELECT key, actor, digest, answer, created_at FROM idempotency_keys WHERE key = $1 AND actor = $2;
 
--- forget_keys: nobody repeats them any more
-DELETE FROM idempotency_keys WHERE created_at < $1;
+-- forget_keys: nobody repeats them any more; so many at a time
+DELETE FROM idempotency_keys k USING (
+  SELECT key, actor FROM idempotency_keys WHERE created_at < $1 ORDER BY created_at LIMIT $2) old
+WHERE k.key = old.key AND k.actor = old.actor;
 
 -- last_commit: the end of the chain
 SELECT n, hash, at, entries FROM commits ORDER BY n DESC LIMIT 1;
+
+-- commit_hash: of one commit
+SELECT hash FROM commits WHERE n = $1;
 
 -- executions_by_id: runs with their states, and what happened since
 SELECT e.id, e.bead_id, e.workflow_id, e.workflow_version, e.current_node_id, e.status,

@@ -54,6 +54,8 @@ SCANS = b"SET LOCAL enable_seqscan = %b; SET LOCAL enable_hashjoin = %b"
 
 
 class PostgresRecords(PostgresStore):
+    watched = False
+
     def __init__(self, url: str, *, read_only: bool = False) -> None:
         super().__init__(url, read_only=read_only)
         self._pinned: Database | None = None

@@ -76,6 +76,7 @@ CREATE INDEX executions_bead ON workflow_executions (bead_id, id);
 CREATE UNIQUE INDEX one_active_run_per_bead ON workflow_executions (bead_id) WHERE ended_at IS NULL;
 CREATE INDEX executions_due ON workflow_executions (next_due) WHERE next_due IS NOT NULL;
 CREATE INDEX executions_status ON workflow_executions (status, id);
+CREATE INDEX executions_ended ON workflow_executions (ended_at, id) WHERE ended_at IS NOT NULL;
 
 CREATE TABLE workflow_transitions (
   id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -153,6 +154,8 @@ CREATE TABLE approvals (
 );
 CREATE INDEX approvals_execution ON approvals (execution_id, id);
 CREATE INDEX approvals_open ON approvals (created_at) WHERE status = 'open';
+CREATE INDEX approvals_created ON approvals (created_at, id);
+CREATE INDEX approvals_status ON approvals (status, id);
 
 -- Open dispatches only: a row leaves when its result comes, its lease is lost or its run ends.
 -- A queue is as fast as it is short: its dead rows are removed all the time. `reserved_until` keeps
@@ -168,13 +171,13 @@ CREATE TABLE dispatches (
   session text COLLATE "C",
   claimed_at timestamptz,
   reserved_until timestamptz,
-  PRIMARY KEY (execution_id, fence),
   CHECK ((agent IS NULL) = (session IS NULL)),
   CHECK ((agent IS NULL) = (claimed_at IS NULL))
-) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000,
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000,
   autovacuum_vacuum_cost_delay = 0);
 CREATE UNIQUE INDEX one_dispatch_per_step ON dispatches (execution_id, place);
 CREATE INDEX dispatches_on_offer ON dispatches (role, priority DESC, offered_at) WHERE agent IS NULL;
+CREATE INDEX dispatches_claimed ON dispatches (session) WHERE agent IS NOT NULL;
 
 CREATE TABLE agents (
   id text COLLATE "C" PRIMARY KEY,
@@ -258,3 +261,54 @@ CREATE TABLE channel_members (
   PRIMARY KEY (channel_id, agent_id)
 );
 CREATE UNIQUE INDEX one_active_per_channel ON channel_members (channel_id) WHERE state = 'ACTIVE';
+
+-- Files that agents are given with a bead.
+CREATE TABLE bead_files (
+  bead_id text COLLATE "C" NOT NULL,
+  name text COLLATE "C" NOT NULL,
+  sha256 text NOT NULL,
+  size bigint NOT NULL,
+  content_type text NOT NULL,
+  content bytea NOT NULL,
+  uploaded_by text NOT NULL,
+  created_at timestamptz NOT NULL,
+  PRIMARY KEY (bead_id, name),
+  CHECK (size = length(content))
+);
+
+-- Who may come in. Of a secret only the digest is kept; a sign-in that was used is revoked.
+CREATE TABLE credentials (
+  id text COLLATE "C" PRIMARY KEY,
+  kind text COLLATE "C" NOT NULL CHECK (kind IN ('token', 'sign_in', 'session')),
+  digest text COLLATE "C" NOT NULL,
+  name text NOT NULL,
+  agent text,
+  role text NOT NULL,
+  works_as text,
+  created_by text NOT NULL,
+  created_at timestamptz NOT NULL,
+  expires_at timestamptz,
+  revoked_at timestamptz
+);
+CREATE UNIQUE INDEX credentials_digest ON credentials (digest);
+CREATE INDEX credentials_kind ON credentials (kind, id);
+
+-- Counted from the events of runs that have ended, when somebody asks; kept when a run is archived.
+CREATE TABLE run_figures (
+  execution_id text COLLATE "C" PRIMARY KEY,
+  workflow_id text COLLATE "C" NOT NULL,
+  ended_at timestamptz NOT NULL,
+  seconds double precision NOT NULL,
+  terminal_status text NOT NULL,
+  escalations bigint NOT NULL,
+  tokens bigint NOT NULL,
+  cost double precision NOT NULL
+);
+CREATE INDEX run_figures_workflow ON run_figures (workflow_id, ended_at);
+CREATE TABLE node_figures (
+  execution_id text COLLATE "C" NOT NULL REFERENCES run_figures (execution_id),
+  node text COLLATE "C" NOT NULL,
+  visits bigint NOT NULL,
+  dispatches bigint NOT NULL,
+  PRIMARY KEY (execution_id, node)
+);

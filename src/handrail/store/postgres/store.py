@@ -22,6 +22,7 @@ from handrail.store.port import (
     DefinitionRow,
     DispatchRow,
     Execution,
+    Forgotten,
     KeyRow,
     Loaded,
     LockState,
@@ -35,39 +36,52 @@ from handrail.store.port import (
     Write,
 )
 from handrail.store.postgres import writing
-from handrail.store.postgres.link import Link, LostError
-from handrail.store.postgres.opening import Database, address, connect, prepare
+from handrail.store.postgres.link import Link, LostError, Watch
+from handrail.store.postgres.opening import Database, prepare
+from handrail.store.postgres.servers import Servers
 from handrail.store.postgres.values import columns, texts
 from handrail.store.postgres.writing import SQL, Rows
 
 R = TypeVar("R", bound=Row)
 OTHERS = 2
 """Connections beside the one that commits."""
+FORGOTTEN_AT_ONCE = 10_000
+"""Keys: a statement is to be done long before anybody thinks that the server stands still."""
 COMMITS_A_PAGE = 500
 ENTRIES_A_PAGE = 5_000
 
 
 class PostgresStore:
     inline = False
+    watched = True
+    """Whether a statement that is not answered for long is broken off."""
 
-    def __init__(self, url: str, *, read_only: bool = False) -> None:
-        self.where, _ = address(url)
-        first = connect(url, read_only=read_only)
+    def __init__(
+        self, url: str, *, read_only: bool = False, servers: Servers | None = None
+    ) -> None:
+        """`servers`: those of another store, whose discoveries are this one's too."""
+        self._servers = servers = servers or Servers(url, read_only=read_only)
+        self.where = servers.where
+        first = servers.connect()
         try:
-            self.warnings = prepare(first, self.where, read_only=read_only)
+            self.warnings = prepare(first[0], self.where, read_only=read_only)
         except BaseException:
-            first.close()
+            first[0].close()
             raise
-        where = self.where
-        self._writer = Link(where, lambda: writing.writer(url, where, read_only=read_only), None)
+        self._last: tuple[Commit, int] | None = None
+        """The last commit that was acknowledged here, and the timeline it was on."""
+        self._writer = Link(servers, prepare=self._prepare_writer)
         self._all_links = [self._writer]
         self._free: LifoQueue[Link] = LifoQueue()
-        for db in (None,) * (OTHERS - 1) + (first,):
-            link = Link(where, lambda: connect(url, read_only=read_only), db)
+        for known in (None,) * (OTHERS - 1) + (first,):
+            link = Link(servers, known)
             self._all_links.append(link)
             self._free.put(link)
+        self._watch = Watch(self._all_links) if self.watched else None
 
     def close(self) -> None:
+        if self._watch is not None:
+            self._watch.close()
         for link in self._all_links:
             link.close()
 
@@ -79,7 +93,23 @@ class PostgresStore:
         """To ask would cost as much as to look."""
         return True
 
+    def at_rest(self) -> None:
+        with self._writer.use():
+            pass  # the connection before this one has ended
+
     # The connections
+
+    def _prepare_writer(self, db: Database) -> None:
+        """A standby that took over may lack what its primary had acknowledged."""
+        writing.prepare(db)
+        if self._last is None or self._last[1] == self._servers.newest:
+            return
+        last, _ = self._last
+        found = db.execute(SQL["commit_hash"], (last.n,), binary=True).fetchone()
+        if found is None or found[0] != last.hash:
+            lost = f"commit {last.n} was acknowledged at {last.at}, and is not there any more"
+            why = "a standby took over that commits did not wait for"
+            raise Forgotten(f"{self.where}: {lost}: {why}; start again to go on with the rest")
 
     @contextmanager
     def _use(self) -> Generator[Database]:
@@ -118,7 +148,10 @@ class PostgresStore:
     # Deciding
 
     def commit(self, writes: Sequence[Write], at: str) -> tuple[Commit | None, list[bool]]:
-        return writing.commit(self._writer, writes, at)
+        commit, won = writing.commit(self._writer, writes, at)
+        if commit is not None:
+            self._last = commit, self._servers.newest
+        return commit, won
 
     def load(self, ids: Sequence[str]) -> dict[str, Loaded]:
         if not ids:
@@ -162,7 +195,10 @@ class PostgresStore:
         return row_of(KeyRow, row) if row is not None else None
 
     def forget_keys(self, before: str) -> int:
-        return self._change("forget_keys", before)
+        forgotten = 0
+        while found := self._change("forget_keys", before, FORGOTTEN_AT_ONCE):
+            forgotten += found
+        return forgotten
 
     # Agents and engines
 

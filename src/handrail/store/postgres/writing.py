@@ -1,10 +1,11 @@
-"""A commit on PostgreSQL: two round trips, unless a write is impossible.
+"""A commit on PostgreSQL: one round trip where all runs go on, two where something begins, unless a
+write is impossible.
 
 Rules
-1. First trip: the subjects are locked one after the other, in one order for all engines, so that
-   two of them never wait for each other. A subject that is not as it was read is found here, and so
-   is a new one whose place is taken. Second trip: everything of the winners, the journal, the chain
-   and COMMIT.
+1. First the subjects are locked one after the other, in one order for all engines, so that two of
+   them never wait for each other. A subject that is not as it was read is found here, and so is a
+   new one whose place is taken. Then everything of the winners, the journal, the chain and COMMIT.
+   Of runs that go on nearly always all win: all of it is sent at once, and fails if one does not.
 2. What a constraint forbids, or no column can hold, fails the whole statement. Then the transaction
    is rolled back and made again in halves, each in a savepoint, down to the writes that cannot be.
    The same is done where writes follow each other: two of one stream, or a run that begins on a
@@ -31,13 +32,14 @@ from handrail.store.port import (
     Write,
 )
 from handrail.store.postgres.link import Link, LostError
-from handrail.store.postgres.opening import PACKAGE, Database, connect, told
+from handrail.store.postgres.opening import PACKAGE, Database
 from handrail.store.postgres.trip import Step, prepare_all, trip
 from handrail.store.postgres.values import columns
 from handrail.store.statements import statements
 
 Rows = list[tuple[Any, ...]]
-SQL = {name: text.encode() for name, text in statements(PACKAGE).items()}
+_TEXTS = statements(PACKAGE) | statements(PACKAGE, "office.sql")
+SQL = {name: text.encode() for name, text in _TEXTS.items()}
 TRIES = 5
 """Of a commit that the server ended because of another one."""
 KINDS = {
@@ -47,7 +49,9 @@ KINDS = {
     "insert_executions": "tttnttttnnbtttttn",
     "insert_locks": "tttnnbttt",
     "insert_streams": "tnb",
-    "update_executions": "ttnttnbtntttttn",
+    "hold_executions": "tb",
+    "move_executions": "ttnbt",
+    "update_executions": "ttnbttntntttttn",
     "update_locks": "tttnnbttt",
     "update_streams": "tnb",
     "delete_dispatches": "tn",
@@ -85,16 +89,10 @@ COMMIT: Step = ("COMMIT", ())
 ROLLBACK: Step = ("ROLLBACK", ())
 
 
-def writer(url: str, where: str, *, read_only: bool = False) -> Database:
+def prepare(db: Database) -> None:
     """A connection for commits. Its statements take arrays, which are no reason to plan again."""
-    db = connect(url, read_only=read_only)
-    try:
-        trip(db, [("SET plan_cache_mode = force_generic_plan", ())])
-        prepare_all(db, {name: SQL[name] for name in KINDS})
-    except psycopg.Error as error:
-        db.close()
-        raise told(error, where) from error
-    return db
+    trip(db, [("SET plan_cache_mode = force_generic_plan", ())])
+    prepare_all(db, {name: SQL[name] for name in KINDS})
 
 
 def commit(link: Link, writes: Sequence[Write], at: str) -> tuple[Commit | None, list[bool]]:
@@ -131,7 +129,7 @@ class _Attempt:
     def _run(self, db: Database) -> tuple[Commit | None, list[bool]]:
         if _independent(self.writes):
             try:
-                return self._at_once(db)
+                return self._in_one_trip(db) if _all_go_on(self.writes) else self._at_once(db)
             except LOST:
                 self._undo(db)
         trip(db, [BEGIN])
@@ -142,6 +140,11 @@ class _Attempt:
         """The server said no, so it was no COMMIT."""
         self.sent = False
         trip(db, [ROLLBACK])
+
+    def _in_one_trip(self, db: Database) -> tuple[Commit | None, list[bool]]:
+        held: Rows = sorted((write.entry.stream, write.expected) for write in self.writes)
+        steps = [BEGIN, _step("hold_executions", held), *_rest(self.writes)]
+        return self._finish(db, self.writes, steps), [True] * len(self.writes)
 
     def _at_once(self, db: Database) -> tuple[Commit | None, list[bool]]:
         entering = _entering(self.writes)
@@ -200,6 +203,11 @@ def _independent(writes: Sequence[Write]) -> bool:
             elif run.ended_at is not None:
                 ended.add(run.bead_id)
     return begun.isdisjoint(ended)
+
+
+def _all_go_on(writes: Sequence[Write]) -> bool:
+    """Whether they are of runs, and none begins."""
+    return all(write.expected and isinstance(write.subject, Execution) for write in writes)
 
 
 def _winners(writes: Sequence[Write], won: Sequence[bool]) -> Sequence[Write]:
@@ -274,6 +282,7 @@ def _check_journal(db: Database, writes: Sequence[Write]) -> None:
 
 def _subjects(writes: Sequence[Write]) -> dict[str, Rows]:
     """The new values of those that were there."""
+    moved: Rows = []
     runs: Rows = []
     locks: Rows = []
     streams: Rows = []
@@ -286,18 +295,21 @@ def _subjects(writes: Sequence[Write]) -> dict[str, Rows]:
         elif not isinstance(s, Execution):
             streams.append(astuple(s))
         elif write.light:
-            moved = (s.id, s.current_node_id, s.seq, s.updated_at, None, None, s.head)
-            runs.append((*moved, *(None,) * 8))
+            moved.append((s.id, s.current_node_id, s.seq, s.head, s.updated_at))
         else:
             runs.append(
                 (
-                    *(s.id, s.current_node_id, s.seq, s.updated_at, s.workflow_id),
-                    *(s.workflow_version, s.head, s.status, s.priority, s.terminal_status),
-                    *(s.stop_rule, s.next_due, s.ended_at, s.state),
-                    s.state_seq if s.state is not None else None,
+                    *(s.id, s.current_node_id, s.seq, s.head, s.updated_at, s.workflow_id),
+                    *(s.workflow_version, s.status, s.priority, s.terminal_status, s.stop_rule),
+                    *(s.next_due, s.ended_at, s.state, s.state_seq),
                 )
             )
-    return {"update_executions": runs, "update_locks": locks, "update_streams": streams}
+    return {
+        "move_executions": moved,
+        "update_executions": runs,
+        "update_locks": locks,
+        "update_streams": streams,
+    }
 
 
 def _others(writes: Sequence[Write]) -> dict[str, Rows]:

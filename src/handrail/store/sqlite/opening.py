@@ -3,6 +3,7 @@
 import os
 import sqlite3
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from time import monotonic, sleep
 
@@ -19,10 +20,18 @@ def schema_version() -> int:
     return len(migrations(PACKAGE))
 
 
+def _make_private(path: str) -> None:
+    """A new file is for its owner alone: it holds whatever agents and people say."""
+    with suppress(OSError):  # it is there, or cannot be made, which SQLite will tell
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+
+
 def connect(path: str, *, read_only: bool = False) -> sqlite3.Connection:
     """A connection to a database of this version; every error is one line."""
     if path != MEMORY:
         _look(Path(path), read_only=read_only)
+        if not read_only:
+            _make_private(path)
     try:
         mode = "ro" if read_only else "rwc"
         where = MEMORY if path == MEMORY else f"{Path(path).absolute().as_uri()}?mode={mode}"
@@ -179,5 +188,8 @@ def lock_engines(path: str, known: Callable[[], list[str]]) -> tuple[int, list[s
         dead = known()
     except BlockingIOError:
         dead = None
+    except BaseException:
+        os.close(descriptor)  # or nobody could ever have the lock again
+        raise
     fcntl.flock(descriptor, fcntl.LOCK_SH)
     return descriptor, dead

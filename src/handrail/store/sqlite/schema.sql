@@ -1,5 +1,7 @@
 -- The schema of a fresh database. `migrations/` brings older ones to the same; a test compares.
 -- Times are ISO 8601 texts in UTC with microseconds; documents are JSON texts.
+-- Constraints compare with one value after the other: for a longer IN, SQLite makes a table in memory
+-- each time it checks a row, which takes longer than to write it.
 
 CREATE TABLE workflows (
   id TEXT PRIMARY KEY,
@@ -28,7 +30,8 @@ CREATE TABLE beads (
   id TEXT PRIMARY KEY,
   title TEXT NOT NULL,
   description TEXT NOT NULL,
-  status TEXT NOT NULL CHECK (status IN ('open', 'in_progress', 'waiting', 'closed', 'error')),
+  status TEXT NOT NULL CHECK (status = 'open' OR status = 'in_progress' OR status = 'waiting'
+    OR status = 'closed' OR status = 'error'),
   priority INTEGER NOT NULL,
   filed_by TEXT NOT NULL,
   context TEXT NOT NULL,
@@ -47,9 +50,11 @@ CREATE TABLE workflow_executions (
   workflow_id TEXT NOT NULL,
   workflow_version INTEGER NOT NULL,
   current_node_id TEXT,
-  status TEXT NOT NULL CHECK (status IN ('running', 'waiting', 'paused', 'ended')),
-  terminal_status TEXT CHECK (terminal_status IN
-    ('done_success', 'done_partial', 'aborted_stuck', 'aborted_constraint', 'closed_by_human')),
+  status TEXT NOT NULL CHECK (status = 'running' OR status = 'waiting' OR status = 'paused'
+    OR status = 'ended'),
+  terminal_status TEXT CHECK (terminal_status = 'done_success'
+    OR terminal_status = 'done_partial' OR terminal_status = 'aborted_stuck'
+    OR terminal_status = 'aborted_constraint' OR terminal_status = 'closed_by_human'),
   stop_rule TEXT,
   priority INTEGER NOT NULL,
   seq INTEGER NOT NULL CHECK (seq > 0),
@@ -70,6 +75,7 @@ CREATE INDEX executions_bead ON workflow_executions (bead_id, id);
 CREATE UNIQUE INDEX one_active_run_per_bead ON workflow_executions (bead_id) WHERE ended_at IS NULL;
 CREATE INDEX executions_due ON workflow_executions (next_due) WHERE next_due IS NOT NULL;
 CREATE INDEX executions_status ON workflow_executions (status, id);
+CREATE INDEX executions_ended ON workflow_executions (ended_at, id) WHERE ended_at IS NOT NULL;
 
 CREATE TABLE workflow_transitions (
   id INTEGER PRIMARY KEY,
@@ -120,8 +126,10 @@ CREATE TABLE approvals (
   execution_id TEXT NOT NULL,
   bead_id TEXT NOT NULL,
   node_id TEXT NOT NULL,
-  type TEXT NOT NULL CHECK (type IN ('clarification_request', 'approval', 'escalation')),
-  status TEXT NOT NULL CHECK (status IN ('open', 'answered', 'void', 'expired')),
+  type TEXT NOT NULL CHECK (type = 'clarification_request' OR type = 'approval'
+    OR type = 'escalation'),
+  status TEXT NOT NULL CHECK (status = 'open' OR status = 'answered' OR status = 'void'
+    OR status = 'expired'),
   question TEXT NOT NULL,
   digest TEXT NOT NULL,
   deadline TEXT NOT NULL,
@@ -136,6 +144,8 @@ CREATE TABLE approvals (
 ) STRICT;
 CREATE INDEX approvals_execution ON approvals (execution_id, id);
 CREATE INDEX approvals_open ON approvals (created_at) WHERE status = 'open';
+CREATE INDEX approvals_created ON approvals (created_at, id);
+CREATE INDEX approvals_status ON approvals (status, id);
 
 -- Open dispatches only: a row leaves when its result comes, its lease is lost or its run ends.
 CREATE TABLE dispatches (
@@ -154,6 +164,7 @@ CREATE TABLE dispatches (
 ) STRICT, WITHOUT ROWID;
 CREATE UNIQUE INDEX one_dispatch_per_step ON dispatches (execution_id, place);
 CREATE INDEX dispatches_on_offer ON dispatches (role, priority DESC, offered_at) WHERE agent IS NULL;
+CREATE INDEX dispatches_claimed ON dispatches (session) WHERE agent IS NOT NULL;
 
 CREATE TABLE agents (
   id TEXT PRIMARY KEY,
@@ -230,7 +241,59 @@ CREATE TABLE channels (
 CREATE TABLE channel_members (
   channel_id TEXT NOT NULL REFERENCES channels (id),
   agent_id TEXT NOT NULL,
-  state TEXT NOT NULL CHECK (state IN ('OFFLINE', 'IDLE', 'QUEUED', 'ACTIVE', 'WAITING')),
+  state TEXT NOT NULL CHECK (state = 'OFFLINE' OR state = 'IDLE' OR state = 'QUEUED'
+    OR state = 'ACTIVE' OR state = 'WAITING'),
   PRIMARY KEY (channel_id, agent_id)
 ) STRICT, WITHOUT ROWID;
 CREATE UNIQUE INDEX one_active_per_channel ON channel_members (channel_id) WHERE state = 'ACTIVE';
+
+-- Files that agents are given with a bead.
+CREATE TABLE bead_files (
+  bead_id TEXT NOT NULL,
+  name TEXT NOT NULL,
+  sha256 TEXT NOT NULL,
+  size INTEGER NOT NULL,
+  content_type TEXT NOT NULL,
+  content BLOB NOT NULL,
+  uploaded_by TEXT NOT NULL,
+  created_at TEXT NOT NULL,
+  PRIMARY KEY (bead_id, name),
+  CHECK (size = length(content))
+) STRICT;
+
+-- Who may come in. Of a secret only the digest is kept; a sign-in that was used is revoked.
+CREATE TABLE credentials (
+  id TEXT PRIMARY KEY,
+  kind TEXT NOT NULL CHECK (kind IN ('token', 'sign_in', 'session')),
+  digest TEXT NOT NULL,
+  name TEXT NOT NULL,
+  agent TEXT,
+  role TEXT NOT NULL,
+  works_as TEXT,
+  created_by TEXT NOT NULL,
+  created_at TEXT NOT NULL,
+  expires_at TEXT,
+  revoked_at TEXT
+) STRICT;
+CREATE UNIQUE INDEX credentials_digest ON credentials (digest);
+CREATE INDEX credentials_kind ON credentials (kind, id);
+
+-- Counted from the events of runs that have ended, when somebody asks; kept when a run is archived.
+CREATE TABLE run_figures (
+  execution_id TEXT PRIMARY KEY,
+  workflow_id TEXT NOT NULL,
+  ended_at TEXT NOT NULL,
+  seconds REAL NOT NULL,
+  terminal_status TEXT NOT NULL,
+  escalations INTEGER NOT NULL,
+  tokens INTEGER NOT NULL,
+  cost REAL NOT NULL
+) STRICT;
+CREATE INDEX run_figures_workflow ON run_figures (workflow_id, ended_at);
+CREATE TABLE node_figures (
+  execution_id TEXT NOT NULL REFERENCES run_figures (execution_id),
+  node TEXT NOT NULL,
+  visits INTEGER NOT NULL,
+  dispatches INTEGER NOT NULL,
+  PRIMARY KEY (execution_id, node)
+) STRICT, WITHOUT ROWID;

@@ -43,7 +43,7 @@ from handrail.store.statements import statements
 
 R = TypeVar("R", bound=Row)
 Rows = list[tuple[Any, ...]]
-SQL = statements(PACKAGE)
+SQL = statements(PACKAGE) | statements(PACKAGE, "office.sql")
 COMMITS_A_PAGE = 500
 
 
@@ -85,6 +85,9 @@ class SqliteStore:
         with self._lock:
             seen, self._seen = self._seen, self._data_version()
             return seen != self._seen
+
+    def at_rest(self) -> None:
+        """A commit in this process ends before anything else is asked."""
 
     # The transaction
 
@@ -446,11 +449,10 @@ def _others(writes: Sequence[Write]) -> dict[str, Rows]:
             transitions += [astuple(one) for one in write.transitions]
         if write.bead is not None:
             rare.setdefault("put_bead", []).append(astuple(write.bead))
-        for name in ("approvals", "messages", "keys"):
-            rows: Sequence[Row] = getattr(write, name)
-            if rows:
-                rare.setdefault(_RARE[name], []).extend(astuple(one) for one in rows)
-        if write.consumed:
+        if write.approvals or write.messages or write.keys or write.consumed:
+            rare.setdefault("put_approval", []).extend(map(astuple, write.approvals))
+            rare.setdefault("insert_message", []).extend(map(astuple, write.messages))
+            rare.setdefault("insert_key", []).extend(map(astuple, write.keys))
             rare.setdefault("delete_message", []).extend((one,) for one in write.consumed)
     return {
         "delete_dispatch": closed,
@@ -458,6 +460,3 @@ def _others(writes: Sequence[Write]) -> dict[str, Rows]:
         "insert_transition": transitions,
         **rare,
     }
-
-
-_RARE = {"approvals": "put_approval", "messages": "insert_message", "keys": "insert_key"}

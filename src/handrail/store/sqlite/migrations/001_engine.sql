@@ -27,7 +27,8 @@ CREATE TABLE beads (
   id TEXT PRIMARY KEY,
   title TEXT NOT NULL,
   description TEXT NOT NULL,
-  status TEXT NOT NULL CHECK (status IN ('open', 'in_progress', 'waiting', 'closed', 'error')),
+  status TEXT NOT NULL CHECK (status = 'open' OR status = 'in_progress' OR status = 'waiting'
+    OR status = 'closed' OR status = 'error'),
   priority INTEGER NOT NULL,
   filed_by TEXT NOT NULL,
   context TEXT NOT NULL,
@@ -46,9 +47,11 @@ CREATE TABLE workflow_executions (
   workflow_id TEXT NOT NULL,
   workflow_version INTEGER NOT NULL,
   current_node_id TEXT,
-  status TEXT NOT NULL CHECK (status IN ('running', 'waiting', 'paused', 'ended')),
-  terminal_status TEXT CHECK (terminal_status IN
-    ('done_success', 'done_partial', 'aborted_stuck', 'aborted_constraint', 'closed_by_human')),
+  status TEXT NOT NULL CHECK (status = 'running' OR status = 'waiting' OR status = 'paused'
+    OR status = 'ended'),
+  terminal_status TEXT CHECK (terminal_status = 'done_success'
+    OR terminal_status = 'done_partial' OR terminal_status = 'aborted_stuck'
+    OR terminal_status = 'aborted_constraint' OR terminal_status = 'closed_by_human'),
   stop_rule TEXT,
   priority INTEGER NOT NULL,
   seq INTEGER NOT NULL CHECK (seq > 0),
@@ -119,8 +122,10 @@ CREATE TABLE approvals (
   execution_id TEXT NOT NULL,
   bead_id TEXT NOT NULL,
   node_id TEXT NOT NULL,
-  type TEXT NOT NULL CHECK (type IN ('clarification_request', 'approval', 'escalation')),
-  status TEXT NOT NULL CHECK (status IN ('open', 'answered', 'void', 'expired')),
+  type TEXT NOT NULL CHECK (type = 'clarification_request' OR type = 'approval'
+    OR type = 'escalation'),
+  status TEXT NOT NULL CHECK (status = 'open' OR status = 'answered' OR status = 'void'
+    OR status = 'expired'),
   question TEXT NOT NULL,
   digest TEXT NOT NULL,
   deadline TEXT NOT NULL,
@@ -229,7 +234,8 @@ CREATE TABLE channels (
 CREATE TABLE channel_members (
   channel_id TEXT NOT NULL REFERENCES channels (id),
   agent_id TEXT NOT NULL,
-  state TEXT NOT NULL CHECK (state IN ('OFFLINE', 'IDLE', 'QUEUED', 'ACTIVE', 'WAITING')),
+  state TEXT NOT NULL CHECK (state = 'OFFLINE' OR state = 'IDLE' OR state = 'QUEUED'
+    OR state = 'ACTIVE' OR state = 'WAITING'),
   PRIMARY KEY (channel_id, agent_id)
 ) STRICT, WITHOUT ROWID;
 CREATE UNIQUE INDEX one_active_per_channel ON channel_members (channel_id) WHERE state = 'ACTIVE';

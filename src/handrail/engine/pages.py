@@ -1,0 +1,40 @@
+"""Pages of lists: so many items, and where the next page begins."""
+
+from typing import Generic, NoReturn, TypeVar
+
+from handrail.engine.refused import Refused
+from handrail.kernel.decision import Refusal, Value
+
+T = TypeVar("T")
+
+LIMIT, LIMIT_MAX = 50, 500
+CURSOR_MAX = 600
+
+
+class Page(Value, Generic[T], omit_defaults=False):
+    """`next_cursor` asks for the next page; None on the last one."""
+
+    items: tuple[T, ...]
+    next_cursor: str | None = None
+
+
+def refuse(code: str, message: str, hint: str = "") -> NoReturn:
+    raise Refused(Refusal(code=code, message=message, hint=hint))
+
+
+def checked_limit(limit: int) -> int:
+    if not 1 <= limit <= LIMIT_MAX:
+        refuse("bad_limit", f"a page has 1 to {LIMIT_MAX} items, not {limit}", "ask for fewer")
+    return limit
+
+
+def checked_cursor(cursor: str) -> str:
+    """A cursor that may have been given out; "" asks for the first page."""
+    if len(cursor) > CURSOR_MAX or not cursor.isprintable():
+        bad_cursor(cursor)
+    return cursor
+
+
+def bad_cursor(cursor: str) -> NoReturn:
+    told = f"{cursor[:80]!r} is no cursor of this list"
+    refuse("bad_cursor", told, "take `next_cursor` of the page before, or none for the first page")

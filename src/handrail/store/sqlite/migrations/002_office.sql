@@ -1,0 +1,57 @@
+-- What the server needs: files of beads, credentials, figures of ended runs, and ways to find things.
+
+-- Files that agents are given with a bead.
+CREATE TABLE bead_files (
+  bead_id TEXT NOT NULL,
+  name TEXT NOT NULL,
+  sha256 TEXT NOT NULL,
+  size INTEGER NOT NULL,
+  content_type TEXT NOT NULL,
+  content BLOB NOT NULL,
+  uploaded_by TEXT NOT NULL,
+  created_at TEXT NOT NULL,
+  PRIMARY KEY (bead_id, name),
+  CHECK (size = length(content))
+) STRICT;
+
+-- Who may come in. Of a secret only the digest is kept; a sign-in that was used is revoked.
+CREATE TABLE credentials (
+  id TEXT PRIMARY KEY,
+  kind TEXT NOT NULL CHECK (kind IN ('token', 'sign_in', 'session')),
+  digest TEXT NOT NULL,
+  name TEXT NOT NULL,
+  agent TEXT,
+  role TEXT NOT NULL,
+  works_as TEXT,
+  created_by TEXT NOT NULL,
+  created_at TEXT NOT NULL,
+  expires_at TEXT,
+  revoked_at TEXT
+) STRICT;
+CREATE UNIQUE INDEX credentials_digest ON credentials (digest);
+CREATE INDEX credentials_kind ON credentials (kind, id);
+
+-- Counted from the events of runs that have ended, when somebody asks; kept when a run is archived.
+CREATE TABLE run_figures (
+  execution_id TEXT PRIMARY KEY,
+  workflow_id TEXT NOT NULL,
+  ended_at TEXT NOT NULL,
+  seconds REAL NOT NULL,
+  terminal_status TEXT NOT NULL,
+  escalations INTEGER NOT NULL,
+  tokens INTEGER NOT NULL,
+  cost REAL NOT NULL
+) STRICT;
+CREATE INDEX run_figures_workflow ON run_figures (workflow_id, ended_at);
+CREATE TABLE node_figures (
+  execution_id TEXT NOT NULL REFERENCES run_figures (execution_id),
+  node TEXT NOT NULL,
+  visits INTEGER NOT NULL,
+  dispatches INTEGER NOT NULL,
+  PRIMARY KEY (execution_id, node)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX executions_ended ON workflow_executions (ended_at, id) WHERE ended_at IS NOT NULL;
+CREATE INDEX approvals_created ON approvals (created_at, id);
+CREATE INDEX approvals_status ON approvals (status, id);
+CREATE INDEX dispatches_claimed ON dispatches (session) WHERE agent IS NOT NULL;

@@ -1,0 +1,56 @@
+"""Credentials and kept answers go through the engine as they are; its clock decides."""
+
+import asyncio
+
+from tests.engine.at_work import go, opened
+
+from handrail.testing import rows as a
+from handrail.testing.clock import ManualClock
+
+pytest_plugins = ["tests.fixtures_postgres"]
+
+
+def test_a_sign_in_is_used_once_before_it_expires(url: str, clock: ManualClock):
+    async def play():
+        async with opened(url, clock) as engine:
+            good = a.credential("c1", kind="sign_in", expires_at=a.at(60))
+            late = a.credential("c2", kind="sign_in", expires_at=a.at(60))
+            for row in (good, late):
+                await engine.add_credential(row)
+            used = await asyncio.gather(*(engine.use_sign_in(good.digest) for _ in range(5)))
+            assert [row.id for row in used if row is not None] == ["c1"]
+            clock.advance(60)
+            assert await engine.use_sign_in(late.digest) is None
+
+    go(play())
+
+
+def test_tokens_are_listed_and_revoked(url: str, clock: ManualClock):
+    async def play():
+        async with opened(url, clock) as engine:
+            assert not await engine.has_tokens()
+            await engine.add_credential(a.credential("c1"))
+            assert await engine.has_tokens()
+            assert await engine.revoke_credential("c1")
+            assert not await engine.revoke_credential("c1")
+            (row,) = await engine.credentials("token")
+            assert row.revoked_at == a.at()
+            assert await engine.credential(row.digest) == row
+            assert not await engine.has_tokens()
+
+    go(play())
+
+
+def test_kept_answers_are_given_again_for_a_day(url: str, clock: ManualClock):
+    async def play():
+        async with opened(url, clock) as engine:
+            first = a.key("http:k1")
+            await engine.keep_answers([first])
+            await engine.keep_answers([a.key("http:k1", answer='"late"')])
+            assert await engine.kept_answer("http:k1", "ola") == first
+            assert await engine.kept_answer("http:k1", "eve") is None
+            clock.advance(2 * 86_400)
+            await engine.tick()
+            assert await engine.kept_answer("http:k1", "ola") is None
+
+    go(play())

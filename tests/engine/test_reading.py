@@ -1,0 +1,284 @@
+"""Looking: lists of runs, questions and definitions, a run in full, its history and its bead's."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from tests.engine.at_work import ANA, DONE, ROLE, chain, go, node, opened, refused, started, worker
+
+from handrail.engine.engine import Engine
+from handrail.kernel.approval import approvals
+from handrail.kernel.history import transitions
+from handrail.kernel.report import report
+from handrail.kernel.result import Outcome, Result
+from handrail.kernel.view import run_view
+from handrail.testing.clock import ManualClock
+
+pytest_plugins = ["tests.fixtures_postgres"]
+
+ONE = chain(node("a"))
+ASKS = chain(node("a"), node("ok", "approval", revise_to="a"))
+
+
+async def ids(engine: Engine, **wanted: Any) -> list[str]:
+    return [item.id for item in (await engine.executions(**wanted)).items]
+
+
+# Runs
+
+
+@pytest.mark.requirement("L10.7")
+def test_runs_are_listed_and_found(url: str, clock: ManualClock):
+    async def play():
+        async with opened(url, clock) as engine:
+            await engine.define({**ONE, "name": "other"})
+            first = await started(engine, ONE, title="Invoices are SLOW", priority=2)
+            clock.advance(60)
+            second = await engine.start("other", title="100% broken", bead_id="TICKET-7")
+            await engine.run(first.id).close(by=ANA, reason="enough")
+            clock.advance(5)
+            new, old = (await engine.executions()).items
+            assert (new.id, old.id) == (second.id, first.id)
+            assert (old.title, old.workflow_id, old.priority) == ("Invoices are SLOW", "w", 2)
+            assert (old.terminal_status, old.stop_rule) == ("closed_by_human", "closed")
+            assert (old.duration, new.duration, new.ended_at) == (60, 5, None)
+            assert await ids(engine, status="running") == [second.id]
+            assert await ids(engine, terminal_status="closed_by_human") == [first.id]
+            assert await ids(engine, workflow_id="other") == [second.id]
+            assert await ids(engine, bead_id="TICKET-7") == [second.id]
+            assert await ids(engine, q="slow") == [first.id]
+            assert await ids(engine, q="100%") == [second.id]
+            assert await ids(engine, q="ticket-7") == [second.id]
+            assert await ids(engine, q=second.id) == [second.id]
+            assert await ids(engine, q="") == [second.id, first.id]
+            since = clock.now() - timedelta(seconds=5)
+            assert await ids(engine, since=since) == [second.id]
+            assert await ids(engine, since=since, q="slow") == []
+            for wrong in ("x" * 201, "a\0b"):
+                assert await refused(engine.executions(q=wrong)) == "bad_query"
+
+    go(play())
+
+
+def test_a_page_of_runs_leads_to_the_next(url: str, clock: ManualClock):
+    async def play():
+        async with opened(url, clock) as engine:
+            await engine.define(ONE)
+            runs = [(await engine.start("w")).id for _ in range(5)]
+            page = await engine.executions(limit=2)
+            later = await engine.start("w")
+            found = [item.id for item in page.items]
+            while page.next_cursor is not None:
+                page = await engine.executions(limit=2, cursor=page.next_cursor)
+                found += [item.id for item in page.items]
+            assert found == runs[::-1]
+            assert later.id not in found
+            assert await refused(engine.executions(cursor="\n")) == "bad_cursor"
+            assert await refused(engine.executions(limit=0)) == "bad_limit"
+
+    go(play())
+
+
+def test_a_run_is_shown_as_its_events_say(url: str, clock: ManualClock):
+    async def play():
+        async with opened(url, clock) as engine:
+            run = await started(engine, ASKS, title="t")
+            agent = await worker(engine)
+            said = Result(outcome=Outcome.SUCCESS, text="done", data={"x": 1})
+            await agent.work(said)
+            state, events = await run.state(), await engine.history(run.id)
+            plan = await engine.plan_of(state)
+            view = await engine.view(run.id)
+            assert view == run_view(plan, state, events, clock.now())
+            summary = await engine.summary(state)
+            assert (summary.id, summary.remaining) == (run.id, view.remaining)
+            assert await engine.report_of(run.id) == report(events)
+            (step,) = await engine.steps(run.id)
+            assert (step.dispatch_id, step.result, step.role) == (f"{run.id}.d1", said, ROLE)
+            shown = await engine.transitions(run.id)
+            meant = transitions(events)
+            assert [one.to_node_id for one in shown] == [one.to_node_id for one in meant]
+            assert [one.timestamp for one in shown] == [one.timestamp for one in meant]
+
+    go(play())
+
+
+def test_a_run_that_nobody_knows_is_refused_everywhere(url: str, clock: ManualClock):
+    async def play():
+        async with opened(url, clock) as engine:
+            for look in (
+                *(engine.view, engine.steps, engine.transitions, engine.report_of),
+                *(engine.history_of, engine.history),
+            ):
+                assert await refused(look("nobody")) == "unknown_run"
+
+    go(play())
+
+
+def test_a_summary_needs_no_look_at_the_events(
+    url: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+):
+    async def play():
+        async with opened(url, clock) as engine:
+            run = await started(engine, ONE)
+            await (await worker(engine)).work()
+            state = await run.state()
+            for name in ("journal", "load", "definition"):
+                monkeypatch.setattr(engine.store, name, None)
+            summary = await engine.summary(state)
+            assert (summary.terminal_status, summary.remaining) == ("done_success", 0)
+            monkeypatch.undo()
+
+    go(play())
+
+
+# Events
+
+
+@pytest.mark.requirement("L10.8")
+def test_the_history_of_a_bead_is_that_of_all_its_runs(url: str, clock: ManualClock):
+    async def play():
+        async with opened(url, clock) as engine:
+            await engine.define(ONE)
+            bead = await engine.file_bead(title="t", workflow_id="w", filed_by="ola")
+            first = bead.execution_id or ""
+            await engine.run(first).close(by=ANA, reason="enough")
+            second = await engine.restart(bead.id)
+            other = await engine.file_bead(title="o", workflow_id="w")
+            events = [
+                *await engine.history_of(first, limit=500),
+                *await engine.history_of(second.id, limit=500),
+            ]
+            whole = await engine.bead_history(bead.id, limit=500)
+            assert (whole.items, whole.next_cursor) == (tuple(events), None)
+            found: list[Any] = []
+            cursor: str | None = ""
+            while cursor is not None:
+                page = await engine.bead_history(bead.id, cursor, limit=3)
+                found += page.items
+                cursor = page.next_cursor
+            assert found == events
+            assert (await engine.bead_history(other.id)).items
+            for wrong in ("x", f"{first}:", f"{first}:x", ":3"):
+                assert await refused(engine.bead_history(bead.id, wrong)) == "bad_cursor"
+
+    go(play())
+
+
+def test_events_of_a_run_are_numbered_and_say_who_did_it(url: str, clock: ManualClock):
+    async def play():
+        async with opened(url, clock) as engine:
+            run = await started(engine, ONE, filed_by="ola")
+            agent = await worker(engine, name="ada")
+            await agent.work()
+            events = await engine.history_of(run.id)
+            assert [one["seq"] for one in events] == list(range(1, len(events) + 1))
+            assert {one["execution_id"] for one in events} == {run.id}
+            actors = {one["type"]: one["actor"] for one in events}
+            assert (actors["started"], actors["claimed"]) == ("ola", "ada")
+            assert (actors["reported"], actors["ended"]) == ("ada", "engine")
+            assert await engine.history_of(run.id, 3, 2) == events[3:5]
+            assert await engine.history_of(run.id, len(events)) == []
+
+    go(play())
+
+
+# Questions
+
+
+def test_the_inbox_has_open_questions_with_what_they_show(url: str, clock: ManualClock):
+    async def play():
+        async with opened(url, clock) as engine:
+            agent = await worker(engine)
+            runs: list[str] = []
+            for text in ("first", "second", "third"):
+                run = await started(engine, ASKS, title=text)
+                runs.append(run.id)
+                data = {"proposal": f"do {text}"}
+                await agent.work(Result(outcome=Outcome.SUCCESS, text=text, data=data))
+                clock.advance(1)
+            await engine.answer(f"{runs[1]}.q1", "ok", by=ANA)
+            third, first = (await engine.approvals(status="open")).items
+            assert (third.execution_id, first.execution_id) == (runs[2], runs[0])
+            assert (third.result, third.proposal) == ("third", "do third")
+            assert third.proposed_next_steps
+            (answered,) = (await engine.approvals(status="answered")).items
+            assert (answered.by, answered.decision, answered.answer) == ("ana", "approve", "ok")
+            for item in (third, first):
+                full = await engine.approval(item.id)
+                (meant,) = approvals(await engine.history(item.execution_id))
+                assert full == meant
+                for name in item.__struct_fields__:
+                    if name != "attempt_history":
+                        assert getattr(item, name) == getattr(full, name), name
+            of_first = await engine.approvals(execution_id=runs[0])
+            assert [item.id for item in of_first.items] == [first.id]
+
+    go(play())
+
+
+def test_questions_come_in_pages_those_asked_last_first(url: str, clock: ManualClock):
+    async def play():
+        async with opened(url, clock) as engine:
+            await engine.define(chain(node("ok", "approval")))
+            runs = [(await engine.start("w")).id for _ in range(5)]
+            found: list[str] = []
+            cursor: str | None = ""
+            while cursor is not None:
+                page = await engine.approvals(cursor=cursor, limit=2)
+                found += [item.execution_id for item in page.items]
+                cursor = page.next_cursor
+            assert sorted(found) == sorted(runs)
+            for wrong in ("x", "2026-01-01", "yesterday~q1", "~", "2026-W01-1~q", "2026-01-01~q"):
+                assert await refused(engine.approvals(cursor=wrong)) == "bad_cursor"
+            assert await refused(engine.approvals(status="closed")) == "bad_status"
+            assert await refused(engine.approval("nobody.q1")) == "unknown_approval"
+
+    go(play())
+
+
+def test_an_answer_may_come_in_pieces_and_the_list_follows(url: str, clock: ManualClock):
+    async def play():
+        async with opened(url, clock) as engine:
+            run = await started(engine, ASKS)
+            await (await worker(engine)).work(DONE)
+            (question,) = await run.questions(60)
+            await run.pause(by=ANA, reason="lunch")
+            clock.advance(3_600)
+            await run.resume(by=ANA, reason="back")
+            (item,) = (await engine.approvals()).items
+            assert item.deadline == question.deadline + timedelta(hours=1)
+
+    go(play())
+
+
+# Definitions
+
+
+@pytest.mark.requirement("L4.1", "L7.5")
+def test_definitions_are_listed_with_their_versions_and_authors(url: str, clock: ManualClock):
+    async def play():
+        async with opened(url, clock) as engine:
+            await engine.define({**ONE, "name": "v"}, by="ola")
+            await engine.define(ONE, by="ola")
+            await engine.define(ONE, by="eve")  # the same again
+            await engine.define(ASKS, by="eve")
+            page = await engine.definitions(limit=1)
+            assert [(one.id, one.version) for one in page.items] == [("v", 1)]
+            page = await engine.definitions(page.next_cursor or "", 1)
+            assert [(one.id, one.version) for one in page.items] == [("w", 2)]
+            assert page.next_cursor is None
+            new, old = await engine.versions("w")
+            assert [(one.version, one.created_by) for one in (new, old)] == [(2, "eve"), (1, "ola")]
+            newest, first = await engine.definition("w"), await engine.definition("w", 1)
+            assert (newest.version, newest.definition) == (2, ASKS)
+            assert (first.version, first.definition) == (1, ONE)
+            assert newest.bound is not None
+            assert first.bound is not None
+            assert newest.bound.questions > first.bound.questions
+            for version in (3, 0, -1, 2**40):
+                assert await refused(engine.definition("w", version)) == "unknown_definition"
+            assert await refused(engine.definition("x")) == "unknown_definition"
+            assert await refused(engine.versions("x")) == "unknown_definition"
+
+    go(play())
