@@ -1,0 +1,97 @@
+"""An engine whose standby, or whose primary, goes away in the middle of a step."""
+
+import asyncio
+
+import pytest
+from tests.engine.at_work import DONE, ROLE, chain, node, of, started, until
+from tests.failover.pairs import Pair
+
+from handrail.engine import opening
+from handrail.engine.dispatch import Dispatch
+from handrail.engine.settings import EngineSettings
+from handrail.kernel.result import Result
+from handrail.kernel.run.events import Claimed, Lost
+from handrail.store.port import Forgotten, StoreError
+from handrail.store.postgres import link
+
+TWO_STEPS = chain(node("one"), node("two"))
+SECONDS = 60
+A_WHOLE_DAY = EngineSettings(pulse=0.1, lease=86_400)
+"""So long that nothing is found by waiting for it."""
+
+
+@pytest.mark.heavy
+@pytest.mark.requirement("L4.6")
+def test_a_claim_that_arrives_after_its_connection_broke_is_not_left_lying(
+    both: Pair, monkeypatch: pytest.MonkeyPatch
+):
+    """The result of the first step and the claim of the second are one commit. It waits for the
+    standby; the engine gives up on it; then the standby comes back, and the commit is done."""
+    monkeypatch.setattr(link, "ANSWER_SECONDS", 1)
+    monkeypatch.setattr(link, "PAUSES", (0,))
+
+    async def main():
+        async with opening.open(both.url, settings=A_WHOLE_DAY) as engine:
+
+            @engine.agent(ROLE)
+            def work(dispatch: Dispatch) -> Result:
+                if dispatch.token.place == "one":
+                    both.standby.stop()
+                return DONE
+
+            run = await started(engine, TWO_STEPS)
+            await until(lambda: bool(engine.keeper.doubtful))
+            await asyncio.to_thread(both.standby.start)
+            ended = await run.result(SECONDS)
+            assert ended.terminal_status == "done_success"
+            assert [lost.place for lost in await of(engine, run.id, Lost)] == ["two"]
+            claimed = [claim.place for claim in await of(engine, run.id, Claimed)]
+            assert claimed == ["one", "two", "two"]
+
+    asyncio.run(main())
+
+
+@pytest.mark.heavy
+@pytest.mark.requirement("L4.6")
+def test_a_step_that_is_reported_while_the_primary_dies_is_reported_once(both: Pair):
+    worked: list[str] = []
+
+    async def main():
+        async with opening.open(both.url, settings=A_WHOLE_DAY) as engine:
+
+            @engine.agent(ROLE)
+            def work(dispatch: Dispatch) -> Result:
+                worked.append(dispatch.token.place)
+                if dispatch.token.place == "one":
+                    both.primary.kill()
+                    both.take_over()
+                return DONE
+
+            run = await started(engine, TWO_STEPS)
+            ended = await run.result(SECONDS)
+            assert ended.terminal_status == "done_success"
+            assert await of(engine, run.id, Lost) == []
+
+    asyncio.run(main())
+    assert worked == ["one", "two"]
+
+
+@pytest.mark.heavy
+def test_an_engine_whose_standby_lacks_what_was_acknowledged_fails_and_says_why(both: Pair):
+    """It remembers claims and results that are nowhere. Whoever starts it again begins with what is
+    there."""
+
+    async def main():
+        async with opening.open(both.url, settings=A_WHOLE_DAY) as engine:
+            both.primary.wait_for_standby(False)
+            await started(engine, TWO_STEPS)
+            both.standby.cut_off()
+            await started(engine, TWO_STEPS)
+            both.primary.kill()
+            both.take_over()
+            with pytest.raises(StoreError, match="is not there any more"):
+                await started(engine, TWO_STEPS)
+            assert isinstance(await engine.over(), Forgotten)
+
+    with pytest.raises(Forgotten):
+        asyncio.run(main())
