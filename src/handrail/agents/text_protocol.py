@@ -1,0 +1,86 @@
+"""The text protocol: what an answer that is only text says, by its last line.
+
+    HANDOFF: billing: charged twice       the turn goes to `billing`, for that reason
+    TERMINATE_WORKFLOW                    the work is done
+    TERMINATE_WORKFLOW: ticket resolved   the same, with a reason
+    The summary is above. WORKFLOW_COMPLETE     the agent's own part is done
+
+Rules
+1. Nothing but the last line that is not empty counts. A stop word anywhere else, as in a task that
+   is repeated, is a word like any other.
+2. Emphasis around the line or a part of it, and punctuation at its end, are set aside. Quotation
+   marks are not: whoever quotes a word does not say it.
+3. What an agent says outright, as an `outcome`, stands; its text can then only add a marker.
+4. Whether the agent may say so is not decided here (`kernel/run/team.py`).
+"""
+
+import re
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from handrail.kernel.result import Outcome, Result
+from handrail.kernel.run.team import TERMINATE_MARKER
+
+COMPLETE_MARKER = "WORKFLOW_COMPLETE"
+_EMPHASIS = "*_`"
+_FINAL = ".,;:!?…。！？"
+_HANDOFF = re.compile(rf"HANDOFF[\s{_EMPHASIS}]*:(?P<to>[^:]*):(?P<reason>.*)", re.DOTALL)
+_TERMINATE = re.compile(rf"{TERMINATE_MARKER}(?:[\s{_EMPHASIS}]*:(?P<reason>.*))?", re.DOTALL)
+_COMPLETE = re.compile(rf"(?:^|[^\w])_*{COMPLETE_MARKER}$")
+
+
+class Said(NamedTuple):
+    """What a last line says; nothing, as most do."""
+
+    outcome: Outcome | None = None
+    to: str = ""
+    reason: str = ""
+    marker: str = ""
+
+
+def said(text: str) -> Said:
+    """What the last line of the text says."""
+    line = _last_line(text).lstrip(f" \t{_EMPHASIS}")
+    line = _without_end(line)
+    marker = COMPLETE_MARKER if _COMPLETE.search(line) else ""
+    if found := _TERMINATE.fullmatch(line):
+        return Said(Outcome.TERMINATE, "", _bare(found["reason"] or ""), TERMINATE_MARKER)
+    if found := _HANDOFF.fullmatch(line):
+        to, reason = _bare(found["to"]), _bare(found["reason"])
+        if to and reason:
+            return Said(Outcome.HANDOFF, to, reason, marker)
+    return Said(marker=marker)
+
+
+def read(result: Result, back_to: str = "") -> Result:
+    """The result with what its text says. `back_to` is to whom an agent hands that says no more
+    than that its own part is done: the only one it may hand to."""
+    found = said(result.text)
+    marker = result.marker or found.marker
+    if result.outcome is not None:
+        return replace(result, marker=marker) if marker != result.marker else result
+    if found.outcome is None and found.marker and back_to:
+        found = Said(Outcome.HANDOFF, back_to, "its part is done", found.marker)
+    return replace(
+        result,
+        outcome=found.outcome,
+        to=found.to or result.to,
+        reason=result.reason or found.reason,
+        marker=marker,
+    )
+
+
+def _last_line(text: str) -> str:
+    text = text.rstrip()
+    return text[max(text.rfind("\n"), text.rfind("\r")) + 1 :]
+
+
+def _without_end(line: str) -> str:
+    return line.rstrip(f" \t{_EMPHASIS}{_FINAL}")
+
+
+def _bare(part: str) -> str:
+    """Without emphasis around it. An underscore may belong to a name, a pair of them does not."""
+    part = part.strip(" \t*`")
+    return part[1:-1] if len(part) > 2 and part[0] == part[-1] == "_" else part

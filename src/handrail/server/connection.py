@@ -1,0 +1,110 @@
+"""A connection, so that none costs the server more than it should: uvicorn's, with bounds.
+
+Rules
+1. The head of a request is small, and there soon; so is its body, whoever sends it. Nothing is
+   known of a caller before the head is complete.
+2. Whoever asked takes the answer. It lies in memory until then, and so much of it has to go out in
+   STALL_SECONDS, else the connection is cut.
+3. When it is closed, every request on it hears that, also one that others were sent behind: uvicorn
+   would tell the last one alone, and the others would wait for nobody.
+"""
+
+from asyncio import TimerHandle, Transport
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+HEAD_BYTES_MAX = 64 * 1024
+"""What comes with one read of the socket is taken all the same."""
+NOTHING, HEAD, BODY = range(3)
+SECONDS = {HEAD: 30.0, BODY: 300.0}
+"""How long each part of a request may take. Between requests a connection is idle, which uvicorn
+bounds by itself."""
+STALL_SECONDS = 60.0
+TAKEN_BYTES_MIN = 16 * 1024
+
+
+class Connection(HttpToolsProtocol):
+    def __init__(self, *given: Any, **more: Any) -> None:  # noqa: ANN401 - as uvicorn's
+        super().__init__(*given, **more)
+        self._part, self._size = HEAD, 0
+        self._awaited = NOTHING
+        self._late: TimerHandle | None = None
+        self._stalled: TimerHandle | None = None
+        self._asked: list[RequestResponseCycle] = []
+
+    def connection_made(self, transport: Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride] - as uvicorn's
+        super().connection_made(transport)
+        self._await()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._part = NOTHING
+        self._await()
+        self._took()
+        for cycle in self._asked:
+            cycle.disconnected = cycle.disconnected or not cycle.response_complete
+            cycle.message_event.set()
+        super().connection_lost(exc)
+
+    # A request on its way in
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.transport.is_closing():
+            return
+        if self._part == HEAD:
+            self._size += len(data)
+            if self._size > HEAD_BYTES_MAX:
+                self.send_400_response("The head of the request is too large.")
+                return
+        self._await()
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._part, self._size, self._awaited = HEAD, 0, NOTHING
+
+    def on_headers_complete(self) -> None:
+        super().on_headers_complete()
+        self._part = BODY
+        self._asked = [one for one in self._asked if not one.response_complete]
+        self._asked.append(self.cycle)
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self._part = NOTHING
+
+    def _await(self) -> None:
+        """What is awaited now has its time; most requests come whole, and need no clock."""
+        if self._part == self._awaited and self._late is not None:
+            return
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
+        self._awaited = self._part
+        if self._part in SECONDS:
+            self._late = self.loop.call_later(SECONDS[self._part], self.transport.abort)
+
+    # An answer on its way out
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._watch()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._took()
+
+    def _watch(self) -> None:
+        left = self.transport.get_write_buffer_size()
+        self._stalled = self.loop.call_later(STALL_SECONDS, self._has_taken, left)
+
+    def _has_taken(self, before: int) -> None:
+        if before - self.transport.get_write_buffer_size() < TAKEN_BYTES_MIN:
+            self.transport.abort()
+        else:
+            self._watch()
+
+    def _took(self) -> None:
+        if self._stalled is not None:
+            self._stalled.cancel()
+            self._stalled = None

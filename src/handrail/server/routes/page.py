@@ -1,0 +1,122 @@
+"""Signing in to the page: a one-time link becomes a session in a cookie.
+
+The link opens a small page that sends itself; only then is it used up. So a chat program that looks
+at links before people do spoils nothing, and the cookie, which no other site's request carries
+(SameSite=Strict), comes with the first page. Another site that sends the form is refused: it would
+sign somebody in as somebody else.
+"""
+
+import html
+from typing import Any
+
+import msgspec
+from litestar import MediaType, Request, Response, get, post
+from litestar.datastructures import Cookie
+from litestar.openapi.datastructures import ResponseSpec
+
+from handrail.engine.engine import Engine
+from handrail.kernel.decision import Value
+from handrail.server.access import Caller, Role
+from handrail.server.authenticate import COOKIE, Credentials, session_of
+from handrail.server.problems import Wrong, documented
+from handrail.server.secrets import SESSION_SECONDS, csrf_of, digest, issue
+
+OURS = ("same-origin", "none")
+"""What browsers say in Sec-Fetch-Site of a request that a page of ours, or the user, has made."""
+SEND = "document.forms[0].submit();\n"
+PAGE = """<!doctype html>
+<html lang="en">
+<head><meta charset="utf-8"><title>Handrail</title>
+<meta name="viewport" content="width=device-width, initial-scale=1"></head>
+<body><main><h1>Handrail</h1>{body}</main></body>
+</html>
+"""
+SIGN_IN = """<form method="post" action="/sign-in/{code}"><button>Sign in</button></form>
+<script src="/assets/sign-in.js"></script>"""
+
+SIGNED_OUT = {204: ResponseSpec(data_container=None, description="Signed out.")}
+
+
+class Me(Value, omit_defaults=False):
+    """Whoever asks. `csrf` is for the page: it goes into the header X-CSRF-Token."""
+
+    name: str
+    role: str
+    csrf: str | None
+
+
+@get("/api/v1/me", responses=documented())
+async def me(request: Request[Any, Any, Any], caller: Caller) -> Me:
+    """Who the token or the session says I am."""
+    csrf = csrf_of(session_of(request)) if caller.in_browser else None
+    return Me(name=caller.name, role=caller.role, csrf=csrf)
+
+
+@get("/sign-in/{code:str}", media_type=MediaType.HTML, include_in_schema=False)
+async def show_sign_in(code: str) -> str:
+    """Nothing is used up by looking."""
+    return PAGE.format(body=SIGN_IN.format(code=html.escape(code, quote=True)))
+
+
+@get("/assets/{name:str}", media_type="text/javascript", include_in_schema=False)
+async def asset(name: str) -> str:
+    if name != "sign-in.js":
+        raise Wrong(404, "not_found", f"there is no '{name[:80]}' here")
+    return SEND
+
+
+@post("/sign-in/{code:str}", status_code=303, include_in_schema=False)
+async def sign_in(request: Request[Any, Any, Any], engine: Engine, code: str) -> Response[None]:
+    if request.headers.get("sec-fetch-site", OURS[0]) not in OURS:
+        raise Wrong(403, "csrf", "another site has sent this; open the link itself")
+    row = await engine.use_sign_in(digest(code))
+    if row is None:
+        told = "this link was used before, or has expired; make a new one: handrail sign-in"
+        raise Wrong(401, "bad_sign_in", told)
+    secret, session = issue(
+        "session",
+        name=row.name,
+        role=msgspec.convert(row.role, Role),
+        by=row.created_by,
+        now=engine.clock(),
+        seconds=SESSION_SECONDS,
+    )
+    await engine.add_credential(session)
+    cookies = [_cookie(request, secret, SESSION_SECONDS)]
+    return Response(None, status_code=303, headers={"Location": "/"}, cookies=cookies)
+
+
+def _cookie(request: Request[Any, Any, Any], secret: str, seconds: int) -> Cookie:
+    return Cookie(
+        key=COOKIE,
+        value=secret,
+        httponly=True,
+        samesite="strict",
+        secure=request.url.scheme == "https",
+        max_age=seconds,
+        path="/",
+    )
+
+
+@post("/api/v1/sign-out", status_code=204, responses={**documented(), **SIGNED_OUT})
+async def sign_out(
+    request: Request[Any, Any, Any], engine: Engine, credentials: Credentials, caller: Caller
+) -> Response[None]:
+    """The session that this request came with is over."""
+    if not caller.in_browser:
+        return Response(None, status_code=204)
+    await engine.revoke_credential(caller.credential)
+    credentials.forget()
+    return Response(None, status_code=204, cookies=[_cookie(request, "", 0)])
+
+
+@get("/", media_type=MediaType.HTML, include_in_schema=False)
+async def front(request: Request[Any, Any, Any]) -> str:
+    """Until there is a page: where the API is."""
+    who: Caller | None = request.scope["user"]
+    hello = f"<p>Signed in as {html.escape(who.name)} ({who.role}).</p>" if who else ""
+    told = 'The API is described in <a href="/api/v1/openapi.json">openapi.json</a>.'
+    return PAGE.format(body=f"{hello}<p>{told}</p>")
+
+
+HANDLERS = [me, show_sign_in, asset, sign_in, sign_out, front]

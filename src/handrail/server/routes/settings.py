@@ -1,0 +1,46 @@
+"""What this server runs with."""
+
+from typing import Any
+
+from litestar import get
+
+from handrail.engine.engine import Engine
+from handrail.engine.pages import Page
+from handrail.kernel.shown import Shown
+from handrail.server.configuration import DEFAULT
+from handrail.server.problems import documented
+from handrail.server.setting_table import TABLE
+from handrail.server.settings import ServerSettings
+
+
+class SettingView(Shown):
+    """A setting with its value. `origin`: "default", "handrail.toml", a variable or a flag."""
+
+    name: str
+    value: Any
+    unit: str
+    default: Any
+    origin: str
+    help: str
+
+
+@get("/settings", responses=documented())
+async def list_settings(engine: Engine, settings: ServerSettings) -> Page[SettingView]:
+    """Each setting with its value, and where that came from."""
+    parts = {"kernel": engine.settings.kernel, "engine": engine.settings, "server": settings}
+    items = tuple(
+        SettingView(
+            name=row.name,
+            value=getattr(parts[row.part], row.name),
+            unit=row.unit,
+            default=row.default,
+            origin=settings.origins.get(row.name, DEFAULT),
+            help=row.help,
+        )
+        for row in TABLE
+        if row.part in parts
+    )
+    return Page(items=items)
+
+
+HANDLERS = [list_settings]

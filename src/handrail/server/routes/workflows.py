@@ -1,0 +1,94 @@
+"""Definitions: stored, validated, listed; each change makes a new version."""
+
+from typing import Annotated, Any
+
+from litestar import get, post, put
+from litestar.params import Parameter
+
+from handrail.engine.definitions import DefinitionItem, DefinitionView
+from handrail.engine.engine import Defined, Engine
+from handrail.engine.pages import LIMIT, Page
+from handrail.kernel.certificate import Bound
+from handrail.kernel.decision import Value
+from handrail.server.access import Caller
+from handrail.server.paging import Cursor, Limit
+from handrail.server.problems import Place, Wrong, documented, places
+
+Version = Annotated[int | None, Parameter(description="One of its versions; left out, the newest.")]
+
+
+class Validated(Value, omit_defaults=False):
+    valid: bool
+    errors: tuple[Place, ...]
+    bound: Bound | None
+    warnings: tuple[Place, ...]
+
+
+@post("/workflows", responses=documented())
+async def define(engine: Engine, caller: Caller, data: dict[str, Any]) -> Defined:
+    """Store a definition. The same again changes nothing; a changed one of the same id becomes its
+    next version."""
+    name = str(data.get("name") or "")
+    await _may_edit(engine, caller, str(data.get("id") or name), name)
+    return await engine.define(data, by=caller.name)
+
+
+@post("/workflows/validate", status_code=200, responses=documented())
+async def validate(engine: Engine, data: dict[str, Any]) -> Validated:
+    """Everything that is wrong or doubtful with a definition, and what a run can cost at most."""
+    plan, found = await engine.checked(data)
+    return Validated(
+        valid=plan is not None,
+        errors=places(found.errors),
+        bound=found.bound,
+        warnings=places(found.warnings),
+    )
+
+
+@get("/workflows", responses=documented())
+async def workflows(
+    engine: Engine, cursor: Cursor = "", limit: Limit = LIMIT
+) -> Page[DefinitionItem]:
+    """The newest version of each definition."""
+    return await engine.definitions(cursor=cursor, limit=limit)
+
+
+@get("/workflows/{workflow_id:str}", responses=documented(404))
+async def workflow(engine: Engine, workflow_id: str, version: Version = None) -> DefinitionView:
+    """A definition by id or name; without `version` its newest one."""
+    return await engine.definition(workflow_id, version)
+
+
+@get("/workflows/{workflow_id:str}/versions", responses=documented(404))
+async def versions(engine: Engine, workflow_id: str) -> Page[DefinitionItem]:
+    """Every version, the newest first."""
+    return Page(items=tuple(await engine.versions(workflow_id)))
+
+
+@put("/workflows/{workflow_id:str}", responses=documented(404))
+async def redefine(
+    engine: Engine, caller: Caller, workflow_id: str, data: dict[str, Any]
+) -> Defined:
+    """A new version; runs keep the one they began with."""
+    known = await engine.definition(workflow_id)
+    await _may_edit(engine, caller, known.id, str(data.get("name") or ""))
+    return await engine.define(data, by=caller.name, workflow_id=known.id)
+
+
+async def _may_edit(engine: Engine, caller: Caller, workflow_id: str, name: str) -> None:
+    """An operator edits what it defined itself. Nor does it take an id or a name by which something
+    else was found until now: whoever asked for that would be given the operator's."""
+    if caller.is_at_least("ceo"):
+        return
+    io, find = engine.keeper.io, engine.store.definition
+    known = await io(find, workflow_id)
+    named = await io(find, name) if known is None or known.name != name else None
+    for found in filter(None, (known, named)):
+        versions = await engine.versions(found.workflow_id)
+        if any(version.created_by != caller.name for version in versions):
+            told = f"{caller.name} (operator) did not define '{found.workflow_id}'"
+            hint = "ask a ceo to edit it, or take another id and name"
+            raise Wrong(403, "foreign_definition", f"{told}; {hint}")
+
+
+HANDLERS = [define, validate, workflows, workflow, versions, redefine]

@@ -1,0 +1,41 @@
+"""Servers under test. A test of this folder may be `async`: it runs in a loop of its own, and the
+houses that it is given are open while it does."""
+
+import inspect
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+from tests.engine.at_work import go
+from tests.server.house import House
+
+from handrail.testing.clock import ManualClock
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def house(tmp_path: Path, clock: ManualClock) -> House:
+    """A server on SQLite, and everybody with a token."""
+    return House(f"sqlite:///{tmp_path / 'work.db'}", clock)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    named = inspect.signature(pyfuncitem.obj).parameters
+    given = {name: pyfuncitem.funcargs[name] for name in named}
+
+    async def play() -> None:
+        async with AsyncExitStack() as stack:
+            for house in given.values():
+                if isinstance(house, House):
+                    await stack.enter_async_context(house.opened())
+            await pyfuncitem.obj(**given)
+
+    go(play())
+    return True

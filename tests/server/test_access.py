@@ -1,0 +1,209 @@
+"""Who may call what: the whole table, every call by everybody, on their own objects and others'."""
+
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from tests.server.house import (
+    ADMIN,
+    AGENT,
+    ASKS,
+    CEO,
+    OPERATOR,
+    OTHER_OPERATOR,
+    PLAIN,
+    WORKER,
+    House,
+    told,
+)
+
+from handrail.kernel.result import Outcome, Result
+from handrail.server.access import API, TABLE, Access, Caller, may_call, page
+
+ROLES = ("viewer", "operator", "ceo", "admin", "agent", "reporter")
+ASKING = Result(outcome=Outcome.ASK, question="which one?")
+OTHER_AGENT = "coder-2"
+Call = tuple[str, str]
+BODIES: dict[Call, Any] = {
+    ("POST", "/workflows"): {**PLAIN, "id": "new", "name": "new"},
+    ("POST", "/workflows/validate"): PLAIN,
+    ("PUT", "/workflows/{workflow_id}"): {**PLAIN, "name": "changed"},
+    ("POST", "/beads"): {"title": "a bug"},
+    ("PATCH", "/beads/{bead_id}"): {"context": {"a": 1}},
+    ("POST", "/beads/{bead_id}/executions"): {},
+    ("POST", "/executions/{execution_id}/override"): {"action": "close", "reason": "enough"},
+    ("POST", "/approvals/{approval_id}/answer"): {"text": "the first"},
+    ("POST", "/agents"): {"id": "{agent_id}", "roles": [WORKER]},
+    ("PATCH", "/agents/{agent_id}"): {"enabled": True},
+    ("POST", "/agents/{agent_id}/heartbeat"): {},
+    ("POST", "/dispatches/claim"): {"agent_id": "{agent_id}"},
+    ("POST", "/dispatches/{dispatch_id}/heartbeat"): {"fence": 1},
+    ("POST", "/dispatches/{dispatch_id}/release"): {"fence": 1},
+    ("POST", "/dispatches/{dispatch_id}/result"): {"outcome": "success", "fence": 1},
+    ("POST", "/tokens"): {"role": "viewer", "name": "x"},
+    ("POST", "/sign-ins"): {"name": "x", "role": "viewer"},
+}
+"""A body that each call can read; whether it can be done then does not matter here."""
+CALLS = sorted(TABLE)
+NOTHING = dict.fromkeys(
+    ("workflow_id", "bead_id", "execution_id", "dispatch_id", "agent_id", "name", "token_id",
+     "code"), "none",
+)  # fmt: skip
+
+
+async def client_of(house: House, role: str) -> httpx.AsyncClient:
+    return getattr(house, role)
+
+
+async def furnished(house: House) -> dict[str, dict[str, str]]:
+    """Objects of the operator and of the first agent (own), and of others (foreign)."""
+    for definition, by in (("plain", OPERATOR), ("theirs", CEO)):
+        await house.engine.define({**PLAIN, "id": definition, "name": definition}, by=by)
+    await house.define(ASKS)
+    await house.engine.define({**PLAIN, "id": "quiz", "name": "quiz"}, by=CEO)
+    found: dict[str, dict[str, str]] = {}
+    for whose, agent, operator, workflow in (
+        ("own", AGENT, house.operator, "plain"),
+        ("foreign", OTHER_AGENT, house.other_operator, "theirs"),
+    ):
+        working = await house.client(agent, "agent")
+        told(await working.post("/agents", json={"id": agent, "roles": [WORKER]}), 201)
+        body = {"title": "a bug", "workflow_id": "plain"}
+        bead = told(await operator.post("/beads", json=body), 201)
+        upload = await operator.post(f"/beads/{bead['id']}/files?name=log.txt", content=b"text")
+        assert upload.status_code == 201, upload.text
+        dispatch = told(await working.post("/dispatches/claim", json={"agent_id": agent}))
+        assert dispatch["bead"]["id"] == bead["id"]
+        found[whose] = {
+            "workflow_id": workflow,
+            "bead_id": bead["id"],
+            "execution_id": bead["execution_id"],
+            "dispatch_id": dispatch["id"],
+            "agent_id": agent,
+            "name": "log.txt",
+            "token_id": "none",
+            "code": "none",
+        }
+    found["foreign"]["approval_id"] = (await house.asked())["id"]
+    return found
+
+
+def request(call: Call, objects: dict[str, str]) -> tuple[str, str, Any]:
+    method, path = call
+    body = BODIES.get((method, path.removeprefix(API)))
+    if body is not None:
+        body = {k: v.format(**objects) if isinstance(v, str) else v for k, v in body.items()}
+    return method, path.format(**{"approval_id": "none", **objects}), body
+
+
+async def status(client: httpx.AsyncClient, call: Call, objects: dict[str, str]) -> int:
+    method, path, body = request(call, objects)
+    query = "?name=x.txt" if method == "POST" and path.endswith("/files") else ""
+    if path.endswith("/events"):  # a stream has no end: whether it begins is enough
+        return await _begins(client, f"http://handrail.test{path}")
+    sent = await client.request(method, f"http://handrail.test{path}{query}", json=body)
+    return sent.status_code
+
+
+async def _begins(client: httpx.AsyncClient, url: str) -> int:
+    """A HEAD of sorts: a bad position is refused only to those who were let in."""
+    return (await client.get(url, headers={"Last-Event-ID": "nowhere"})).status_code
+
+
+@pytest.mark.parametrize("call", CALLS, ids=lambda call: f"{call[0]} {call[1]}")
+async def test_every_call_by_everybody(house: House, call: Call):
+    access = TABLE[call]
+    objects = (await furnished(house))["own"]
+    if call[1] == "/sign-in/{code}" and call[0] == "POST":
+        return  # open, and says 401 itself to a wrong code
+    sent = await status(house.nobody, call, objects)
+    assert (sent == 401) is not access.open
+    for role in ROLES:
+        sent = await status(await client_of(house, role), call, objects)
+        caller = Caller(name=role, role=role)
+        if access.open or may_call(access, caller):
+            assert sent not in (401, 403), f"{role} is let in: {sent}"
+            assert sent < 500
+        else:
+            assert sent == 403, f"{role} is kept out"
+
+
+@pytest.mark.parametrize("call", CALLS, ids=lambda call: f"{call[0]} {call[1]}")
+async def test_a_wrong_token_opens_nothing(house: House, call: Call):
+    for wrong in ("Bearer hr_wrong", "Bearer ", "Basic YTpi", "Bearer hr_ä", "hr_wrong"):
+        house.nobody.headers["Authorization"] = wrong
+        assert await status(house.nobody, call, NOTHING) == 401
+
+
+AGENTS_OWN = [call for call in CALLS if TABLE[call].agents and TABLE[call].own]
+
+
+@pytest.mark.parametrize("call", AGENTS_OWN, ids=lambda call: f"{call[0]} {call[1]}")
+async def test_an_agent_acts_for_itself_alone(house: House, call: Call):
+    objects = await furnished(house)
+    assert await status(house.agent, call, objects["foreign"]) in (403, 409)
+    assert await status(house.agent, call, objects["own"]) not in (401, 403)
+
+
+async def test_an_operator_edits_its_own_definitions_a_ceo_any(house: House):
+    call = ("PUT", f"{API}/workflows/{{workflow_id}}")
+    objects = await furnished(house)
+    assert await status(house.operator, call, objects["own"]) == 200
+    assert await status(house.operator, call, objects["foreign"]) == 403
+    assert await status(house.ceo, call, objects["own"]) == 200
+    assert await status(house.ceo, call, objects["foreign"]) == 200
+
+
+async def test_an_operator_withdraws_beads_it_filed_a_ceo_any(house: House):
+    call = ("POST", f"{API}/executions/{{execution_id}}/override")
+    objects = await furnished(house)
+    assert await status(house.operator, call, objects["foreign"]) == 403
+    assert await status(house.operator, call, objects["own"]) == 200
+    assert await status(house.ceo, call, objects["foreign"]) == 200
+
+
+async def test_an_operator_answers_clarification_requests_a_ceo_any(house: House):
+    call = ("POST", f"{API}/approvals/{{approval_id}}/answer")
+    objects = await furnished(house)
+    assert await status(house.operator, call, objects["foreign"]) == 403
+    assert await status(house.ceo, call, objects["foreign"]) == 200
+    run = objects["own"]["execution_id"]
+    fence = int(objects["own"]["dispatch_id"].rpartition(".d")[2])
+    asking = {"outcome": "ask", "question": "which one?", "fence": fence}
+    told(await house.agent.post(f"/dispatches/{objects['own']['dispatch_id']}/result", json=asking))
+    asked = told(await house.viewer.get("/approvals", params={"status": "open"}))["items"]
+    own = next(one for one in asked if one["execution_id"] == run)
+    assert own["type"] == "clarification_request"
+    assert await status(house.operator, call, {**objects["own"], "approval_id": own["id"]}) == 200
+
+
+async def test_everything_in_the_table_is_served_and_nothing_else(house: House):
+    routes = {
+        (str(method), route.path_format)
+        for route in house.served.litestar.routes
+        for method in getattr(route, "methods", ())
+        if method not in ("OPTIONS", "HEAD")
+    }
+    assert routes == set(TABLE)
+
+
+def test_roles_of_people_include_each_other_and_the_others_stand_apart():
+    people = ("viewer", "operator", "ceo", "admin")
+    for n, needed in enumerate(people):
+        access = Access(people=needed)
+        allowed = [role for role in ROLES if may_call(access, Caller(name="x", role=role))]
+        assert allowed == list(people[n:])
+    assert not any(may_call(Access(), Caller(name=ADMIN, role=role)) for role in ROLES)
+
+
+async def test_names_in_a_body_are_not_believed(house: House):
+    forged = {"title": "a bug", "filed_by": OTHER_OPERATOR}
+    assert (await house.operator.post("/beads", json=forged)).status_code == 403
+    same = {"title": "a bug", "filed_by": OPERATOR}
+    assert (await house.operator.post("/beads", json=same)).status_code == 201
+
+
+def test_the_page_about_access_has_the_whole_table():
+    text = (Path(__file__).parents[2] / "docs" / "access.md").read_text(encoding="utf-8")
+    assert text.endswith(page())

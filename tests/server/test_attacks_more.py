@@ -1,0 +1,562 @@
+"""Attacks on the server itself: on its time, its memory and its doors, and on who may do what."""
+
+import asyncio
+import io
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from threading import Event
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+from tests.engine.at_work import PATIENCE, chain, node
+from tests.server.crew import limited, outsider, waiting
+from tests.server.house import ADDRESS, ASKS, PLAIN, WORKER, House, problem, told
+from tests.server.wire import Line
+from uvicorn.server import ServerState
+
+from handrail.cli.view import Lines, PlainView
+from handrail.engine import definitions
+from handrail.engine.audit import Verified, verify
+from handrail.server import connection, gate, idempotency, streams, verifying, waits
+from handrail.server.access import Caller
+from handrail.server.authenticate import COOKIE
+from handrail.server.gate import Buckets
+from handrail.server.problems import Wrong
+from handrail.server.settings import ServerSettings
+
+SOON = 5.0
+"""Seconds; what takes the square of its length takes minutes."""
+GATED = chain(node("fix"), node("look", "approval", revise_to="fix"), node("ship"), id="gated")
+
+
+def browser(house: House) -> httpx.AsyncClient:
+    transport = httpx.ASGITransport(app=house.served.asgi)  # pyright: ignore[reportArgumentType]
+    return httpx.AsyncClient(transport=transport, base_url=ADDRESS)
+
+
+async def link(house: House, role: str = "viewer") -> str:
+    body = {"name": "bea", "role": role}
+    return told(await house.admin.post("/sign-ins", json=body), 201)["path"]
+
+
+def secret_of(client: httpx.AsyncClient) -> str:
+    return client.headers["authorization"].removeprefix("Bearer ")
+
+
+# Time
+
+
+async def test_a_reason_is_read_in_the_time_that_it_is_long(house: House):
+    body = b'{"action": "close", "reason": "%b\\u0000"}' % (b"a" * 200_000)
+    began = time.perf_counter()
+    problem(await house.operator.post("/executions/none/override", content=body), 422, "bad_body")
+    assert time.perf_counter() - began < SOON
+
+
+async def test_a_cookie_is_read_in_the_time_that_it_is_long(house: House):
+    quoted = f'{COOKIE}="' + '\\"' * 50_000 + '"'
+    began = time.perf_counter()
+    answer = await house.nobody.get(f"{ADDRESS}/healthz", headers={"cookie": quoted})
+    assert answer.status_code == 200
+    assert time.perf_counter() - began < SOON
+
+
+async def test_the_document_of_the_api_is_made_once(house: House, monkeypatch: pytest.MonkeyPatch):
+    first = told(await house.nobody.get("/openapi.json"))
+    made = type(house.served.litestar.openapi_schema)
+    monkeypatch.setattr(made, "to_schema", None)
+    assert told(await house.nobody.get("/openapi.json")) == first
+
+
+async def test_a_definition_that_takes_long_to_check_holds_up_nobody(
+    house: House, monkeypatch: pytest.MonkeyPatch
+):
+    begun, go_on, check = asyncio.Event(), Event(), definitions.check
+    loop = asyncio.get_running_loop()
+
+    def slowly(*given: Any) -> Any:
+        loop.call_soon_threadsafe(begun.set)
+        assert go_on.wait(PATIENCE), "the test is over"
+        return check(*given)
+
+    monkeypatch.setattr(definitions, "check", slowly)
+    checking = asyncio.create_task(house.viewer.post("/workflows/validate", json=PLAIN))
+    await begun.wait()
+    told(await house.viewer.get("/beads"))
+    go_on.set()
+    assert told(await checking)["valid"] is True
+
+
+async def test_checks_of_the_record_wait_in_a_short_line_and_go_with_whoever_waits(
+    house: House, monkeypatch: pytest.MonkeyPatch
+):
+    begun, checked = asyncio.Event(), list[str | None]()
+    loop = asyncio.get_running_loop()
+
+    def endless(store: Any, head: str | None, going: Any) -> Verified:
+        checked.append(head)
+        loop.call_soon_threadsafe(begun.set)
+        while True:
+            going()
+
+    monkeypatch.setattr(verifying, "verify", endless)
+    headers = {"authorization": house.viewer.headers["authorization"]}
+    lines = [
+        Line(house.served, "GET", f"/audit/verify?head={n:064x}", headers)
+        for n in range(verifying.CHECKS_MAX)
+    ]
+    await begun.wait()
+    await waiting(house, verifying.CHECKS_MAX)
+    refused = await house.viewer.get("/audit/verify", params={"head": "f" * 64})
+    problem(refused, 503, "too_many_checks")
+    assert refused.headers["retry-after"]
+    for line in reversed(lines):
+        await line.cut()
+    monkeypatch.setattr(verifying, "verify", verify)
+    assert told(await house.viewer.get("/audit/verify"))["ok"] is True
+    assert len(checked) == 1
+
+
+# Memory
+
+
+async def test_one_caller_has_a_part_of_the_places_and_leaves_others_room(
+    house: House, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(waits, "SHARE_MIN", 1)
+    house.served.waits.settings = ServerSettings(waiting_max=8)
+    await house.define(PLAIN)
+    path = f"/executions/{(await house.file('plain'))['execution_id']}"
+    greedy = [asyncio.create_task(house.viewer.get(path, params={"wait": 60})) for _ in range(2)]
+    await waiting(house, 2)
+    answer = await house.viewer.get(path, params={"wait": 60})
+    assert "of vera" in problem(answer, 503, "too_many_waiting")["detail"]
+    other = asyncio.create_task(house.ceo.get(path, params={"wait": 60}))
+    await waiting(house, 3)
+    house.served.waits.draining.set()
+    for one in (*greedy, other):
+        told(await one)
+    async with house.served.waits.place(Caller(name="vera", role="viewer")):
+        assert house.served.waits.count == 1
+
+
+async def test_there_is_room_again_when_somebody_leaves(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(waits, "SHARE_MIN", 1)
+    places = waits.Waits(ServerSettings(waiting_max=4))
+    one = Caller(name="a", role="agent")
+    async with places.place(one):
+        with pytest.raises(Wrong, match="of a are waiting"):
+            async with places.place(one):
+                pass
+    async with places.place(one):
+        pass
+
+
+async def test_bodies_of_requests_under_way_share_a_bound(
+    house: House, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(gate, "BODIES_BYTES_MAX", 1_000)
+    large = {"title": "a bug", "description": "x" * 1_000}
+    answer = await house.operator.post("/beads", json=large)
+    problem(answer, 503, "too_much_at_once")
+    assert answer.headers["retry-after"]
+    await house.file()
+    assert house.served.asgi.bodies == 0  # pyright: ignore[reportFunctionMemberAccess]
+
+
+async def test_a_repeat_waits_for_its_original_but_not_for_ever(
+    house: House, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(idempotency, "REPEAT_SECONDS", 0.05)
+    agent = await outsider(house, "coder-7", WORKER, capacity=3)
+    key, body = {"Idempotency-Key": "k1"}, {"agent_id": "coder-7", "wait": 60}
+    claim = asyncio.create_task(agent.http.post("/dispatches/claim", json=body, headers=key))
+    await waiting(house)
+    again = await agent.http.post("/dispatches/claim", json=body, headers=key)
+    problem(again, 503, "under_way")
+    assert again.headers["retry-after"]
+    house.served.waits.draining.set()
+    assert (await claim).status_code == 204
+    monkeypatch.setattr(idempotency, "REPEATS_MAX", 0)
+    assert (await agent.http.post("/dispatches/claim", json=body, headers=key)).status_code == 204
+
+
+async def test_nobody_takes_a_key_under_which_the_server_keeps_answers(house: House):
+    key = {"Idempotency-Key": "http:k1"}
+    problem(await house.operator.post("/beads", json={"title": "a"}, headers=key), 422, "bad_key")
+
+
+# Figures and names that nobody could store
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b'"usage": {"tokens": 9223372036854775808}',
+        b'"usage": {"tokens": %b}' % (b"9" * 400),
+        b'"usage": {"cost": 1e300}',
+        b'"usage": {"cost": %b}' % (b"9" * 400),
+        b'"evidence": {"score": %b}' % (b"9" * 400),
+    ],
+)
+async def test_a_figure_that_no_database_can_hold_is_refused_and_spoils_nothing(
+    house: House, said: bytes
+):
+    await house.define(PLAIN)
+    agent = await outsider(house, "coder-7", WORKER)
+    await house.file("plain")
+    dispatch = await agent.claim()
+    body = b'{"fence": %d, "outcome": "success", %b}' % (dispatch["fence"], said)
+    path = f"/dispatches/{dispatch['id']}/result"
+    problem(await agent.http.post(path, content=body), 422, "bad_body")
+    told(await agent.report(dispatch, usage={"tokens": 10**12, "cost": 10**12}))
+    (figures,) = told(await house.viewer.get("/metrics/workflows"))["items"]
+    assert figures["usage"] == {"tokens": 10**12, "cost": 10**12}
+
+
+async def test_a_context_with_very_many_values_is_refused_at_once(house: House):
+    body = b'{"title": "a", "context": {"a": [%b1]}}' % (b"1," * 2_000_000)
+    began = time.perf_counter()
+    problem(await house.operator.post("/beads", content=body), 422, "unusable")
+    assert time.perf_counter() - began < SOON
+
+
+async def test_a_lock_takes_no_result(house: House):
+    agent = await outsider(house, "coder-7", WORKER)
+    body = {"fence": 1, "outcome": "success"}
+    for what in ("lock:repository.d1", "lock:.d1"):
+        answer = await agent.http.post(f"/dispatches/{what}/result", json=body)
+        problem(answer, 404, "unknown_dispatch")
+
+
+@pytest.mark.parametrize("field", [b"content-type: text/plain; charset=none\r\n\r\na", b"\r\n\xff"])
+async def test_a_form_in_an_encoding_that_is_none_is_refused(house: House, field: bytes):
+    bead = await house.file()
+    part = b'--b\r\ncontent-disposition: form-data; name="by"\r\n'
+    headers = {"content-type": "multipart/form-data; boundary=b"}
+    content = part + field + b"\r\n--b--\r\n"
+    answer = await house.operator.post(
+        f"/beads/{bead['id']}/files", content=content, headers=headers
+    )
+    problem(answer, 422, "bad_file")
+
+
+async def test_a_token_is_for_a_time_and_a_name_that_make_sense(house: House):
+    for wrong in (
+        {"expires": "99999999999w"},
+        {"expires": "11000d"},
+        {"name": "engine"},
+        {"name": " "},
+        {"name": "a\n"},
+        {"role": "agent", "agent": "engine"},
+        {"role": "agent", "agent": "a/b"},
+        {"role": "agent", "agent": ".."},
+    ):
+        body = {"role": "viewer", "name": "vic", **wrong}
+        answer = await house.admin.post("/tokens", json=body)
+        assert answer.status_code == 422, (wrong, answer.text)
+    for name in ("engine", "a\0", "a\n", "a\x1b[2J"):
+        answer = await house.admin.post("/sign-ins", json={"name": name})
+        assert answer.status_code == 422, (name, answer.text)
+
+
+def test_names_in_a_definition_steer_no_terminal():
+    out = io.StringIO()
+    PlainView(Lines.__new__(Lines), out).write("\x1b]0;mine\x07 -> b\x9b2J")
+    assert not {"\x1b", "\x07", "\x9b"} & set(out.getvalue())
+
+
+# How often
+
+
+async def test_a_token_has_one_bucket_however_it_is_written(house: House):
+    told(await house.viewer.get("/me"))
+    house.served.asgi.calls = Buckets(0.001)  # pyright: ignore[reportFunctionMemberAccess]
+    secret = secret_of(house.viewer)
+    written = [f"{word}{' ' * n}{secret}" for word in ("Bearer", "bearer") for n in range(1, 5)]
+    found = [
+        (await house.nobody.get("/me", headers={"authorization": one})).status_code
+        for one in written
+    ]
+    assert found == [200] + [429] * 7
+
+
+async def test_a_new_secret_is_no_new_bucket(house: House):
+    house.served.asgi.calls = Buckets(0.001)  # pyright: ignore[reportFunctionMemberAccess]
+    found = [
+        (await house.nobody.get(f"{ADDRESS}/healthz", headers={"cookie": f"{COOKIE}=hr_{n}"}))
+        for n in range(3)
+    ]
+    assert [one.status_code for one in found] == [200, 429, 429]
+
+
+async def test_wrong_tokens_of_others_do_not_keep_out_who_was_let_in(house: House):
+    told(await house.viewer.get("/me"))
+    for n in range(12):
+        wrong = await house.nobody.get("/me", headers={"authorization": f"Bearer hr_{n}"})
+    problem(wrong, 429, "too_many_requests")
+    told(await house.viewer.get("/me"))
+
+
+# Browsers
+
+
+@pytest.mark.parametrize("origin", ["null", "http://[", "http://evil", "http://handrail.test@evil"])
+async def test_only_an_origin_that_is_ours_is(house: House, origin: str):
+    async with browser(house) as page:
+        await page.post(await link(house))
+        mark = told(await page.get("/api/v1/me"))["csrf"]
+        headers = {"x-csrf-token": mark, "origin": origin}
+        path = "/api/v1/workflows/validate"
+        problem(await page.post(path, json=PLAIN, headers=headers), 403, "csrf")
+        headers["origin"] = ADDRESS
+        told(await page.post(path, json=PLAIN, headers=headers))
+
+
+async def test_whoever_has_signed_out_can_sign_in_again(house: House):
+    async with browser(house) as page:
+        await page.post(await link(house))
+        old = page.cookies[COOKIE]
+        mark = told(await page.get("/api/v1/me"))["csrf"]
+        gone = await page.post("/api/v1/sign-out", headers={"x-csrf-token": mark})
+        assert gone.status_code == 204
+        assert COOKIE not in page.cookies
+        page.cookies.set(COOKIE, old)  # as a browser that did not take note of it
+        problem(await page.get("/api/v1/me"), 401, "bad_token")
+        where = await link(house)
+        for path in ("/", "/healthz", "/assets/sign-in.js", where):
+            assert (await page.get(path)).status_code == 200, path
+        page.cookies.clear()
+        assert (await page.post(where, headers={"cookie": f"{COOKIE}={old}"})).status_code == 303
+        assert told(await page.get("/api/v1/me"))["name"] == "bea"
+
+
+async def test_a_link_gives_somebody_who_is_signed_in_another_role(house: House):
+    async with browser(house) as page:
+        await page.post(await link(house))
+        assert (await page.post(await link(house, "ceo"))).status_code == 303
+        assert told(await page.get("/api/v1/me"))["role"] == "ceo"
+
+
+async def test_a_link_is_used_once_by_whoever_is_first(house: House):
+    where = await link(house)
+    async with browser(house) as one, browser(house) as two:
+        answers = await asyncio.gather(one.post(where), two.post(where))
+        assert sorted(answer.status_code for answer in answers) == [303, 401]
+
+
+async def test_another_site_signs_nobody_in(house: House):
+    where = await link(house)
+    async with browser(house) as page:
+        for site in ("cross-site", "same-site"):
+            answer = await page.post(where, headers={"sec-fetch-site": site})
+            problem(answer, 403, "csrf")
+        answer = await page.post(where, headers={"sec-fetch-site": "same-origin"})
+        assert answer.status_code == 303
+
+
+async def test_of_two_sessions_in_one_request_neither_counts(house: House):
+    async with browser(house) as page:
+        await page.post(await link(house))
+        mine = page.cookies[COOKIE]
+        page.cookies.clear()
+        for cookies in (f"{COOKIE}=x; {COOKIE}={mine}", f"{COOKIE}={mine}; {COOKIE}=x"):
+            answer = await page.get("/api/v1/me", headers={"cookie": cookies})
+            problem(answer, 401, "no_token")
+
+
+async def test_a_stream_ends_when_its_token_is_revoked(
+    house: House, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(streams, "ASK_SECONDS", 0.01)
+    body = {"role": "viewer", "name": "vic"}
+    made = told(await house.admin.post("/tokens", json=body), 201)
+    headers = {"authorization": f"Bearer {made['token']}"}
+    reader = Line(house.served, "GET", "/events", headers)
+    assert await reader.answered() == 200
+    assert (await house.admin.delete(f"/tokens/{made['id']}")).status_code == 204
+    assert (await reader.rest()).endswith(streams.COME_BACK)
+    assert await Line(house.served, "GET", "/events", headers).answered() == 401
+
+
+# Who may what
+
+
+async def test_a_disabled_agent_does_not_come_back_as_a_new_one(house: House):
+    await house.define(PLAIN)
+    agent = await outsider(house, "coder-7", WORKER)
+    told(await house.ceo.patch("/agents/coder-7", json={"enabled": False}))
+    problem(await agent.http.delete("/agents/coder-7"), 403, "agent_disabled")
+    assert (await agent.register(WORKER))["enabled"] is False
+    await house.file("plain")
+    problem(await agent.claims(), 409, "agent_disabled")
+    assert (await house.ceo.delete("/agents/coder-7")).status_code == 204
+
+
+async def test_a_token_with_fewer_roles_claims_nothing_as_the_others(house: House):
+    await house.define(PLAIN)
+    await outsider(house, "coder-7", WORKER, "planner")
+    await house.file("plain")
+    fewer = await limited(house, "coder-7", "planner")
+    problem(await fewer.claims(), 403, "forbidden_role")
+    await fewer.register("planner")
+    assert (await fewer.claims()).status_code == 204
+
+
+async def test_an_operator_takes_no_id_or_name_that_finds_somebody_elses_definition(house: House):
+    await house.define({**GATED, "id": "refund-1", "name": "Refund"})
+    mine = {**PLAIN, "id": "mine", "name": "mine"}
+    told(await house.operator.post("/workflows", json=mine), 201)
+    for wanted in ({"id": "Refund"}, {"name": "Refund"}, {"id": "", "name": "Refund"}):
+        answer = await house.operator.post("/workflows", json={**PLAIN, "name": "new", **wanted})
+        problem(answer, 403, "foreign_definition")
+    renamed = {**mine, "name": "Refund"}
+    problem(await house.operator.put("/workflows/mine", json=renamed), 403, "foreign_definition")
+    bead = told(await house.ceo.post("/beads", json={"title": "a", "workflow_id": "Refund"}), 201)
+    assert bead["workflow_id"] == "refund-1"
+    told(await house.operator.put("/workflows/mine", json={**mine, "name": "still mine"}))
+
+
+async def test_an_operator_does_not_begin_a_run_behind_an_approval(house: House):
+    await house.define(GATED, ASKS)
+    bead = await house.file()
+    path = f"/beads/{bead['id']}/executions"
+    for place in ("ship", "end"):
+        body = {"workflow_id": "gated", "from_node": place}
+        problem(await house.operator.post(path, json=body), 403, "behind_approval")
+    body = {"workflow_id": "gated", "from_node": "look"}
+    run = told(await house.operator.post(path, json=body), 201)
+    close = {"action": "close", "reason": "enough"}
+    told(await house.ceo.post(f"/executions/{run['id']}/override", json=close))
+    problem(await house.operator.post(path, json={"from_node": "ship"}), 403, "behind_approval")
+    assert told(await house.ceo.post(path, json={"from_node": "ship"}), 201)["status"] == "running"
+
+
+# Connections
+
+SIZE = 20_000_000
+GONE: list[str] = []
+
+
+async def slow(scope: Any, receive: Any, send: Any) -> None:
+    """An application that answers a lot; at /wait when whoever asked has gone."""
+    if scope["path"] == "/wait":
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        GONE.append(scope["path"])
+        return
+    await receive()
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b"x" * SIZE})
+
+
+@asynccontextmanager
+async def listening() -> AsyncIterator[tuple[int, ServerState]]:
+    """A port, and what is going on there."""
+    config = uvicorn.Config(slow, log_config=None, lifespan="off")
+    config.load()
+    state = ServerState()
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(
+        lambda: connection.Connection(config, state, {}), "127.0.0.1", 0
+    )
+    async with server:
+        yield server.sockets[0].getsockname()[1], state
+        for one in list(state.connections):
+            one.transport.abort()  # pyright: ignore[reportAttributeAccessIssue]
+        await asyncio.gather(*state.tasks, return_exceptions=True)
+
+
+async def until(holds: Callable[[], object]) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while not holds():
+            await asyncio.sleep(0.005)
+
+
+async def sent(port: int, text: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=4_096)
+    writer.write(text)
+    return reader, writer
+
+
+async def rest(reader: asyncio.StreamReader) -> bytes:
+    async with asyncio.timeout(PATIENCE):
+        try:
+            return await reader.read(-1)
+        except ConnectionError:
+            return b""
+
+
+@pytest.mark.parametrize(
+    "begin", [b"GET /", b"GET / HTTP/1.1\r\nx: ", b"GET / HTTP/1.1\r\nx: y\r\n"]
+)
+async def test_a_head_that_does_not_end_is_cut_off(begin: bytes):
+    async with listening() as (port, state):
+        reader, writer = await sent(port, begin)
+        with suppress(ConnectionError):
+            for _ in range(1_000):
+                writer.write(b"a" * 100_000)
+                await writer.drain()
+        await until(lambda: not state.connections)
+        assert b"200 OK" not in await rest(reader)
+        writer.close()
+
+
+@pytest.mark.parametrize(
+    "begin",
+    [
+        b"",
+        b"GET / HT",
+        b"GET / HTTP/1.1\r\nhost:",
+        b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\na",
+    ],
+)
+async def test_a_request_that_comes_too_slowly_is_cut_off(
+    begin: bytes, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(connection, "SECONDS", {connection.HEAD: 0.05, connection.BODY: 0.1})
+    async with listening() as (port, state):
+        reader, writer = await sent(port, begin)
+        await rest(reader)
+        await until(lambda: not state.connections)
+        writer.close()
+
+
+async def test_a_reader_that_takes_nothing_is_cut_off(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(connection, "STALL_SECONDS", 0.05)
+    async with listening() as (port, state):
+        reader, writer = await sent(port, b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+        await asyncio.wait_for(reader.readexactly(1), PATIENCE)
+        await until(lambda: not state.connections)
+        assert len(await rest(reader)) < SIZE
+        writer.close()
+
+
+async def test_a_reader_that_takes_its_time_is_served(monkeypatch: pytest.MonkeyPatch):
+    looked = list[int]()
+    look = connection.Connection._has_taken
+
+    def counted(self: connection.Connection, before: int) -> None:
+        looked.append(before)
+        look(self, before + connection.TAKEN_BYTES_MIN)
+
+    monkeypatch.setattr(connection, "STALL_SECONDS", 0.02)
+    monkeypatch.setattr(connection.Connection, "_has_taken", counted)
+    async with listening() as (port, _):
+        reader, writer = await sent(port, b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+        await until(lambda: len(looked) > 2)
+        assert len(await rest(reader)) > SIZE
+        writer.close()
+
+
+async def test_a_request_hears_of_the_end_also_if_another_was_sent_behind_it():
+    GONE.clear()
+    ask = b"GET /wait HTTP/1.1\r\nhost: x\r\n\r\n"
+    async with listening() as (port, state):
+        _, writer = await sent(port, ask + ask)
+        await until(lambda: any(one.pipeline for one in state.connections))  # pyright: ignore[reportAttributeAccessIssue]
+        writer.close()
+    assert GONE == ["/wait"]

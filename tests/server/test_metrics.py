@@ -1,0 +1,238 @@
+"""Figures per definition: what the API says is what the events say, counted by hand."""
+
+import random
+from collections import Counter, defaultdict
+from datetime import datetime, timedelta
+from math import floor
+from typing import Any
+
+import pytest
+from tests.engine.at_work import ANA, chain, node
+from tests.server.house import DONE, PLAIN, House, problem, told
+
+from handrail.engine.engine import Engine
+from handrail.kernel.result import Outcome, Result, Usage
+from handrail.kernel.run import commands as c
+from handrail.kernel.run.events import Asked, Ended, Faulted, Offered, Reported, RunEvent
+from handrail.testing.clock import NOON, ManualClock
+
+pytest_plugins = ["tests.fixtures_postgres"]
+
+ROLES = ("backend-engineer", "qa-engineer")
+FIXES = chain(
+    node("fix", max_attempts=2),
+    node("verify", role="qa-engineer", kind="verification", on_failure={"rework": "fix", "max": 2}),
+    id="fixes",
+)
+LOOKS = chain(node("look", kind="investigation", multi_dispatch=True, max_attempts=4), id="looks")
+NOT_WELL = (Outcome.FAILURE,) * 3
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def any_house(request: pytest.FixtureRequest, tmp_path: Any, clock: ManualClock) -> House:
+    url = f"sqlite:///{tmp_path / 'work.db'}"
+    if request.param == "postgres":
+        url = request.getfixturevalue("postgres_url")
+    return House(url, clock)
+
+
+class Busy:
+    """Chance, from a seed: runs begin, agents work well or not, people answer, time passes."""
+
+    def __init__(self, house: House, seed: int) -> None:
+        self.house, self.chance = house, random.Random(seed)
+        self.engine: Engine = house.engine
+        self.runs: list[str] = []
+
+    async def do(self, runs: int) -> None:
+        await self.house.define(FIXES, LOOKS)
+        for role in ROLES:
+            await self.engine.register(f"the-{role}", [role])
+        while len(self.runs) < runs:
+            started = await self.engine.start(self.chance.choice(["fixes", "looks"]))
+            self.runs.append(started.id)
+            for _ in range(self.chance.randrange(5)):
+                await self._something()
+        for _ in range(100 * runs):
+            if not await self._something():
+                return
+        raise AssertionError("it does not end")
+
+    async def _something(self) -> bool:
+        self.house.clock.advance(self.chance.choice([0, 0.25, 1, 7.5]))
+        worked = [await self._work(role) for role in ROLES]
+        return any([*worked, await self._answer()])
+
+    async def _work(self, role: str) -> bool:
+        name = f"the-{role}"
+        await self.engine.heartbeat_agent(name)
+        dispatch = await self.engine.claim(name)
+        if dispatch is None:
+            return False
+        more = (Outcome.CONTINUE,) * 3 if dispatch.run.definition_id == "looks" else ()
+        outcome = self.chance.choice([Outcome.SUCCESS] * 3 + [*NOT_WELL, *more])
+        usage = Usage(tokens=self.chance.randrange(100), cost=self.chance.randrange(8) / 8)
+        self.house.clock.advance(self.chance.choice([0, 0.5, 3]))
+        result = Result(outcome=outcome, text="so", usage=usage)
+        where = f"{dispatch.run.id}.d{dispatch.fence}"
+        await self.engine.report_dispatch(where, name, dispatch.fence, result)
+        return True
+
+    async def _answer(self) -> bool:
+        opened = self.engine.store.approvals(status="open")
+        if not opened:
+            return False
+        decision = self.chance.choice(["approve", "reject"])
+        await self.engine.answer(opened[0].id, "so be it", by=ANA, decision=decision)
+        return True
+
+
+def percentile(times: list[float], part: float) -> float:
+    place = (len(times) - 1) * part
+    low, high = times[floor(place)], times[min(floor(place) + 1, len(times) - 1)]
+    return low + (high - low) * (place - floor(place))
+
+
+def by_hand(runs: dict[str, list[list[RunEvent]]], since: datetime | None) -> list[dict[str, Any]]:
+    """The figures, from nothing but the events."""
+    found: list[dict[str, Any]] = []
+    for workflow_id, histories in sorted(runs.items()):
+        ended = [
+            events
+            for events in histories
+            if isinstance(events[-1], Ended) and (since is None or events[-1].at >= since)
+        ]
+        if not ended:
+            continue
+        times = sorted((events[-1].at - events[0].at).total_seconds() for events in ended)
+        tries: dict[str, Counter[int]] = defaultdict(Counter)
+        for events in ended:
+            for place, n in Counter(e.place for e in events if isinstance(e, Offered)).items():
+                tries[place][n] += 1
+        results = [
+            e.result for events in ended for e in events if isinstance(e, Reported | Faulted)
+        ]
+        found.append(
+            {
+                "workflow_id": workflow_id,
+                "runs": len(ended),
+                "time_to_resolution": {
+                    "p50": percentile(times, 0.5),
+                    "p90": percentile(times, 0.9),
+                    "p99": percentile(times, 0.99),
+                    "mean": sum(times) / len(times),
+                },
+                "success_rate": sum(e[-1].status == "done_success" for e in ended) / len(ended),
+                "escalation_rate": sum(map(escalated, ended)) / len(ended),
+                "retries": {
+                    place: {str(n - 1): runs for n, runs in sorted(counts.items())}
+                    for place, counts in tries.items()
+                },
+                "dispatch_cycles": {
+                    place: sum(n * runs for n, runs in counts.items()) / counts.total()
+                    for place, counts in tries.items()
+                },
+                "usage": {
+                    "tokens": sum(result.usage.tokens for result in results),
+                    "cost": sum(result.usage.cost for result in results),
+                },
+            }
+        )
+    return found
+
+
+def escalated(events: list[RunEvent]) -> bool:
+    return any(isinstance(e, Asked) and e.question.kind == "escalation" for e in events)
+
+
+async def histories(house: House, runs: list[str]) -> dict[str, list[list[RunEvent]]]:
+    found: dict[str, list[list[RunEvent]]] = defaultdict(list)
+    for run_id in runs:
+        events = await house.engine.history(run_id)
+        found[events[0].definition_id].append(events)  # pyright: ignore[reportAttributeAccessIssue]
+    return found
+
+
+def near(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The same, to the ninth digit: sums in another order differ in the last."""
+    return [
+        {**one, "time_to_resolution": pytest.approx(one["time_to_resolution"], rel=1e-9)}
+        for one in found
+    ]
+
+
+@pytest.mark.requirement("L14.1", "L14.2", "L14.3", "L14.4", "L14.5", "L14.6")
+@pytest.mark.parametrize(("runs", "seed"), [(1, 1), (2, 2), (3, 3), (80, 4)])
+async def test_the_figures_are_those_of_the_events(any_house: House, runs: int, seed: int):
+    busy = Busy(any_house, seed)
+    await busy.do(runs)
+    viewer = any_house.viewer
+    answer = told(await viewer.get("/metrics/workflows"))
+    past = await histories(any_house, busy.runs)
+    assert answer == {"items": near(by_hand(past, None)), "since": None}
+    ends = sorted(events[-1].at for of in past.values() for events in of)
+    since = ends[len(ends) // 2]
+    wanted = {"since": since.isoformat()}
+    answer = told(await viewer.get("/metrics/workflows", params=wanted))
+    assert answer["items"] == near(by_hand(past, since))
+    assert datetime.fromisoformat(answer["since"]) == since
+    if runs > 50:
+        rates = [(one["success_rate"], one["escalation_rate"]) for one in answer["items"]]
+        assert all(0 < success < 1 and 0 < asked < 1 for success, asked in rates)
+
+
+@pytest.mark.requirement("L14.6")
+async def test_the_figures_of_one_definition_can_be_asked_for(house: House):
+    await house.define(PLAIN, {**PLAIN, "id": "other"})
+    house.works()
+    for name in ("plain", "plain", "other"):
+        await house.file(name)
+    await house.quiet()
+    answer = told(await house.viewer.get("/metrics/workflows", params={"workflow_id": "plain"}))
+    assert [(one["workflow_id"], one["runs"]) for one in answer["items"]] == [("plain", 2)]
+    nothing = told(await house.viewer.get("/metrics/workflows", params={"workflow_id": "none"}))
+    assert nothing == {"items": [], "since": None}
+
+
+@pytest.mark.requirement("L14.1")
+async def test_a_run_that_goes_on_counts_once_it_has_ended(house: House):
+    await house.define(PLAIN)
+    await house.file("plain")
+    assert told(await house.viewer.get("/metrics/workflows"))["items"] == []
+    house.clock.advance(minutes=3)
+    house.works()
+    await house.quiet()
+    (found,) = told(await house.viewer.get("/metrics/workflows"))["items"]
+    assert found["time_to_resolution"] == {"p50": 180, "p90": 180, "p99": 180, "mean": 180}
+
+
+@pytest.mark.requirement("L14.4", "L14.5")
+async def test_retries_and_cycles_are_told_for_each_node(house: House):
+    await house.define(LOOKS)
+    said = [Result(outcome=Outcome.CONTINUE), Result(outcome=Outcome.CONTINUE), DONE, DONE]
+    house.engine.add_agent(lambda _: said.pop(0), "backend-engineer", capacity=1)
+    for _ in range(2):
+        await house.file("looks")
+        await house.quiet()
+    (found,) = told(await house.viewer.get("/metrics/workflows"))["items"]
+    assert found["retries"] == {"look": {"0": 1, "2": 1}}
+    assert found["dispatch_cycles"] == {"look": 2.0}
+
+
+@pytest.mark.requirement("L14.2")
+async def test_a_run_that_a_person_closed_is_no_success(house: House):
+    await house.define(PLAIN)
+    run = await house.engine.start("plain")
+    await house.engine.command(run.id, c.Close(by=ANA, reason="not needed"))
+    (found,) = told(await house.viewer.get("/metrics/workflows"))["items"]
+    assert (found["runs"], found["success_rate"]) == (1, 0.0)
+
+
+async def test_since_is_a_moment_and_without_a_zone_in_utc(house: House):
+    wrong = await house.viewer.get("/metrics/workflows", params={"since": "yesterday"})
+    assert "since" in problem(wrong, 422, "bad_parameter")["detail"]
+    for text in ("2026-01-01T12:00:00", "2026-01-01T14:00:00+02:00"):
+        answer = told(await house.viewer.get("/metrics/workflows", params={"since": text}))
+        assert datetime.fromisoformat(answer["since"]) == NOON
+    old = (NOON - timedelta(days=1)).isoformat()
+    assert told(await house.viewer.get("/metrics/workflows", params={"since": old}))["items"] == []

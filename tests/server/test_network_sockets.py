@@ -1,0 +1,135 @@
+"""Over real connections: who goes away is noticed, and who does not read is waited for."""
+
+import asyncio
+import json
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.client.serving import Server
+from tests.engine.at_work import PATIENCE, chain, node
+from tests.server.house import PLAIN, WORKER
+
+from handrail.kernel.result import Outcome, Result
+from handrail.server import streams
+
+STEPS, SIZE = 150, 100_000
+LONG = chain(node("fix", multi_dispatch=True, max_attempts=STEPS), id="long")
+SAID = Result(outcome=Outcome.CONTINUE, text="x" * SIZE)
+IN_FLIGHT_MAX = 8_000_000
+"""More than the system keeps for a connection, and far less than all events together."""
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    with Server(f"sqlite:///{tmp_path / 'work.db'}") as running:
+        yield running
+
+
+def sent(
+    server: Server, token: str, what: str, body: Any = None, *, room: int = 0
+) -> socket.socket:
+    """A connection on which that was asked; with `room` for so many bytes that are not read."""
+    line = socket.socket()
+    if room:
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, room)
+    line.settimeout(PATIENCE)
+    line.connect(("127.0.0.1", server.port))
+    text = json.dumps(body) if body is not None else ""
+    head = f"{what} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\n"
+    line.sendall(f"{head}content-length: {len(text)}\r\n\r\n{text}".encode())
+    return line
+
+
+def heard(line: socket.socket, text: str) -> None:
+    """Until that has come."""
+    told = b""
+    while text.encode() not in told:
+        more = line.recv(65_536)
+        assert more, f"closed after {told!r}"
+        told += more
+
+
+def waiting(server: Server, count: int) -> None:
+    """Until so many requests wait at the server."""
+
+    async def look() -> None:
+        async with asyncio.timeout(PATIENCE):
+            assert server._served is not None
+            while server._served.waits.count != count:
+                await asyncio.sleep(0.005)
+
+    server.do(look())
+
+
+def define(server: Server, document: dict[str, Any]) -> str:
+    """The run of a bead of that definition."""
+
+    async def begin() -> str:
+        defined = await server.engine.define(document)
+        return (await server.engine.start(defined.id)).id
+
+    return server.do(begin())
+
+
+def test_a_claim_whose_connection_is_closed_gives_its_place_back(server: Server) -> None:
+    token = server.token("agent", "coder-7")
+    server.do(server.engine.register("coder-7", (WORKER,)))
+    body = {"agent_id": "coder-7", "wait": 60}
+    with sent(server, token, "POST /api/v1/dispatches/claim", body):
+        waiting(server, 1)
+    waiting(server, 0)
+    run = define(server, PLAIN)
+    body = {"agent_id": "coder-7", "wait": 0}
+    with sent(server, token, "POST /api/v1/dispatches/claim", body) as line:
+        heard(line, run)
+
+
+def test_a_stream_whose_connection_is_closed_gives_its_place_back(server: Server) -> None:
+    token, run = server.token("viewer"), define(server, PLAIN)
+    with sent(server, token, f"GET /api/v1/executions/{run}/events") as line:
+        heard(line, "event: started")
+        waiting(server, 1)
+    waiting(server, 0)
+
+
+def test_a_stream_ends_well_when_the_server_does(server: Server) -> None:
+    token, run = server.token("viewer"), define(server, PLAIN)
+    with sent(server, token, f"GET /api/v1/executions/{run}/events") as line:
+        heard(line, "event: started")
+        server.stop()
+        told = b""
+        while more := line.recv(65_536):
+            told += more
+    assert told.endswith(b"retry: 1000\n\n\r\n0\r\n\r\n")
+
+
+def test_a_reader_that_does_not_read_costs_the_server_nothing(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handed = 0
+    within = streams._within
+
+    async def counted(send: Any, body: bytes, *, more: bool = True) -> None:
+        nonlocal handed
+        await within(send, body, more=more)
+        handed += len(body)
+
+    monkeypatch.setattr(streams, "_within", counted)
+    token, run = server.token("viewer"), define(server, LONG)
+    path = f"GET /api/v1/executions/{run}/events"
+    with sent(server, token, path, room=4_096):
+        waiting(server, 1)
+
+        async def work() -> None:
+            server.engine.add_agent(lambda dispatch: SAID, WORKER, name="talker")
+            async with asyncio.timeout(PATIENCE):
+                while (await server.engine.state(run)).status != "waiting":
+                    await asyncio.sleep(0.01)
+
+        server.do(work())
+        assert STEPS * SIZE > 1.5 * IN_FLIGHT_MAX
+        assert handed < IN_FLIGHT_MAX
+    waiting(server, 0)
