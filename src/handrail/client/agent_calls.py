@@ -1,0 +1,89 @@
+"""The calls of agents: they register, say that they are alive, take work, and bring results."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from handrail.client.call import Call, get, given, maybe, nothing, path, send
+from handrail.client.endpoint import endpoint
+from handrail.client.shapes import Accepted, Alive, Attendance
+from handrail.engine.attendance import AgentView
+from handrail.engine.dispatch import DispatchView
+from handrail.engine.pages import Page
+from handrail.kernel.result import Result
+
+
+class AgentCalls:
+    @endpoint
+    def register_agent(
+        self, agent_id: str, roles: Sequence[str], *, capacity: int = 1
+    ) -> Call[AgentView]:
+        """The agent is there, as these roles. What it had claimed before is lost."""
+        body = {"id": agent_id, "roles": list(roles), "capacity": capacity}
+        return send("POST", "/agents", AgentView, body)
+
+    @endpoint
+    def agents(self) -> Call[Page[AgentView]]:
+        """Everybody, by id."""
+        return get("/agents", Page[AgentView])
+
+    @endpoint
+    def agent(self, agent_id: str) -> Call[AgentView]:
+        """One, with what it works on."""
+        return get(path("agents", agent_id), AgentView)
+
+    @endpoint
+    def enable_agent(self, agent_id: str, enabled: bool = True) -> Call[AgentView]:
+        """Let it work, or not."""
+        return send("PATCH", path("agents", agent_id), AgentView, {"enabled": enabled})
+
+    @endpoint
+    def remove_agent(self, agent_id: str) -> Call[None]:
+        """It is gone, and loses what it has claimed."""
+        return Call(method="DELETE", path=path("agents", agent_id), read=nothing)
+
+    @endpoint
+    def heartbeat(self, agent_id: str, *, holding: Sequence[str] = ()) -> Call[Attendance]:
+        """It is alive, and with it all that it has claimed. `holding` are the ids of what it works
+        on: the answer says which of them are over."""
+        where = path("agents", agent_id, "heartbeat")
+        return send("POST", where, Attendance, {"holding": list(holding)})
+
+    @endpoint
+    def claim(
+        self, agent_id: str, *, wait: float = 0, holding: Sequence[str] | None = None
+    ) -> Call[DispatchView | None]:
+        """The next dispatch, waiting for one so many seconds. `holding` are the ids of those that
+        the agent knows of: one that it has and does not know of is given again."""
+        body = given(
+            agent_id=agent_id,
+            wait=wait or None,
+            holding=list(holding) if holding is not None else None,
+        )
+        sent = msgspec.json.encode(body)
+        read = maybe(DispatchView)
+        return Call(method="POST", path="/dispatches/claim", read=read, body=sent, wait=wait)
+
+    @endpoint
+    def beat_dispatch(self, dispatch_id: str, fence: int) -> Call[Alive]:
+        """It is still worked on; whether to go on."""
+        where = path("dispatches", dispatch_id, "heartbeat")
+        return send("POST", where, Alive, {"fence": fence})
+
+    @endpoint
+    def report_result(
+        self, dispatch_id: str, fence: int, result: Result | Mapping[str, Any], *, key: str = ""
+    ) -> Call[Accepted]:
+        """What came of it. Under the same `key` the same report is meant."""
+        body = {**msgspec.to_builtins(result), "fence": fence}
+        return send("POST", path("dispatches", dispatch_id, "result"), Accepted, body, key=key)
+
+    @endpoint
+    def release(
+        self, dispatch_id: str, fence: int, reason: str, *, key: str = ""
+    ) -> Call[Accepted]:
+        """Nothing will come of it: the attempt is lost, and offered again if there are some
+        left."""
+        body = {"fence": fence, "reason": reason}
+        return send("POST", path("dispatches", dispatch_id, "release"), Accepted, body, key=key)

@@ -1,0 +1,108 @@
+"""One call of the API as a value: what is sent, and how the answer is read. No I/O here."""
+
+from collections.abc import Callable, Generator, Mapping
+from typing import Any, Generic, TypeVar
+from urllib.parse import quote
+
+import msgspec
+
+from handrail.kernel.decision import Value
+
+T = TypeVar("T")
+
+JSON, MARKDOWN = "application/json", "text/markdown"
+EVENTS = "text/event-stream"
+API = "/api/v1"
+
+Query = Mapping[str, str | int | float | None]
+
+
+class Call(Value, Generic[T]):
+    """A request without its server, and the reader of its answer."""
+
+    method: str
+    path: str
+    """Below the API's root, each part quoted."""
+    read: Callable[[bytes], T]
+    query: dict[str, str] = {}
+    body: bytes | None = None
+    media_type: str = JSON
+    accept: str = JSON
+    wait: float = 0
+    """Seconds that the server may keep the answer back, on purpose."""
+    key: str = ""
+    """The Idempotency-Key of a POST; left empty, every call has a new one."""
+
+    def __str__(self) -> str:
+        return f"{self.method} {API}{self.path}"
+
+
+Script = Generator[Call[Any], Any, T]
+"""Several calls, one after the other: each is yielded, and its answer comes back."""
+
+
+def path(*parts: str) -> str:
+    """`path("beads", id)`: an id cannot lead elsewhere, whatever is in it."""
+    for part in parts:
+        if part in ("", ".", ".."):
+            raise ValueError(f"'{part}' is no id; take one that a call gave")
+    return "".join(f"/{quote(part, safe='')}" for part in parts)
+
+
+def get(
+    where: str,
+    answer: type[T],
+    query: Query | None = None,
+    *,
+    wait: float = 0,
+) -> Call[T]:
+    """A GET whose answer is JSON. What of the query is empty is left out."""
+    asked = {
+        name: _plain(value) for name, value in (query or {}).items() if value not in (None, "")
+    }
+    return Call(method="GET", path=where, read=reader(answer), query=asked, wait=wait)
+
+
+def send(
+    method: str,
+    where: str,
+    answer: type[T],
+    body: object = None,
+    *,
+    wait: float = 0,
+    key: str = "",
+) -> Call[T]:
+    """A call that changes something; both sides are JSON."""
+    sent = None if body is None else msgspec.json.encode(body)
+    return Call(method=method, path=where, read=reader(answer), body=sent, wait=wait, key=key)
+
+
+def reader(answer: type[T]) -> Callable[[bytes], T]:
+    return msgspec.json.Decoder(answer).decode
+
+
+def given(**fields: object) -> dict[str, object]:
+    """The fields that say something: what is None is left to the server."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def nothing(body: bytes) -> None:
+    """An answer that says no more than yes."""
+
+
+def as_text(body: bytes) -> str:
+    return body.decode()
+
+
+def as_bytes(body: bytes) -> bytes:
+    return body
+
+
+def maybe(answer: type[T]) -> Callable[[bytes], T | None]:
+    """An answer that may be empty."""
+    decode = reader(answer)
+    return lambda body: decode(body) if body else None
+
+
+def _plain(value: str | int | float | None) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,59 @@
+"""A call that is described once and is a method of both clients.
+
+    @endpoint
+    def bead(self, bead_id: str) -> Call[BeadView]: ...
+
+On an `AsyncClient` it is `async (bead_id) -> BeadView`, on a `SyncClient` `(bead_id) -> BeadView`;
+likewise with `stream` for what is iterated over. A description makes no request and does not look
+at the client: `self` is only there because it is a method.
+"""
+
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
+
+from handrail.client.call import Call, Script
+from handrail.client.stream import Event, Stream
+
+if TYPE_CHECKING:
+    from handrail.client.clients import AsyncClient, SyncClient
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class endpoint(Generic[P, T]):  # noqa: N801 - a decorator
+    """Decorates what describes a call, or a script of several."""
+
+    def __init__(self, describe: Callable[Concatenate[Any, P], Call[T] | Script[T]]) -> None:
+        self.describe = describe
+        self.__doc__, self.__name__ = describe.__doc__, describe.__name__
+
+    @overload
+    def __get__(self, client: None, owner: type) -> Self: ...
+    @overload
+    def __get__(
+        self, client: "AsyncClient", owner: type
+    ) -> Callable[P, Coroutine[Any, Any, T]]: ...
+    @overload
+    def __get__(self, client: "SyncClient", owner: type) -> Callable[P, T]: ...
+
+    def __get__(self, client: Any, owner: type) -> Any:
+        return self if client is None else client.bound(self.describe.__get__(client))
+
+
+class stream(Generic[P]):  # noqa: N801 - a decorator
+    """Decorates what describes a stream of events."""
+
+    def __init__(self, describe: Callable[Concatenate[Any, P], Stream]) -> None:
+        self.describe = describe
+        self.__doc__, self.__name__ = describe.__doc__, describe.__name__
+
+    @overload
+    def __get__(self, client: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, client: "AsyncClient", owner: type) -> Callable[P, AsyncIterator[Event]]: ...
+    @overload
+    def __get__(self, client: "SyncClient", owner: type) -> Callable[P, Iterator[Event]]: ...
+
+    def __get__(self, client: Any, owner: type) -> Any:
+        return self if client is None else client.bound_stream(self.describe.__get__(client))

@@ -1,0 +1,117 @@
+"""Answers of the API that are no views of the engine's: what a call gives beside its subject."""
+
+from datetime import datetime
+from typing import Any
+
+from handrail.engine.audit import Verified
+from handrail.engine.why import Waiting
+from handrail.kernel.approval import Approval
+from handrail.kernel.certificate import Bound
+from handrail.kernel.decision import Value
+from handrail.kernel.definition import Problem
+from handrail.kernel.lifecycle import AgentState
+from handrail.kernel.shown import StopShown
+from handrail.kernel.view import RunSummary, RunView
+
+
+class Validated(Value):
+    """What is to be said of a definition; without errors it is valid, and has a certificate."""
+
+    valid: bool
+    errors: tuple[Problem, ...] = ()
+    bound: Bound | None = None
+    warnings: tuple[Problem, ...] = ()
+
+
+class Why(Value):
+    """Why a run stopped, in one sentence, or what each of its open places waits for."""
+
+    status: str
+    terminal_status: str | None
+    why: str
+    stop: StopShown | None
+    waiting: tuple[Waiting, ...]
+
+
+class Answered(Value):
+    """The question and the run after an answer."""
+
+    approval: Approval
+    execution: RunView
+
+
+class Attendance(Value):
+    """The answer to a sign of life. `ended` are those of the dispatches it was said to work on
+    that are over: stop. `held` are all that the agent has claimed."""
+
+    state: AgentState
+    ended: tuple[str, ...]
+    held: tuple[str, ...]
+
+
+class Alive(Value):
+    """The same for one dispatch. `ended`: stop working on it, `reason` says why."""
+
+    lease_expires_at: datetime | None
+    ended: bool
+    reason: str = ""
+
+
+class Accepted(Value):
+    """What became of a result. Not accepted: it could not be used, the attempt is spent, and the
+    reason comes with the agent's next turn."""
+
+    accepted: bool
+    execution: RunSummary
+    reason: str = ""
+
+
+class Checked(Verified, frozen=True, kw_only=True):
+    """What was looked at of the record, and what is wrong with it; `ok`: nothing."""
+
+    ok: bool
+
+
+class Me(Value):
+    """Whose token it is: a person's name, or an agent's id."""
+
+    name: str
+    role: str
+
+
+class TokenView(Value):
+    """A token without its secret."""
+
+    id: str
+    role: str
+    name: str
+    agent: str | None
+    works_as: tuple[str, ...] | None
+    created_by: str
+    created_at: datetime
+    expires_at: datetime | None
+    revoked_at: datetime | None
+
+
+class MadeToken(TokenView, frozen=True, kw_only=True):
+    """A new one: `token` is shown this once."""
+
+    token: str
+
+
+class SignIn(Value):
+    """A link that signs a person in to the page, once: a path at the server."""
+
+    path: str
+    expires_at: datetime
+
+
+class SettingView(Value):
+    """A setting with its value, and where that came from."""
+
+    name: str
+    value: Any
+    unit: str
+    default: Any
+    origin: str
+    help: str

@@ -1,0 +1,131 @@
+"""`handrail.Worker`: agents that are functions, working for a server over HTTP.
+
+    worker = handrail.Worker("http://127.0.0.1:8080")
+
+    @worker.agent("backend-engineer")
+    async def fix(dispatch):
+        return handrail.success(f"fixed: {dispatch.bead.title}")
+
+    worker.serve()
+
+Rules
+1. A worker is one agent with the roles of all its functions. It works on `concurrency` dispatches
+   at once; while there is room, one long poll at a time asks for more.
+2. One heartbeat keeps everything in hand alive. Its answer says what this agent still holds; what
+   it holds no more is cancelled (H5.5).
+3. What a function returns is a result, in any form that a function of an engine may return. One
+   that raises, or returns what cannot be sent, gives its dispatch back with the reason.
+4. While no server answers, all of them are tried again, for as long as the worker lives, and what
+   was worked out is kept until then. A token that is refused ends the worker.
+5. Told to stop, it takes nothing new, gives what is in hand `grace` seconds, and hands back the
+   rest. It does not sign off: it is offline once it is silent.
+"""
+
+import asyncio
+import signal
+from collections.abc import Callable, Sequence
+
+from handrail.client.clients import TIMEOUT, Client
+from handrail.client.hands import AgentFunction, Hired, roles_of
+from handrail.client.shift import Shift
+
+HEARTBEAT, GRACE = 15.0, 30.0
+PATIENCE = 5.0
+"""For one call; after that the worker itself goes on trying."""
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class Worker:
+    """Agents for a server. `url`, `token` and `agent_id` may be left out: `HANDRAIL_SERVER`,
+    `HANDRAIL_TOKEN`, and the agent that the token is of."""
+
+    def __init__(
+        self,
+        url: str | Sequence[str] = "",
+        token: str = "",
+        *,
+        agent_id: str = "",
+        concurrency: int = 0,
+        heartbeat: float = HEARTBEAT,
+        grace: float = GRACE,
+        timeout: float = TIMEOUT,
+    ) -> None:
+        self.url, self.token, self.agent_id = url, token, agent_id
+        self.concurrency = concurrency
+        """Dispatches at once; 0: as many as its functions have room for together."""
+        self.heartbeat, self.grace, self.timeout = heartbeat, grace, timeout
+        self._staff: dict[str, Hired] = {}
+        self._told = asyncio.Event()
+
+    def agent(
+        self, *roles: str, capacity: int | None = None
+    ) -> Callable[[AgentFunction], AgentFunction]:
+        """Decorates a function that works as these roles, at most `capacity` times at once."""
+
+        def hire(function: AgentFunction) -> AgentFunction:
+            self.add(function, *roles, capacity=capacity)
+            return function
+
+        return hire
+
+    def add(self, function: AgentFunction, *roles: str, capacity: int | None = None) -> None:
+        """A function works as these roles; left out, as those it is marked with
+        (`handrail.agent`). What is beyond its capacity waits in hand."""
+        wanted = roles or roles_of(function)
+        name = getattr(function, "__name__", "the function")
+        if not wanted:
+            raise ValueError(f"{name} works as no role; name one: add({name}, 'backend-engineer')")
+        if capacity is not None and capacity < 1:
+            raise ValueError(f"{name} has a capacity of {capacity}; it is at least 1")
+        hired = Hired(function, wanted, capacity)
+        for role in hired.roles:
+            if role in self._staff:
+                raise ValueError(f"two functions work as '{role}'; a worker has one for each role")
+            self._staff[role] = hired
+
+    async def run(self) -> None:
+        """Until `stop`, or until it is cancelled, which drops what is in hand at once."""
+        if not self._staff:
+            raise ValueError("the worker has no function; add one with @worker.agent('ROLE')")
+        of = Client(self.url, self.token, timeout=self.timeout, patience=PATIENCE)
+        try:
+            async with of as client:
+                shift = Shift(
+                    client,
+                    self.agent_id,
+                    self._staff,
+                    concurrency=self.concurrency or self._capacity(),
+                    heartbeat=self.heartbeat,
+                    grace=self.grace,
+                )
+                await shift.work(self._told)
+        finally:
+            self._told = asyncio.Event()
+
+    def stop(self) -> None:
+        """Take nothing new; `run` returns when what is in hand is done or handed back."""
+        self._told.set()
+
+    def serve(self) -> None:
+        """Run, for a process of its own: SIGTERM or SIGINT stops it, a second one ends it at
+        once."""
+        asyncio.run(self._serve())
+
+    async def _serve(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in SIGNALS:
+            loop.add_signal_handler(number, self._stop_by_signal, loop)
+        try:
+            await self.run()
+        finally:
+            for number in SIGNALS:
+                loop.remove_signal_handler(number)
+
+    def _stop_by_signal(self, loop: asyncio.AbstractEventLoop) -> None:
+        for number in SIGNALS:
+            loop.remove_signal_handler(number)
+            signal.signal(number, signal.SIG_DFL)
+        self.stop()
+
+    def _capacity(self) -> int:
+        return sum(one.capacity or 1 for one in set(self._staff.values()))

@@ -1,0 +1,378 @@
+"""Both clients against a real server: the same calls, the same answers, the same errors."""
+
+import inspect
+import re
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.client.conftest import FIX, ONE
+from tests.client.flaky import Flaky, Mishap
+from tests.client.serving import Server, free_port
+
+from handrail import AsyncClient, Client, ClientError, SyncClient
+from handrail.client.endpoint import endpoint, stream
+from handrail.client.errors import Conflict, Denied, Invalid, NotFound, Unreachable
+from handrail.client.stream import Seen, Stream
+from handrail.server.access import API, TABLE
+
+ROLE = "backend-engineer"
+
+
+def signatures(kind: type) -> dict[str, Any]:
+    """Every public method: its parameters, without the one it is bound to."""
+    found: dict[str, Any] = {}
+    for name, value in inspect.getmembers(kind):
+        if name.startswith("_"):
+            continue
+        method = value.describe if isinstance(value, endpoint | stream) else value
+        found[name] = [
+            (one.name, one.kind, one.default)
+            for one in list(inspect.signature(method).parameters.values())[1:]
+        ]
+    return found
+
+
+def test_both_clients_have_the_same_methods_with_the_same_parameters():
+    assert signatures(AsyncClient) == signatures(SyncClient)
+    assert len(signatures(SyncClient)) > 40
+
+
+GIVEN: dict[str, Any] = {"content": b"", "context": {}, "definition": {}, "result": {}, "roles": []}
+"""Arguments that are no text."""
+
+
+def described(method: Any) -> tuple[str, str]:
+    """The call that a method makes, with X for whatever it is about."""
+    wanted = list(inspect.signature(method).parameters.values())[1:]
+    needed = [one.name for one in wanted if one.default is inspect.Parameter.empty]
+    found = method(None, **{name: GIVEN.get(name, "X") for name in needed})
+    call = found.call if isinstance(found, Stream) else found
+    call = next(call) if inspect.isgenerator(call) else call
+    return call.method, call.path
+
+
+def test_the_client_has_a_method_for_every_call_of_the_api_and_no_others():
+    table = {
+        (method, re.sub(r"\{\w+\}", "X", path.removeprefix(API)))
+        for method, path in TABLE
+        if path.startswith(API)
+    }
+    found = {
+        described(value.describe)
+        for _, value in inspect.getmembers(SyncClient)
+        if isinstance(value, endpoint | stream)
+    }
+    of_the_page = {("POST", "/sign-out"), ("GET", "/openapi.json")}
+    assert found == table - of_the_page
+
+
+def test_every_call_says_what_it_does_and_what_it_gives():
+    for name, value in inspect.getmembers(SyncClient):
+        if isinstance(value, endpoint | stream):
+            assert value.__doc__, name
+            assert inspect.signature(value.describe).return_annotation is not inspect._empty, name
+
+
+def test_a_method_of_either_client_tells_its_own_signature(client: Any):
+    one = client.client.bead if hasattr(client, "client") else client.bead
+    assert list(inspect.signature(one).parameters) == ["bead_id"]
+
+
+def at_work(server: Server, name: str = "worker-1", role: str = ROLE) -> Any:
+    """A client of an agent that has registered."""
+    token = server.token("agent", name)
+    client = SyncClient(Client(server.url, token))
+    client.register_agent(name, [role])
+    return client
+
+
+def test_a_bead_is_filed_worked_approved_and_looked_at(client: Any, server: Server):
+    assert client.me().name == "ana"
+    assert client.validate_workflow({"name": "x"}).valid is False
+    defined = client.create_workflow(FIX)
+    assert (defined.id, defined.version) == ("fix", 1)
+    assert client.update_workflow("fix", {**FIX, "metadata": {"a": 1}}).version == 2
+    assert client.workflow("fix").definition["metadata"] == {"a": 1}
+    assert client.workflow("fix", version=1).version == 1
+    assert [one.version for one in client.workflow_versions("fix").items] == [2, 1]
+    assert [one.id for one in client.workflows().items] == ["fix"]
+
+    bead = client.create_bead("500 on /invoices", workflow_id="fix", context={"severity": 3})
+    assert bead.execution_id
+    client.add_file(bead.id, "log.txt", b"Traceback", content_type="text/plain")
+    assert [one.size for one in client.files(bead.id).items] == [9]
+    assert client.file(bead.id, "log.txt") == b"Traceback"
+    assert client.patch_bead(bead.id, {"severity": 2}).context["severity"] == 2
+    assert client.why(bead.execution_id).waiting[0].place == "fix"
+
+    agent = at_work(server)
+    dispatch = agent.claim("worker-1", wait=5)
+    assert dispatch is not None
+    assert (dispatch.bead.title, dispatch.node, dispatch.role) == ("500 on /invoices", "fix", ROLE)
+    assert [one.name for one in dispatch.bead.files] == ["log.txt"]
+    assert agent.file(bead.id, "log.txt") == b"Traceback"
+    assert not agent.beat_dispatch(dispatch.id, dispatch.fence).ended
+    assert agent.heartbeat("worker-1", holding=[dispatch.id]).held == (dispatch.id,)
+    said = {"outcome": "success", "text": "fixed", "data": {"fixed": True}}
+    taken = agent.report_result(dispatch.id, dispatch.fence, said)
+    assert taken.accepted
+    assert taken.execution.id == bead.execution_id
+    assert agent.claim("worker-1") is None
+    agent.close()
+
+    (asked,) = client.approvals(status="open").items
+    assert client.approval(asked.id).result == "fixed"
+    answered = client.answer(asked.id, "ok", digest=asked.digest)
+    assert answered.approval.status == "answered"
+    run = client.result(bead.execution_id, timeout=10)
+    assert run.terminal_status == "done_success"
+    assert client.execution(bead.execution_id, wait=1) == run
+    assert [one.to_node_id for one in client.transitions(run.id)][-1] == "end"
+    assert client.steps(run.id).items[0].result.text == "fixed"
+    assert client.report(run.id).terminal_status == "done_success"
+    assert "fixed" in client.report_markdown(run.id)
+    assert client.why(run.id).stop.rule == "completed"
+    assert [one.id for one in client.executions(status="ended").items] == [run.id]
+    assert [one.id for one in client.bead_executions(bead.id).items] == [run.id]
+    assert client.bead(bead.id).status == "closed"
+    assert client.bead_history(bead.id).items[0]["type"] == "started"
+    assert [one.id for one in client.beads(status="closed", type="work").items] == [bead.id]
+    assert client.metrics(workflow_id="fix").items[0].runs == 1
+
+    again = client.start_execution(bead.id)
+    assert client.override(again.id, "pause", "lunch").status == "paused"
+    assert client.override(again.id, "resume", "back").status == "running"
+    assert client.override(again.id, "close", "enough").terminal_status == "closed_by_human"
+    acts = client.each(client.audit, people=True, actor="ana", limit=5)
+    assert [one["type"] for one in acts if one["execution_id"] == again.id][:2] == [
+        "ended",
+        "resumed",
+    ]
+    assert client.verify_audit().ok
+
+
+def test_tokens_agents_and_settings(client: Any, server: Server):
+    made = client.create_token("agent", agent="curl-1", works_as=[ROLE], expires="1d")
+    assert made.token
+    assert made.agent == "curl-1"
+    assert made.id in [one.id for one in client.tokens().items]
+    with Client(server.url, made.token) as agent:
+        assert agent.me().role == "agent"
+        agent.register_agent("curl-1", [ROLE], capacity=3)
+        assert agent.agent("curl-1").capacity == 3
+        with pytest.raises(Denied, match="does not let it work as"):
+            agent.register_agent("curl-1", ["qa-engineer"])
+    assert [one.id for one in client.agents().items] == ["curl-1"]
+    assert client.enable_agent("curl-1", enabled=False).enabled is False
+    client.remove_agent("curl-1")
+    assert client.agents().items == ()
+    client.revoke_token(made.id)
+    with Client(server.url, made.token) as agent, pytest.raises(Denied):
+        agent.me()
+    assert {"lease", "heartbeat"} <= {one.name for one in client.settings().items}
+
+
+def test_a_list_is_gone_through_page_by_page(client: Any):
+    for number in range(7):
+        client.create_bead(f"bead {number}")
+    page = client.beads(limit=3)
+    assert len(page.items) == 3
+    assert page.next_cursor
+    found = [one.title for one in client.each(client.beads, limit=3)]
+    assert found == [f"bead {number}" for number in reversed(range(7))]
+
+
+def test_a_wait_that_is_too_short_is_told(client: Any):
+    client.create_workflow(ONE)
+    bead = client.create_bead("x", workflow_id="one")
+    with pytest.raises(TimeoutError, match="is running after"):
+        client.result(bead.execution_id, timeout=0.1)
+
+
+def test_what_the_server_refuses_is_one_line_with_all_of_it(client: Any, server: Server):
+    with pytest.raises(Invalid) as invalid:
+        client.create_workflow({**FIX, "nodes": FIX["nodes"][1:]})
+    assert invalid.value.code == "invalid_definition"
+    assert invalid.value.errors
+    with pytest.raises(NotFound, match=r"GET /api/v1/beads/nope \(404\)"):
+        client.bead("nope")
+    client.create_workflow(ONE)
+    bead = client.create_bead("x", workflow_id="one")
+    with pytest.raises(Conflict) as conflict:
+        client.start_execution(bead.id)
+    assert conflict.value.code == "bead_busy"
+    with Client(server.url, "hr_wrong") as stranger, pytest.raises(Denied) as denied:
+        stranger.beads()
+    assert denied.value.status == 401
+    with Client(server.url, server.token("viewer", "vic")) as viewer, pytest.raises(Denied) as less:
+        viewer.create_bead("x")
+    assert less.value.status == 403
+    for error in (invalid, conflict, denied, less):
+        assert "\n" not in str(error.value)
+
+
+def test_a_file_that_is_no_definition_is_told_before_anything_is_sent(client: Any, tmp_path: Path):
+    wrong = tmp_path / "wrong.yaml"
+    wrong.write_text("name: [")
+    with pytest.raises(Invalid, match=r"nothing was sent: the file .*wrong.yaml"):
+        client.create_workflow(wrong)
+
+
+def test_nobody_there_is_another_error_than_a_refusal():
+    nowhere = Client(f"http://127.0.0.1:{free_port()}", "t", patience=0.2)
+    with nowhere as client, pytest.raises(Unreachable) as raised:
+        client.me()
+    assert isinstance(raised.value, ClientError)
+    assert "GET /api/v1/me: no server answers at http://127.0.0.1:" in str(raised.value)
+
+
+def test_server_and_token_come_from_the_environment(
+    server: Server, admin: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("HANDRAIL_SERVER", f"http://127.0.0.1:{free_port()}, {server.url}")
+    monkeypatch.setenv("HANDRAIL_TOKEN", admin)
+    monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{free_port()}")
+    with Client() as client:
+        assert client.me().name == "ana"
+
+
+def test_a_token_that_cannot_be_one_is_told_before_anything_is_sent():
+    with pytest.raises(ValueError, match="set HANDRAIL_TOKEN again"):
+        Client(token="hr_ü")
+    assert Client(token="hr_x\n").manners.token == "hr_x"
+
+
+MISHAPS: list[list[Mishap]] = [
+    ["lost", "lost"],
+    ["deaf"],
+    ["twice"],
+    ["busy", "deaf"],
+    ["slow"],
+    ["deaf", "twice", "lost", "slow", "deaf", "busy"],
+]
+
+
+@pytest.mark.requirement("L8.7")
+@pytest.mark.parametrize("mishaps", MISHAPS, ids="-".join)
+def test_a_call_that_is_tried_again_does_nothing_twice(
+    server: Server, admin: str, office: Any, mishaps: list[Mishap]
+):
+    """Every POST of a run's life, each of them with all that can go wrong on the way."""
+    office.create_workflow(FIX)
+    agent_token = server.token("agent", "worker-1")
+    with Flaky(server.port) as flaky:
+
+        def through(token: str) -> Any:
+            return Client(flaky.url, token, timeout=0.3)
+
+        with through(admin) as client, through(agent_token) as agent:
+
+            def mishap() -> None:
+                flaky.mishaps.extend(mishaps)
+
+            mishap()
+            bead = client.create_bead("once", workflow_id="fix")
+            mishap()
+            agent.register_agent("worker-1", [ROLE])
+            mishap()
+            dispatch = agent.claim("worker-1", holding=[])
+            assert dispatch is not None
+            mishap()
+            agent.report_result(dispatch.id, dispatch.fence, {"outcome": "success", "text": "ok"})
+            (asked,) = office.approvals(status="open").items
+            mishap()
+            client.answer(asked.id, "ok", digest=asked.digest)
+        keys = [key for key in flaky.keys if key]
+    assert len(set(keys)) == 5
+    assert len(keys) > 5 or mishaps == ["twice"]
+    assert [one.id for one in office.each(office.beads, type="work")] == [bead.id]
+    run = office.result(bead.execution_id, timeout=5)
+    assert run.terminal_status == "done_success"
+    kinds = [one["type"] for one in office.bead_history(bead.id).items]
+    assert kinds == ["started", "moved", "offered", "claimed", "reported", "moved", "asked",
+                     "answered", "moved", "ended"]  # fmt: skip
+
+
+def test_the_same_key_means_the_same_bead(client: Any):
+    first = client.create_bead("once", key="ticket 4711")
+    assert client.create_bead("once", key="ticket 4711").id == first.id
+    assert len(client.beads().items) == 1
+    with pytest.raises(Invalid) as raised:
+        client.create_bead("another", key="ticket 4711")
+    assert raised.value.code == "key_reused"
+
+
+def worked(server: Server, execution: str) -> None:
+    """Another hand finishes the run of one task."""
+    agent = at_work(server)
+    dispatch = agent.claim("worker-1", wait=5)
+    agent.report_result(dispatch.id, dispatch.fence, {"outcome": "success"})
+    agent.close()
+
+
+def test_a_run_is_followed_event_by_event_to_its_end(client: Any, server: Server):
+    client.create_workflow(ONE)
+    bead = client.create_bead("x", workflow_id="one")
+    events = client.events(bead.execution_id)
+    seen = [next(events).type for _ in range(3)]
+    assert seen == ["started", "moved", "offered"]
+    threading.Thread(target=worked, args=(server, bead.execution_id), daemon=True).start()
+    rest = list(events)
+    assert [one.type for one in rest][-1] == "ended"
+    assert [one.seq for one in rest] == list(range(4, 4 + len(rest)))
+    assert rest[0].actor == "worker-1"
+    last = rest[-1].seq
+    assert [one.seq for one in client.events(bead.execution_id, after=last - 1)] == [last]
+    assert list(client.events(bead.execution_id, after=last)) == []
+    with pytest.raises(NotFound):
+        list(client.events("nope"))
+
+
+def test_events_go_on_across_a_restart_of_the_server_without_a_gap(client: Any, server: Server):
+    client.create_workflow(ONE)
+    first, second = (client.create_bead("x", workflow_id="one") for _ in range(2))
+    feed = client.feed("0")
+    seen = [next(feed) for _ in range(4)]
+    run = client.events(first.execution_id)
+    numbers = [next(run).seq]
+    server.stop()
+    server.start()
+    worked(server, first.execution_id)
+    numbers += [one.seq for one in run]
+    assert numbers == list(range(1, len(numbers) + 1))
+    while seen[-1].type != "ended":
+        seen.append(next(feed))
+    places = [(one.execution_id, one.seq) for one in seen]
+    assert len(places) == len(set(places))
+    assert sorted(seq for run_id, seq in places if run_id == first.execution_id) == numbers
+    after = next(one.id for one in seen if one.execution_id == second.execution_id)
+    assert next(client.feed(after)).id == seen[[one.id for one in seen].index(after) + 1].id
+
+
+def test_the_feed_goes_on_from_where_it_began_even_if_nothing_had_happened_yet(
+    client: Any, server: Server, monkeypatch: pytest.MonkeyPatch
+):
+    client.create_workflow(ONE)
+    before = client.create_bead("before", workflow_id="one")
+    feed, filed, heard, take = client.feed(), list[str](), threading.Event(), Seen.take
+
+    def taken(self: Seen, frame: Any) -> Any:
+        heard.set()
+        return take(self, frame)
+
+    def restart() -> None:
+        """Once the client knows where it is: something happens while no server is there."""
+        heard.wait()
+        server.stop()
+        server.start(before=lambda: filed.append(server.file("one")))
+
+    monkeypatch.setattr(Seen, "take", taken)
+    restarting = threading.Thread(target=restart, daemon=True)
+    restarting.start()
+    first = next(feed)
+    restarting.join()
+    assert first.type == "started"
+    assert filed == [first.execution_id]
+    assert first.execution_id != before.execution_id
