@@ -6,21 +6,22 @@ from typing import Any
 
 import pytest
 from tests.kernel.driving import plan_of, team
+from tests.playing import played
 
+from handrail.engine.attend import Attended, Reply, Request
 from handrail.engine.dispatch import Dispatch
-from handrail.engine.local import Agent, LocalRun, Reply, Request
 from handrail.kernel.definition import Workflow
 from handrail.kernel.history import handoff_sequence, iterations, transitions
 from handrail.kernel.plan import Plan, check
 from handrail.kernel.report import report
 from handrail.kernel.result import Check, Evidence, Outcome, Result
-from handrail.kernel.run.commands import Report, Start
+from handrail.kernel.run.commands import Report
 from handrail.kernel.run.events import Asked, Claimed, Faulted, HandedOff, Moved, Offered, Reported
 from handrail.kernel.run.machine import decide
 from handrail.kernel.steps import steps
 from handrail.kernel.view import bead_error
 from handrail.teams import NAMES, builtin, helpdesk, offline
-from handrail.teams.scripted import anybody, shortest_ways
+from handrail.teams.scripted import Agent, anybody, shortest_ways
 from handrail.testing.clock import ManualClock
 
 
@@ -34,37 +35,34 @@ def plays(
     *,
     staff: dict[str, Agent] | None = None,
     **start: Any,
-) -> LocalRun:
+) -> Attended:
     """One bead through a built-in definition, with its own agents or these instead of some."""
     own, trusted = offline(name)
-    given = staff or {}
     lines = iter(answers)
 
     def answer(request: Request) -> str | Reply | None:
         return next(lines, None)
 
-    local = LocalRun(
-        plan(name),
-        lambda role: given.get(role) or own(role),
+    start = {"title": "VPN drops every hour", **start}
+    return played(
+        builtin(name),
+        {**own, **(staff or {})},
         answer=answer,
         trusted=trusted,
         clock=ManualClock().now,
+        **start,
     )
-    start = {"title": "VPN drops every hour", **start}
-    refusal = local.to_its_end(Start(run_id="r1", bead_id="b1", **start))
-    assert refusal is None, refusal
-    return local
 
 
-def of(local: LocalRun, kind: type[Any]) -> list[Any]:
+def of(local: Attended, kind: type[Any]) -> list[Any]:
     return [event for event in local.events if isinstance(event, kind)]
 
 
-def ways(local: LocalRun) -> list[tuple[str, str]]:
+def ways(local: Attended) -> list[tuple[str, str]]:
     return [(h.from_, h.to) for h in handoff_sequence(local.events) if h.accepted]
 
 
-def rule(local: LocalRun) -> str:
+def rule(local: Attended) -> str:
     assert local.run.stop is not None
     return local.run.stop.rule.value
 
@@ -103,7 +101,7 @@ def test_no_scripted_run_exceeds_its_certificate(name: str):
              "rework", "escalate", "unclear")  # fmt: skip
     for demo in demos:
         local = plays(name, ["ok"] * 9, context={"demo": demo})
-        bound = local.plan.bound()
+        bound = plan(name).bound()
         assert local.run.ended
         assert len(of(local, Offered)) <= bound.dispatches
         assert len(of(local, HandedOff)) <= max(bound.handoffs, 0) + 1
@@ -138,7 +136,8 @@ def test_ticketing_ends_the_run_with_its_final_update_and_nobody_hands_off_after
     assert last.result.text.splitlines()[-1] == "TERMINATE_WORKFLOW"
     assert local.events.index(last) == len(local.events) - 2  # only the end follows
     told = report(local.events)
-    assert (told.final_agent, told.first_agent, told.bead_id) == ("ticketing", "orchestrator", "b1")
+    assert (told.final_agent, told.first_agent) == ("ticketing", "orchestrator")
+    assert told.bead_id == local.run.bead_id
     assert told.stop is not None
     assert (told.stop.rule, told.stop.reason) == ("terminated", "ticket resolved")
     assert told.duration == 0
@@ -149,7 +148,7 @@ def test_after_the_end_a_handoff_is_refused_and_changes_nothing():
     local = plays("helpdesk")
     for agent in ("orchestrator", "ticketing"):
         command = Report(fence=local.run.fence, agent=agent, result=hand("memory"))
-        decision = decide(local.plan, local.run, command, local.clock())
+        decision = decide(plan("helpdesk"), local.run, command, ManualClock().now())
         assert decision.events == ()
         assert decision.refusal is not None
         assert decision.refusal.code == "ended"
@@ -246,9 +245,7 @@ def test_nobody_but_ticketing_ends_a_run_whatever_it_says(agent: str):
             told.append("once")
             return Result(outcome=Outcome.TERMINATE, text="TERMINATE_WORKFLOW", reason="I say so")
         told.append(dispatch.last_refusal)
-        worker = own(agent)
-        assert worker is not None
-        return worker(dispatch)
+        return own[agent](dispatch)
 
     local = plays("helpdesk", staff={agent: forging})
     assert [e.fault for e in of(local, Faulted)] == ["terminate_refused"]
@@ -282,7 +279,7 @@ def test_the_twenty_first_handoff_of_a_ticket_ends_its_run_with_an_error_on_the_
     assert len(ways(local)) == 20
     error = bead_error(local.run)
     assert error is not None
-    assert (error.rule, error.execution_id) == ("max_handoffs", "r1")
+    assert (error.rule, error.execution_id) == ("max_handoffs", local.run.id)
 
 
 @pytest.mark.requirement("H3.5")
@@ -292,12 +289,10 @@ def test_a_ticket_that_takes_more_than_ten_minutes_ends_as_stuck():
 
     def slow(dispatch: Dispatch) -> object:
         clock.advance(minutes=3)
-        agent = own(dispatch.agent)
-        assert agent is not None
-        return agent(dispatch)
+        return own[dispatch.agent](dispatch)
 
-    local = LocalRun(plan("helpdesk"), lambda role: slow, clock=clock.now)
-    local.to_its_end(Start(run_id="r1", bead_id="b1", title="VPN drops"))
+    staff = dict.fromkeys(own, slow)
+    local = played(builtin("helpdesk"), staff, clock=clock.now, title="VPN drops")
     assert (rule(local), local.run.terminal_status) == ("max_duration", "aborted_stuck")
 
 
@@ -394,9 +389,7 @@ def test_a_revision_goes_to_the_planner_with_everything_said_before_and_may_chan
 
     def planner(dispatch: Dispatch) -> object:
         seen.append(dispatch)
-        agent = own("planner")
-        assert agent is not None
-        return agent(dispatch)
+        return own["planner"](dispatch)
 
     said = ["  use 10% tax, please \n  (as agreed)", "rather an audit of the sample", "ok"]
     local = plays("finance", said, staff={"planner": planner}, title="Invoice for 2 x 5")
@@ -480,8 +473,7 @@ def test_the_approval_carries_the_proposed_fix():
         return "ok"
 
     staff, _ = offline("auto-bug-workflow")
-    local = LocalRun(plan("auto-bug-workflow"), staff, answer=answer)
-    local.to_its_end(Start(run_id="r", bead_id="b", title="IndexError"))
+    local = played(builtin("auto-bug-workflow"), staff, answer=answer, title="IndexError")
     (request,) = shown
     assert request.question.kind == "approval"
     assert "Proposal: in count.py" in request.result
@@ -501,7 +493,7 @@ def test_a_revision_of_the_fix_goes_back_to_the_investigation_with_the_text():
 )
 def test_triage_names_the_specialist_who_investigates(title: str, role: str):
     local = plays("auto-bug-workflow", ["ok"], title=title)
-    worked = {e.place: e.agent for e in of(local, Claimed)}
+    worked = {e.place: e.agent.partition("@")[0] for e in of(local, Claimed)}
     assert worked["investigation"] == role
 
 
@@ -544,8 +536,7 @@ def test_an_investigation_without_end_escalates_after_five_dispatches():
 )
 def test_one_scripted_agent_fits_any_definition(document: dict[str, Any]):
     made = plan_of(document)
-    local = LocalRun(made, anybody(made), answer=lambda _: "ok")
-    local.to_its_end(Start(run_id="r", bead_id="b"))
+    local = played(document, anybody(made), answer=lambda _: "ok")
     assert local.run.terminal_status == "done_success"
 
 

@@ -1,33 +1,57 @@
-"""The commands and their options. What they do stands in a module of the same name each."""
+"""The commands and their options. What they do stands in a module of the same name each.
+
+Commands for the record and the database are here; those that ask the API stand in `asked.py`.
+"""
 
 from typing import Annotated
 
 import typer
 
+from handrail.cli import asked
+from handrail.cli.options import AsJson, Database, Server
+
 app = typer.Typer(
     name="handrail",
     help="Runs teams of AI agents and people so that every run ends, with a reason.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
-Database = Annotated[
-    str,
-    typer.Option(
-        metavar="URL",
-        help="sqlite:///FILE or postgresql://…; left out, HANDRAIL_DATABASE, else the one in the "
-        "folder .handrail here.",
-    ),
-]
-
 
 @app.callback()
 def handrail() -> None:
     """Runs teams of AI agents and people so that every run ends, with a reason."""
+
+
+@app.command()
+def demo(
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65_535, help="Left out, 8080 if it is free.")
+    ] = None,
+    once: Annotated[
+        bool, typer.Option("--once", help="Answer every question, print a table, and end.")
+    ] = False,
+) -> None:
+    """Show it: a server with built-in teams at work on sample beads.
+
+    Prints the page's address with a one-time sign-in. Needs nothing but this folder, where it has a
+    database of its own.
+    """
+    from handrail.cli.demo import demonstrate
+
+    raise typer.Exit(demonstrate(port, once=once))
+
+
+@app.command()
+def init(
+    folder: Annotated[str, typer.Argument(help="Where to; it is made if it is not there.")] = ".",
+) -> None:
+    """Write a definition, an agent and a test to begin with."""
+    from handrail.cli.init import write_starter
+
+    raise typer.Exit(write_starter(folder))
 
 
 @app.command()
@@ -65,12 +89,15 @@ def run(
     report: Annotated[
         str, typer.Option(help="Write the whole report to this file, as Markdown or .json.")
     ] = "",
+    database: Annotated[
+        str, typer.Option(metavar="URL", help="Keep the run there; left out, in memory.")
+    ] = "",
     as_json: AsJson = False,
 ) -> None:
     """Run one bead to its end here, with scripted agents.
 
-    Everything happens in this process and in memory. Questions are asked in the terminal. Exit code
-    0 only if the run ends as done_success.
+    Everything happens in this process. Questions are asked in the terminal. Exit code 0 only if the
+    run ends as done_success.
     """
     from handrail.cli.run import Wanted, run_one
 
@@ -82,8 +109,55 @@ def run(
         review=review,
         answers=answers,
         report=report,
+        database=database,
     )
     raise typer.Exit(run_one(wanted, as_json=as_json))
+
+
+@app.command()
+def serve(
+    database: Database = "",
+    host: Annotated[str, typer.Option(help="Left out, 127.0.0.1: this machine alone.")] = "",
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65_535, help="Left out, 8080; 0 takes a free one.")
+    ] = None,
+    builtin_agents: Annotated[
+        bool, typer.Option("--builtin-agents", help="Let the built-in teams work here, offline.")
+    ] = False,
+) -> None:
+    """Serve the API, the page and the engine.
+
+    Prints its address when it listens. Ends on SIGTERM or Ctrl-C, after what is under way; exit
+    code 1 if the engine failed, 2 if it cannot listen or the database cannot be used.
+    """
+    from handrail.cli.serve import Wanted, serve_here
+
+    wanted = Wanted(database, host, port, builtin_agents)
+    raise typer.Exit(serve_here(wanted))
+
+
+@app.command()
+def worker(
+    target: Annotated[
+        str, typer.Argument(metavar="MODULE:NAME", help="A Worker, or a function under @agent.")
+    ],
+    server: Server = "",
+    agent: Annotated[str, typer.Option(metavar="ID", help="The agent's id.")] = "",
+    concurrency: Annotated[
+        int, typer.Option(min=0, max=10_000, help="Dispatches at once; 0, as the module says.")
+    ] = 0,
+) -> None:
+    """Run agents from a Python module against a server.
+
+    The token, of the role agent, is taken from HANDRAIL_TOKEN. Ends on SIGTERM or Ctrl-C, after
+    what is in hand.
+    """
+    from handrail.cli.worker import work
+
+    raise typer.Exit(work(target, server=server, agent=agent, concurrency=concurrency))
+
+
+asked.add_to(app)
 
 
 @app.command()

@@ -1,10 +1,13 @@
-"""From what a user names to a document: a file, else a built-in definition, `-` for stdin."""
+"""From what a user names to a document: a file, else a built-in definition, `-` for stdin; and a
+bead's context."""
 
 import difflib
 import sys
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from handrail.cli.database import InputError
+from handrail.cli.words import clean
 from handrail.engine.documents import Document, load, read
 from handrail.kernel.definition import Problem
 from handrail.kernel.reading import DOCUMENT_BYTES_MAX
@@ -44,3 +47,16 @@ def _nothing(name: str) -> Problem:
     hint = f"{meant}built in are {', '.join(NAMES)}"
     told = "there is no such file, and nothing built in has this name"
     return Problem(code="not_found", path="$", message=told, hint=hint)
+
+
+def context_of(given: str) -> dict[str, Any]:
+    """A JSON object, or @FILE with one."""
+    if not given:
+        return {}
+    document, problems = load(Path(given[1:]) if given.startswith("@") else given)
+    if problems:
+        told = f"--context {clean(given)[:80]}: {problems[0].message}"
+        raise InputError(f"{told}; give a JSON object")
+    if not isinstance(document, dict):
+        raise InputError(f"--context {clean(given)[:80]}: is no JSON object; give one such as {{}}")
+    return document

@@ -1,5 +1,6 @@
 """`handrail run`: one bead to its end in this process, watched, with a person to ask."""
 
+import asyncio
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,20 +9,23 @@ from typing import Any, Literal, NamedTuple, TextIO, cast
 import msgspec
 
 from handrail.cli import words
-from handrail.cli.definitions import Found, find
+from handrail.cli.database import InputError, complain
+from handrail.cli.definitions import Found, context_of, find
 from handrail.cli.view import Lines, PlainView, RichView, View
-from handrail.engine.documents import load
-from handrail.engine.local import LocalRun, Reply, Request
+from handrail.engine.attend import Attended, Reply, Request
+from handrail.engine.core import Refused
+from handrail.engine.engine import Engine
+from handrail.engine.opening import open as open_engine
 from handrail.kernel.certificate import Bound
 from handrail.kernel.definition import TerminalStatus
 from handrail.kernel.plan import Plan, check
 from handrail.kernel.report import Report, markdown, report
-from handrail.kernel.run.commands import Start
 from handrail.kernel.run.state import Question
-from handrail.kernel.view import run_view
+from handrail.store.port import StoreError
 from handrail.teams import offline
 from handrail.teams.scripted import anybody
 
+IN_MEMORY = "sqlite://"
 UNFINISHED, WRONG_INPUT = 1, 2
 DECISIONS = {"/approve": "approve", "/reject": "reject", "/revise": "revise"}
 Review = Literal["", "required", "skip"]
@@ -38,10 +42,16 @@ class Wanted(NamedTuple):
     review: str = ""
     answers: str = ""
     report: str = ""
+    database: str = ""
 
 
-class InputError(Exception):
-    """Wrong input: the message says what, where, and what to do."""
+class Begin(NamedTuple):
+    """What the bead is."""
+
+    title: str
+    description: str
+    context: dict[str, Any]
+    review: Literal["required", "skip"] | None
 
 
 def run_one(wanted: Wanted, *, as_json: bool) -> int:
@@ -51,26 +61,51 @@ def run_one(wanted: Wanted, *, as_json: bool) -> int:
         plan = _plan(found)
         start = _start(wanted, plan)
         given = _answers(wanted.answers)
-    except InputError as error:
-        print(f"handrail run: {error}", file=sys.stderr)
+        view = _view(Lines(_bound(plan, start), plan.kind), sys.stderr if as_json else sys.stdout)
+        person = Person(view, given, present=sys.stdin.isatty())
+        return asyncio.run(_run(wanted, found, plan, start, person, as_json=as_json))
+    except (InputError, StoreError, Refused) as error:
+        complain("run", error)
         return WRONG_INPUT
-    bound = plan.bound(start.context.get("task_scope"))
-    view = _view(Lines(bound, plan.kind), sys.stderr if as_json else sys.stdout)
+
+
+async def _run(
+    wanted: Wanted, found: Found, plan: Plan, start: Begin, person: "Person", *, as_json: bool
+) -> int:
+    view, bound = person.view, _bound(plan, start)
     view.write(f"{words.clean(plan.definition.name)}: {words.first_line(start.title)}")
     view.write(f"  {words.certificate(bound, plan.kind)}")
-    staff, trusted = offline(found.builtin) if found.builtin else (anybody(plan), frozenset[str]())
-    person = Person(view, given, present=sys.stdin.isatty())
-    local = LocalRun(plan, staff, answer=person.answer, listen=view.heard, trusted=trusted)
     try:
-        refusal = local.to_its_end(start)
+        async with open_engine(wanted.database or IN_MEMORY) as engine:
+            await _alone(engine, wanted.database)
+            defined = await engine.define(cast("dict[str, Any]", found.document))
+            _employ(engine, found, plan)
+            handle = await engine.start(defined.id, **start._asdict())
+            attended = Attended(handle, answer=person.answer, listen=view.heard)
+            await attended.to_its_end()
+            if as_json:
+                print(await _as_json(engine, attended))
     finally:
         view.close()
-    if refusal is not None:
-        print(f"handrail run: {refusal.message}; {refusal.hint}", file=sys.stderr)
-        return WRONG_INPUT
-    if as_json:
-        print(_as_json(local))
-    return _finish(local, view, bound, wanted.report)
+    return _finish(attended, view, bound, wanted.report)
+
+
+async def _alone(engine: Engine, database: str) -> None:
+    """The agents here rehearse: they must not be given anybody's real work."""
+    going = await engine.executions(status="running", limit=1)
+    if going.items or await engine.pulse.others_live(engine.clock()):
+        told = f"{database} is at work, and the agents of `handrail run` only rehearse"
+        raise InputError(f"{told}; name a database of its own, or file a bead at the server")
+
+
+def _employ(engine: Engine, found: Found, plan: Plan) -> None:
+    staff, trusted = offline(found.builtin) if found.builtin else (anybody(plan), frozenset[str]())
+    for role, agent in staff.items():
+        engine.add_agent(agent, role, name=role, trusted=role in trusted)
+
+
+def _bound(plan: Plan, start: Begin) -> Bound:
+    return plan.bound(start.context.get("task_scope"))
 
 
 def _plan(found: Found) -> Plan:
@@ -85,32 +120,19 @@ def _plan(found: Found) -> Plan:
     raise InputError(f"{told}{more}")
 
 
-def _start(wanted: Wanted, plan: Plan) -> Start:
+def _start(wanted: Wanted, plan: Plan) -> Begin:
     review: Review | None = next((one for one in REVIEWS if one == wanted.review), None)
     if review is None:
         raise InputError(f"--review is '{wanted.review}'; say required or skip")
     sample = plan.definition.metadata.get("sample")
     held = cast("dict[str, Any]", sample) if isinstance(sample, dict) else {}
     plain = str(held.get("title") or "a bead to try it with")
-    return Start(
-        run_id="local-1",
-        bead_id="bead-1",
+    return Begin(
         title=words.typed(wanted.title) or plain,
         description=words.typed(wanted.description),
-        context=_context(wanted.context),
+        context=context_of(wanted.context),
         review=review or None,
     )
-
-
-def _context(given: str) -> dict[str, Any]:
-    if not given:
-        return {}
-    document, problems = load(Path(given[1:]) if given.startswith("@") else given)
-    if problems:
-        raise InputError(f"--context {given[:80]}: {problems[0].message}; give a JSON object")
-    if not isinstance(document, dict):
-        raise InputError(f"--context {given[:80]}: is no JSON object; give one such as {{}}")
-    return document
 
 
 def _answers(path: str) -> list[str]:
@@ -177,9 +199,9 @@ def read_reply(line: str) -> Reply:
     )
 
 
-def _finish(local: LocalRun, view: View, bound: Bound, path: str) -> int:
+def _finish(attended: Attended, view: View, bound: Bound, path: str) -> int:
     """The report in short, the whole of it in a file if wanted; 0 only for done_success."""
-    run, done = local.run, report(local.events)
+    run, done = attended.run, report(attended.events)
     status = run.terminal_status
     good = status in (TerminalStatus.DONE_SUCCESS, TerminalStatus.DONE_PARTIAL)
     view.write("")
@@ -227,9 +249,8 @@ def _written(done: Report, path: str) -> bool:
     return True
 
 
-def _as_json(local: LocalRun) -> str:
+async def _as_json(engine: Engine, attended: Attended) -> str:
     """The run as the API gives it, with its open questions."""
-    shown = run_view(local.plan, local.run, local.events, local.clock())
-    document = msgspec.to_builtins(shown, str_keys=True)
-    document["questions"] = [msgspec.to_builtins(q) for q in local.run.questions.values()]
+    document = msgspec.to_builtins(await engine.view(attended.run.id), str_keys=True)
+    document["questions"] = [msgspec.to_builtins(q) for q in attended.run.questions.values()]
     return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()

@@ -2,13 +2,13 @@
 
 `Lines` turns events into lines; `PlainView` writes them; `RichView` adds colour and, at the bottom,
 a bar that shows how much of the certificate is used. How it ended is the report's to say. Agents'
-texts are never taken as markup.
+texts, and the names in definitions, are never taken as markup, and steer no terminal.
 """
 
 import sys
 from typing import Literal, Protocol, TextIO
 
-from handrail.cli.words import first_line
+from handrail.cli.words import clean, first_line
 from handrail.kernel.certificate import Bound
 from handrail.kernel.run.events import (
     Answered,
@@ -71,7 +71,8 @@ class Lines:
         if event.phase:
             detail = f", {event.phase_detail}" if event.phase_detail else ""
             text = f"{text} [{event.phase}{detail}]"
-        who = event.place if event.place == event.agent else f"{event.place} ({event.agent})"
+        agent = event.agent.partition("@")[0]  # a function of this process, by its plain name
+        who = event.place if event.place == agent else f"{event.place} ({agent})"
         return [(f"{INDENT}{who}: {text}", "said")] if text else []
 
 
@@ -115,7 +116,7 @@ class PlainView:
             self.write(text)
 
     def write(self, text: str, style: Style | None = None) -> None:
-        self.out.write(f"{text}\n")
+        self.out.write(f"{clean(text)}\n")
 
     def read(self, prompt: str, /) -> str:
         self.out.write(prompt)
@@ -171,7 +172,8 @@ class RichView:
         from rich.text import Text
 
         # A style of its own: one given to `print` would colour the bar below as well.
-        self.console.print(Text(text, style=self.STYLES[style] if style else ""), soft_wrap=True)
+        told = Text(clean(text), style=self.STYLES[style] if style else "")
+        self.console.print(told, soft_wrap=True)
 
     def read(self, prompt: str, /) -> str:
         self.live.stop()

@@ -6,9 +6,8 @@ investigation never ends by itself: after 5 dispatches the CEO is asked).
 """
 
 from handrail.engine.dispatch import Dispatch
-from handrail.engine.local import Agent
 from handrail.kernel.result import Outcome, Result
-from handrail.teams.scripted import demo, fail, succeed, words
+from handrail.teams.scripted import Agent, demo, fail, succeed, words
 
 PAGE = ("page", "css", "button", "layout")
 

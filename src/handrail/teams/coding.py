@@ -9,9 +9,8 @@ it must not).
 import hashlib
 
 from handrail.engine.dispatch import Dispatch
-from handrail.engine.local import Agent
 from handrail.kernel.result import Check, Evidence, Result
-from handrail.teams.scripted import demo, end, hand
+from handrail.teams.scripted import Agent, demo, end, hand
 
 TRUSTED = frozenset({"verifier"})
 COMMAND = "pytest"

@@ -8,9 +8,8 @@ import re
 from decimal import Decimal
 
 from handrail.engine.dispatch import Dispatch
-from handrail.engine.local import Agent
 from handrail.kernel.result import Result
-from handrail.teams.scripted import hand, words
+from handrail.teams.scripted import Agent, hand, words
 
 SUBJECTS = {
     "audit": ("audit", "sample", "finding"),

@@ -8,9 +8,8 @@ specialist fits. `context.demo`: "stuck" (the orchestrator asks the same worker 
 import re
 
 from handrail.engine.dispatch import Dispatch
-from handrail.engine.local import Agent
 from handrail.kernel.result import Evidence, Result
-from handrail.teams.scripted import ask, demo, end, hand, words
+from handrail.teams.scripted import Agent, ask, demo, end, hand, words
 
 SPECIALTIES = {
     "security": ("phishing", "virus", "malware", "password", "stolen", "mfa"),

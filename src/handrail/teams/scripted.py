@@ -1,12 +1,17 @@
 """Parts for scripted agents, and one that fits any definition."""
 
+from collections.abc import Callable
 from typing import Any
 
 from handrail.engine.dispatch import Dispatch
-from handrail.engine.local import Agent, Staff
-from handrail.kernel.definition import REVIEW_SEAT, Team
+from handrail.kernel.definition import REVIEW_SEAT, ROLES, Team
 from handrail.kernel.plan import Plan
 from handrail.kernel.result import Outcome, Result
+
+Agent = Callable[[Dispatch], Result]
+"""Works one turn, by rules."""
+Staff = dict[str, Agent]
+"""By role."""
 
 
 def hand(to: str, reason: str, text: str = "", **more: Any) -> Result:  # noqa: ANN401 - a Result's fields
@@ -43,7 +48,7 @@ def words(dispatch: Dispatch) -> str:
 def anybody(plan: Plan) -> Staff:
     """For any definition: succeeds at every node, and hands along the shortest way to the end."""
     if plan.kind == "workflow":
-        return lambda role: _succeeds
+        return dict.fromkeys(_roles(plan), _succeeds)
     toward = shortest_ways(plan.team)
 
     def along(dispatch: Dispatch) -> Result:
@@ -52,8 +57,15 @@ def anybody(plan: Plan) -> Staff:
             return hand(to, f"the shortest way to the end leads to {to}")
         return end(f"{dispatch.agent} is the end of the shortest way")
 
-    agent: Agent = along
-    return lambda role: agent
+    return dict.fromkeys(_roles(plan), along)
+
+
+def _roles(plan: Plan) -> list[str]:
+    """Every role that a dispatch may want; the context of a bead can name any known one."""
+    if plan.kind == "team":
+        return [agent.role or agent.id for agent in plan.team.agents]
+    named = [node.role for node in plan.workflow.nodes if node.role]
+    return list(dict.fromkeys([*ROLES, *plan.workflow.roles, *named]))
 
 
 def _succeeds(dispatch: Dispatch) -> Result:

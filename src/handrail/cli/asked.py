@@ -1,0 +1,291 @@
+"""The commands that ask the API, of a server or of a database, and their options."""
+
+from typing import Annotated
+
+import typer
+
+from handrail.cli.options import (
+    Action,
+    AsJson,
+    Database,
+    Decision,
+    PersonRole,
+    Review,
+    Run,
+    Server,
+    Since,
+    Status,
+    TokenRole,
+    Workflow,
+)
+
+
+def add_to(app: typer.Typer) -> None:
+    """All of them, in the order of the help."""
+    for command in (runs, show, report, why, metrics, answer, override, agents, settings):
+        app.command()(command)
+    app.add_typer(bead, name="bead")
+    app.add_typer(token, name="token")
+    app.command("sign-in")(sign_in)
+
+
+def runs(
+    status: Annotated[Status | None, typer.Option(help="How they stand, or ended.")] = None,
+    workflow: Workflow = "",
+    text: Annotated[str, typer.Option(help="What the title contains, or the id begins with.")] = "",
+    since: Since = "",
+    limit: Annotated[int, typer.Option(min=1, max=500, help="At most so many.")] = 50,
+    database: Database = "",
+    server: Server = "",
+    as_json: AsJson = False,
+) -> None:
+    """List runs, the newest first."""
+    from handrail.cli.asking import Where
+    from handrail.cli.runs import Wanted, list_runs
+
+    wanted = Wanted(status or "", workflow, text, since, limit)
+    raise typer.Exit(list_runs(Where("runs", database, server, as_json), wanted))
+
+
+def show(
+    run: Run,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Every event, and the next ones as they happen.")
+    ] = False,
+    database: Database = "",
+    server: Server = "",
+    as_json: AsJson = False,
+) -> None:
+    """Show one run.
+
+    Where it stands and where it went, against its certificate. With --watch until it has ended, and
+    exit code 1 if that is not done_success; --json gives a line for each event then.
+    """
+    from handrail.cli.asking import Where
+    from handrail.cli.show import show_run, watch_run
+
+    where = Where("show", database, server, as_json)
+    raise typer.Exit(watch_run(where, run) if watch else show_run(where, run))
+
+
+def report(run: Run, database: Database = "", server: Server = "", as_json: AsJson = False) -> None:
+    """Print what happened in a run and why it ended, as Markdown."""
+    from handrail.cli.asking import Where
+    from handrail.cli.report import print_report
+
+    raise typer.Exit(print_report(Where("report", database, server, as_json), run))
+
+
+def why(run: Run, database: Database = "", server: Server = "", as_json: AsJson = False) -> None:
+    """Say why a run stopped, waits, or is not worked on."""
+    from handrail.cli.asking import Where
+    from handrail.cli.why import explain
+
+    raise typer.Exit(explain(Where("why", database, server, as_json), run))
+
+
+def metrics(
+    workflow: Workflow = "",
+    since: Since = "",
+    database: Database = "",
+    server: Server = "",
+    as_json: AsJson = False,
+) -> None:
+    """Print figures of ended runs, with targets and definitions."""
+    from handrail.cli.asking import Where
+    from handrail.cli.metrics import print_metrics
+
+    where = Where("metrics", database, server, as_json)
+    raise typer.Exit(print_metrics(where, workflow=workflow, since=since))
+
+
+def answer(
+    approval: Annotated[
+        str,
+        typer.Argument(
+            metavar="APPROVAL", help="The question's id, or enough of it or of its run's."
+        ),
+    ] = "",
+    text: Annotated[
+        str, typer.Argument(metavar="TEXT", help="OK approves, other text is a revision.")
+    ] = "",
+    decision: Annotated[
+        Decision | None, typer.Option(help="Say it outright, with or without a text.")
+    ] = None,
+    database: Database = "",
+    server: Server = "",
+    as_json: AsJson = False,
+) -> None:
+    """List open questions, show one, or answer it.
+
+    Without arguments those that are open are listed; without a text the one is shown. What could
+    mean either (no, wait, hm) is not taken: the question stays open, exit code 2.
+    """
+    from handrail.cli.answer import answer_one, list_open, show_one
+    from handrail.cli.asking import Where
+
+    where = Where("answer", database, server, as_json)
+    if not approval:
+        raise typer.Exit(list_open(where))
+    if not text and decision is None:
+        raise typer.Exit(show_one(where, approval))
+    raise typer.Exit(answer_one(where, approval, text, decision))
+
+
+def override(
+    run: Run,
+    action: Annotated[
+        Action, typer.Argument(metavar="ACTION", help="move, close, pause, resume or migrate.")
+    ],
+    reason: Annotated[str, typer.Option(help="Why; it is on record.")],
+    node: Annotated[
+        str, typer.Option(help="Where it shall go: a node, or an agent of a team.")
+    ] = "",
+    version: Annotated[
+        int | None, typer.Option(min=1, help="Of its definition; for migrate.")
+    ] = None,
+    database: Database = "",
+    server: Server = "",
+    as_json: AsJson = False,
+) -> None:
+    """Move, close, pause, resume or migrate a run, with a reason."""
+    from handrail.cli.asking import Where
+    from handrail.cli.override import Wanted, override_run
+
+    where = Where("override", database, server, as_json)
+    raise typer.Exit(override_run(where, Wanted(run, action, reason, node, version)))
+
+
+def agents(database: Database = "", server: Server = "", as_json: AsJson = False) -> None:
+    """List agents, their state, and what they work on."""
+    from handrail.cli.agents import list_agents
+    from handrail.cli.asking import Where
+
+    raise typer.Exit(list_agents(Where("agents", database, server, as_json)))
+
+
+def settings(database: Database = "", server: Server = "", as_json: AsJson = False) -> None:
+    """List settings, each with its value and where that came from.
+
+    Flags count before HANDRAIL_* variables, these before the file handrail.toml in this folder, and
+    that before the default. With --server, what that server runs with.
+    """
+    from handrail.cli.asking import Where
+    from handrail.cli.settings import list_settings
+
+    raise typer.Exit(list_settings(Where("settings", database, server, as_json)))
+
+
+bead = typer.Typer(rich_markup_mode=None, no_args_is_help=True, help="File beads.")
+
+
+@bead.callback()
+def beads() -> None:
+    """File beads."""
+
+
+@bead.command("create")
+def bead_create(
+    definition: Annotated[
+        str, typer.Argument(help="How it is worked: a file, else an id, else a name.")
+    ],
+    title: Annotated[str, typer.Option(help="What it is about.")],
+    description: Annotated[str, typer.Option(help="The same at length.")] = "",
+    context: Annotated[
+        str, typer.Option(help="The bead's context: a JSON object, or @FILE with one.")
+    ] = "",
+    review: Annotated[Review | None, typer.Option(help="Left out, as the definition says.")] = None,
+    database: Database = "",
+    server: Server = "",
+    as_json: AsJson = False,
+) -> None:
+    """File a bead, and begin a run of it.
+
+    A definition in a file is stored first. The run is worked on by whatever serves the database.
+    """
+    from handrail.cli.asking import Where
+    from handrail.cli.bead import Wanted, create_bead
+
+    where = Where("bead create", database, server, as_json)
+    wanted = Wanted(definition, title, description, context, review)
+    raise typer.Exit(create_bead(where, wanted))
+
+
+token = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
+
+
+@token.callback()
+def tokens() -> None:
+    """Make, list and revoke tokens."""
+
+
+@token.command("create")
+def token_create(
+    role: Annotated[TokenRole, typer.Option(help="What it may do.")],
+    name: Annotated[
+        str, typer.Option(metavar="PERSON", help="Whose it is; left out, the system's user.")
+    ] = "",
+    agent: Annotated[str, typer.Option(metavar="ID", help="The agent whose it is.")] = "",
+    works_as: Annotated[
+        str, typer.Option(metavar="ROLE,…", help="The only roles that the agent may register.")
+    ] = "",
+    expires: Annotated[str, typer.Option(metavar="IN", help="Such as 30d; left out, never.")] = "",
+    database: Database = "",
+    server: Server = "",
+    as_json: AsJson = False,
+) -> None:
+    """Make a token, and print it alone on standard output. It is shown this once."""
+    from handrail.cli.asking import Where
+    from handrail.cli.token import NewToken, create_token
+
+    where = Where("token create", database, server, as_json, make=True)
+    wanted = NewToken(role, name, agent, works_as, expires)
+    raise typer.Exit(create_token(where, wanted))
+
+
+@token.command("list")
+def token_list(database: Database = "", server: Server = "", as_json: AsJson = False) -> None:
+    """List tokens, without their secrets."""
+    from handrail.cli.asking import Where
+    from handrail.cli.token import list_tokens
+
+    raise typer.Exit(list_tokens(Where("token list", database, server, as_json)))
+
+
+@token.command("revoke")
+def token_revoke(
+    token: Annotated[
+        str, typer.Argument(metavar="TOKEN", help="Its id, or enough of the beginning or end.")
+    ],
+    database: Database = "",
+    server: Server = "",
+    as_json: AsJson = False,
+) -> None:
+    """Revoke a token: nobody gets in with it any more."""
+    from handrail.cli.asking import Where
+    from handrail.cli.token import revoke_token
+
+    raise typer.Exit(revoke_token(Where("token revoke", database, server, as_json), token))
+
+
+def sign_in(
+    name: Annotated[
+        str, typer.Option(metavar="PERSON", help="Who; left out, the system's user.")
+    ] = "",
+    role: Annotated[PersonRole, typer.Option(help="What they may do.")] = "admin",
+    url: Annotated[
+        str, typer.Option(metavar="URL", help="Where the page is; left out, the server's address.")
+    ] = "",
+    database: Database = "",
+    server: Server = "",
+    as_json: AsJson = False,
+) -> None:
+    """Print a link that signs in to the page.
+
+    It works once, within ten minutes.
+    """
+    from handrail.cli.asking import Where
+    from handrail.cli.token import sign_in
+
+    where = Where("sign-in", database, server, as_json, make=True)
+    raise typer.Exit(sign_in(where, name=name, role=role, url=url))

@@ -1,0 +1,40 @@
+"""`handrail init`: a definition, an agent module and a test that passes at once, to begin with."""
+
+from pathlib import Path
+
+from handrail.cli.database import InputError, complain
+
+STARTER = Path(__file__).parent / "starter"
+FILES = ("notes.yaml", "agents.py", "test_notes.py", "pytest.ini")
+NEXT = (
+    ("handrail check {}/notes.yaml", "what a run can cost at most"),
+    ("uv run --with pytest pytest {}", "the workflow with its agents, from start to end"),
+    ("handrail run {}/notes.yaml", "watch a rehearsal, and be asked"),
+    ("handrail serve", "then for real: a server, and `handrail worker agents:worker`"),
+)
+
+
+def write_starter(folder: str) -> int:
+    """Writes the files, and never over others; the exit code."""
+    target = Path(folder)
+    try:
+        _write(target)
+    except (InputError, OSError) as error:
+        complain("init", error)
+        return 2
+    for name in FILES:
+        print(f"wrote {target / name}")
+    print("Next:")
+    for command, what in NEXT:
+        print(f"  {command.format(target):<40} {what}")
+    return 0
+
+
+def _write(target: Path) -> None:
+    there = [name for name in FILES if (target / name).exists()]
+    if there:
+        told = f"{', '.join(there)} are in {target} already, and stay as they are"
+        raise InputError(f"{told}; name another folder: handrail init FOLDER")
+    target.mkdir(parents=True, exist_ok=True)
+    for name in FILES:
+        (target / name).write_bytes((STARTER / name).read_bytes())

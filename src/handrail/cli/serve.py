@@ -1,0 +1,60 @@
+"""`handrail serve`: the server in this process, until it is told to end."""
+
+import asyncio
+import os
+from typing import NamedTuple
+
+from handrail.cli.database import WRONG_INPUT, InputError, complain, look, settings
+from handrail.cli.tables import note
+from handrail.engine.engine import Engine
+from handrail.server.configuration import Configuration, strangers
+from handrail.server.serve import CannotServe, serve
+from handrail.store.port import StoreError
+
+
+class Wanted(NamedTuple):
+    """The command's options; what is None or empty is as the settings say."""
+
+    database: str = ""
+    host: str = ""
+    port: int | None = None
+    builtin_agents: bool = False
+
+
+def serve_here(wanted: Wanted) -> int:
+    """Serves until SIGTERM or SIGINT; the exit code: 1 if the engine failed."""
+    try:
+        found = settings(database=wanted.database, host=wanted.host, port=wanted.port)
+        look(found["database"], make=True)
+        code = asyncio.run(_serve(found, builtin_agents=wanted.builtin_agents))
+    except (CannotServe, InputError, StoreError) as error:
+        complain("serve", error)
+        return WRONG_INPUT
+    if code:
+        complain("serve", "the engine failed, and the log says why; start it again")
+    return code
+
+
+async def _serve(found: Configuration, *, builtin_agents: bool) -> int:
+    async def ready(engine: Engine, url: str) -> bool:
+        if builtin_agents:
+            from handrail.teams import employ
+
+            await employ(engine)
+        lines = [f"Handrail is at {url}"]
+        if not await engine.has_tokens():
+            lines.append("Nobody has a token yet: handrail token create --role admin")
+            lines.append(f"To open the page: handrail sign-in --url {url}")
+        print("\n".join(lines), flush=True)
+        return True
+
+    for line in strangers(os.environ):
+        note(line)
+    return await serve(
+        found["database"],
+        host=found["host"],
+        port=found["port"],
+        engine_settings=found.engine,
+        settings=found.server,
+        ready=ready,
+    )

@@ -1,0 +1,232 @@
+"""`handrail serve` as a process: it listens, says so, drains, and loses nothing."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from tests.cli.calling import call, write
+from tests.client.serving import free_port
+from tests.engine.at_work import chain, node
+
+pytest_plugins = ["tests.cli.fixtures_both"]
+
+SECONDS = 60
+"""After so long a process that should have done something has failed."""
+
+
+def environment(**more: str) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("HANDRAIL_")}
+    return {**kept, **more}
+
+
+class Process:
+    """`handrail serve` in a folder."""
+
+    def __init__(self, folder: Path, *arguments: str, **variables: str) -> None:
+        self.folder = folder
+        with (folder / "log").open("w") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "handrail", "serve", *arguments],
+                cwd=folder,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env=environment(**variables),
+                text=True,
+            )
+
+    def first_line(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline()
+
+    def end(self, number: int = signal.SIGTERM) -> tuple[int, str]:
+        """The exit code, and what else it printed."""
+        self.process.send_signal(number)
+        return self.ended()
+
+    def ended(self) -> tuple[int, str]:
+        assert self.process.stdout is not None
+        out = self.process.stdout.read()
+        return self.process.wait(SECONDS), out
+
+    def log(self) -> list[dict[str, Any]]:
+        """Every line of it; one that is no JSON does not belong there."""
+        return [json.loads(line) for line in (self.folder / "log").read_text().splitlines()]
+
+
+@contextmanager
+def serving(folder: Path, *arguments: str, **variables: str) -> Iterator[tuple[Process, str]]:
+    process = Process(folder, "--port", "0", *arguments, **variables)
+    try:
+        line = process.first_line()
+        found = re.fullmatch(r"Handrail is at (http://127\.0\.0\.1:\d+)\n", line)
+        assert found, (line, (folder / "log").read_text())
+        yield process, found.group(1)
+    finally:
+        process.process.kill()
+        process.process.communicate(timeout=SECONDS)
+
+
+def token() -> str:
+    return call("token", "create", "--role", "admin").out.strip()
+
+
+def cannot(*arguments: str) -> str:
+    """The one line of a server that does not start; before it may stand its log."""
+    called = call("serve", *arguments)
+    assert (called.code, called.out) == (2, "")
+    *log, line = called.err.splitlines()
+    assert all(json.loads(one)["event"] for one in log)
+    assert line.startswith("handrail serve: ")
+    return line.removeprefix("handrail serve: ")
+
+
+def test_a_server_makes_the_folders_database_says_where_it_is_and_how_to_come_in(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+):
+    with serving(here) as (process, url):
+        assert (here / ".handrail/handrail.db").is_file()
+        assert httpx.get(f"{url}/healthz").json()["status"] == "ok"
+        assert httpx.get(f"{url}/api/v1/executions").status_code == 401
+        monkeypatch.setenv("HANDRAIL_TOKEN", token())
+        asked = call("runs", "--server", url)
+        assert (asked.code, asked.err) == (0, "")
+        link = call("sign-in", "--url", url).out.strip()
+        assert httpx.post(link).status_code == 303
+        code, out = process.end()
+    assert code == 0
+    assert out == (
+        "Nobody has a token yet: handrail token create --role admin\n"
+        f"To open the page: handrail sign-in --url {url}\n"
+    )
+    with serving(here) as (process, url):
+        assert process.end(signal.SIGINT) == (0, "")
+
+
+@pytest.mark.requirement("L4.6")
+def test_a_server_that_is_told_to_end_drains_and_loses_nothing(here: Path):
+    (here / "handrail.toml").write_text("drain = '3s'\n")
+    write(here, {**chain(node("a")), "id": "one"}, "one.yaml")
+    with serving(here) as (process, url):
+        headers = {"Authorization": f"Bearer {token()}"}
+        filed = call("bead", "create", "one.yaml", "--title", "x", "--json")
+        run = json.loads(filed.out)["execution_id"]
+        waited: list[httpx.Response] = []
+
+        def wait() -> None:
+            path = f"{url}/api/v1/executions/{run}"
+            waited.append(httpx.get(path, params={"wait": 50}, headers=headers, timeout=SECONDS))
+
+        waiting = threading.Thread(target=wait)
+        began = time.monotonic()
+        waiting.start()
+        while (
+            "handrail_http_waiting_requests 1"
+            not in httpx.get(f"{url}/metrics", headers=headers).text
+        ):
+            assert time.monotonic() - began < SECONDS
+        process.process.send_signal(signal.SIGTERM)
+        ready = 200
+        while ready == 200:
+            ready = httpx.get(f"{url}/readyz").status_code
+        assert ready == 503
+        assert httpx.get(f"{url}/healthz").status_code == 200
+        posted = httpx.post(
+            f"{url}/api/v1/beads", json={"title": "late", "workflow_id": "one"}, headers=headers
+        )
+        assert posted.status_code == 201, "requests are still taken"
+        waiting.join(SECONDS)
+        assert waited[0].json()["status"] == "running", "whoever waited is answered"
+        assert time.monotonic() - began < 45
+        assert process.ended()[0] == 0
+    assert "server_draining" in {line["event"] for line in process.log()}
+    listed = json.loads(call("runs", "--json").out)
+    assert {item["title"] for item in listed["items"]} == {"x", "late"}
+    assert call("verify").code == call("doctor").code == 0
+
+
+def test_a_second_signal_ends_it_at_once(here: Path):
+    (here / "handrail.toml").write_text("drain = '10m'\n")
+    with serving(here) as (process, url):
+        process.process.send_signal(signal.SIGTERM)
+        while httpx.get(f"{url}/readyz").status_code != 503:
+            pass
+        assert process.end()[0] == 0
+    assert process.log()[-1]["event"] == "server_ended"
+
+
+def test_built_in_agents_work_in_the_servers_process(here: Path):
+    with serving(here, "--builtin-agents") as (process, _):
+        filed = call("bead", "create", "helpdesk", "--title", "VPN drops", "--json")
+        run = json.loads(filed.out)["execution_id"]
+        watched = call("show", "--watch", run)
+        assert (watched.code, watched.err) == (0, "")
+        assert "  orchestrator -> memory" in watched.out
+        assert "\nDone: ticket resolved.\n" in watched.out
+        agents = json.loads(call("agents", "--json").out)
+        assert "orchestrator" in {role for one in agents["items"] for role in one["roles"]}
+        assert process.end()[0] == 0
+
+
+def test_what_a_server_runs_with_can_be_asked(here: Path, monkeypatch: pytest.MonkeyPatch):
+    (here / "handrail.toml").write_text("lease = '2m'\nroles = ['lawyer']\n")
+    with serving(here, HANDRAIL_WAIT_MAX="7") as (process, url):
+        monkeypatch.setenv("HANDRAIL_TOKEN", token())
+        (here / "handrail.toml").unlink()
+        asked = call("settings", "--server", url)
+        assert (asked.code, asked.err) == (0, "")
+        rows = {line.split()[0]: line.split()[1:3] for line in asked.out.splitlines()}
+        assert rows["lease"] == ["2m", "handrail.toml"]
+        assert rows["wait_max"] == ["7s", "HANDRAIL_WAIT_MAX"]
+        assert rows["roles"] == ["lawyer", "handrail.toml"]
+        assert rows["heartbeat"] == ["15s", "default"]
+        assert process.end()[0] == 0
+
+
+def test_what_keeps_a_server_from_starting_is_one_line(here: Path):
+    told = cannot("--host", "0.0.0.0", "--port", str(free_port()))
+    assert told == (
+        "nobody has a token, so 0.0.0.0 is not listened on: anybody could come; make one with "
+        "`handrail token create --role admin`"
+    )
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        told = cannot("--port", str(port))
+        assert told.startswith(f"port {port} on 127.0.0.1 cannot be listened on")
+    told = cannot("--host", "no.such.host.invalid", "--port", "0")
+    assert told.startswith("nobody has a token, so no.such.host.invalid is not listened on")
+    assert "in memory" in cannot("--database", "sqlite://")
+    assert "'mysql' is no kind" in cannot("--database", "mysql://x")
+    (here / "text").write_text("no database")
+    assert "name a Handrail database" in cannot("--database", "sqlite:///text")
+    (here / "handrail.toml").write_text("lease = 'x'\n")
+    assert "lease is 'x'" in cannot()
+    (here / "handrail.toml").unlink()
+    told = cannot("--database", "sqlite:///no/folder.db")
+    assert "no/folder.db" in told
+
+
+def test_a_server_whose_engine_fails_ends_with_exit_code_1(here: Path):
+    """Here its database is taken away and replaced by something else."""
+    (here / "handrail.toml").write_text("store_patience = 0\n")
+    with serving(here) as (process, _):
+        database = here / ".handrail/handrail.db"
+        for file in (database, Path(f"{database}-wal"), Path(f"{database}-shm")):
+            file.write_bytes(b"x" * 8192)
+        assert process.ended()[0] == 1
+    *log, line = (here / "log").read_text().splitlines()
+    assert line == "handrail serve: the engine failed, and the log says why; start it again"
+    assert "engine_failed" in {json.loads(line)["event"] for line in log}
