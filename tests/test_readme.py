@@ -2,15 +2,19 @@
 
 import re
 import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
 from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
 from pytest_examples import CodeExample, EvalExample, find_examples
 from tests.cli.calling import call
+from tests.client.serving import Server
 
 from handrail.engine.documents import load
 from handrail.kernel.plan import check
+from handrail.teams import employ
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
@@ -31,7 +35,21 @@ def test_the_python_of_the_readme_runs_and_prints_what_it_says(
     for name, text in FILES:
         (tmp_path / name).write_text(text)
     eval_example.set_config(line_length=120)
-    eval_example.run_print_check(example)
+    with served(example, tmp_path, monkeypatch):
+        eval_example.run_print_check(example)
+
+
+@contextmanager
+def served(example: CodeExample, folder: Path, patch: pytest.MonkeyPatch) -> Iterator[None]:
+    """As the commands above the example say: a server with the built-in agents, and a token."""
+    if "handrail.Client()" not in example.source:
+        yield
+        return
+    with Server(f"sqlite:///{folder / 'served.db'}") as server:
+        server.do(employ(server.engine))
+        patch.setenv("HANDRAIL_SERVER", server.url)
+        patch.setenv("HANDRAIL_TOKEN", server.token("operator", "ana"))
+        yield
 
 
 def without_times(text: str) -> list[str]:
