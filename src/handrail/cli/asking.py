@@ -77,10 +77,6 @@ async def speaking(where: Where) -> AsyncGenerator[AsyncClient]:
 
 
 def _client(server: str) -> Client:
-    if not os.environ.get(TOKEN_VARIABLE):
-        told = f"{server} wants a token, and {TOKEN_VARIABLE} is not set; make one where the"
-        told = f"{told} server's database is: `handrail token create --database URL`"
-        raise InputError(told)
     try:
         return Client(server, patience=PATIENCE)
     except ValueError as error:  # no address
@@ -148,6 +144,9 @@ def said(error: ClientError) -> str:
     detail = error.detail or error.title
     places = [f"{one.path}: {one.message}" for one in error.errors if one.message not in detail]
     told = [detail, *places]
+    if error.status == 401 and not os.environ.get(TOKEN_VARIABLE):
+        where = "where the server's database is: `handrail token create --database URL`"
+        return f"the server wants a token, and {TOKEN_VARIABLE} is not set; make one {where}"
     if error.status == 401:
-        told.append("set HANDRAIL_TOKEN to a valid one")
+        told.append(f"set {TOKEN_VARIABLE} to a valid one")
     return "; ".join(told)
