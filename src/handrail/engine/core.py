@@ -152,7 +152,11 @@ class Core:
         self._ends.break_off(wrong)
 
     async def _io(self, function: Callable[..., Any], *values: object) -> Any:  # noqa: ANN401 - as the store
-        return await self.keeper.io(function, *values)
+        try:
+            return await self.keeper.io(function, *values)
+        except StoreError:
+            self._check()  # that the engine has failed, or was closed, says more
+            raise
 
     @property
     def reader(self) -> Office:
@@ -205,6 +209,7 @@ class Core:
         except StoreError:
             if start and isinstance(command, c.Start) and await self._is_there(command):
                 return Answer()
+            self._check()
             raise
         if answer.repeated is not None and key is not None and answer.repeated.digest != key.digest:
             told = f"the key '{key.key}' was used for another request"
