@@ -218,7 +218,7 @@ class Load:
         key = f"start-{number}"
         while True:
             try:
-                if await engine.keeper.io(engine.store.key, key, "load") is not None:
+                if await engine.kept_answer(key, "load") is not None:
                     return
                 name = NAMES[number % len(NAMES)]
                 run = await engine.start(name, title=key, filed_by="load", key=key)

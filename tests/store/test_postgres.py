@@ -344,25 +344,43 @@ def test_engines_that_race_for_dispatches_never_get_the_same_one(
 
     def work() -> None:
         with closing(PostgresStore(postgres_url)) as one:
-            while found := one.reserve("coder", 7):
-                fences = [row.fence for row in found]
+            mine: set[int] = set()
+            for turn in range(1, 10):
+                fences = [row.fence for row in one.reserve("coder", 7 * turn)]
                 assert fences == sorted(fences)
-                got.extend(fences)
+                mine.update(fences)
+            got.extend(mine)
 
     together(work, work, work)
+    got.extend(row.fence for row in store.reserve("coder", 200))
     assert sorted(got) == list(range(200))
 
 
-def test_a_reservation_ends_with_a_claim_that_is_given_back(store: PostgresStore):
+def test_who_reserved_a_dispatch_finds_it_again_and_others_do_not(
+    postgres_url: str, store: PostgresStore
+):
+    offers = [a.dispatch("r1", fence, offered_at=a.at(fence)) for fence in range(3)]
+    assert won(store, a.begin(a.execution(), dispatches=offers)) == [True]
+    with closing(PostgresStore(postgres_url)) as other:
+        assert store.reserve("coder", 2) == offers[:2]
+        assert store.reserve("coder", 2) == offers[:2]
+        assert other.reserve("coder", 3) == offers[2:]
+        assert store.reserve("coder", 3) == offers[:2]
+
+
+def test_a_reservation_ends_with_a_claim_that_is_given_back(
+    postgres_url: str, store: PostgresStore
+):
     begun = a.begin(a.execution(), dispatches=[offer := a.dispatch("r1", 1)])
     assert won(store, begun) == [True]
     assert store.reserve("coder", 1) == [offer]
-    assert not store.reserve("coder", 1)
     claim = a.follow(begun, dispatches=[a.claimed(offer)])
     back = a.follow(claim, dispatches=[offer])
-    assert won(store, claim) == [True]
-    assert won(store, back) == [True]
-    assert store.reserve("coder", 1) == [offer]
+    with closing(PostgresStore(postgres_url)) as other:
+        assert not other.reserve("coder", 1)
+        assert won(store, claim) == [True]
+        assert won(store, back) == [True]
+        assert other.reserve("coder", 1) == [offer]
 
 
 def test_the_feed_never_skips_a_commit_that_is_under_way(postgres_url: str, store: PostgresStore):

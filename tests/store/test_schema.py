@@ -24,6 +24,7 @@ ONLY_POSTGRES = {
     "chain.one": "SQLite has one writer at a time; PostgreSQL's writers wait for this row",
     "chain.n": "as above",
     "chain.head": "as above",
+    "dispatches.reserved_by": "an engine finds again what it reserved and could not use yet",
     "dispatches.reserved_until": "engines that share a database leave each other's offers alone",
     "messages.n": "the order of sending; SQLite orders by its rowid",
 }

@@ -300,18 +300,22 @@ class Keeper:
     async def _reserved(self) -> list[DispatchRow]:
         """Dispatches that waited in the database for a seat that is free now."""
         rows: list[DispatchRow] = []
-        flying = bool(self._flying)
         for role, free in self.desk.wants().items():
             passed = self.desk.passed.get(role, ())
             limit = free + len(passed)
-            found = await self.io(self.store.reserve, role, limit)
-            if len(found) < limit:
-                self.desk.behind.discard(role)
-                self._missed.update((role,) if flying else ())
+            # Before the question: what lands while it is asked need not be in the answer.
+            self.desk.behind.discard(role)
+            self._missed.update((role,) if self._flying else ())
+            try:
+                found = await self.io(self.store.reserve, role, limit)
+            except StoreError:
+                self.desk.behind.add(role)
+                raise
+            if len(found) >= limit:
+                self.desk.behind.add(role)
             rows += [row for row in found if (row.execution_id, row.fence) not in passed]
         busy = self._in_flight()
-        if busy:
-            self.desk.behind.update(row.role for row in rows if row.execution_id in busy)
+        self._missed.update(row.role for row in rows if row.execution_id in busy)
         return [row for row in rows if row.execution_id not in busy]
 
     async def _load(self, batch: Batch, offers: Sequence[DispatchRow]) -> None:

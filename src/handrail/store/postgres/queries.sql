@@ -246,15 +246,17 @@ CROSS JOIN LATERAL (
   FOR UPDATE SKIP LOCKED) found
 WHERE e.id = i.id AND e.head = i.head;
 
--- reserve: dispatches that wait for an agent with this role; lost in a crash, which does no harm
+-- reserve: dispatches that wait for an agent with this role; those that this store has reserved and
+-- did not claim are among them again; lost in a crash, which does no harm
 WITH loose AS MATERIALIZED (SELECT set_config('synchronous_commit', 'off', true)),
 free AS MATERIALIZED (
   SELECT execution_id, fence FROM dispatches
   WHERE role = $1 AND agent IS NULL
-    AND (reserved_until IS NULL OR reserved_until < clock_timestamp())
+    AND (reserved_until IS NULL OR reserved_by = $3 OR reserved_until < clock_timestamp())
   ORDER BY priority DESC, offered_at LIMIT $2 FOR UPDATE SKIP LOCKED),
 taken AS (
-  UPDATE dispatches d SET reserved_until = clock_timestamp() + interval '5 seconds'
+  UPDATE dispatches d
+  SET reserved_until = clock_timestamp() + interval '5 seconds', reserved_by = $3
   FROM free WHERE d.execution_id = free.execution_id AND d.fence = free.fence
   RETURNING d.execution_id, d.fence, d.place, d.role, d.priority, d.offered_at, d.agent, d.session,
     d.claimed_at)

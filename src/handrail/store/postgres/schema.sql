@@ -159,7 +159,8 @@ CREATE INDEX approvals_status ON approvals (status, id);
 
 -- Open dispatches only: a row leaves when its result comes, its lease is lost or its run ends.
 -- A queue is as fast as it is short: its dead rows are removed all the time. `reserved_until` keeps
--- two engines from claiming the same row at the same time; it promises nothing.
+-- two engines from claiming the same row at the same time; it promises nothing. `reserved_by` is the
+-- one of them that finds it again meanwhile.
 CREATE TABLE dispatches (
   execution_id text COLLATE "C" NOT NULL,
   fence bigint NOT NULL,
@@ -171,6 +172,7 @@ CREATE TABLE dispatches (
   session text COLLATE "C",
   claimed_at timestamptz,
   reserved_until timestamptz,
+  reserved_by bigint,
   CHECK ((agent IS NULL) = (session IS NULL)),
   CHECK ((agent IS NULL) = (claimed_at IS NULL))
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000,

@@ -5,6 +5,7 @@ them (`writing.py`), `reserve` hands out each dispatch to one of them, and the o
 makes the order of commits the order of their numbers.
 """
 
+import secrets
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import groupby
@@ -68,6 +69,8 @@ class PostgresStore:
         except BaseException:
             first[0].close()
             raise
+        self._name = secrets.randbits(63)
+        """Whose reservations they are."""
         self._last: tuple[Commit, int] | None = None
         """The last commit that was acknowledged here, and the timeline it was on."""
         self._writer = Link(servers, prepare=self._prepare_writer)
@@ -181,7 +184,7 @@ class PostgresStore:
 
     def reserve(self, role: str, limit: int) -> list[DispatchRow]:
         with self._writing() as db:
-            rows = db.execute(SQL["reserve"], (role, limit), binary=True).fetchall()
+            rows = db.execute(SQL["reserve"], (role, limit, self._name), binary=True).fetchall()
         return [row_of(DispatchRow, row) for row in rows]
 
     def messages(self, limit: int) -> list[Message]:

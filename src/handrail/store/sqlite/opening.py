@@ -161,7 +161,6 @@ HINTS = {
     "is full": "make room on the disk; nothing was written",
     "readonly": "make the file and its folder writable; nothing was written",
     "disk I/O error": "look at the disk; nothing was written",
-    "closed database": "the engine is closed; open it again",
     "malformed": "restore a backup with `handrail db restore FILE`",
     "not a database": "name a Handrail database, or a file that does not exist yet",
     "unable to open": "check that the folder exists and may be written",

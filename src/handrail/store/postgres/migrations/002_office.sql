@@ -60,3 +60,6 @@ CREATE INDEX dispatches_claimed ON dispatches (session) WHERE agent IS NOT NULL;
 -- that was claimed changes only by being deleted.
 ALTER TABLE dispatches DROP CONSTRAINT dispatches_pkey;
 ALTER TABLE dispatches RESET (fillfactor);
+
+-- An engine finds again what it has reserved and could not use yet.
+ALTER TABLE dispatches ADD COLUMN reserved_by bigint;
