@@ -13,6 +13,7 @@ from handrail.engine.opening import open as open_engine
 from handrail.engine.settings import EngineSettings
 from handrail.server.app import Served
 from handrail.server.secrets import issue
+from handrail.server.serve import listening
 from handrail.server.settings import ServerSettings
 
 T = TypeVar("T")
@@ -78,15 +79,8 @@ class Server:
         async with open_engine(self.database, settings=self.engine_settings) as engine:
             self._engine = engine
             self._served = Served(engine, self.settings)
-            config = uvicorn.Config(
-                self._served.asgi,
-                host="127.0.0.1",
-                port=self.port,
-                lifespan="on",
-                log_config=None,
-                access_log=False,
-                timeout_graceful_shutdown=1,
-            )
+            config = listening(self._served, "127.0.0.1", self.port)
+            config.timeout_graceful_shutdown = 1
             if self._before is not None:
                 await asyncio.to_thread(self._before)
             self._uvicorn = uvicorn.Server(config)

@@ -442,7 +442,7 @@ GONE: list[str] = []
 
 
 async def slow(scope: Any, receive: Any, send: Any) -> None:
-    """An application that answers a lot; at /wait when whoever asked has gone."""
+    """An application that answers a lot; at /small a little, at /wait when who asked has gone."""
     if scope["path"] == "/wait":
         while (await receive())["type"] != "http.disconnect":
             pass
@@ -450,7 +450,8 @@ async def slow(scope: Any, receive: Any, send: Any) -> None:
         return
     await receive()
     await send({"type": "http.response.start", "status": 200, "headers": []})
-    await send({"type": "http.response.body", "body": b"x" * SIZE})
+    size = 1 if scope["path"] == "/small" else SIZE
+    await send({"type": "http.response.body", "body": b"x" * size})
 
 
 @asynccontextmanager
@@ -488,6 +489,38 @@ async def rest(reader: asyncio.StreamReader) -> bytes:
             return await reader.read(-1)
         except ConnectionError:
             return b""
+
+
+def clocks(state: ServerState) -> list[bool]:
+    """Of each connection, whether it will be cut off."""
+    return [one._late is not None for one in state.connections]  # pyright: ignore
+
+
+async def test_nobody_is_cut_off_whose_request_came_whole():
+    async with listening() as (port, state):
+        _, waiting = await sent(port, b"GET /wait HTTP/1.1\r\nhost: x\r\n\r\n")
+        await until(lambda: state.tasks)
+        assert clocks(state) == [False]
+        waiting.close()
+        await until(lambda: not state.connections)
+        reader, writer = await sent(port, b"GET /small HTTP/1.1\r\nhost: x\r\n\r\n")
+        for _ in range(3):
+            await reader.readuntil(b"x\r\n0\r\n\r\n")
+            assert clocks(state) == [False]
+            writer.write(b"GET /small HTTP/1.1\r\nhost: x\r\n\r\n")
+        writer.close()
+
+
+async def test_empty_lines_keep_no_connection_open():
+    async with listening() as (port, state):
+        reader, writer = await sent(port, b"GET /small HTTP/1.1\r\nhost: x\r\n\r\n")
+        await reader.readuntil(b"x\r\n0\r\n\r\n")
+        writer.write(b"\r\n")
+        await until(lambda: clocks(state) == [True])
+        writer.write(b"GET /small HTTP/1.1\r\nhost: x\r\n\r\n")
+        await reader.readuntil(b"x\r\n0\r\n\r\n")
+        assert clocks(state) == [False]
+        writer.close()
 
 
 @pytest.mark.parametrize(

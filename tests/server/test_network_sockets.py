@@ -14,6 +14,7 @@ from tests.server.house import PLAIN, WORKER
 
 from handrail.kernel.result import Outcome, Result
 from handrail.server import streams
+from handrail.server.settings import ServerSettings
 
 STEPS, SIZE = 150, 100_000
 LONG = chain(node("fix", multi_dispatch=True, max_attempts=STEPS), id="long")
@@ -37,10 +38,14 @@ def sent(
         line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, room)
     line.settimeout(PATIENCE)
     line.connect(("127.0.0.1", server.port))
+    again(line, token, what, body)
+    return line
+
+
+def again(line: socket.socket, token: str, what: str, body: Any = None) -> None:
     text = json.dumps(body) if body is not None else ""
     head = f"{what} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\n"
     line.sendall(f"{head}content-length: {len(text)}\r\n\r\n{text}".encode())
-    return line
 
 
 def heard(line: socket.socket, text: str) -> None:
@@ -64,6 +69,18 @@ def waiting(server: Server, count: int) -> None:
     server.do(look())
 
 
+def connected(server: Server, count: int) -> None:
+    """Until so many connections are open."""
+
+    async def look() -> None:
+        async with asyncio.timeout(PATIENCE):
+            assert server._uvicorn is not None
+            while len(server._uvicorn.server_state.connections) != count:
+                await asyncio.sleep(0.005)
+
+    server.do(look())
+
+
 def define(server: Server, document: dict[str, Any]) -> str:
     """The run of a bead of that definition."""
 
@@ -72,6 +89,22 @@ def define(server: Server, document: dict[str, Any]) -> str:
         return (await server.engine.start(defined.id)).id
 
     return server.do(begin())
+
+
+def test_whoever_comes_when_the_house_is_full_is_told_so(tmp_path: Path) -> None:
+    settings = ServerSettings(drain=0, connections_max=2)
+    with Server(f"sqlite:///{tmp_path / 'work.db'}", settings=settings) as server:
+        token = server.token("viewer")
+        with sent(server, token, "GET /healthz") as one, sent(server, token, "GET /healthz") as two:
+            heard(one, "200 OK")
+            heard(two, "200 OK")
+            with sent(server, token, "GET /healthz") as third:
+                heard(third, '"detail":"try again soon"}')
+            again(one, token, "GET /healthz")
+            heard(one, "200 OK")
+        connected(server, 0)
+        with sent(server, token, "GET /healthz") as fourth:
+            heard(fourth, "200 OK")
 
 
 def test_a_claim_whose_connection_is_closed_gives_its_place_back(server: Server) -> None:

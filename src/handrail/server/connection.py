@@ -5,7 +5,9 @@ Rules
    known of a caller before the head is complete.
 2. Whoever asked takes the answer. It lies in memory until then, and so much of it has to go out in
    STALL_SECONDS, else the connection is cut.
-3. When it is closed, every request on it hears that, also one that others were sent behind: uvicorn
+3. There are so many at once. Whoever comes then is told so, and nobody else: uvicorn would refuse
+   those who are there already, too.
+4. When it is closed, every request on it hears that, also one that others were sent behind: uvicorn
    would tell the last one alone, and the others would wait for nobody.
 """
 
@@ -17,6 +19,11 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 HEAD_BYTES_MAX = 64 * 1024
 """What comes with one read of the socket is taken all the same."""
 NOTHING, HEAD, BODY = range(3)
+FULL = (
+    b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 5\r\nconnection: close\r\n"
+    b"content-type: application/problem+json\r\ncontent-length: 92\r\n\r\n"
+    b'{"type":"about:blank","title":"Too many connections","status":503,"detail":"try again soon"}'
+)
 SECONDS = {HEAD: 30.0, BODY: 300.0}
 """How long each part of a request may take. Between requests a connection is idle, which uvicorn
 bounds by itself."""
@@ -27,6 +34,7 @@ TAKEN_BYTES_MIN = 16 * 1024
 class Connection(HttpToolsProtocol):
     def __init__(self, *given: Any, **more: Any) -> None:  # noqa: ANN401 - as uvicorn's
         super().__init__(*given, **more)
+        self._most, self.limit_concurrency = self.limit_concurrency, None
         self._part, self._size = HEAD, 0
         self._awaited = NOTHING
         self._late: TimerHandle | None = None
@@ -35,11 +43,14 @@ class Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride] - as uvicorn's
         super().connection_made(transport)
-        self._await()
+        if self._most is not None and len(self.connections) > self._most:
+            transport.write(FULL)
+            transport.close()
+            return
+        self._awaits(HEAD)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._part = NOTHING
-        self._await()
+        self._awaits(NOTHING)
         self._took()
         for cycle in self._asked:
             cycle.disconnected = cycle.disconnected or not cycle.response_complete
@@ -52,16 +63,20 @@ class Connection(HttpToolsProtocol):
         super().data_received(data)
         if self.transport.is_closing():
             return
+        if self._part == NOTHING and (not self.cycle or self.cycle.response_complete):
+            self._part = HEAD  # empty lines before a request, which would keep it open for ever
         if self._part == HEAD:
             self._size += len(data)
             if self._size > HEAD_BYTES_MAX:
                 self.send_400_response("The head of the request is too large.")
                 return
-        self._await()
+        if self._part != self._awaited:
+            self._awaits(self._part)
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._part, self._size, self._awaited = HEAD, 0, NOTHING
+        self._part, self._size = HEAD, 0
+        self._awaits(NOTHING)  # each head has its own time
 
     def on_headers_complete(self) -> None:
         super().on_headers_complete()
@@ -73,16 +88,14 @@ class Connection(HttpToolsProtocol):
         super().on_message_complete()
         self._part = NOTHING
 
-    def _await(self) -> None:
+    def _awaits(self, part: int) -> None:
         """What is awaited now has its time; most requests come whole, and need no clock."""
-        if self._part == self._awaited and self._late is not None:
-            return
         if self._late is not None:
             self._late.cancel()
             self._late = None
-        self._awaited = self._part
-        if self._part in SECONDS:
-            self._late = self.loop.call_later(SECONDS[self._part], self.transport.abort)
+        self._awaited = part
+        if part in SECONDS:
+            self._late = self.loop.call_later(SECONDS[part], self.transport.abort)
 
     # An answer on its way out
 

@@ -8,6 +8,7 @@ lets those that wait go, and closes the engine; a second signal ends it at once.
 import asyncio
 import ipaddress
 import logging
+import resource
 import signal
 import socket
 from collections.abc import Awaitable, Callable
@@ -28,6 +29,8 @@ log = logging.getLogger("handrail.server")
 CLOSE_SECONDS = 10
 """How long answers that are under way may take, once the server no longer listens."""
 BACKLOG = 2_048
+FILES_BESIDE = 200
+"""Open files that are no connections: the database, sockets, what agents read."""
 IDLE_SECONDS = 75
 """How long a connection may be idle: longer than a request may wait."""
 
@@ -61,6 +64,7 @@ async def serve(
     """Until it is told to end; the exit code. `ready` is called once it listens, with its URL, and
     says whether to go on."""
     wanted = settings or ServerSettings()
+    _allow_files(wanted.connections_max)
     with written(wanted.log_level, wanted.log_format):
         try:
             await _served(database, host, port, engine_settings, wanted, ready)
@@ -69,6 +73,15 @@ async def serve(
             code = 1
         tell(log, "server_ended", reason="the engine failed" if code else "")
         return code
+
+
+def _allow_files(connections: int) -> None:
+    """A connection is an open file, of which the system allows few unless it is asked for more."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = connections + FILES_BESIDE
+    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 async def _served(
@@ -97,24 +110,28 @@ async def _served(
             raise _EngineFailed
 
 
+def listening(served: Served, host: str, port: int) -> uvicorn.Config:
+    """How it listens: with bounds for whoever comes."""
+    return uvicorn.Config(
+        served.asgi,
+        host=host,
+        port=port,
+        http=Connection,
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        backlog=BACKLOG,
+        limit_concurrency=served.settings.connections_max,
+        timeout_keep_alive=IDLE_SECONDS,
+        timeout_graceful_shutdown=CLOSE_SECONDS,
+    )
+
+
 class _Server(uvicorn.Server):
     def __init__(self, served: Served, host: str, port: int) -> None:
-        super().__init__(
-            uvicorn.Config(
-                served.asgi,
-                host=host,
-                port=port,
-                http=Connection,
-                ws="none",
-                lifespan="on",
-                log_config=None,
-                access_log=False,
-                server_header=False,
-                backlog=BACKLOG,
-                timeout_keep_alive=IDLE_SECONDS,
-                timeout_graceful_shutdown=CLOSE_SECONDS,
-            )
-        )
+        super().__init__(listening(served, host, port))
         self.served = served
 
     async def listen(self, ready: Callable[[Engine, str], Awaitable[bool]] | None) -> None:
