@@ -5,10 +5,9 @@ import json
 import sys
 import time
 
-from dbos import DBOS, DBOSConfig, Queue
+from dbos import DBOS, DBOSConfig
 
 FOLDER, WORKERS, TASKS = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-QUEUE = Queue("work", concurrency=WORKERS, worker_concurrency=WORKERS, polling_interval_sec=0.05)
 
 
 @DBOS.step()
@@ -29,11 +28,11 @@ def main() -> None:
         "max_executor_threads": WORKERS + 16,
     }
     DBOS(config=config)
-    DBOS.listen_queues([QUEUE])
     DBOS.launch()
+    queue = DBOS.register_queue("work", worker_concurrency=WORKERS, polling_interval_sec=0.05)
     try:
         start, used = time.perf_counter(), time.process_time()
-        handles = [QUEUE.enqueue(task, number) for number in range(TASKS)]
+        handles = [queue.enqueue(task, number) for number in range(TASKS)]
         assert [handle.get_result() for handle in handles] == list(range(1, TASKS + 1))
         seconds, cpu = time.perf_counter() - start, time.process_time() - used
     finally:

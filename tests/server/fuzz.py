@@ -52,6 +52,8 @@ REACHED = (200, 201, 204, 409, 422)
 MOSTLY = 9
 """Of ten cases so many are about things that are there, and by somebody who may."""
 PATIENCE_SECONDS = 30
+NOBODY = "http://127.0.0.1:9/hook"
+"""A webhook that nobody answers."""
 
 
 class Fuzz:
@@ -116,12 +118,22 @@ class Fuzz:
         tokens = self._do("admin", "GET", "/tokens")["items"]
         spare = [one["id"] for one in tokens if one["created_by"] != "test"]
         self.pools["token_id"] = spare[-20:] or ["none"]
+        self.pools["token"] = self._links([one for one in asked if one["status"] == "open"])
+        hooks = self._do("admin", "GET", "/webhooks")["items"]
+        if not hooks:
+            hooks = [self._do("admin", "POST", "/webhooks", {"url": NOBODY})]
+        self.pools["webhook_id"] = [one["id"] for one in hooks]
+
+    def _links(self, asked: list[Any]) -> list[str]:
+        """A few links of the ceo's."""
+        made = [self._do("ceo", "POST", f"/approvals/{one['id']}/links", {}) for one in asked[:5]]
+        return [one["path"].rpartition("/")[2] for one in made if "path" in one]
 
     def cases(self, count: int, seed: int) -> None:
         """So many cases, spread over all operations."""
         operations = [one.ok() for one in self.schema.get_all_operations()]
         wanted = [one for one in operations if not one.path.endswith(STREAMS)]
-        each = max(1, count // len(wanted))
+        each = -(-count // len(wanted))
         for operation in wanted:
             self.refresh()
             self._explore(operation, each, seed)
@@ -145,7 +157,8 @@ class Fuzz:
         case = data.draw(operation.as_strategy())
         for name in case.path_parameters or {}:
             if data.draw(st.integers(1, 10)) <= MOSTLY:
-                case.path_parameters[name] = data.draw(st.sampled_from(self.pools[name]))
+                known = self.pools.get(name) or ["none"]
+                case.path_parameters[name] = data.draw(st.sampled_from(known))
         self._fill(operation, case, data)
         call = (operation.method.upper(), operation.path)
         allowed = [role for role in ROLES if may_call(TABLE[call], Caller(name="x", role=role))]
@@ -190,7 +203,9 @@ class Fuzz:
 
 def fuzzed(folder: Path, cases: int, seed: int) -> Fuzz:
     """After so many cases. Raises if one of them is answered as it must not be."""
-    easy = ServerSettings(drain=0, rate_limit=1e6, failed_tokens=1e6, wait_max=0.05)
+    easy = ServerSettings(
+        drain=0, rate_limit=1e6, failed_tokens=1e6, wait_max=0.05, webhook_private=True
+    )
     with Server(f"sqlite:///{folder / 'work.db'}", settings=easy) as server:
         fuzz = Fuzz(server)
         fuzz.cases(cases, seed)
