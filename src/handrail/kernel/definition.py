@@ -22,7 +22,17 @@ Positive = Annotated[int, Meta(ge=1, le=1_000_000)]
 Seconds = Annotated[float, Meta(ge=0, le=10 * 365 * 86400)]
 Wait = Annotated[float, Meta(gt=0, le=10 * 365 * 86400)]
 Share = Annotated[float, Meta(ge=0, le=1)]
-Name = Annotated[str, Meta(min_length=1, max_length=200)]
+UNSEEN = r"\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff"
+"""Control characters, and those that take no room or turn the direction of what follows."""
+Name = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=200,
+        pattern=rf"^[^{UNSEEN}]*$",
+    ),
+]
+"""What people read and compare: nothing that cannot be seen, or that turns what is around it."""
 Text = Annotated[str, Meta(max_length=20_000)]
 
 ROLES = (

@@ -31,6 +31,7 @@ from handrail.kernel.definition import (
     Team,
     Workflow,
 )
+from handrail.kernel.misfit import in_words
 
 T = TypeVar("T", bound=Value)
 
@@ -222,7 +223,7 @@ def _field(
         return msgspec.convert(value, field.type)
     except msgspec.ValidationError as error:
         hint = 'write seconds, or for example "10m"' if field.name in DURATIONS else ""
-        message = f"{_short(value)} does not fit: {str(error).split(' - at ')[0]}"
+        message = f"{_short(value)} does not fit: it {in_words(str(error).split(' - at ')[0])}"
         errors.append(Problem(code=_code(field, str(error)), path=path, message=message, hint=hint))
         return UNSET
 

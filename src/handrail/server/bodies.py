@@ -14,6 +14,7 @@ from litestar.dto import AbstractDTO, DTOConfig
 from litestar.openapi.spec import Reference, Schema
 from litestar.typing import FieldDefinition
 
+from handrail.kernel.misfit import in_words
 from handrail.kernel.reading import read_json
 from handrail.server.problems import Place, Wrong, places
 
@@ -48,7 +49,7 @@ def read_body(raw: bytes, wanted: Any) -> Any:  # noqa: ANN401 - of the wanted t
 def _not_fit(told: str) -> Wrong:
     found = _PLACE.search(told)
     path = found.group(1) if found else "$"
-    message = _PLACE.sub("", told)
+    message = in_words(_PLACE.sub("", told))
     place = Place("bad_value", path, message, "see /api/v1/openapi.json for what it takes")
     return Wrong(422, "bad_body", f"the body cannot be used: {path}: {message}", errors=(place,))
 
