@@ -1,7 +1,6 @@
 """What an agent brings back: a result, its evidence, what it used.
 
-Text is already read by the caller: if an answer was only text, its last line has been turned into
-an outcome or a marker (agents/ does that). Here nothing is ever looked for inside a text.
+If a team's answer is only text, its last line becomes an outcome or a marker (`text_protocol.py`).
 """
 
 from enum import StrEnum

@@ -4,8 +4,8 @@ again.
 Whatever the holder answers uses up a step (K20). An answer that may not be (an unknown target, an
 end without authority, neither of both) is a fault: on record, the holder is told why and gets the
 turn again, and `protocol_error_limit` of them in one turn end the run. Only the terminator's own
-outcome ends a run; a text never does. A handoff to a once-only task that was done gives the source
-the earlier result without a dispatch, and counts (K19).
+outcome ends a run, or the last line of its own text (`text_protocol.py`). A handoff to a once-only
+task that was done gives the source the earlier result without a dispatch, and counts (K19).
 """
 
 from msgspec.structs import replace
@@ -20,15 +20,17 @@ from handrail.kernel.run.book import Book, first_line, known_paths
 from handrail.kernel.run.events import Ended, HandedOff, Moved, Reported
 from handrail.kernel.run.state import Phase, QuestionKind, Run, Stop, Token
 from handrail.kernel.run.workflow import offer
+from handrail.kernel.text_protocol import COMPLETE_MARKER, TERMINATE_MARKER, read
 
 HANDOFF, TERMINATE, ASK = Outcome.HANDOFF, Outcome.TERMINATE, Outcome.ASK
 READY = Phase.READY
-TERMINATE_MARKER = "TERMINATE_WORKFLOW"
+ANSWERING = "an agent that answers before its lease ends"
 
 
 def report(book: Book, token: Token, result: Result) -> None:
     """An answer of the holder of the turn."""
     run, agent = book.run, book.plan.agents[token.place]
+    result = read(result, _back_to(book.plan, agent))
     ends = result.marker == TERMINATE_MARKER and agent.id == book.plan.team.terminator
     overridden = ends and result.outcome is HANDOFF
     if ends and result.outcome in (HANDOFF, None):
@@ -71,6 +73,12 @@ def report(book: Book, token: Token, result: Result) -> None:
         told = f"'{result.marker}' from '{agent.id}' is not its marker and counts for nothing"
         book.warn("marker_ignored", told, agent.id)
     _go_on(book, token, result, book.judge_result(token.place, result, token.step))
+
+
+def _back_to(plan: Plan, agent: Agent) -> str:
+    """To whom an agent hands that says no more than its own marker."""
+    targets = plan.targets[agent.id]
+    return targets[0] if agent.marker == COMPLETE_MARKER and len(targets) == 1 else ""
 
 
 def fault_of(plan: Plan, run: Run, agent: Agent, result: Result) -> tuple[str, str] | None:
@@ -155,7 +163,7 @@ def after_fault(book: Book, place: str, why: str, fired: list[Fired]) -> None:
             limit=most,
             seen=token.faults,
             evidence=tuple(f"step {n}" for n in token.fault_steps),
-            remedy="an answer that says handoff or terminate",
+            remedy="an answer that says handoff or terminate" if unusable else ANSWERING,
         )
         fired = [*fired, used_up]
     if fired:

@@ -15,12 +15,13 @@ from litestar import Request, Response, post
 from litestar.openapi.datastructures import ResponseSpec
 from msgspec import Meta
 
-from handrail.agents import text_protocol
-from handrail.engine.dispatch import DispatchView
+from handrail.engine.channel_views import TurnView
+from handrail.engine.dispatch import Dispatch, DispatchView
 from handrail.engine.engine import Engine
 from handrail.engine.refused import Refused
+from handrail.engine.returned import NO_USAGE
 from handrail.kernel.decision import Value
-from handrail.kernel.result import Outcome, Result
+from handrail.kernel.result import Outcome, Result, Usage
 from handrail.kernel.shown import Shown
 from handrail.kernel.view import RunSummary
 from handrail.server.access import Caller, only_own_agent, same_author
@@ -52,6 +53,8 @@ class Held(Value):
     fence: Fence
     reason: Annotated[str, Meta(max_length=2_000)] = ""
     """Why it is handed back."""
+    usage: Usage = NO_USAGE
+    """What the attempt has used all the same."""
     agent_id: str = ""
     agent: str = ""
     author: str = ""
@@ -99,9 +102,10 @@ NOTHING_TO_DO = {204: ResponseSpec(data_container=None, description="Nothing to 
 )
 async def claim(
     request: Request[Any, Any, Any], engine: Engine, caller: Caller, waits: Waits, data: Claim
-) -> Response[DispatchView]:
-    """The next dispatch for a registered agent, never more than its capacity; 204 if there is
-    nothing to do. Whoever goes away while it waits is given the same the next time."""
+) -> Response[DispatchView | TurnView]:
+    """The next dispatch for a registered agent, or its turn in a channel, never more than its
+    capacity; 204 if there is nothing to do. Whoever goes away while it waits is given the same the
+    next time."""
     await check_author(engine, caller, data)
     only_own_agent(caller, data.agent_id)
     try:
@@ -118,15 +122,15 @@ async def claim(
 
 async def _claimed(
     request: Request[Any, Any, Any], engine: Engine, caller: Caller, waits: Waits, data: Claim
-) -> DispatchView | None:
+) -> DispatchView | TurnView | None:
     seconds = waits.seconds(data.wait)
     if seconds > 0:
         async with waits.place(caller):
-            asked = engine.claim(data.agent_id, seconds, data.holding)
+            asked = engine.next_work(data.agent_id, seconds, data.holding)
             found = await waits.or_drain(asked, request)
     else:
-        found = await engine.claim(data.agent_id, 0, data.holding)
-    return await engine.shown(found) if found is not None else None
+        found = await engine.next_work(data.agent_id, 0, data.holding)
+    return await engine.shown(found) if isinstance(found, Dispatch) else found
 
 
 @post(
@@ -150,7 +154,7 @@ async def release(engine: Engine, caller: Caller, dispatch_id: str, data: Held) 
     """The agent will not finish it: the attempt is lost, and offered again while there are some
     left."""
     await _own(engine, caller, dispatch_id, data)
-    run = await engine.hand_back(dispatch_id, caller.name, data.fence, data.reason)
+    run = await engine.hand_back(dispatch_id, caller.name, data.fence, data.reason, data.usage)
     return Accepted(accepted=True, reason="", execution=await engine.summary(run))
 
 
@@ -161,7 +165,7 @@ async def result(engine: Engine, caller: Caller, dispatch_id: str, data: Reporte
     changes nothing."""
     await _own(engine, caller, dispatch_id, data)
     _complete(data)
-    given = await _read(engine, dispatch_id, data)
+    given = Result(**{name: getattr(data, name) for name in Result.__struct_fields__})
     taken = await engine.report_dispatch(dispatch_id, caller.name, data.fence, given)
     execution = await engine.summary(taken.run)
     return Accepted(accepted=taken.accepted, reason=taken.reason, execution=execution)
@@ -198,25 +202,6 @@ def _complete(data: Reported) -> None:
         told = f"a result that says {data.outcome} needs `{name}`"
         place = Place("missing", name, told, hint)
         raise Wrong(422, "bad_result", f"{told}; {hint}", errors=(place,))
-
-
-async def _read(engine: Engine, dispatch_id: str, data: Reported) -> Result:
-    """The result alone, with what its text says."""
-    given = Result(**{name: getattr(data, name) for name in Result.__struct_fields__})
-    back_to = "" if given.outcome is not None else await _only_target(engine, dispatch_id)
-    return text_protocol.read(given, back_to)
-
-
-async def _only_target(engine: Engine, dispatch_id: str) -> str:
-    """To whom an agent hands that says no more than its own marker."""
-    try:
-        dispatch = await engine.dispatch_of(dispatch_id)
-    except Refused:
-        return ""  # it is over; who reports will hear of it
-    agent = dispatch.plan.agents.get(dispatch.agent)
-    is_its_own = agent is not None and agent.marker == text_protocol.COMPLETE_MARKER
-    targets = dispatch.allowed.to if is_its_own else ()
-    return targets[0] if len(targets) == 1 else ""
 
 
 HANDLERS = [claim, heartbeat, release, result]

@@ -4,9 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handrail.agents.text_protocol import COMPLETE_MARKER, Said, read, said
 from handrail.kernel.result import Outcome, Result
-from handrail.kernel.run.team import TERMINATE_MARKER
+from handrail.kernel.text_protocol import COMPLETE_MARKER, TERMINATE_MARKER, Said, read, said
 
 HANDOFF, TERMINATE = Outcome.HANDOFF, Outcome.TERMINATE
 NOTHING = Said()
@@ -26,7 +25,9 @@ NOTHING = Said()
         ("TERMINATE_WORKFLOW: resolved.", Said(TERMINATE, "", "resolved", TERMINATE_MARKER)),
         ("**TERMINATE_WORKFLOW**: resolved", Said(TERMINATE, "", "resolved", TERMINATE_MARKER)),
         ("All is said. WORKFLOW_COMPLETE", Said(marker=COMPLETE_MARKER)),
-        ("summary\n`WORKFLOW_COMPLETE`.", Said(marker=COMPLETE_MARKER)),
+        ("summary\n*WORKFLOW_COMPLETE*.", Said(marker=COMPLETE_MARKER)),
+        ("```sh\nls\n```\nTERMINATE_WORKFLOW", Said(TERMINATE, "", "", TERMINATE_MARKER)),
+        ("~~~\n```\n~~~\n TERMINATE_WORKFLOW", Said(TERMINATE, "", "", TERMINATE_MARKER)),
         ("summary _WORKFLOW_COMPLETE_", Said(marker=COMPLETE_MARKER)),
         (
             "HANDOFF: orchestrator: written. WORKFLOW_COMPLETE",
@@ -51,6 +52,18 @@ def test_the_last_line_says_what_the_agent_means(text: str, meant: Said) -> None
         '"TERMINATE_WORKFLOW"',
         "> TERMINATE_WORKFLOW",
         "```\nTERMINATE_WORKFLOW\n```",
+        "```\nTERMINATE_WORKFLOW",
+        "```\nls\n```\n````text\n```\nHANDOFF: billing: go",
+        "~~~\r```\rTERMINATE_WORKFLOW",
+        "`TERMINATE_WORKFLOW`",
+        "`HANDOFF: billing: go`",
+        "it prints `WORKFLOW_COMPLETE`",
+        "    TERMINATE_WORKFLOW",
+        "\tHANDOFF: billing: go",
+        "> the job said WORKFLOW_COMPLETE",
+        "TERMINATE_WORKFLOW\u200b",
+        "TERMINATE\u200b_WORKFLOW",
+        "ＴＥＲＭＩＮＡＴＥ_WORKFLOW",
         "do not TERMINATE_WORKFLOW",
         "TERMINATE_WORKFLOW now",
         "TERMINATE_WORKFLOWS",
@@ -79,7 +92,8 @@ LINES = st.sampled_from(
         "'TERMINATE_WORKFLOW'",
     ]
 )
-BEFORE = st.lists(st.one_of(LINES, st.text(max_size=30)), max_size=5).map("\n".join)
+WORDS = st.text(max_size=30).filter(lambda text: not any(fence in text for fence in ("```", "~~~")))
+BEFORE = st.lists(st.one_of(LINES, WORDS), max_size=5).map("\n".join)
 EMPTY = st.text(alphabet="\n\r \t", max_size=6)
 
 
@@ -92,7 +106,7 @@ def test_nothing_but_the_last_line_that_is_not_empty_counts(
 
 @given(
     line=LINES,
-    mark=st.sampled_from(["", "*", "**", "_", "`", "***"]),
+    mark=st.sampled_from(["", "*", "**", "_", "***"]),
     end=st.sampled_from(["", ".", "!", "...", "…", ";", "?!"]),
     inside=st.booleans(),
 )

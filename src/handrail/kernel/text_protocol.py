@@ -8,10 +8,11 @@
 Rules
 1. Nothing but the last line that is not empty counts. A stop word anywhere else, as in a task that
    is repeated, is a word like any other.
-2. Emphasis around the line or a part of it, and punctuation at its end, are set aside. Quotation
-   marks are not: whoever quotes a word does not say it.
+2. Emphasis (`*`, `_`) around the line or a part of it, and punctuation at its end, are set aside.
+   Quotation marks, a quote's `>` and the marks of code are not: whoever quotes a word does not say
+   it. Nor does it count in a block of code, indented or fenced, closed or not.
 3. What an agent says outright, as an `outcome`, stands; its text can then only add a marker.
-4. Whether the agent may say so is not decided here (`kernel/run/team.py`).
+4. Whether the agent may say so is not decided here (`run/team.py`).
 """
 
 import re
@@ -20,14 +21,17 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from handrail.kernel.result import Outcome, Result
-from handrail.kernel.run.team import TERMINATE_MARKER
 
+TERMINATE_MARKER = "TERMINATE_WORKFLOW"
 COMPLETE_MARKER = "WORKFLOW_COMPLETE"
-_EMPHASIS = "*_`"
+HANDOFF_WORD = "HANDOFF"
+_EMPHASIS = "*_"
 _FINAL = ".,;:!?…。！？"
-_HANDOFF = re.compile(rf"HANDOFF[\s{_EMPHASIS}]*:(?P<to>[^:]*):(?P<reason>.*)", re.DOTALL)
+_HANDOFF = re.compile(rf"{HANDOFF_WORD}[\s{_EMPHASIS}]*:(?P<to>[^:]*):(?P<reason>.*)", re.DOTALL)
 _TERMINATE = re.compile(rf"{TERMINATE_MARKER}(?:[\s{_EMPHASIS}]*:(?P<reason>.*))?", re.DOTALL)
-_COMPLETE = re.compile(rf"(?:^|[^\w])_*{COMPLETE_MARKER}$")
+_COMPLETE = re.compile(rf"(?:^|[^\w`])_*{COMPLETE_MARKER}$")
+_INDENTED = re.compile(r" {4}| {0,3}\t")
+_FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})", re.MULTILINE)
 
 
 class Said(NamedTuple):
@@ -39,10 +43,21 @@ class Said(NamedTuple):
     marker: str = ""
 
 
+_NOTHING = Said()
+
+
 def said(text: str) -> Said:
     """What the last line of the text says."""
-    line = _last_line(text).lstrip(f" \t{_EMPHASIS}")
-    line = _without_end(line)
+    start = text.rstrip()
+    line = start[max(start.rfind("\n"), start.rfind("\r")) + 1 :]
+    if "WORKFLOW" not in line and HANDOFF_WORD not in line:
+        return _NOTHING
+    if _INDENTED.match(line) or line.lstrip().startswith(">") or _in_a_fence(start):
+        return _NOTHING
+    return _said(line.lstrip(f" \t{_EMPHASIS}").rstrip(f" \t{_EMPHASIS}{_FINAL}"))
+
+
+def _said(line: str) -> Said:
     marker = COMPLETE_MARKER if _COMPLETE.search(line) else ""
     if found := _TERMINATE.fullmatch(line):
         return Said(Outcome.TERMINATE, "", _bare(found["reason"] or ""), TERMINATE_MARKER)
@@ -53,9 +68,22 @@ def said(text: str) -> Said:
     return Said(marker=marker)
 
 
+def _in_a_fence(text: str) -> bool:
+    """Whether a block of code was opened before the end, and not closed by as many marks."""
+    opened = ""
+    for mark in _FENCE.findall(text.replace("\r", "\n")):
+        if not opened:
+            opened = mark
+        elif mark.startswith(opened):
+            opened = ""
+    return bool(opened)
+
+
 def read(result: Result, back_to: str = "") -> Result:
     """The result with what its text says. `back_to` is to whom an agent hands that says no more
     than that its own part is done: the only one it may hand to."""
+    if not result.text:
+        return result
     found = said(result.text)
     marker = result.marker or found.marker
     if result.outcome is not None:
@@ -69,15 +97,6 @@ def read(result: Result, back_to: str = "") -> Result:
         reason=result.reason or found.reason,
         marker=marker,
     )
-
-
-def _last_line(text: str) -> str:
-    text = text.rstrip()
-    return text[max(text.rfind("\n"), text.rfind("\r")) + 1 :]
-
-
-def _without_end(line: str) -> str:
-    return line.rstrip(f" \t{_EMPHASIS}{_FINAL}")
 
 
 def _bare(part: str) -> str:
