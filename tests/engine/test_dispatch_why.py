@@ -32,7 +32,7 @@ def test_why_a_run_is_not_worked_on(url: str, clock: ManualClock):
 
             assert await why() == ["no_agent"]
             agent = await worker(engine)
-            assert await why() == ["busy"]
+            assert await why() == ["asking"]
             clock.advance(100)
             assert await why() == ["offline"]
             await agent.beat()

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from handrail.cli import ids, tables
 from handrail.cli.asking import Where, ask
 from handrail.client.clients import AsyncClient
-from handrail.engine.why import Waiting
+from handrail.engine.why import Waiting, Why
 from handrail.kernel.shown import StopShown
 
 
@@ -16,10 +16,19 @@ def explain(where: Where, given: str) -> int:
             tables.print_json(found)
             return
         tables.print_line(found.why)
-        for line in (*stopped(found.stop), *waits(found.waiting)):
+        for line in _lines(found):
             tables.print_line(f"  {line}")
 
     return ask(where, do)
+
+
+def _lines(found: Why) -> Iterator[str]:
+    yield from stopped(found.stop)
+    yield from waits(found.waiting)
+    if found.stop is not None:
+        yield f"what to do: {found.next}"
+    for note in found.notes:
+        yield f"note: {note}"
 
 
 def stopped(stop: StopShown | None) -> Iterator[str]:
@@ -41,10 +50,7 @@ def stopped(stop: StopShown | None) -> Iterator[str]:
 
 
 def waits(waiting: tuple[Waiting, ...]) -> Iterator[str]:
-    """Each open place: what it waits for, since when, and what could be done."""
+    """Each open place: what it waits for, since when, and what to do."""
     for one in waiting:
-        hint = one.hint
-        if one.code == "asked":
-            hint = f"handrail answer {tables.short(one.hint.removeprefix('answer '))} TEXT"
-        told = f"; {hint}" if hint else ""
-        yield f"{one.place}, since {tables.at(one.since)}: {one.message.rstrip('.')}{told}"
+        yield f"{one.place}, since {tables.at(one.since)}: {one.message.rstrip('.')}"
+        yield f"  what to do: {one.hint}"

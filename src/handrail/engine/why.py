@@ -1,15 +1,33 @@
-"""Why a run is not worked on: each open place with what it waits for, and since when."""
+"""Why a run stopped, waits or is not worked on, in sentences that say what to do next.
 
-from datetime import datetime, timedelta
+One text for the API, the command line and the page: whoever shows it adds nothing. Each open place
+of a run is told with what it waits for, and with what happens if nobody does anything: every wait
+has its end. `code` is for programs.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
 
 import msgspec
 
 from handrail.engine.keeper import Keeper
 from handrail.kernel.decision import Value
+from handrail.kernel.definition import TerminalStatus
+from handrail.kernel.lock import Lock
 from handrail.kernel.plan import Plan
+from handrail.kernel.report import Report
+from handrail.kernel.rules import StopRule
+from handrail.kernel.run.people import NEEDED
 from handrail.kernel.run.state import Phase, Run, Token
 from handrail.kernel.run.workflow import needs_lock, repository_of
-from handrail.store.port import AgentRow, DispatchRow, LockState, iso
+from handrail.kernel.shown import Shown, StopShown
+from handrail.store.office import Office
+from handrail.store.port import AgentRow, DispatchRow, iso, moment
+
+NAMED_MAX = 3
+"""Agents that a sentence names."""
 
 
 class Waiting(Value):
@@ -22,16 +40,55 @@ class Waiting(Value):
     hint: str = ""
 
 
+class Why(Shown):
+    """Why a run stopped, or what each of its open places waits for; `next` says what to do."""
+
+    status: str
+    terminal_status: str | None
+    why: str
+    """In one sentence."""
+    next: str
+    stop: StopShown | None
+    waiting: tuple[Waiting, ...]
+    notes: tuple[str, ...]
+    """What else is worth knowing: a newer version of its definition."""
+
+
+class Known(NamedTuple):
+    """What the database says of everything around the run."""
+
+    now: datetime
+    lease: float
+    agents: Sequence[AgentRow] = ()
+    dispatches: Sequence[DispatchRow] = ()
+    """Those of the run."""
+    busy: Mapping[str | None, int] = {}
+    """Session -> how many dispatches of any run it holds."""
+    locks: Mapping[str, Lock] = {}
+    """By repository."""
+
+
 async def look(keeper: Keeper, run: Run, lease: float) -> tuple[Waiting, ...]:
-    """`why` of a run, with all that it has to know from the database."""
+    """What every open place of the run waits for, with all that one has to know for it."""
     store, version = keeper.store, (run.definition_id, run.version)
     if not keeper.plans.knows(*version):
         keeper.plans.add(*version, await keeper.io(store.definition, *version))
-    wanted = _repositories(keeper.plan(run), run)
-    locks = await keeper.io(store.load_locks, wanted) if wanted else {}
-    agents = await keeper.io(store.agents)
-    dispatches = await keeper.io(store.dispatches, run.id)
-    return why(run, agents, dispatches, list(locks.values()), keeper.clock(), lease)
+    plan = keeper.plan(run)
+    known = await keeper.io(_known, store, run, _repositories(plan, run), keeper.clock(), lease)
+    return why(plan, run, known)
+
+
+def _known(store: Office, run: Run, repositories: list[str], now: datetime, lease: float) -> Known:
+    found = store.load_locks(repositories) if repositories else {}
+    states = (msgspec.json.decode(row.state, type=Lock) for row in found.values())
+    return Known(
+        now=now,
+        lease=lease,
+        agents=store.agents(),
+        dispatches=store.dispatches(run.id),
+        busy=Counter(row.session for row in store.held()),
+        locks={lock.repository: lock for lock in states},
+    )
 
 
 def _repositories(plan: Plan, run: Run) -> list[str]:
@@ -42,72 +99,265 @@ def _repositories(plan: Plan, run: Run) -> list[str]:
     return sorted({repository_of(plan, place) for place in places})
 
 
-def why(
-    run: Run,
-    agents: list[AgentRow],
-    dispatches: list[DispatchRow],
-    locks: list[LockState],
-    now: datetime,
-    lease: float,
-) -> tuple[Waiting, ...]:
+def why(plan: Plan, run: Run, known: Known) -> tuple[Waiting, ...]:
     """What every open place of the run waits for; nothing if it has ended."""
-    if run.ended:
-        return ()
+    return tuple(_waiting(plan, run, token, known) for token in run.tokens.values())
+
+
+def _waiting(plan: Plan, run: Run, token: Token, known: Known) -> Waiting:
+    since = token.since
     if run.paused_at is not None:
-        told = f"the run is paused until somebody resumes it, at the latest {run.pause_deadline}"
-        return tuple(
-            Waiting(place=place, code="paused", message=told, since=run.paused_at, hint="resume it")
-            for place in run.tokens
-        )
-    alive = iso(now - timedelta(seconds=lease))
-    claimed = {row.session for row in dispatches}
-    return tuple(
-        _waiting(run, token, [a for a in agents if _works(a, token.role)], alive, locks, claimed)
-        for token in run.tokens.values()
+        code, (message, hint), since = "paused", _paused(run), run.paused_at
+    elif token.phase is Phase.ASKED:
+        code, (message, hint) = "asked", _asked(run, token)
+    elif token.phase is Phase.CLAIMED:
+        code, message, hint = _claimed(plan, run, token, known)
+    elif token.phase is Phase.OFFERED:
+        code, message, hint = _offered(plan, run, token, known)
+    else:
+        code, (message, hint) = "lock", _locked(plan, run, token, known)
+    return Waiting(place=token.place, code=code, message=message, since=since, hint=hint)
+
+
+def _paused(run: Run) -> tuple[str, str]:
+    until = f"; it ends by itself at {_at(run.pause_deadline)}" if run.pause_deadline else ""
+    told = f"the run is paused, and nobody works on it{until}"
+    return told, f"let it go on: `handrail override {run.id} resume --reason TEXT`"
+
+
+def _asked(run: Run, token: Token) -> tuple[str, str]:
+    question = run.questions[token.question]
+    who = " or ".join(question.approvers) or f"{NEEDED[question.kind]} or above"
+    left = question.quorum - len(question.approved_by)
+    many = f", {left} of them" if left > 1 else ""
+    until = f"unanswered, the run ends at {_at(question.deadline)}"
+    hint = f"answer ({who}{many}): `handrail answer {question.id} TEXT`; {until}"
+    return f"a person is asked: {question.text}", hint
+
+
+def _claimed(plan: Plan, run: Run, token: Token, known: Known) -> tuple[str, str, str]:
+    alive = {row.session for row in known.dispatches} & {agent.session for agent in known.agents}
+    if not any(agent.id == token.agent and agent.session in alive for agent in known.agents):
+        told = f"{token.agent} took it and is gone; it is offered again in a moment"
+        return "lost", told, "wait; if nobody takes it, start the agent again"
+    until = _at(token.since + plan.waits.get(token.place, plan.usual_waits)[1])
+    after = "a person is asked then" if run.kind == "workflow" else "it is offered again then"
+    told = f"{token.agent} is at work on it{_again(plan, token)}, and has until {until}; {after}"
+    give = f"`handrail override {run.id} move --node {token.place} --reason TEXT`"
+    return "claimed", told, f"wait for its result, or take it away from {token.agent}: {give}"
+
+
+def _again(plan: Plan, token: Token) -> str:
+    """How often it was tried before, and what was wrong the last time."""
+    if token.attempts < 2:
+        return ""
+    most = f" of {plan.node(token.place).max_attempts}" if plan.kind == "workflow" else ""
+    wrong = f" (the last answer could not be used: {token.refusal})" if token.refusal else ""
+    return f" for the {_nth(token.attempts)} time{most}{wrong}"
+
+
+def _nth(number: int) -> str:
+    ending = {1: "st", 2: "nd", 3: "rd"}.get(number % 10 if number % 100 not in (11, 12, 13) else 0)
+    return f"{number}{ending or 'th'}"
+
+
+def _locked(plan: Plan, run: Run, token: Token, known: Known) -> tuple[str, str]:
+    repository = repository_of(plan, token.place)
+    lock = known.locks.get(repository)
+    told = f"it waits for the commit lock of '{repository}'"
+    if lock is None or lock.holder is None:
+        return f"{told}, which is free; it is given in a moment", "wait"
+    holder = lock.holder.request.run
+    ahead = next((i for i, one in enumerate(lock.queue) if one.run == run.id), len(lock.queue))
+    before = f", and {ahead} more are before it" if ahead else ""
+    told = f"{told}, which run {holder} has had since {_at(lock.holder.granted_at)}{before}"
+    return told, f"wait for its turn; `handrail why {holder}` says what that run does"
+
+
+def _offered(plan: Plan, run: Run, token: Token, known: Known) -> tuple[str, str, str]:
+    """(code, message, hint): the first that is so."""
+    staff = [agent for agent in known.agents if _works(agent, token.role)]
+    here = _Here(plan, run, token, known, staff)
+    for code, found in NOBODY.items():
+        told = found(here)
+        if told is not None:
+            return code, *told
+    free = _named([agent for agent in here.present if not here.full(agent)])
+    told = f"{free} could take it and has not asked for work yet"
+    return "asking", told, f"wait a moment; if it stays so, look whether {free} still runs"
+
+
+class _Here(NamedTuple):
+    """A dispatch on offer, and who has its role."""
+
+    plan: Plan
+    run: Run
+    token: Token
+    known: Known
+    staff: list[AgentRow]
+
+    @property
+    def enabled(self) -> list[AgentRow]:
+        return [agent for agent in self.staff if agent.enabled]
+
+    @property
+    def present(self) -> list[AgentRow]:
+        alive = iso(self.known.now - timedelta(seconds=self.known.lease))
+        return [agent for agent in self.enabled if agent.beat_at > alive]
+
+    @property
+    def others(self) -> list[AgentRow]:
+        """Who is there and has not committed in this run."""
+        verifies = self.run.kind == "workflow" and self._kind == "verification"
+        return [one for one in self.present if not verifies or one.id not in self.run.committers]
+
+    @property
+    def _kind(self) -> str | None:
+        return self.plan.node(self.token.place).config.kind
+
+    @property
+    def role(self) -> str:
+        return f"the role '{self.token.role}'"
+
+    def full(self, agent: AgentRow) -> bool:
+        return self.known.busy.get(agent.session, 0) >= agent.capacity
+
+    def otherwise(self, seconds: float) -> str:
+        """What happens if it stays so."""
+        then = "a person is asked" if self.run.kind == "workflow" else "the run ends"
+        return f"if it stays so, {then} at {_at(self.token.since + timedelta(seconds=seconds))}"
+
+
+Told = tuple[str, str] | None
+
+
+def _no_agent(here: _Here) -> Told:
+    if here.staff:
+        return None
+    told = f"nobody is registered for {here.role}; {here.otherwise(here.plan.settings.role_grace)}"
+    hint = f"start an agent with {here.role}: `handrail worker MODULE:NAME`"
+    return told, f"{hint}, or for a built-in team `handrail serve --builtin-agents`"
+
+
+def _disabled(here: _Here) -> Told:
+    if here.enabled:
+        return None
+    names, first = _named(here.staff), here.staff[0].id
+    told = f"everybody with {here.role} is disabled: {names}"
+    told += f"; {here.otherwise(here.plan.settings.role_grace)}"
+    hint = f'let a ceo enable one: PATCH /api/v1/agents/{first} with {{"enabled": true}}'
+    return told, f"{hint}, or start another agent with the role"
+
+
+def _offline(here: _Here) -> Told:
+    if here.present:
+        return None
+    last = max(here.enabled, key=lambda agent: agent.beat_at)
+    seen = f"{last.id} was last heard of at {_at(moment(last.beat_at))}"
+    told = f"everybody with {here.role} is offline: {_named(here.enabled)}; {seen}"
+    told += f"; {here.otherwise(here.plan.settings.role_grace)}"
+    return told, f"start {last.id} again, and see `handrail agents`"
+
+
+def _own_commit(here: _Here) -> Told:
+    if here.others:
+        return None
+    names = _named(here.present)
+    told = (
+        f"it verifies what {names} committed in this run, and nobody else with {here.role} is there"
     )
+    return told, f"start another agent with {here.role}"
+
+
+def _full(here: _Here) -> Told:
+    if not all(here.full(agent) for agent in here.others):
+        return None
+    at_once = sum(agent.capacity for agent in here.others)
+    told = (
+        f"{_named(here.others)} could take it, and works on {at_once} of {at_once} things at once"
+    )
+    wait = here.plan.waits.get(here.token.place, here.plan.usual_waits)[0].total_seconds()
+    return f"{told}; {here.otherwise(wait)}", f"wait, or start another agent with {here.role}"
+
+
+NOBODY: dict[str, Callable[[_Here], Told]] = {
+    "no_agent": _no_agent,
+    "disabled": _disabled,
+    "offline": _offline,
+    "own_commit": _own_commit,
+    "full": _full,
+}
+"""Why nobody takes what is on offer, in the order in which it is looked at."""
 
 
 def _works(agent: AgentRow, role: str) -> bool:
     return role in msgspec.json.decode(agent.roles, type=list[str])
 
 
-def _waiting(
-    run: Run,
-    token: Token,
-    staff: list[AgentRow],
-    alive: str,
-    locks: list[LockState],
-    claimed: set[str | None],
-) -> Waiting:
-    code, message, hint = _reason(run, token, staff, alive, locks)
-    if code == "claimed" and not any(agent.session in claimed for agent in staff):
-        code, message = "lost", f"{token.agent} has it, but is gone; it will be offered again"
-    return Waiting(place=token.place, code=code, message=message, hint=hint, since=token.since)
+def _named(agents: Sequence[AgentRow]) -> str:
+    more = len(agents) - NAMED_MAX
+    names = [agent.id for agent in agents[:NAMED_MAX]] + ([f"{more} more"] if more > 0 else [])
+    return ", ".join(names)
 
 
-def _reason(
-    run: Run, token: Token, staff: list[AgentRow], alive: str, locks: list[LockState]
-) -> tuple[str, str, str]:
-    """(code, message, hint)"""
-    role, place = token.role, token.place
-    if token.phase is Phase.CLAIMED:
-        return "claimed", f"{token.agent} works on '{place}'", "wait for its result"
-    if token.phase is Phase.ASKED:
-        question = run.questions[token.question]
-        return "asked", f"a person is asked: {question.text}", f"answer {question.id}"
-    if token.phase is not Phase.OFFERED:
-        held = next((one for one in locks if one.holder_execution_id), None)
-        by = f", which run {held.holder_execution_id} holds" if held is not None else ""
-        return "lock", f"'{place}' waits for the commit lock{by}", "wait for its turn"
-    if not staff:
-        told = f"nobody is registered for the role '{role}'"
-        return "no_agent", told, f"start one: `handrail worker`, as '{role}'"
-    enabled = [agent for agent in staff if agent.enabled]
-    if not enabled:
-        return "disabled", f"every agent with the role '{role}' is disabled", "enable one"
-    if all(agent.beat_at <= alive for agent in enabled):
-        return "offline", f"every agent with the role '{role}' is offline", "start one again"
-    if all(agent.id in run.committers for agent in enabled):
-        told = f"whoever has the role '{role}' committed in this run, and does not verify it"
-        return "own_commit", told, "start another agent with the role"
-    return "busy", f"everybody with the role '{role}' is busy, or has not asked yet", "wait"
+def _at(at: datetime | None) -> str:
+    return at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC") if at is not None else ""
+
+
+# An ended run
+
+LOOK = "look in the report"
+NEXT: dict[str, str] = {
+    StopRule.CONSTRAINT: "keep the agents off what is forbidden, or change stop_rules.constraints",
+    StopRule.BUDGET: f"{LOOK} what was bought for it; if it is worth more, raise the budget",
+    StopRule.RESEARCH_EXHAUSTED: "go on with the best that was found, or ask for something else",
+    StopRule.SAME_ERROR: f"{LOOK} at the command that fails: what was tried leaves its cause alone",
+    StopRule.NO_CHANGE: f"{LOOK} what the agents were asked to do: they changed nothing",
+    StopRule.OSCILLATION: f"{LOOK} which demand contradicts another: one undoes what the other did",
+    StopRule.REPEATED_PATTERN: f"{LOOK} what the agents told each other; say who decides",
+    StopRule.MAX_EDGE: f"{LOOK} what the two told each other; say who decides",
+    StopRule.MAX_HANDOFFS: f"{LOOK} whether it was getting anywhere; if so, raise max_handoffs",
+    StopRule.MAX_STEPS: f"{LOOK} whether it was getting anywhere; if so, raise max_steps",
+    StopRule.MAX_DURATION: f"{LOOK} what took so long; if it has to, raise max_duration",
+    StopRule.PROTOCOL: f"{LOOK} what the agent answered: an answer says whom it hands to, or ends",
+    StopRule.AGENT_LOST: "see `handrail agents`, and start one that has the role and stays",
+    StopRule.HUMAN_DEADLINE: "answer sooner, or give the question a longer deadline",
+    StopRule.PAUSE_DEADLINE: "resume sooner what is paused",
+    StopRule.CLOSED: "if it should be done after all",
+}
+"""By rule, what somebody does who wants the work done."""
+DONE = {
+    TerminalStatus.DONE_SUCCESS: "nothing is left to do",
+    TerminalStatus.DONE_PARTIAL: "see what is left, and file it as another bead",
+}
+
+
+def explained(told: Report, waiting: tuple[Waiting, ...], newest: int) -> Why:
+    """All of it. `newest` is the newest version of the run's definition."""
+    notes: tuple[str, ...] = ()
+    if told.terminal_status is None and newest > told.version:
+        moves = f"`handrail override {told.run_id} migrate --version {newest} --reason TEXT`"
+        notes = (
+            f"the run keeps version {told.version} of '{told.definition_id}'; "
+            f"version {newest} is newer, and {moves} takes it there",
+        )
+    return Why(
+        status=told.status,
+        terminal_status=told.terminal_status,
+        why=told.why,
+        next=_next(told, waiting),
+        stop=told.stop,
+        waiting=waiting,
+        notes=notes,
+    )
+
+
+def _next(told: Report, waiting: tuple[Waiting, ...]) -> str:
+    if told.stop is None or told.terminal_status is None:
+        return next((one.hint for one in waiting), "")
+    done = DONE.get(TerminalStatus(told.terminal_status))
+    if done is not None:
+        return done
+    again = f"start another run of the bead: POST /api/v1/beads/{told.bead_id}/executions"
+    first = NEXT.get(told.stop.rule, "see the report, `handrail report`")
+    return f"{first}, {again}" if told.stop.rule == StopRule.CLOSED else f"{first}; then {again}"

@@ -21,6 +21,7 @@ from handrail.guard.errors import Stopped, stopped
 from handrail.kernel.definition import StopRules, TerminalStatus
 from handrail.kernel.ledger import Ledger, Weighed, handed, reported, short, way
 from handrail.kernel.limits import limits
+from handrail.kernel.misfit import in_words
 from handrail.kernel.progress import weigh
 from handrail.kernel.reading import read_rules
 from handrail.kernel.report import Report, report
@@ -52,7 +53,9 @@ def _read(given: V | Mapping[str, Any] | None, cls: type[V]) -> V:
     try:
         return msgspec.convert(msgspec.to_builtins(given or {}), cls)
     except msgspec.ValidationError as error:
-        raise ValueError(f"{cls.__name__.lower()}: {error}") from None
+        told, _, place = str(error).partition(" - at ")
+        where = f" at {place}" if place else ""
+        raise ValueError(f"{cls.__name__.lower()}{where}: {in_words(told)}") from None
 
 
 class Guard:
@@ -248,7 +251,7 @@ class GuardedRun:
         return self.stop
 
     def _end(self, fired: list[Fired], agent: str, now: datetime) -> Stop:
-        self.stop = stop_of(fired, agent)
+        self.stop = stop_of(fired, agent, self._ledger.handoffs)
         goal_met = bool(self._goal) and self._ledger.measured.checks.get(short(self._goal)) == ""
         status = status_of(self.stop.rule, goal_met=goal_met)
         self.events.append(Ended(at=now, status=status, stop=self.stop))

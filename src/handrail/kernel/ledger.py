@@ -51,12 +51,18 @@ class Tally(Value):
 
     count: int = 0
     steps: tuple[int, ...] = ()
+    spare: tuple[int, ...] = ()
+    """Of these steps those without which another one would have counted: not to be cited."""
 
-    def add(self, step: int) -> "Tally":
+    def add(self, step: int, *, spare: bool = False) -> "Tally":
         """Once more. Several times within one step count once."""
         if self.steps[-1:] == (step,):
             return self
-        return Tally(count=self.count + 1, steps=(*self.steps[1 - CITED_MAX :], step))
+        return Tally(
+            count=self.count + 1,
+            steps=(*self.steps[1 - CITED_MAX :], step),
+            spare=(*self.spare[1 - CITED_MAX :], step) if spare else self.spare,
+        )
 
 
 class ErrorCount(Value):
@@ -119,6 +125,9 @@ class Ledger(Value):
     """Steps of this epoch that went back to earlier file contents."""
     tokens: int = 0
     cost: int | float = 0.0
+    tokens_step: int = 0
+    """The last step that used any; 0 if none did."""
+    cost_step: int = 0
 
 
 class Weighed(Value):
@@ -200,27 +209,45 @@ def reported(
     ledger: Ledger, limits: Limits, step: int, evidence: Evidence, usage: Usage, weighed: Weighed
 ) -> Ledger:
     """The ledger after the result of a step."""
+    before = ledger
     if weighed.progress:
         ledger = progressed(ledger, weighed, step)
+    if usage.tokens or usage.cost:
+        ledger = _spent(ledger, step, usage)
     if evidence == NO_EVIDENCE:
-        return replace(ledger, tokens=ledger.tokens + usage.tokens, cost=ledger.cost + usage.cost)
+        return ledger
     seen = ledger.measured if evidence.measured else ledger.claimed
     after = _shown(seen, limits, step, evidence, weighed)
     idle, returns = ledger.idle, ledger.returns
     if evidence.files is not None and not weighed.changed:
-        idle = idle.add(step)
+        returns = _replaceable(returns, idle) if evidence.files else returns
+        idle = idle.add(step, spare=before.idle.count > idle.count)
     elif weighed.returned:
-        returns = returns.add(step)
+        returns = returns.add(step, spare=before.returns.count > returns.count)
     return replace(
         ledger,
-        tokens=ledger.tokens + usage.tokens,
-        cost=ledger.cost + usage.cost,
-        errors=_failed(ledger, weighed.signatures, step),
+        errors=_failed(ledger, weighed, step),
         measured=after if evidence.measured else ledger.measured,
         claimed=ledger.claimed if evidence.measured else after,
         idle=idle,
         returns=returns,
     )
+
+
+def _spent(ledger: Ledger, step: int, usage: Usage) -> Ledger:
+    return replace(
+        ledger,
+        tokens=ledger.tokens + usage.tokens,
+        cost=ledger.cost + usage.cost,
+        tokens_step=step if usage.tokens else ledger.tokens_step,
+        cost_step=step if usage.cost else ledger.cost_step,
+    )
+
+
+def _replaceable(returns: Tally, idle: Tally) -> Tally:
+    """A step that finds the contents as the last return left them would have been that return."""
+    last = returns.steps[-1:]
+    return replace(returns, spare=(*returns.spare, *last)) if last > idle.steps[-1:] else returns
 
 
 def progressed(ledger: Ledger, weighed: Weighed, step: int) -> Ledger:
@@ -249,14 +276,16 @@ def progressed(ledger: Ledger, weighed: Weighed, step: int) -> Ledger:
     )
 
 
-def _failed(ledger: Ledger, signatures: tuple[str, ...], step: int) -> dict[str, ErrorCount]:
-    if not signatures:
+def _failed(ledger: Ledger, weighed: Weighed, step: int) -> dict[str, ErrorCount]:
+    if not weighed.signatures:
         return ledger.errors
     errors = dict(ledger.errors)
-    for found in signatures:
+    for found in weighed.signatures:
         held = errors.pop(found, ErrorCount(epoch=ledger.epoch))
         seen = held.seen if held.epoch == ledger.epoch else Tally()
-        errors[found] = replace(held, epoch=ledger.epoch, seen=seen.add(step))
+        # Without this step, whose progress set them aside, those of the epoch before would count.
+        spare = bool(weighed.progress) and held.epoch == ledger.epoch - 1
+        errors[found] = replace(held, epoch=ledger.epoch, seen=seen.add(step, spare=spare))
     return _newest(errors, ERRORS_KEPT)
 
 
@@ -324,6 +353,8 @@ def renewed(ledger: Ledger) -> Ledger:
         claimed=_carried(ledger.claimed),
         tokens=ledger.tokens,
         cost=ledger.cost,
+        tokens_step=ledger.tokens_step,
+        cost_step=ledger.cost_step,
     )
 
 

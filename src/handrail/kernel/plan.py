@@ -6,7 +6,7 @@ the conditions, tabulate the measure. A plan is immutable and may be shared by a
 
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any
+from typing import Any, Literal
 
 from handrail.kernel.certificate import Bound, bound_workflow, nest, queue_seconds, work_seconds
 from handrail.kernel.condition import Condition, Outcome
@@ -53,7 +53,8 @@ class Plan:
     def __init__(self, definition: Definition, graph: Graph | None, settings: Settings) -> None:
         self.definition = definition
         self.settings = settings
-        self.kind = "workflow" if isinstance(definition, Workflow) else "team"
+        is_workflow = isinstance(definition, Workflow)
+        self.kind: Literal["workflow", "team"] = "workflow" if is_workflow else "team"
         self.limits: Limits = limits(definition.stop_rules, self.kind)
         self._conditions: dict[str, Condition] = {}
         self._graph = graph

@@ -24,7 +24,7 @@ import msgspec
 from handrail.kernel.decision import Value
 from handrail.kernel.definition import TerminalStatus
 from handrail.kernel.forbidden import command_forbidden, path_forbidden
-from handrail.kernel.ledger import CITED_MAX, EdgeCount, ErrorCount, Ledger
+from handrail.kernel.ledger import CITED_MAX, EdgeCount, ErrorCount, Ledger, Tally
 from handrail.kernel.limits import Limits
 from handrail.kernel.result import NO_EVIDENCE, Evidence
 
@@ -152,9 +152,9 @@ def _budget(m: Moment) -> Fired | None:
     """More was used than allowed, whatever else the result says."""
     ledger, limits = m.ledger, m.limits
     if limits.max_tokens is not None and ledger.tokens > limits.max_tokens:
-        return _spent("tokens", ledger.tokens, limits.max_tokens, m.step)
+        return _spent("tokens", ledger.tokens, limits.max_tokens, ledger.tokens_step)
     if limits.max_cost is not None and ledger.cost > limits.max_cost:
-        return _spent("cost", ledger.cost, limits.max_cost, m.step)
+        return _spent("cost", ledger.cost, limits.max_cost, ledger.cost_step)
     return None
 
 
@@ -162,9 +162,9 @@ def _budget_spent(m: Moment) -> Fired | None:
     """Nothing is left for another step."""
     ledger, limits = m.ledger, m.limits
     if limits.max_tokens is not None and ledger.tokens >= limits.max_tokens:
-        return _spent("tokens", ledger.tokens, limits.max_tokens, m.step)
+        return _spent("tokens", ledger.tokens, limits.max_tokens, ledger.tokens_step)
     if limits.max_cost is not None and ledger.cost >= limits.max_cost:
-        return _spent("cost", ledger.cost, limits.max_cost, m.step)
+        return _spent("cost", ledger.cost, limits.max_cost, ledger.cost_step)
     return None
 
 
@@ -174,7 +174,7 @@ def _spent(what: str, used: float, most: float, step: int) -> Fired:
         reason=f"the budget is spent: {used:g} of {most:g} {what}",
         limit=most,
         seen=used,
-        evidence=(f"step {step}",),
+        evidence=(f"step {step}",) if step else (),
         remedy=f"a larger max_{what}",
     )
 
@@ -190,7 +190,7 @@ def _research(m: Moment) -> Fired | None:
                 f"research is {good} (best {held.best:g})",
                 limit=most,
                 seen=held.stale.count,
-                evidence=_steps(held.stale.steps[-most:]),
+                evidence=_counted(held.stale, most),
                 remedy=f"a score better by {m.limits.research_gain:g}, or going on without it",
             )
     return None
@@ -213,7 +213,7 @@ def _failing_again(failing: str, held: ErrorCount, most: int) -> Fired:
         reason=f"the same failure {held.seen.count} times without progress: {failing}",
         limit=most,
         seen=held.seen.count,
-        evidence=_steps(held.seen.steps[-most:]),
+        evidence=_counted(held.seen, most),
         remedy="a check that turns green, fewer failures, or another error in between",
     )
 
@@ -227,7 +227,7 @@ def _no_change(m: Moment) -> Fired | None:
         reason=f"{idle.count} turns left every file as it was, the last one of {m.agent}",
         limit=most,
         seen=idle.count,
-        evidence=_steps(idle.steps[-most:]),
+        evidence=_counted(idle, most),
         remedy="a turn that changes a file",
     )
 
@@ -241,7 +241,7 @@ def _oscillation(m: Moment) -> Fired | None:
         reason=f"{returns.count} turns went back to earlier contents, the last one of {m.agent}",
         limit=most,
         seen=returns.count,
-        evidence=_steps(returns.steps[-most:]),
+        evidence=_counted(returns, most),
         remedy="contents that were not there before",
     )
 
@@ -309,12 +309,14 @@ def _max_handoffs(m: Moment) -> Fired | None:
     count = m.ledger.handoffs - m.ledger.handoffs_before
     if most is None or count < most:
         return None
+    # A fork hands over to several at once: where it went past the limit, it alone is needed.
+    first = 1 if count == most else most
     return Fired(
         rule=StopRule.MAX_HANDOFFS,
         reason=f"{count} handoffs were made, and {m.source} proposes one more, to {m.target}",
         limit=most,
         seen=count + 1,
-        evidence=_handoffs(range(m.ledger.handoffs_before + 1, m.ledger.handoffs + 1)),
+        evidence=_handoffs(range(m.ledger.handoffs_before + first, m.ledger.handoffs + 1)),
         remedy="a higher max_handoffs, or ending earlier",
     )
 
@@ -345,6 +347,11 @@ def _max_duration(m: Moment) -> Fired | None:
         seen=m.elapsed,
         remedy="a longer max_duration, or faster agents",
     )
+
+
+def _counted(tally: Tally, most: int) -> tuple[str, ...]:
+    """The last that count, but for those that another one could stand in for."""
+    return _steps(tuple(step for step in tally.steps[-most:] if step not in tally.spare))
 
 
 def _steps(numbers: range | tuple[int, ...]) -> tuple[str, ...]:

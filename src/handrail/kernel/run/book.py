@@ -62,7 +62,7 @@ class Book:
 
     def stop(self, fired: list[Fired], agent: str) -> None:
         """End the run by the first of the rules that fired, in the order of the table."""
-        stop = stop_of(fired, agent)
+        stop = stop_of(fired, agent, self.run.ledger.handoffs)
         status = status_of(stop.rule, goal_met=goal_met(self.run))
         self.emit(Ended(at=self.now, status=status, stop=stop))
 

@@ -27,11 +27,11 @@ def next_due(plan: Plan, run: Run) -> datetime | None:
     due = token.since + plan.waits.get(token.place, plan.usual_waits)[token.phase is CLAIMED]
     if run.limits.max_duration is None:
         return due
-    end = _out_of_time(run)
+    end = out_of_time(run)
     return end if end is not None and end < due else due
 
 
-def _out_of_time(run: Run) -> datetime | None:
+def out_of_time(run: Run) -> datetime | None:
     """When the run will have been running for as long as it may."""
     most = run.limits.max_duration
     if run.ran_since is None or most is None:
@@ -45,7 +45,7 @@ def _clocks(plan: Plan, run: Run, *, dispatches: bool = True) -> list[Clock]:
     if run.pause_deadline is not None:
         return [(run.pause_deadline, None)]
     found: list[Clock] = []
-    end = _out_of_time(run)
+    end = out_of_time(run)
     if end is not None:
         found.append((end, None))
     for question in run.questions.values():
@@ -79,13 +79,18 @@ def _fire(book: Book, what: Token | Question | None) -> None:
     elif book.run.status is RunStatus.PAUSED:
         _stop(book, StopRule.PAUSE_DEADLINE, "the run stayed paused too long")
     else:
-        holder = next((t.place for t in book.run.tokens.values()), "")
-        run = book.run
-        # The clock was due on a rounded microsecond; the limit is what counts.
-        elapsed = max(run.limits.max_duration or 0.0, run.elapsed(book.now))
-        moment = Moment(run.ledger, run.limits, step=run.ledger.steps, elapsed=elapsed)
-        fired = judge_step(moment)
-        book.stop([f for f in fired if f.rule is StopRule.MAX_DURATION], holder)
+        run_out(book)
+
+
+def run_out(book: Book) -> None:
+    """The run has been running for as long as it may."""
+    run = book.run
+    holder = next((t.place for t in run.tokens.values()), "")
+    # The clock was due on a rounded microsecond; the limit is what counts.
+    elapsed = max(run.limits.max_duration or 0.0, run.elapsed(book.now))
+    moment = Moment(run.ledger, run.limits, step=run.ledger.steps, elapsed=elapsed)
+    fired = judge_step(moment)
+    book.stop([f for f in fired if f.rule is StopRule.MAX_DURATION], holder)
 
 
 def _stop(book: Book, rule: StopRule, reason: str) -> None:

@@ -46,7 +46,7 @@ def answer(book: Book, command: Answer) -> Refusal | None:
             "it was answered, is void or has expired",
             "look at the open questions of the run",
         )
-    refusal = _may_answer(question, command)
+    refusal = may_answer(question, command.by) or _same_as_shown(question, command)
     if refusal is not None:
         return refusal
     decision = _decision(question, command)
@@ -74,9 +74,8 @@ def answer(book: Book, command: Answer) -> Refusal | None:
     return None
 
 
-def _may_answer(question: Question, command: Answer) -> Refusal | None:
+def may_answer(question: Question, by: Person) -> Refusal | None:
     """By name, by level, or by the level that this kind of question takes if nobody is named."""
-    by = command.by
     level = LEVELS.get(by.role, -1)
     levels = [LEVELS[one] for one in question.approvers if one in LEVELS]
     if not question.approvers:
@@ -94,10 +93,14 @@ def _may_answer(question: Question, command: Answer) -> Refusal | None:
         )
     if by.name in question.approved_by:
         return refuse("answered_before", f"{by.name} has approved '{question.id}' already")
+    return None
+
+
+def _same_as_shown(question: Question, command: Answer) -> Refusal | None:
     if command.digest and command.digest != question.digest:
         return refuse(
             "changed",
-            f"what '{question.id}' shows has changed since {by.name} saw it",
+            f"what '{question.id}' shows has changed since {command.by.name} saw it",
             "look at it again, then answer",
         )
     return None

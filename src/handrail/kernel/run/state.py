@@ -126,8 +126,10 @@ class Stop(Value):
     """What a partial success leaves undone."""
 
 
-def stop_of(fired: list[Fired], agent: str) -> Stop:
-    """The stop by the first of these rules, in the order of the table; the others stand beside."""
+def stop_of(fired: list[Fired], agent: str, handoffs: int) -> Stop:
+    """The stop by the first of these rules, in the order of the table; the others stand beside.
+    `handoffs` were made: one that a rule looked at, and another rule refused, is not cited."""
+    refused = f"handoff {handoffs + 1}"
     ranked = sorted(fired, key=lambda one: ORDER[one.rule])
     first = ranked[0]
     return Stop(
@@ -137,7 +139,7 @@ def stop_of(fired: list[Fired], agent: str) -> Stop:
         limit=first.limit,
         seen=first.seen,
         pattern=first.pattern,
-        evidence=first.evidence,
+        evidence=tuple(one for one in first.evidence if one != refused),
         remedy=first.remedy,
         also=tuple(dict.fromkeys(f.rule for f in ranked[1:] if f.rule is not first.rule)),
     )

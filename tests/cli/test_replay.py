@@ -1,0 +1,154 @@
+"""`handrail replay` and `handrail tune`: what other rules would have made of recorded runs."""
+
+import asyncio
+import json
+from itertools import cycle
+from pathlib import Path
+
+import pytest
+from tests.cli.both import Both
+from tests.cli.calling import Called, call, write
+from tests.kernel.driving import team
+
+import handrail
+from handrail.engine.dispatch import Dispatch
+from handrail.engine.replies import hand_to, terminate
+from handrail.kernel.result import Result
+
+pytest_plugins = ["tests.cli.fixtures_both"]
+
+PAIR = {**team({"a": ["b"], "b": ["a"]}, terminator="a"), "name": "pair"}
+
+
+def told(called: Called) -> str:
+    assert (called.code, called.err) == (0, "")
+    return called.out
+
+
+def wrong(called: Called) -> str:
+    """The one line that says what is wrong."""
+    assert (called.code, called.out) == (2, "")
+    (line,) = called.err.splitlines()
+    return line
+
+
+@pytest.fixture
+def pairs(here: Path) -> str:
+    """A database with 12 good runs of four steps or less, and one that went round and round."""
+    url = "sqlite:///pairs.db"
+
+    def a(dispatch: Dispatch) -> Result:
+        rounds = 9 if dispatch.bead.title == "loop" else 1
+        handed = sum(one.from_ == "a" for one in dispatch.handoff_sequence)
+        return hand_to("b", "your turn") if handed < rounds else terminate("done")
+
+    async def play() -> None:
+        async with handrail.open(url) as engine:
+            await engine.define(PAIR)
+            engine.add_agent(a, "a")
+            engine.add_agent(lambda dispatch: hand_to("a", "yours"), "b")
+            for _, title in zip(range(13), cycle([*["good"] * 12, "loop"]), strict=False):
+                await (await engine.start("pair", title=title)).result()
+
+    asyncio.run(play())
+    return url
+
+
+@pytest.mark.requirement("S16")
+def test_both_say_the_same_of_a_database_and_of_a_server(both: Both):
+    ended = both.runs["ended"]
+    for arguments in (
+        ["replay", ended, "--rules", "yolo"],
+        ["replay", ended[-8:], both.runs["closed"], "--rules", "strict", "--json"],
+        ["replay", "--workflow", "asks", "--rules", "yolo"],
+        ["tune"],
+        ["tune", "asks"],
+        ["tune", "asks", "--share", "0.2", "--runs", "5", "--json"],
+        ["tune", "--json"],
+    ):
+        out = told(both.same(*arguments))
+        if "--json" in arguments:
+            assert json.loads(out)
+
+
+@pytest.mark.requirement("S16")
+def test_a_table_says_what_becomes_of_each_run_and_of_all_together(pairs: str, here: Path):
+    rules = write(here, {"max_handoffs": 3})
+    *rows, last = told(
+        call("replay", "--workflow", "pair", "--rules", rules, "--database", pairs)
+    ).splitlines()
+    assert rows[0].split("  ")[0] == "run"
+    assert len(rows) == 14
+    assert "max_handoffs (aborted_stuck) stops it at step 4 of 6: 3 handoffs were made" in rows[1]
+    assert rows[1].partition("  2 steps, ")[1]
+    assert rows[2].endswith("  ends as recorded, by terminated (done_success) at step 3")
+    assert last.startswith("13 runs: 12 same, 1 sooner; 0 of 12 good runs cut; saved: 2 steps, ")
+
+
+def test_a_good_run_that_is_cut_is_told(pairs: str, here: Path):
+    rules = write(here, {"stop_rules": {"max_steps": 2}})
+    out = told(call("replay", "--workflow", "pair", "--rules", rules, "--database", pairs))
+    assert "12 of 12 good runs cut; saved: 4 steps, " in out
+    assert out.count("a good run is cut: max_steps (aborted_stuck) stops it at step 2 of 3") == 12
+
+
+@pytest.mark.requirement("S16")
+def test_tune_prints_a_table_and_lines_to_copy(pairs: str):
+    lines = told(call("tune", "pair", "--database", pairs)).splitlines()
+    assert lines[0] == (
+        "pair, version 1: 13 ended runs, 12 good, 1 aborted: changing 1 limit saves 3 of "
+        "6 wasted steps and cuts 0 good runs"
+    )
+    assert lines[1].startswith("limit ")
+    row = next(line for line in lines if line.startswith("repeat_limit"))
+    assert "0 of 12, at most 22.1%" in row
+    assert lines[-2:] == ["stop_rules:", "  max_edge: 1"]
+
+
+def test_tune_says_when_there_is_too_little_to_go_by(pairs: str):
+    (line,) = told(call("tune", "pair", "--runs", "5", "--database", pairs)).splitlines()
+    assert line == (
+        "pair, version 1: the history is too small: 5 ended runs, 4 good, 1 aborted; "
+        "it takes 10 good ones"
+    )
+
+
+def test_rules_that_cannot_be_used_are_told_with_their_place(pairs: str, here: Path):
+    def of(rules: str) -> str:
+        return wrong(call("replay", "--workflow", "pair", "--rules", rules, "--database", pairs))
+
+    assert of(write(here, {"max_edg": 4})) == (
+        "handrail replay: the rules cannot be used: stop_rules.max_edg: 'max_edg' is no stop rule "
+        "(did you mean 'max_edge'?)"
+    )
+    assert of(write(here, "max_edge: [")).startswith("handrail replay: ")
+    assert "write lines such as max_edge: 4" in of(write(here, "[1]"))
+    assert of("fast") == (
+        "handrail replay: --rules is 'fast', which is no file and no profile; "
+        "profiles are strict and yolo"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ((), "name runs, or with --workflow the definition"),
+        (("x" * 32, "--workflow", "pair"), "name runs, or with --workflow the definition"),
+        (("x" * 32,), "there is no run"),
+        (("--workflow", "none"), "nothing is defined as 'none'"),
+    ],
+)
+def test_what_is_not_there_is_told(pairs: str, arguments: tuple[str, ...], says: str):
+    assert says in wrong(call("replay", *arguments, "--rules", "yolo", "--database", pairs))
+
+
+def test_a_definition_without_ended_runs_has_nothing_to_replay(here: Path):
+    async def define() -> None:
+        async with handrail.open("sqlite:///empty.db") as engine:
+            await engine.define(PAIR)
+
+    url = "sqlite:///empty.db"
+    asyncio.run(define())
+    line = wrong(call("replay", "--workflow", "pair", "--rules", "yolo", "--database", url))
+    assert line == "handrail replay: no run of 'pair' has ended; there is nothing to replay"
+    assert "the history is too small" in told(call("tune", "--database", url))

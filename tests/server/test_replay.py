@@ -1,0 +1,106 @@
+"""Recorded runs under other rules, and proposed limits, over the API."""
+
+import pytest
+from tests.engine.at_work import team
+from tests.server.house import PLAIN, House, problem, told
+
+from handrail.engine import replaying
+from handrail.kernel.result import Outcome, Result
+
+LOOP = {**team({"a": ["a"]}, terminator="a"), "id": "loop"}
+
+
+async def looped(house: House) -> str:
+    """A run that its rules have stopped."""
+    await house.define(LOOP)
+    house.works(Result(outcome=Outcome.HANDOFF, to="a", reason="again"), "a")
+    run_id = (await house.file("loop"))["execution_id"]
+    await house.quiet()
+    return run_id
+
+
+@pytest.mark.requirement("S16")
+async def test_a_viewer_sees_what_other_rules_would_have_done(house: House):
+    run_id = await looped(house)
+    body = {"ids": [run_id, run_id], "rules": {"max_handoffs": 1}}
+    found = told(await house.viewer.post("/executions/replay", json=body))
+    assert found["rules"] == {"max_handoffs": 1}
+    (item,) = found["items"]
+    assert (item["execution_id"], item["verdict"]) == (run_id, "sooner")
+    assert item["recorded"]["stop"]["rule"] == "repeated_pattern"
+    assert item["replayed"]["stop"]["rule"] == "max_handoffs"
+    assert (item["replayed"]["step"], item["saved"]["steps"]) == (2, 1)
+    assert found["summary"]["verdicts"] == {"sooner": 1}
+
+
+async def test_nothing_is_changed_by_a_replay(house: House):
+    run_id = await looped(house)
+    before = told(await house.viewer.get(f"/executions/{run_id}"))
+    told(await house.viewer.post("/executions/replay", json={"ids": [run_id], "rules": "yolo"}))
+    assert told(await house.viewer.get(f"/executions/{run_id}")) == before
+
+
+async def test_wrong_rules_name_every_place(house: House):
+    rules = {"max_edg": 1, "max_steps": "many"}
+    answer = await house.viewer.post("/executions/replay", json={"ids": ["x"], "rules": rules})
+    found = problem(answer, 422, "invalid_rules")
+    assert {one["path"] for one in found["errors"]} == {
+        "stop_rules.max_edg",
+        "stop_rules.max_steps",
+    }
+    answer = await house.viewer.post("/executions/replay", json={"ids": ["x"], "rules": "fast"})
+    assert problem(answer, 422, "invalid_rules")["errors"][0]["path"] == "profile"
+
+
+async def test_runs_that_cannot_be_replayed_are_named(
+    house: House, monkeypatch: pytest.MonkeyPatch
+):
+    body = {"ids": ["none"], "rules": "yolo"}
+    answer = await house.viewer.post("/executions/replay", json=body)
+    assert problem(answer, 422, "unknown_run")["errors"][0]["path"] == "ids"
+    for ids in ([], ["x"] * (replaying.RUNS_MAX + 1)):
+        answer = await house.viewer.post("/executions/replay", json={"ids": ids, "rules": "yolo"})
+        problem(answer, 422, "bad_body")
+    run_id = await looped(house)
+    monkeypatch.setattr(replaying, "EVENTS_MAX", 3)
+    answer = await house.viewer.post("/executions/replay", json={"ids": [run_id], "rules": "yolo"})
+    problem(answer, 422, "too_many_events")
+    assert told(await house.viewer.get("/workflows/loop/tune"))["runs"] == 0
+
+
+async def test_events_that_are_in_an_archive_cannot_be_replayed(
+    house: House, monkeypatch: pytest.MonkeyPatch
+):
+    def gone(*_: object) -> None:
+        raise replaying.EventsGone("of run 'x' only 0 events are there")
+
+    run_id = await looped(house)
+    monkeypatch.setattr(replaying, "read_events", gone)
+    answer = await house.viewer.post("/executions/replay", json={"ids": [run_id], "rules": "yolo"})
+    problem(answer, 422, "events_gone")
+    assert told(await house.viewer.get("/workflows/loop/tune"))["runs"] == 0
+
+
+@pytest.mark.requirement("S16")
+async def test_limits_are_proposed_from_ended_runs(house: House):
+    await looped(house)
+    await house.define(PLAIN)
+    found = told(await house.viewer.get("/workflows/loop/tune"))
+    assert (found["workflow_id"], found["runs"], found["aborted"]) == ("loop", 1, 1)
+    assert found["told"].startswith("the history is too small: 1 ended run,")
+    assert told(await house.viewer.get("/workflows/plain/tune"))["runs"] == 0
+
+
+async def test_what_cannot_be_tuned_is_told(house: House):
+    problem(await house.viewer.get("/workflows/none/tune"), 404, "unknown_definition")
+    await house.define(LOOP)
+    for query in ({"share": 2}, {"runs": 0}, {"runs": 10_000}):
+        answer = await house.viewer.get("/workflows/loop/tune", params=query)
+        problem(answer, 422, "bad_parameter")
+
+
+async def test_only_people_replay(house: House):
+    body = {"ids": ["x"], "rules": "yolo"}
+    problem(await house.agent.post("/executions/replay", json=body), 403, "forbidden")
+    problem(await house.reporter.get("/workflows/loop/tune"), 403, "forbidden")
+    problem(await house.nobody.post("/executions/replay", json=body), 401, "no_token")
