@@ -24,7 +24,7 @@ from handrail.engine.batch import Answer, Job
 from handrail.engine.desk import Seat
 from handrail.engine.dispatch import Dispatch
 from handrail.engine.keeper import Keeper
-from handrail.engine.returned import checked, told
+from handrail.engine.returned import NO_USAGE, checked, told, used
 from handrail.engine.vocabulary import tell
 from handrail.kernel.result import Result
 from handrail.kernel.run import commands as c
@@ -150,7 +150,7 @@ class Staff:
                 raise
             self._hand_in(seat, run_id, c.Lose(fence=fence, reason="the agent cancelled itself"))
         except (Exception, SystemExit) as error:  # its lost attempt, whatever it is, and not ours
-            self._hand_in(seat, run_id, c.Lose(fence=fence, reason=told(error)))
+            self._hand_in(seat, run_id, _lost(seat.agent, fence, error))
         else:
             agent = seat.agent
             if isinstance(result, Result):
@@ -185,6 +185,14 @@ class Staff:
         wrong = f"{refusal.message}; {refusal.hint}"
         again = c.Report(fence=command.fence, agent=command.agent, malformed=wrong)
         self.keeper.let_in(Job(run_id, again))
+
+
+def _lost(agent: str, fence: int, error: BaseException) -> c.Report | c.Lose:
+    """An attempt that has cost something is a report that cannot be used, so that it is counted."""
+    spent = used(error)
+    if spent == NO_USAGE:
+        return c.Lose(fence=fence, reason=told(error))
+    return c.Report(fence=fence, agent=agent, result=Result(usage=spent), malformed=told(error))
 
 
 class HandIn:

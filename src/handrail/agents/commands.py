@@ -1,0 +1,247 @@
+"""Runs a command with limits: time, output, memory. No part of it outlives the call.
+
+Rules
+1. No shell reads the command: it is a list of words. `sh` only lowers the limits and then becomes
+   the command, so that there is no moment at which it has none.
+2. It is the leader of a process group. When it ends, or has to, the whole group goes: SIGTERM,
+   a moment of grace, SIGKILL. What has left the group on purpose is out of reach.
+3. It is given an environment of names on a list, so no secret of this process is in it.
+4. Output beyond the limit ends it; what came first and what came last is kept.
+
+A command is waited for on a thread. `run_command` is for async functions: if the caller is
+cancelled, the command is ended before the cancellation goes on.
+"""
+
+import asyncio
+import contextlib
+import os
+import selectors
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import IO, Literal
+
+from handrail.kernel.decision import Value
+
+AT_ONCE_MAX = 64
+"""Commands of this process at once; others wait."""
+LOOK_SECONDS = 0.02
+GRACE_SECONDS = 2.0
+READ_BYTES = 65_536
+NOT_FOUND = 127
+"""What a shell says of a command that is not there."""
+PASSED_ON = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "SYSTEMROOT")
+_LOWERED = (
+    'ulimit -c 0; [ "$1" = 0 ] || ulimit -v "$1"; [ "$2" = 0 ] || ulimit -t "$2"; '
+    'shift 2; exec "$@"'
+)
+
+_threads = ThreadPoolExecutor(AT_ONCE_MAX, "handrail-command")
+
+
+class CommandLimits(Value):
+    """What a command may use. 0 of memory or CPU time: as much as there is."""
+
+    seconds: float = 120
+    output_bytes: int = 200_000
+    """Of each of stdout and stderr."""
+    memory_bytes: int = 2 * 1024**3
+    cpu_seconds: int = 0
+
+
+USUAL = CommandLimits()
+
+
+class Ran(Value):
+    """What came of a command. `ended_by` says which limit ended it, "" if it ended by itself."""
+
+    exit_code: int
+    stdout: bytes
+    stderr: bytes
+    seconds: float
+    ended_by: Literal["", "time", "output", "cancelled"] = ""
+
+
+def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The variables that every command is given, and these."""
+    passed = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+    return {**passed, **(more or {})}
+
+
+async def run_command(
+    words: Sequence[str],
+    folder: Path,
+    *,
+    limits: CommandLimits = USUAL,
+    stdin: bytes = b"",
+    variables: Mapping[str, str] | None = None,
+) -> Ran:
+    """The command in that folder, to its end or to the first limit it meets."""
+    stop = threading.Event()
+    loop = asyncio.get_running_loop()
+    ran = loop.run_in_executor(
+        _threads, lambda: run_here(words, folder, limits, stdin, variables, stop)
+    )
+    try:
+        return await asyncio.shield(ran)
+    except asyncio.CancelledError:
+        stop.set()
+        await asyncio.wait((ran,))
+        raise
+
+
+def run_here(
+    words: Sequence[str],
+    folder: Path,
+    limits: CommandLimits = USUAL,
+    stdin: bytes = b"",
+    variables: Mapping[str, str] | None = None,
+    stop: threading.Event | None = None,
+) -> Ran:
+    """As `run_command`, on this thread, until `stop` is set."""
+    began = time.monotonic()
+    stop = stop or threading.Event()
+    kilobytes = str(limits.memory_bytes // 1024)
+    try:
+        process = subprocess.Popen(  # noqa: S603 - a list of words, which no shell reads
+            ["/bin/sh", "-c", _LOWERED, "sh", kilobytes, str(limits.cpu_seconds), *words],
+            cwd=folder,
+            env=environment(variables),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+    except (OSError, ValueError) as error:
+        told = f"{words[0] if words else 'no command'}: {error}".encode()
+        return Ran(exit_code=NOT_FOUND, stdout=b"", stderr=told, seconds=0.0)
+    with process:
+        talk = _Talk(process, limits, stdin)
+        try:
+            ended_by = talk.until(began + limits.seconds, stop)
+        finally:
+            _end_group(process)
+            talk.drain()
+    return Ran(
+        exit_code=process.returncode,
+        stdout=talk.out.kept(),
+        stderr=talk.err.kept(),
+        seconds=time.monotonic() - began,
+        ended_by=ended_by,
+    )
+
+
+class _Output:
+    """The first half and the last half of what may be kept of one stream."""
+
+    def __init__(self, most: int) -> None:
+        self.most, self.seen = most, 0
+        self._head, self._tail = bytearray(), bytearray()
+
+    def add(self, chunk: bytes) -> None:
+        self.seen += len(chunk)
+        room = max(0, self.most // 2 - len(self._head))
+        self._head += chunk[:room]
+        self._tail = (self._tail + chunk[room:])[-(self.most - self.most // 2) :]
+
+    @property
+    def too_much(self) -> bool:
+        return self.seen > self.most
+
+    def kept(self) -> bytes:
+        left_out = self.seen - len(self._head) - len(self._tail)
+        gap = f"\n… {left_out} bytes left out …\n".encode() if left_out else b""
+        return bytes(self._head) + gap + bytes(self._tail)
+
+
+class _Talk:
+    """Reads both streams and writes the input, whichever is ready, so that nobody waits for us."""
+
+    def __init__(
+        self, process: subprocess.Popen[bytes], limits: CommandLimits, stdin: bytes
+    ) -> None:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdin is not None
+        self.process, self.left = process, memoryview(stdin)
+        self.out, self.err = _Output(limits.output_bytes), _Output(limits.output_bytes)
+        self.ready = selectors.DefaultSelector()
+        for stream, output in ((process.stdout, self.out), (process.stderr, self.err)):
+            os.set_blocking(stream.fileno(), False)
+            self.ready.register(stream, selectors.EVENT_READ, output)
+        os.set_blocking(process.stdin.fileno(), False)
+        self.ready.register(process.stdin, selectors.EVENT_WRITE)
+
+    def until(
+        self, deadline: float, stop: threading.Event
+    ) -> Literal["", "time", "output", "cancelled"]:
+        while not _is_over(self.process):
+            if stop.is_set():
+                return "cancelled"
+            if time.monotonic() >= deadline:
+                return "time"
+            if self.out.too_much or self.err.too_much:
+                return "output"
+            if not self._some():
+                time.sleep(LOOK_SECONDS)  # both streams are closed, and it is still there
+        return ""
+
+    def drain(self) -> None:
+        """What is left in the pipes of a group that is gone: at most so much as a pipe holds."""
+        for _ in range(100):
+            if not self._some():
+                break
+        self.ready.close()
+
+    def _some(self) -> bool:
+        """Whatever is ready within a moment. Whether any stream is open."""
+        if not self.ready.get_map():
+            return False
+        for key, _ in self.ready.select(LOOK_SECONDS):
+            stream: IO[bytes] = key.fileobj  # pyright: ignore[reportAssignmentType] - registered
+            done = self._read(stream, key.data) if key.data is not None else self._write(stream)
+            if done:
+                self.ready.unregister(stream)
+                stream.close()
+        return any(key.data is not None for key in self.ready.get_map().values())
+
+    def _read(self, stream: IO[bytes], output: _Output) -> bool:
+        try:
+            chunk = os.read(stream.fileno(), READ_BYTES)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+        output.add(chunk)
+        return not chunk
+
+    def _write(self, stream: IO[bytes]) -> bool:
+        try:
+            if self.left:
+                self.left = self.left[os.write(stream.fileno(), self.left[:READ_BYTES]) :]
+        except BlockingIOError:
+            return False
+        except OSError:  # it does not read its input; that is its business
+            return True
+        return not self.left
+
+
+def _is_over(process: subprocess.Popen[bytes]) -> bool:
+    """Whether it has ended. It is left as it is, so that its number stays its own."""
+    return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def _end_group(process: subprocess.Popen[bytes]) -> None:
+    """The leader has a moment to end in good order; then whatever is left of the group goes."""
+    if not _is_over(process):
+        os.killpg(process.pid, signal.SIGTERM)
+        deadline = time.monotonic() + GRACE_SECONDS
+        while not _is_over(process) and time.monotonic() < deadline:
+            time.sleep(LOOK_SECONDS)
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
