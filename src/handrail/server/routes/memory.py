@@ -1,0 +1,60 @@
+"""Remembered resolutions: looked at, corrected, removed. Only people get here; the built-in agents
+reach the memory through the engine itself."""
+
+from typing import Annotated
+
+from litestar import delete, get, patch
+from litestar.params import Parameter
+from msgspec import Meta
+
+from handrail.engine.engine import Engine
+from handrail.engine.memory import QUERY_CHARS, RESOLUTION_CHARS, Memory
+from handrail.engine.pages import LIMIT, Page
+from handrail.server.access import Caller
+from handrail.server.authors import Signed, check_author
+from handrail.server.bodies import Text
+from handrail.server.paging import Cursor, Limit
+from handrail.server.problems import documented
+
+Query = Annotated[
+    str | None,
+    Parameter(max_length=QUERY_CHARS, description="A part of the ticket or of the resolution."),
+]
+Resolution = Annotated[Text, Meta(min_length=1, max_length=RESOLUTION_CHARS)]
+
+
+class Correction(Signed, kw_only=True):
+    """What tickets like it are answered from now on."""
+
+    resolution: Resolution
+
+
+@get("/memory", responses=documented())
+async def memories(
+    engine: Engine, q: Query = None, cursor: Cursor = "", limit: Limit = LIMIT
+) -> Page[Memory]:
+    """Remembered resolutions, the newest first; also those that are not offered any more."""
+    return await engine.memories(q=q, cursor=cursor, limit=limit)
+
+
+@get("/memory/{memory_id:str}", responses=documented(404))
+async def memory(engine: Engine, memory_id: str) -> Memory:
+    """One of them."""
+    return await engine.memory(memory_id)
+
+
+@patch("/memory/{memory_id:str}", responses=documented(404, 409))
+async def correct(engine: Engine, caller: Caller, memory_id: str, data: Correction) -> Memory:
+    """Another resolution; the record says who wrote it. One that is not offered any more, because
+    its run ended badly or its ticket was opened again, is 409."""
+    await check_author(engine, caller, data)
+    return await engine.correct_memory(memory_id, data.resolution, by=caller.name)
+
+
+@delete("/memory/{memory_id:str}", responses=documented(404))
+async def remove(engine: Engine, caller: Caller, memory_id: str) -> None:
+    """It answers no ticket any more; the record says who removed it."""
+    await engine.forget(memory_id, by=caller.name)
+
+
+HANDLERS = [memories, memory, correct, remove]

@@ -1,0 +1,52 @@
+-- What the helpdesk remembers of resolved tickets.
+
+-- What resolved tickets taught: one of each run, found by the words of its ticket. The verdict is
+-- final once the run was archived; before that the run itself says how it stands.
+CREATE TABLE memories (
+  n bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  id text COLLATE "C" NOT NULL,
+  execution_id text COLLATE "C" NOT NULL,
+  bead_id text COLLATE "C" NOT NULL,
+  title text NOT NULL,
+  ticket text NOT NULL,
+  words text NOT NULL CHECK (words <> ''),
+  resolution text NOT NULL,
+  remembered_by text NOT NULL,
+  created_at timestamptz NOT NULL,
+  times_used bigint NOT NULL CHECK (times_used >= 0),
+  used_at timestamptz,
+  corrected_by text,
+  corrected_at timestamptz,
+  verdict text NOT NULL CHECK (verdict IN ('pending', 'kept', 'reopened', 'failed')),
+  CHECK ((corrected_by IS NULL) = (corrected_at IS NULL)),
+  CHECK ((times_used = 0) = (used_at IS NULL))
+);
+CREATE UNIQUE INDEX memories_id ON memories (id);
+CREATE UNIQUE INDEX one_memory_per_run ON memories (execution_id);
+CREATE INDEX memories_age ON memories (coalesce(used_at, created_at));
+CREATE INDEX memories_words ON memories
+USING gin (array_to_tsvector(string_to_array(words, ' ')));
+
+-- Which run was answered from memory, and by what; its ticket, opened again, is not given it again.
+CREATE TABLE memory_uses (
+  execution_id text COLLATE "C" NOT NULL,
+  memory_id text COLLATE "C" NOT NULL,
+  bead_id text COLLATE "C" NOT NULL,
+  used_at timestamptz NOT NULL,
+  PRIMARY KEY (execution_id, memory_id)
+);
+CREATE INDEX memory_uses_bead ON memory_uses (bead_id, memory_id);
+CREATE INDEX memory_uses_memory ON memory_uses (memory_id);
+
+-- How each stands: its ticket was opened again, or its run ended well, badly, or not yet.
+CREATE VIEW memories_standing AS
+SELECT m.*, CASE
+    WHEN b.execution_id <> m.execution_id THEN 'reopened'
+    WHEN m.verdict <> 'pending' THEN m.verdict
+    WHEN e.terminal_status IN ('done_success', 'done_partial') THEN 'kept'
+    WHEN e.terminal_status IS NOT NULL THEN 'failed'
+    ELSE 'pending'
+  END AS standing
+FROM memories m
+LEFT JOIN beads b ON b.id = m.bead_id
+LEFT JOIN workflow_executions e ON e.id = m.execution_id;

@@ -1,0 +1,104 @@
+"""A helpdesk on a real server: its own agents in most seats, and outsiders over HTTP in others."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from tests.client.serving import PATIENCE, Server
+
+from handrail import Client
+from handrail.client.errors import Conflict
+from handrail.engine.engine import Engine
+from handrail.engine.settings import EngineSettings
+from handrail.kernel.view import RunView
+from handrail.teams import builtin, staff_of
+
+WAIT = 10.0
+
+
+async def staffed(engine: Engine, *without: str) -> None:
+    """The built-in helpdesk, with nobody in these seats."""
+    await engine.define(builtin("helpdesk"), by="handrail")
+    own, _ = staff_of("helpdesk", engine)
+    for role, agent in own.items():
+        if role not in without:
+            await engine.add_agent(agent, role, name=role)
+
+
+class Outside:
+    """An agent that works one seat over HTTP, with a token of its own."""
+
+    def __init__(self, server: Server, seat: str, client: Any) -> None:
+        self.name, self.seat, self.client = f"{seat}-outside", seat, client
+        client.register_agent(self.name, [seat])
+
+    def claim(self, wait: float = WAIT) -> Any:
+        """The next dispatch; None if there is none."""
+        return self.client.claim(self.name, wait=wait)
+
+    def says(self, given: Any, text: str = "", **result: Any) -> Any:
+        """Reports on a dispatch; what was answered."""
+        body = {"text": text, **result}
+        return self.client.report_result(given.id, given.fence, body)
+
+    def hands(self, given: Any, to: str, reason: str = "so", **result: Any) -> Any:
+        return self.says(given, outcome="handoff", to=to, reason=reason, **result)
+
+    def is_refused(self, given: Any, **result: Any) -> str:
+        """That it came too late; the code of the problem."""
+        try:
+            self.says(given, **{"outcome": "handoff", "to": "memory", "reason": "so", **result})
+        except Conflict as conflict:
+            return conflict.code
+        raise AssertionError("it was taken")
+
+
+class Desk:
+    """What a test is given."""
+
+    def __init__(self, server: Server, client: Any, stack: ExitStack) -> None:
+        self.server, self.client, self._stack = server, client, stack
+
+    def outsider(self, seat: str) -> Outside:
+        token = self.server.token("agent", f"{seat}-outside")
+        return Outside(self.server, seat, self._stack.enter_context(Client(self.server.url, token)))
+
+    def file(self, title: str, **more: Any) -> str:
+        """A ticket; its run."""
+        return self.client.create_bead(title, workflow_id="helpdesk", **more).execution_id
+
+    def ended(self, run_id: str) -> RunView:
+        return self.client.result(run_id, timeout=PATIENCE)
+
+    def solved(self, title: str, **more: Any) -> RunView:
+        return self.ended(self.file(title, **more))
+
+    def again(self, run: RunView) -> RunView:
+        """Its ticket is opened again, and worked to its end."""
+        return self.ended(self.client.start_execution(run.bead_id).id)
+
+    def resolution(self, run: RunView) -> str:
+        return self.client.bead(run.bead_id).context["resolution"]
+
+    def steps(self, run: RunView) -> Any:
+        return self.client.steps(run.id).items
+
+    def events(self, run: RunView, kind: str) -> list[dict[str, Any]]:
+        page = self.client.bead_history(run.bead_id, limit=500)
+        found = [event for event in page.items if event["execution_id"] == run.id]
+        return [event for event in found if event["type"] == kind]
+
+
+def ways(run: RunView) -> list[tuple[str, str]]:
+    """The handoffs that were accepted."""
+    return [(one.from_, one.to) for one in run.handoff_sequence if one.accepted]
+
+
+@contextmanager
+def opened(*without: str, database: str = "sqlite://", **settings: Any) -> Iterator[Desk]:
+    wanted = EngineSettings(pulse=0.05, **settings)
+    with ExitStack() as stack:
+        server = stack.enter_context(Server(database, engine=wanted))
+        client = stack.enter_context(Client(server.url, server.token("admin", "ana")))
+        server.do(staffed(server.engine, *without))
+        yield Desk(server, client, stack)
