@@ -51,11 +51,21 @@ def answer_one(where: Where, given: str, text: str, decision: Decision | None) -
             return
         approval, run = done.approval, done.execution
         at = f" at {', '.join(run.current_node_ids)}" if run.current_node_ids else ""
+        if approval.status == "open":
+            tables.print_line(f"{tables.short(approval.id)}: noted; {_asked(approval)}")
+            return
         said = approval.decision or approval.status
         told = f"{tables.short(approval.id)}: {said} by {approval.by}"
         tables.print_line(f"{told}; the run is {run.terminal_status or run.status}{at}")
 
     return ask(where, do)
+
+
+def _asked(one: Approval) -> str:
+    """Who has approved, and who is asked still."""
+    by = f" ({', '.join(one.approved_by)})" if one.approved_by else ""
+    still = f"asked still: {', '.join(one.waits_for)}"
+    return f"{len(one.approved_by)} of {one.quorum} have approved{by}; {still}"
 
 
 def _row(one: Approval) -> list[tables.Cell]:
@@ -78,4 +88,5 @@ def _lines(one: Approval) -> list[str]:
     lines += [f"  {step}" for step in one.proposed_next_steps]
     answered = f"answered by {one.by}: {one.decision} {one.answer}".rstrip()
     status = f"open until {tables.at(one.deadline)}" if one.status == "open" else one.status
+    lines += [f"  {_asked(one)}"] if one.status == "open" and one.quorum > 1 else []
     return [*lines, answered if one.status == "answered" else status]

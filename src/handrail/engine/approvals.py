@@ -4,12 +4,12 @@ In lists a question is made from its row; what an open one shows stands in its r
 up. The whole dossier is made from the run's events, for one question at a time.
 """
 
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from handrail.engine.pages import LIMIT, Page, bad_cursor, checked_cursor, checked_limit, refuse
 from handrail.engine.project import decode_events, loaded
 from handrail.engine.runs import WithRuns
-from handrail.kernel.approval import Approval, Status, approvals, next_steps
+from handrail.kernel.approval import Approval, Status, approvals, asked_of, next_steps, waits_for
 from handrail.kernel.run.events import Reported
 from handrail.kernel.run.state import Question, QuestionKind, Run
 from handrail.store.office import Office
@@ -106,7 +106,19 @@ def _item(store: Office, row: ApprovalRow, run: Run | None) -> Approval:
         by=row.answered_by or "",
         options=question.options if question is not None else (),
         proposal=run.context.get("proposal") if run is not None and question is not None else None,
+        **(_asked(question) if question is not None else {}),
     )
+
+
+def _asked(question: Question) -> dict[str, Any]:
+    """Who is asked, and who has answered already."""
+    return {
+        "own": question.own,
+        "approvers": asked_of(question),
+        "quorum": question.quorum,
+        "approved_by": question.approved_by,
+        "waits_for": waits_for(question),
+    }
 
 
 def _shown(store: Office, run_id: str, question: Question) -> str:

@@ -22,6 +22,7 @@ from handrail.kernel.run.events import (
     TimedOut,
 )
 from handrail.kernel.run.evolve import evolve
+from handrail.kernel.run.people import NEEDED
 from handrail.kernel.run.state import Question, QuestionKind, Run
 from handrail.kernel.steps import Events
 
@@ -40,7 +41,9 @@ class Attempt(Value):
 
 class Approval(Value):
     """Contract: "An approval". `result` is the whole text of the result that was shown, `proposal`
-    what the bead's context had under that name when it was asked."""
+    what the bead's context had under that name when it was asked. `approvers` are the people and
+    the least roles that may answer, `waits_for` those of them who are asked still; `own` says that
+    an agent asks for itself: any answer is an answer."""
 
     id: str
     type: QuestionKind
@@ -62,6 +65,22 @@ class Approval(Value):
     by: str = ""
     options: tuple[str, ...] = ()
     proposal: Any = None
+    own: bool = False
+    approvers: tuple[str, ...] = ()
+    quorum: int = 1
+    approved_by: tuple[str, ...] = ()
+    waits_for: tuple[str, ...] = ()
+
+
+def asked_of(question: Question) -> tuple[str, ...]:
+    """Who may answer: names of people, and least roles."""
+    return question.approvers or (NEEDED[question.kind],)
+
+
+def waits_for(question: Question) -> tuple[str, ...]:
+    """Those of them who have neither answered yet nor may not."""
+    out = {*question.approved_by, *question.barred}
+    return tuple(one for one in asked_of(question) if one not in out)
 
 
 def approvals(events: Events) -> tuple[Approval, ...]:
@@ -111,6 +130,21 @@ def _approval(
         by=answered.by if answered is not None else "",
         options=question.options,
         proposal=context.get("proposal"),
+        own=question.own,
+        approvers=asked_of(question),
+        quorum=question.quorum,
+        approved_by=_approved_by(events, question.id),
+        waits_for=waits_for(run.questions[question.id]) if question.id in run.questions else (),
+    )
+
+
+def _approved_by(events: Events, question_id: str) -> tuple[str, ...]:
+    return tuple(
+        event.by
+        for event in events
+        if isinstance(event, Answered)
+        and event.question_id == question_id
+        and event.decision == "approve"
     )
 
 

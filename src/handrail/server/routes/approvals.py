@@ -85,7 +85,7 @@ async def answer(
         )
     except Refused as refused:
         if refused.refusal.code == "ambiguous_answer":
-            raise _ambiguous(refused) from refused
+            raise ambiguous(refused) from refused
         if refused.refusal.code in REPLAYED:
             said = {"approval_id": asked.id, "text": data.text, "digest": data.digest}
             said |= {"decision": data.decision or "", "refused": refused.refusal.code}
@@ -98,7 +98,7 @@ async def answer(
     )
 
 
-def _ambiguous(refused: Refused) -> Wrong:
+def ambiguous(refused: Refused) -> Wrong:
     choices = tuple(Place("choice", "decision", name, told) for name, told in CHOICES.items())
     return Wrong(422, refused.refusal.code, str(refused), errors=choices)
 
