@@ -1153,3 +1153,40 @@ def test_the_check_finds_a_turn_of_a_stranger():
     turn = Turn(agent_id="x", number=0, granted_at=START, wait_until=START)
     channel = Channel(id="reviews", turn=turn)
     assert len(check(channel)) == 2
+
+
+# ---- outages
+
+
+def test_no_time_of_a_turn_is_used_up_while_nobody_could_look():
+    room = Room("a", "b").later(3_600).do(ev.PushClocks(seconds=3_590))
+    assert room.active == "a"
+    assert room.tick(49).active == "a"
+    assert room.tick(1).active == "b"
+
+
+def test_a_wait_and_a_silence_are_pushed_too():
+    room = Room("a", "b", autoDetectTurnEnd=True).say("a", "hm")
+    assert room.later(100).do(ev.PushClocks(seconds=95)).tick(4).active == "a"
+    room.do(ev.RequestWait(agent_id="a", seconds=10))
+    assert room.later(100).do(ev.PushClocks(seconds=95)).tick(4).states["a"] == "WAITING"
+    assert room.tick(1).states["a"] == "QUEUED"
+
+
+def test_clocks_are_not_pushed_where_none_runs():
+    room = Room().do(ev.PushClocks(seconds=5))
+    assert room.events == []
+
+
+def test_a_turn_comes_with_all_since_the_last_one_also_what_was_delivered_meanwhile():
+    room = Room("a", "b", humanInterruptMode="parallel")
+    room.human("one")
+    room.done("a")
+    turn = room.channel.turn
+    assert turn is not None
+    assert (turn.agent_id, turn.after) == ("b", 0)
+    room.human("two")
+    room.done("b")
+    turn = room.channel.turn
+    assert turn is not None
+    assert (turn.agent_id, turn.after) == ("a", 1)

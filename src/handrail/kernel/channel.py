@@ -88,6 +88,7 @@ class Member(Value, frozen=True, kw_only=True):
     timeout_seconds: float | None = None  # None: the channel's default
     priority: int = 0  # higher is earlier, in the order `priority` only
     seen: int = 0
+    heard: int = 0  # the last one that it had seen when its last turn ended
     served: int = 0
     silent: bool = False  # it has had a turn without any message since the last message
 
@@ -98,6 +99,7 @@ class Turn(Value, frozen=True, kw_only=True):
     agent_id: str
     number: int
     granted_at: datetime
+    after: int = 0  # what its agent had heard before: the turn comes with all since
     timeout_at: datetime | None = None
     wait_until: datetime | None = None
     seconds_left: float = 0.0  # what remained of the turn when it was paused

@@ -44,11 +44,20 @@ def decide(channel: Channel, command: ev.ChannelCommand, now: datetime) -> Chann
     """What becomes of a command at this moment."""
     assert now.tzinfo is not None, "time is aware, in UTC"
     draft = Draft(channel, now)
+    if isinstance(command, ev.PushClocks):
+        return _push(draft, command)
     expired = moves.expire(draft)
     expiry = len(draft.events)
     refusal = _apply(draft, command, expired)
     assert refusal is None or len(draft.events) == expiry, "a refusal changes nothing"
     return Decision(events=tuple(draft.events), effects=tuple(draft.effects), refusal=refusal)
+
+
+def _push(draft: Draft, command: ev.PushClocks) -> ChannelDecision:
+    """Before any deadline is looked at: it may not have passed after all."""
+    if draft.channel.turn is not None and command.seconds > 0:
+        draft.record(ev.ClocksPushed(seconds=command.seconds))
+    return Decision(events=tuple(draft.events))
 
 
 def _apply(draft: Draft, command: ev.ChannelCommand, expired: Turn | None) -> Refusal | None:
@@ -57,7 +66,7 @@ def _apply(draft: Draft, command: ev.ChannelCommand, expired: Turn | None) -> Re
             return actions.add(draft, command)
         case ev.PostMessage():
             return _post(draft, command)
-        case ev.Configure() | ev.Pause() | ev.Unpause() | ev.Rest() | ev.Tick():
+        case ev.Configure() | ev.Pause() | ev.Unpause() | ev.Rest() | ev.Tick() | ev.PushClocks():
             return _apply_room(draft, command)
         case ev.CompleteTurn() | ev.RequestWait() | ev.Resume() | ev.Override() | ev.GrantTurn():
             return _apply_turn(draft, command, expired)
@@ -114,7 +123,7 @@ def _apply_room(draft: Draft, command: ev.RoomCommand) -> Refusal | None:
             if draft.channel.paused:
                 draft.record(ev.Unpaused())
                 moves.advance(draft)
-        case ev.Tick():
+        case ev.Tick() | ev.PushClocks():
             pass
         case _:
             assert_never(command)

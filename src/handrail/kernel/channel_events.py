@@ -153,10 +153,16 @@ class Tick(_Tagged, frozen=True, kw_only=True):
     """Only time has passed."""
 
 
+class PushClocks(_Tagged, frozen=True, kw_only=True):
+    """Nobody was there to look at the clock for so long: no time of the turn is used up by it."""
+
+    seconds: float
+
+
 MemberCommand: TypeAlias = RemoveMember | TakeOffline | BringOnline | Disable | Enable | SetBusy
 TurnCommand: TypeAlias = CompleteTurn | RequestWait | Resume | Override | GrantTurn
 TalkCommand: TypeAlias = PostMessage | Respond
-RoomCommand: TypeAlias = Configure | Pause | Unpause | Rest | Tick
+RoomCommand: TypeAlias = Configure | Pause | Unpause | Rest | Tick | PushClocks
 ChannelCommand: TypeAlias = AddMember | MemberCommand | TurnCommand | TalkCommand | RoomCommand
 
 
@@ -234,6 +240,10 @@ class TurnEnded(_Tagged, frozen=True, kw_only=True):
     quiet: bool
 
 
+class ClocksPushed(_Tagged, frozen=True, kw_only=True):
+    seconds: float
+
+
 class MessagePosted(_Tagged, frozen=True, kw_only=True):
     """`awaits_reader`: a human message that is to reach an agent, at once or with a later turn."""
 
@@ -288,7 +298,7 @@ class Warned(_Tagged, frozen=True, kw_only=True):
 MemberEvent: TypeAlias = (
     Transitioned | MemberAdded | MemberChanged | MemberRemoved | EnabledChanged | BusyChanged
 )
-TurnEvent: TypeAlias = TurnGranted | TurnPaused | TurnResumed | TurnEnded
+TurnEvent: TypeAlias = TurnGranted | TurnPaused | TurnResumed | TurnEnded | ClocksPushed
 TalkEvent: TypeAlias = MessagePosted | MessagesDelivered
 RoomEvent: TypeAlias = Configured | Paused | Unpaused | RestOrdered | Rested | Woken
 ChannelEvent: TypeAlias = MemberEvent | TurnEvent | TalkEvent | RoomEvent | Warned

@@ -11,6 +11,7 @@ Not here: which events a command gives (channel_decide.py), their shapes (channe
 """
 
 from collections.abc import Iterable
+from datetime import timedelta
 from enum import StrEnum
 from typing import assert_never
 
@@ -20,6 +21,7 @@ from handrail.kernel.channel import RECENT_MESSAGES_MAX, Channel, Member, Turn, 
 from handrail.kernel.channel_events import (
     BusyChanged,
     ChannelEvent,
+    ClocksPushed,
     Configured,
     EnabledChanged,
     MemberAdded,
@@ -66,7 +68,7 @@ def evolve(channel: Channel, event: ChannelEvent) -> Channel:
             | BusyChanged()
         ):
             return _evolve_member(channel, event)
-        case TurnGranted() | TurnPaused() | TurnResumed() | TurnEnded():
+        case TurnGranted() | TurnPaused() | TurnResumed() | TurnEnded() | ClocksPushed():
             return _evolve_turn(channel, event)
         case MessagePosted() | MessagesDelivered():
             return _evolve_talk(channel, event)
@@ -137,6 +139,7 @@ def _added(channel: Channel, event: MemberAdded) -> Channel:
         priority=event.priority,
         # Not what was said before it came, but what still waits for somebody to come.
         seen=channel.routed,
+        heard=channel.routed,
     )
     return replace(channel, members=(*others, member))
 
@@ -169,12 +172,24 @@ def _evolve_turn(channel: Channel, event: TurnEvent) -> Channel:
             )
             return replace(channel, turn=resumed)
         case TurnEnded(agent_id=agent_id, quiet=quiet):
-            member = replace(_member(channel, agent_id), silent=quiet)
+            member = _member(channel, agent_id)
+            member = replace(member, silent=quiet, heard=member.seen)
             ended = replace(_put(channel, member), turn=None, rest_ordered="")
             # Who was lost in its turn did not finish the cycle: for the others it begins anew.
             return ended if in_queue(member.state) else _all_unsilent(ended)
+        case ClocksPushed(seconds=seconds):
+            return replace(channel, turn=_pushed(_turn(channel), timedelta(seconds=seconds)))
         case _:
             assert_never(event)
+
+
+def _pushed(turn: Turn, by: timedelta) -> Turn:
+    return replace(
+        turn,
+        timeout_at=turn.timeout_at + by if turn.timeout_at is not None else None,
+        wait_until=turn.wait_until + by if turn.wait_until is not None else None,
+        quiet_since=turn.quiet_since + by if turn.quiet_since is not None else None,
+    )
 
 
 def _granted(channel: Channel, event: TurnGranted) -> Channel:
@@ -182,6 +197,7 @@ def _granted(channel: Channel, event: TurnGranted) -> Channel:
         agent_id=event.agent_id,
         number=event.turn,
         granted_at=event.at,
+        after=_member(channel, event.agent_id).heard,
         timeout_at=event.timeout_at,
     )
     for agent_id in event.passed:

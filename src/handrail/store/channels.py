@@ -1,0 +1,170 @@
+"""Channels in the store: their rows, and what is asked about them. A part of the port.
+
+A channel is a stream ("channel:ID") like a run: its events are in the journal, its row holds the
+whole state after the last of them, and beside it stand its members and its log, as projections.
+
+Both databases answer the same questions by statements of the same names (`channels.sql`), so there
+is one class for both. Lists of ids go to them as a JSON array.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple, Protocol
+
+import msgspec
+
+from handrail.store.row import Row, row_of
+
+LATE_MAX = 100
+"""Late answers that are kept as evidence, of one channel."""
+Change = Literal["offline", "disabled", "online", "engaged"]
+
+
+class ChannelRow(Row):
+    """A channel; one that is closed stays, and may be opened again."""
+
+    id: str
+    seq: int
+    head: bytes
+    next_due: str | None
+    created_at: str
+    updated_at: str
+    closed_at: str | None
+    state: str
+
+
+class MemberRow(Row):
+    """An agent in a channel. `busy`: all that it can work on it holds elsewhere. `sole`: it works
+    on one thing at a time."""
+
+    channel_id: str
+    agent_id: str
+    state: str
+    busy: int
+    sole: int
+    turn: int | None
+    """The number of the turn that it holds."""
+
+
+class LogRow(Row):
+    """A message, with its number among the messages, or a notice, with its code."""
+
+    channel_id: str
+    seq: int
+    """Of the event that it comes from."""
+    kind: str
+    number: int | None
+    message_id: str
+    code: str
+    author: str
+    human: int
+    text: str
+    recipient: str | None
+    at: str
+
+
+class LateRow(Row):
+    """Evidence: an answer for a turn that is over, as it came."""
+
+    at: str
+    actor: str
+    code: str
+    body: str
+
+
+class ChannelWrite(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What a decision about a channel changes beside its row."""
+
+    members: Sequence[MemberRow] = ()
+    left: Sequence[tuple[str, str]] = ()
+    """(channel, agent) of those that are members no more."""
+    log: Sequence[LogRow] = ()
+
+
+class Engaged(NamedTuple):
+    """What an agent holds, turns and dispatches together; None where nobody knows the agent."""
+
+    capacity: int | None
+    held: int
+
+
+class Presence(NamedTuple):
+    """A member whose state in its channel is not what the agent's own row says."""
+
+    channel_id: str
+    agent_id: str
+    change: Change
+
+
+class ChannelStore(Protocol):
+    """What both databases can say about channels, each by its own statements."""
+
+    def _all(self, name: str, *values: object) -> list[tuple[Any, ...]]: ...
+
+    def _change(self, name: str, *values: object) -> int: ...
+
+    def load_channels(self, ids: Sequence[str]) -> dict[str, ChannelRow]:
+        """By id; what does not exist is left out."""
+        rows = self._all("channels_by_id", _listed(ids)) if ids else []
+        return {row[0]: row_of(ChannelRow, row) for row in rows}
+
+    def channels_due(self, now: str, limit: int) -> list[str]:
+        """Channels of which a clock has run out, the earliest first."""
+        return [one for (one,) in self._all("channels_due", now, limit)]
+
+    def engaged(self, agents: Sequence[str]) -> dict[str, Engaged]:
+        rows = self._all("engaged", _listed(agents)) if agents else []
+        return {agent: Engaged(capacity, held) for agent, capacity, held in rows}
+
+    def presence(self, silent_since: str, limit: int) -> list[Presence]:
+        """Members of open channels that are gone, disabled, back, or busy otherwise than known."""
+        return [Presence(*row) for row in self._all("presence", silent_since, limit)]
+
+    def turns(self, agents: Sequence[str]) -> list[tuple[str, str, int]]:
+        """(channel, agent, number) for those of these agents that are ACTIVE somewhere."""
+        rows = self._all("turns", _listed(agents)) if agents else []
+        return [(channel, agent, number) for channel, agent, number in rows]
+
+    def busy_in(self, agents: Sequence[str]) -> list[str]:
+        """Channels in which one of these agents counts as busy elsewhere."""
+        return [one for (one,) in self._all("busy_in", _listed(agents))]
+
+    def has_members(self) -> bool:
+        """Whether any channel has one."""
+        return bool(self._all("has_members"))
+
+    def memberships(self, agent_id: str | None = None) -> list[MemberRow]:
+        """Of one agent, or of everybody, by channel."""
+        return [row_of(MemberRow, row) for row in self._all("memberships", agent_id)]
+
+    def channels_page(self, after: str, limit: int) -> list[ChannelRow]:
+        """Open ones, by id."""
+        return [row_of(ChannelRow, row) for row in self._all("channels_page", after, limit)]
+
+    def channels_all(self, after: str, limit: int) -> list[ChannelRow]:
+        """Closed ones too, by id."""
+        return [row_of(ChannelRow, row) for row in self._all("channels_all", after, limit)]
+
+    def members_of(self, channel_id: str) -> list[MemberRow]:
+        return [row_of(MemberRow, row) for row in self._all("members_of", channel_id)]
+
+    def channel_log(self, channel_id: str, after_seq: int, limit: int) -> list[LogRow]:
+        """Messages and notices in their order."""
+        rows = self._all("channel_log_page", channel_id, after_seq, limit)
+        return [row_of(LogRow, row) for row in rows]
+
+    def channel_messages(self, channel_id: str, after: int, upto: int, limit: int) -> list[LogRow]:
+        """The messages with a number in (after, upto]; if there are too many, the last ones."""
+        rows = self._all("channel_messages", channel_id, after, upto, limit)
+        return [row_of(LogRow, row) for row in reversed(rows)]
+
+    def add_late(self, stream: str, at: str, actor: str, code: str, body: str) -> None:
+        """Evidence: an answer for a turn that is over. The first LATE_MAX of a channel are kept."""
+        self._change("add_late", stream, at, actor, code, body, LATE_MAX)
+
+    def late(self, stream: str) -> list[LateRow]:
+        """What was kept so, the oldest first."""
+        return [row_of(LateRow, row) for row in self._all("late", stream)]
+
+
+def _listed(ids: Sequence[str]) -> str:
+    return msgspec.json.encode(list(ids)).decode()

@@ -1,0 +1,138 @@
+-- lock_channels: like runs
+SELECT i.id FROM unnest($1::text[], $2::bytea[]) AS i(id, expected)
+CROSS JOIN LATERAL (
+  SELECT FROM channels c WHERE c.id = i.id AND c.head = i.expected FOR UPDATE) found;
+
+-- insert_channels: those that were never there
+INSERT INTO channels (id, seq, head, next_due, created_at, updated_at, closed_at, state)
+SELECT i.id, i.seq, i.head, i.next_due::timestamptz, i.created_at::timestamptz,
+  i.updated_at::timestamptz, i.closed_at::timestamptz, i.state::json
+FROM unnest($1::text[], $2::bigint[], $3::bytea[], $4::text[], $5::text[], $6::text[], $7::text[],
+  $8::text[])
+AS i(id, seq, head, next_due, created_at, updated_at, closed_at, state)
+ON CONFLICT DO NOTHING RETURNING id;
+
+-- update_channels: all of them
+UPDATE channels c SET seq = i.seq, head = i.head, next_due = i.next_due::timestamptz,
+  created_at = i.created_at::timestamptz, updated_at = i.updated_at::timestamptz,
+  closed_at = i.closed_at::timestamptz, state = i.state::json
+FROM unnest($1::text[], $2::bigint[], $3::bytea[], $4::text[], $5::text[], $6::text[], $7::text[],
+  $8::text[])
+AS i(id, seq, head, next_due, created_at, updated_at, closed_at, state)
+WHERE c.id = i.id;
+
+-- delete_members: they left, or were removed
+DELETE FROM channel_members m USING unnest($1::text[], $2::text[]) AS i(channel_id, agent_id)
+WHERE m.channel_id = i.channel_id AND m.agent_id = i.agent_id;
+
+-- put_members: new, or in another state
+INSERT INTO channel_members (channel_id, agent_id, state, busy, sole, turn)
+SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[])
+ON CONFLICT (channel_id, agent_id) DO UPDATE SET state = excluded.state, busy = excluded.busy,
+  sole = excluded.sole, turn = excluded.turn;
+
+-- put_holders: the same of those that have the turn, once the others have it no more
+INSERT INTO channel_members (channel_id, agent_id, state, busy, sole, turn)
+SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[])
+ON CONFLICT (channel_id, agent_id) DO UPDATE SET state = excluded.state, busy = excluded.busy,
+  sole = excluded.sole, turn = excluded.turn;
+
+-- insert_log: appended
+INSERT INTO channel_log (channel_id, seq, kind, number, message_id, code, author, human, text,
+  recipient, at)
+SELECT i.channel_id, i.seq, i.kind, i.number, i.message_id, i.code, i.author, i.human, i.text,
+  i.recipient, i.at::timestamptz
+FROM unnest($1::text[], $2::bigint[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::text[],
+  $8::bigint[], $9::text[], $10::text[], $11::text[])
+AS i(channel_id, seq, kind, number, message_id, code, author, human, text,
+  recipient, at);
+
+-- channels_by_id: whole
+SELECT id, seq, head, next_due, created_at, updated_at, closed_at, state FROM channels
+WHERE id = ANY(ARRAY(SELECT json_array_elements_text($1::text::json)));
+
+-- channels_due: a turn or a wait is over
+SELECT id FROM channels WHERE next_due <= $1 ORDER BY next_due LIMIT $2;
+
+-- engaged: what agents hold, of dispatches and of turns
+SELECT i.id, a.capacity,
+  (SELECT count(*) FROM dispatches d WHERE d.session = a.session AND d.agent IS NOT NULL)
+  + (SELECT count(*) FROM channel_members m WHERE m.agent_id = i.id
+    AND (m.state = 'ACTIVE' OR m.state = 'WAITING'))
+FROM json_array_elements_text($1::text::json) AS i(id) LEFT JOIN agents a ON a.id = i.id;
+
+-- presence: members whose state is not what is known of the agent
+SELECT channel_id, agent_id, change FROM (
+  SELECT m.channel_id, m.agent_id, CASE
+    WHEN a.id IS NULL OR a.beat_at < $1 THEN CASE WHEN m.state <> 'OFFLINE' THEN 'offline' END
+    WHEN NOT a.enabled THEN CASE WHEN m.state <> 'OFFLINE' THEN 'disabled' END
+    WHEN m.state = 'OFFLINE' THEN 'online'
+    WHEN m.busy <> (
+      (SELECT count(*) FROM dispatches d WHERE d.session = a.session AND d.agent IS NOT NULL)
+      + (SELECT count(*) FROM channel_members o WHERE o.agent_id = m.agent_id
+        AND o.channel_id <> m.channel_id AND (o.state = 'ACTIVE' OR o.state = 'WAITING'))
+      >= a.capacity)::int THEN 'engaged' END AS change
+  FROM channel_members m LEFT JOIN agents a ON a.id = m.agent_id) found
+WHERE change IS NOT NULL LIMIT $2;
+
+-- turns: which of these agents is ACTIVE, and where
+SELECT channel_id, agent_id, turn FROM channel_members
+WHERE agent_id = ANY(ARRAY(SELECT json_array_elements_text($1::text::json))) AND state = 'ACTIVE'
+ORDER BY channel_id;
+
+-- busy_in: channels that wait until one of these agents is free
+SELECT DISTINCT channel_id FROM channel_members WHERE agent_id = ANY(ARRAY(SELECT json_array_elements_text($1::text::json))) AND busy = 1;
+
+-- has_members: any channel
+SELECT 1 FROM channel_members LIMIT 1;
+
+-- memberships: of one agent, or of everybody
+SELECT channel_id, agent_id, state, busy, sole, turn FROM channel_members
+WHERE $1::text IS NULL OR agent_id = $1 ORDER BY agent_id, channel_id;
+
+-- members_of: a channel
+SELECT channel_id, agent_id, state, busy, sole, turn FROM channel_members WHERE channel_id = $1;
+
+-- channels_page: open ones
+SELECT id, seq, head, next_due, created_at, updated_at, closed_at, state FROM channels
+WHERE id > $1 AND closed_at IS NULL ORDER BY id LIMIT $2;
+
+-- channels_all: closed ones too
+SELECT id, seq, head, next_due, created_at, updated_at, closed_at, state FROM channels
+WHERE id > $1 ORDER BY id LIMIT $2;
+
+-- channel_log_page: what was said after that
+SELECT channel_id, seq, kind, number, message_id, code, author, human, text,
+  recipient, at FROM channel_log
+WHERE channel_id = $1 AND seq > $2 ORDER BY seq LIMIT $3;
+
+-- channel_messages: the last of a range of messages
+SELECT channel_id, seq, kind, number, message_id, code, author, human, text,
+  recipient, at FROM channel_log
+WHERE channel_id = $1 AND number > $2 AND number <= $3 ORDER BY number DESC LIMIT $4;
+
+-- add_late: evidence, the first ones of a channel
+INSERT INTO notes (execution_id, at, actor, code, body)
+SELECT $1::text, $2::timestamptz, $3::text, $4::text, $5::text
+WHERE (SELECT count(*) FROM notes WHERE execution_id = $1::text) < $6::bigint;
+
+-- late: evidence of a channel
+SELECT at, actor, code, body FROM notes WHERE execution_id = $1 ORDER BY id;
+
+-- doctor_channel_version: a channel's version is its last sequence number, its head the last hash
+SELECT c.id, 'the row says ' || c.seq || ', the journal ' || coalesce(j.seq, 0)
+FROM channels c LEFT JOIN journal j ON j.stream = 'channel:' || c.id
+  AND j.seq = (SELECT max(seq) FROM journal WHERE stream = 'channel:' || c.id)
+WHERE j.seq IS NULL OR j.seq <> c.seq OR j.hash <> c.head;
+
+-- doctor_two_active: one member of a channel has the turn
+SELECT channel_id, string_agg(agent_id, ', ') FROM channel_members
+WHERE state IN ('ACTIVE', 'WAITING') GROUP BY channel_id HAVING count(*) > 1;
+
+-- doctor_two_turns: who works on one thing at a time has one turn
+SELECT agent_id, string_agg(channel_id, ', ') FROM channel_members
+WHERE sole = 1 AND state IN ('ACTIVE', 'WAITING') GROUP BY agent_id HAVING count(*) > 1;
+
+-- doctor_turn_overdue: an engine ends every turn and every wait that is over
+SELECT id, 'due since ' || next_due FROM channels
+WHERE next_due < $1::timestamptz - interval '5 minutes';

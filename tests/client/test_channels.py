@@ -1,0 +1,269 @@
+"""Channels from Python: the calls of both clients, and workers that take turns."""
+
+import asyncio
+import re
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.client.serving import Server
+
+from handrail import Worker
+from handrail.client.errors import Conflict, NotFound
+from handrail.engine.channel_views import TurnView
+
+PATIENCE = 20.0
+
+
+@contextmanager
+def working(worker: Worker) -> Iterator[None]:
+    """The worker at work, in a loop of its own."""
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(worker.run())
+
+    def run() -> None:
+        loop.run_until_complete(task)
+        loop.run_until_complete(loop.shutdown_default_executor())
+        loop.close()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        loop.call_soon_threadsafe(worker.stop)
+        thread.join(PATIENCE)
+        assert not thread.is_alive(), "the worker stops"
+
+
+def seated(server: Server, name: str) -> Worker:
+    return Worker(server.url, server.token("agent", name), heartbeat=0.2, grace=1)
+
+
+def reads(office: Any, wanted: Callable[[list[Any]], bool], channel: str = "reviews") -> list[Any]:
+    """What was said, once it is what is wanted."""
+    found: list[Any] = []
+    for _ in range(200):
+        after = found[-1].id if found else 0
+        found += office.messages(channel, after=after, wait=0.2).items
+        if wanted([one.text for one in found if one.kind == "message"]):
+            return found
+    raise AssertionError([one.text for one in found])
+
+
+def join(office: Any, *agents: str, channel: str = "reviews") -> None:
+    """As soon as they have registered."""
+    for agent in agents:
+        for _ in range(200):
+            if any(one.id == agent for one in office.agents().items):
+                break
+            threading.Event().wait(0.02)
+        office.join_channel(channel, agent)
+
+
+def test_both_clients_have_every_call_about_channels(client: Any) -> None:
+    view = client.create_channel("reviews", {"order": "manual"})
+    assert (view.id, view.turn_config.order) == ("reviews", "manual")
+    assert client.configure_channel("reviews", {}).turn_config.order == "round_robin"
+    assert [one.id for one in client.channels().items] == ["reviews"]
+    posted = client.say("reviews", "hello")
+    assert posted.disposition == "logged"
+    assert [one.text for one in client.messages("reviews").items] == ["hello"]
+    assert client.messages("reviews", after=posted.id).items == ()
+    assert client.turn("reviews", "pause").paused
+    assert not client.turn("reviews", "unpause").paused
+    with pytest.raises(NotFound):
+        client.leave_channel("reviews", "nobody")
+    with pytest.raises(Conflict):
+        client.create_channel("reviews")
+    client.remove_channel("reviews")
+    with pytest.raises(NotFound):
+        client.channel("reviews")
+
+
+def test_a_claim_gives_a_turn(server: Server, office: Any) -> None:
+    from handrail import Client
+
+    office.create_channel("reviews")
+    with Client(server.url, server.token("agent", "ada")) as ada:
+        ada.register_agent("ada", ["talker"])
+        office.join_channel("reviews", "ada")
+        office.say("reviews", "hello")
+        turn = ada.claim("ada")
+        assert isinstance(turn, TurnView)
+        assert [one.text for one in turn.messages] == ["hello"]
+        ada.say("reviews", "hi", turn=turn.turn)
+        assert ada.turn("reviews", "complete", turn=turn.turn).states == {"ada": "IDLE"}
+
+
+@pytest.mark.requirement("T3")
+def test_workers_take_turns_with_all_that_was_said_since_their_last_one(
+    server: Server, office: Any
+) -> None:
+    heard: dict[str, list[str]] = {"ada": [], "bob": []}
+    office.create_channel("reviews", {"maxAgentTurns": 4})
+    ada, bob = seated(server, "ada"), seated(server, "bob")
+
+    @ada.channel("reviews")
+    async def review(turn: Any) -> str:
+        heard["ada"] += [one.text for one in turn.messages]
+        await turn.say(f"looking ({turn.number})")
+        return f"ada {turn.number}"
+
+    @bob.channel("reviews")
+    def answer(turn: Any) -> str:
+        heard["bob"] += [one.text for one in turn.messages]
+        turn.say(f"hm ({turn.number})")
+        return f"bob {turn.number}"
+
+    office.turn("reviews", "pause")
+    with working(ada), working(bob):
+        join(office, "ada", "bob")
+        office.turn("reviews", "unpause")
+        said = reads(office, lambda texts: len(texts) == 8)
+        texts = [one.text for one in said if one.kind == "message"]
+        assert texts[:4] == ["looking (1)", "ada 1", "hm (2)", "bob 2"]
+        assert heard["bob"][:2] == ["looking (1)", "ada 1"]
+        office.say("reviews", "and now?")
+        reads(office, lambda texts: len(texts) >= 11)
+    assert "and now?" in heard["ada"] + heard["bob"]
+    mine = [text for text in heard["ada"] if text != "and now?"]
+    assert len(set(mine)) == len(mine), "nothing comes twice"
+
+
+@pytest.mark.requirement("T10")
+def test_a_function_pauses_its_turn_and_goes_on(server: Server, office: Any) -> None:
+    office.create_channel("reviews")
+    worker, states = seated(server, "ada"), []
+
+    @worker.channel("reviews")
+    async def build(turn: Any) -> str:
+        async with turn.wait("the build", seconds=30):
+            states.append((await asyncio.to_thread(office.channel, "reviews")).states["ada"])
+        states.append((await asyncio.to_thread(office.channel, "reviews")).states["ada"])
+        return "built"
+
+    with working(worker):
+        join(office, "ada")
+        reads(office, lambda texts: texts == ["built"])
+    assert states == ["WAITING", "ACTIVE"]
+
+
+@pytest.mark.requirement("T6")
+def test_an_interrupted_answer_is_said_when_the_person_lets_it_go_on(
+    server: Server, office: Any
+) -> None:
+    office.create_channel("reviews", {"humanInterruptMode": "interrupt"})
+    worker, begun = seated(server, "ada"), threading.Event()
+    go_on = threading.Event()
+
+    @worker.channel("reviews")
+    def answer(turn: Any) -> str:
+        begun.set()
+        assert go_on.wait(PATIENCE)
+        turn.say("part one")
+        return ", ".join(one.text for one in turn.more()) or "nothing new"
+
+    with working(worker):
+        join(office, "ada")
+        assert begun.wait(PATIENCE)
+        office.say("reviews", "stop")
+        assert office.channel("reviews").states == {"ada": "WAITING"}
+        go_on.set()
+        office.turn("reviews", "resume", agent_id="ada")
+        reads(office, lambda texts: texts[:3] == ["stop", "part one", "stop"])
+
+
+def test_a_function_that_raises_passes_the_turn_on(server: Server, office: Any) -> None:
+    office.create_channel("reviews")
+    ada, bob = seated(server, "ada"), seated(server, "bob")
+
+    @ada.channel("reviews")
+    async def breaks(turn: Any) -> str:
+        raise RuntimeError(f"no model for turn {turn.number}")
+
+    @bob.channel("reviews")
+    async def works(turn: Any) -> str:
+        return f"bob {turn.number}"
+
+    with working(ada), working(bob):
+        join(office, "ada", "bob")
+        reads(office, lambda texts: len(texts) >= 2 and all(t.startswith("bob") for t in texts))
+
+
+@pytest.mark.requirement("T5")
+def test_a_turn_that_times_out_cancels_its_function(server: Server, office: Any) -> None:
+    office.create_channel("reviews", {"defaultTimeoutSeconds": 0.3})
+    worker, cancelled = seated(server, "ada"), threading.Event()
+
+    @worker.channel("reviews")
+    async def sleeps(turn: Any) -> str:
+        try:
+            await asyncio.sleep(PATIENCE)
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+        return "never"
+
+    with working(worker):
+        join(office, "ada")
+        assert cancelled.wait(PATIENCE)
+    assert "never" not in [one.text for one in office.messages("reviews").items]
+
+
+def test_a_worker_that_stops_passes_its_turn_on_and_one_that_is_back_is_queued_again(
+    server: Server, office: Any
+) -> None:
+    office.create_channel("reviews")
+    first, begun = seated(server, "ada"), threading.Event()
+
+    @first.channel("reviews")
+    async def sleeps(turn: Any) -> str:
+        begun.set()
+        await asyncio.sleep(PATIENCE)
+        return "never"
+
+    first.grace = 0.1
+    with working(first):
+        join(office, "ada")
+        assert begun.wait(PATIENCE)
+    assert office.channel("reviews").turn is None
+    second = seated(server, "ada")
+
+    @second.channel("reviews")
+    async def answers(turn: Any) -> str:
+        return "here"
+
+    with working(second):
+        reads(office, lambda texts: texts[:1] == ["here"])
+
+
+def test_a_channel_has_one_function_of_a_worker() -> None:
+    worker = Worker("http://127.0.0.1:1")
+    worker.channel("reviews")(lambda turn: None)
+    with pytest.raises(ValueError, match="two functions take turns in 'reviews'"):
+        worker.channel("reviews")(lambda turn: None)
+
+
+def test_the_examples_of_the_page_hold_a_conversation(
+    server: Server, office: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs/channels.md").read_text(encoding="utf-8")
+    examples = dict(re.findall(r"```python\n# (\S+)\n(.*?)```", page, flags=re.DOTALL))
+    monkeypatch.setenv("HANDRAIL_SERVER", server.url)
+    made: dict[str, Any] = {}
+    exec(examples["reviewers.py"], made)
+    worker = made["worker"]
+    worker.url, worker.token = server.url, server.token("agent", "ada")
+    with working(worker):
+        for _ in range(200):
+            if office.agents().items:
+                break
+            threading.Event().wait(0.02)
+        monkeypatch.setenv("HANDRAIL_TOKEN", server.token("operator", "olga"))
+        exec(examples["room.py"], {})
+        said = reads(office, lambda texts: "I have read 1 messages" in texts)
+    assert "reading …" in [one.text for one in said]
