@@ -1,0 +1,126 @@
+"""What the middleware costs a healthy request: the same app with and without it, in turn.
+
+    uv run python -m benchmarks.middleware [--quick] [--json]
+
+The apps answer some kilobytes of JSON, the ASGI one through Litestar, the WSGI one by hand, called
+as a server calls them, without a socket: nothing but the app and the middleware is measured. CPU
+time of short rounds, with and without it by turns; of each pair the quotient, of all pairs the
+median, since other work on the machine comes in bursts. Exits 1 if it costs 3% or more.
+"""
+
+import argparse
+import asyncio
+import json
+import statistics
+import sys
+from typing import Any
+
+from litestar import Litestar, get
+
+from benchmarks.measure import Prepare, Run, cpu_us
+from handrail.middleware import AsgiMiddleware, Reporter, WsgiMiddleware
+
+MOST = 0.03
+ITEMS = [{"id": n, "name": f"item {n}", "price": n * 1.1} for n in range(60)]
+
+
+@get("/orders/{number:int}")
+async def order(number: int) -> dict[str, Any]:
+    return {"number": number, "items": ITEMS}
+
+
+def wsgi(environ: dict[str, Any], start_response: Any) -> list[bytes]:
+    body = json.dumps({"number": 1, "items": ITEMS}).encode()
+    start_response("200 OK", [("Content-Type", "application/json")])
+    return [body]
+
+
+def asgi_runs(app: Any) -> Prepare:
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "path": "/orders/17",
+        "raw_path": b"/orders/17",
+        "query_string": b"",
+        "headers": [(b"host", b"x"), (b"accept", b"application/json")],
+        "http_version": "1.1",
+        "scheme": "http",
+        "server": ("x", 80),
+        "client": ("y", 1),
+        "root_path": "",
+    }
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: dict[str, Any]) -> None:
+        if message["type"] == "http.response.start" and message["status"] != 200:
+            raise RuntimeError(f"status {message['status']}")
+
+    async def many(requests: int) -> int:
+        for _ in range(requests):
+            await app(dict(scope), receive, send)
+        return requests
+
+    def prepare(requests: int) -> Run:
+        return lambda: asyncio.run(many(requests))
+
+    return prepare
+
+
+def wsgi_runs(app: Any) -> Prepare:
+    def start(status: str, headers: object, *more: object) -> None:
+        pass
+
+    def prepare(requests: int) -> Run:
+        def run() -> int:
+            for _ in range(requests):
+                b"".join(app({"REQUEST_METHOD": "GET", "PATH_INFO": "/orders/17"}, start))
+            return requests
+
+        return run
+
+    return prepare
+
+
+def measure(requests: int, pairs: int) -> dict[str, dict[str, float]]:
+    """CPU µs a request without it, and the share that it adds."""
+    reporter = Reporter(lambda report: None, service="bench")
+    app = Litestar([order], openapi_config=None)
+    contenders = {
+        "asgi": (asgi_runs(app), asgi_runs(AsgiMiddleware(app, reporter))),
+        "wsgi": (wsgi_runs(wsgi), wsgi_runs(WsgiMiddleware(wsgi, reporter))),
+    }
+    return {name: paired(*both, requests, pairs) for name, both in contenders.items()}
+
+
+def paired(bare: Prepare, wrapped: Prepare, requests: int, pairs: int) -> dict[str, float]:
+    for prepare in (bare, wrapped):
+        prepare(requests)()
+    alone: list[float] = []
+    shares: list[float] = []
+    for n in range(pairs):
+        order_of = (bare, wrapped) if n % 2 else (wrapped, bare)
+        took = {prepare: cpu_us([prepare(requests)], requests) for prepare in order_of}
+        alone.append(took[bare])
+        shares.append(took[wrapped] / took[bare] - 1)
+    return {"cpu_us": statistics.median(alone), "overhead": statistics.median(shares)}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="CPU time of the middleware on healthy requests")
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--json", action="store_true")
+    wanted = parser.parse_args()
+    found = measure(100, 200 if wanted.quick else 1_000)
+    if wanted.json:
+        sys.stdout.write(json.dumps(found) + "\n")
+    else:
+        for kind, one in found.items():
+            told = f"{one['cpu_us']:.1f} µs a request, {one['overhead']:+.2%} with the middleware"
+            sys.stdout.write(f"{kind}: {told}\n")
+    return int(max(one["overhead"] for one in found.values()) >= MOST)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

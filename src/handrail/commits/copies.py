@@ -1,0 +1,80 @@
+"""Each bead has a working copy of its own; what changed in it becomes a proposal.
+
+A copy is a repository that borrows objects and shares nothing else: what its agent configures there
+is nobody else's. It is not trusted either. A proposal is read by the lane's own git with the copy
+as a mere folder of files; neither its configuration nor its index nor its history is looked at.
+"""
+
+import shutil
+from pathlib import Path
+from uuid import uuid4
+
+from handrail.commits.fence import Fence
+from handrail.commits.git import Git
+from handrail.commits.message import is_id
+from handrail.commits.patches import Proposal, propose, touched
+from handrail.commits.places import Places
+from handrail.commits.repository import Repository
+from handrail.commits.trouble import NotApplied
+
+
+class Copies:
+    """The working copies of a repository under `home`, which agents may reach; the lane's own
+    folders are there too, beside them."""
+
+    def __init__(self, repository: Repository, home: Path | str) -> None:
+        self.repository = repository
+        self.places = Places(repository, Path(home))
+
+    async def open(self, bead: str, *, fresh: bool = False) -> Path:
+        """The bead's folder: as it was left, or, fresh or new, as the branch is now."""
+        folder, base = self._folder(bead), self._base(bead)
+        if fresh:
+            self.remove(bead)
+        if folder.is_dir() and base.is_file():
+            return folder
+        await self.places.refresh()
+        making = folder.with_name(f".{uuid4().hex}")
+        git = Git(making / ".git", making, self.repository.variables)
+        making.mkdir(parents=True)
+        try:
+            git.lay_out(self.places.kept.folder)
+            head = await Fence(git, self.repository, 0).fetch()
+            await git.say("checkout", "--quiet", "--force", "--detach", head)
+            self.remove(bead)
+            base.write_text(head, encoding="utf-8")
+            making.rename(folder)
+        finally:
+            shutil.rmtree(making, ignore_errors=True)
+        return folder
+
+    async def propose(self, bead: str) -> Proposal:
+        """What changed in the bead's folder. Raises if it must not be committed, or is nothing."""
+        folder, base = self._folder(bead), self._base(bead)
+        if folder.is_symlink() or not folder.is_dir() or not base.is_file():
+            raise NotApplied("no_copy", f"bead '{bead}' has no working copy", "open one")
+        async with self.places.at_work(tree=folder) as git:
+            await Fence(git, self.repository, 0).fetch()
+            begun = base.read_text(encoding="utf-8")
+            await git.say("read-tree", begun)
+            await git.say("add", "--all", ".")
+            tree = await git.say("write-tree")
+            files = await touched(git, begun, tree)
+            self.repository.refuse_files(files)
+            if not files:
+                told = f"nothing changed in the working copy of bead '{bead}'"
+                raise NotApplied("nothing", told, "change something, then propose it")
+            return await propose(git, begun, tree)
+
+    def remove(self, bead: str) -> None:
+        self._base(bead).unlink(missing_ok=True)
+        folder = self._folder(bead)
+        folder.unlink() if folder.is_symlink() else shutil.rmtree(folder, ignore_errors=True)
+
+    def _folder(self, bead: str) -> Path:
+        if not is_id(bead) or bead.startswith("."):
+            raise ValueError(f"{bead!r} is no id of a bead")
+        return self.places.home / "beads" / bead
+
+    def _base(self, bead: str) -> Path:
+        return self._folder(bead).with_name(f"{bead}.base")

@@ -1,0 +1,92 @@
+"""A repository that the lane commits to, as its operator describes it, and what patches must not
+touch there.
+
+Nothing of this comes from a bead, an agent or the repository's own content.
+"""
+
+import re
+from pathlib import Path
+
+from handrail.commits.trouble import NotApplied
+from handrail.kernel.decision import Value
+
+GUARDED_NAMES = frozenset({".gitattributes", ".gitmodules", ".lfsconfig"})
+"""In every folder: they say what git itself does."""
+GUARDED = (".pre-commit-config.yaml", ".husky/")
+"""They say what hooks do."""
+PLAIN_MODES = frozenset({"000000", "100644", "100755"})
+"""Files. A link leads elsewhere, a submodule brings another repository: people commit those."""
+PATH_CHARS_MAX = 4_096
+_BRANCH = re.compile(r"(?!.*(?:\.\.|//|@\{|\.lock$))[A-Za-z0-9_][\w./+-]{0,199}(?<![./])")
+
+
+class Repository(Value):
+    """`url` is a path, or an address that git reads; `branch` what is committed to.
+
+    `hooks` are a folder of the repository (".githooks"), taken from the branch and never from the
+    patch, or a folder of this machine ("/etc/handrail/hooks"); "" for a local repository means its
+    own. A hook in `required_hooks` that is not there refuses every commit. `protected` are paths,
+    or folders ("tools/"), that hooks rely on: a patch that touches one is refused. `variables` name
+    what git needs of this process's environment to reach it, such as SSH_AUTH_SOCK.
+    """
+
+    url: str
+    branch: str = "main"
+    hooks: str = ""
+    required_hooks: tuple[str, ...] = ()
+    protected: tuple[str, ...] = ()
+    variables: tuple[str, ...] = ()
+    hook_seconds: float = 240.0
+
+    def __post_init__(self) -> None:
+        if not self.url or self.url.startswith("-") or "\0" in self.url or "::" in self.url:
+            raise ValueError(f"{self.url!r} is no address of a repository")
+        if not _BRANCH.fullmatch(self.branch):
+            raise ValueError(f"{self.branch!r} is no branch that the lane commits to")
+        taken = [name for name in self.variables if name.upper().startswith("GIT_")]
+        if taken:
+            raise ValueError(f"{', '.join(taken)}: variables of git are the lane's own")
+
+    @property
+    def fence(self) -> str:
+        """The ref that holds the fence of the last holder."""
+        return f"refs/handrail/fence/{self.branch}"
+
+    @property
+    def head(self) -> str:
+        return f"refs/heads/{self.branch}"
+
+    @property
+    def hooks_within(self) -> str:
+        """The folder of the repository that has the hooks; "" if they are elsewhere."""
+        inside = self.hooks and not Path(self.hooks).is_absolute()
+        return self.hooks.strip("/") + "/" if inside else ""
+
+    def refuse_files(self, files: dict[str, tuple[str, str]]) -> None:
+        """Raises if a patch with these files, and their modes before and after, must not be
+        applied, whoever approved it."""
+        for path, modes in files.items():
+            why = self._why_not(path, modes)
+            if why:
+                told = f"the patch touches {path!r}, and {why}"
+                raise NotApplied("guarded", told, "a person commits this one", files=[path])
+
+    def _why_not(self, path: str, modes: tuple[str, str]) -> str:
+        guarded = (*GUARDED, *self.protected, *([self.hooks_within] if self.hooks_within else []))
+        wide = not path.isprintable() or "\\" in path or len(path) > PATH_CHARS_MAX
+        folded = path.casefold()
+        rules = {
+            "its name has characters that hide": wide,
+            "links and submodules lead elsewhere": not set(modes) <= PLAIN_MODES,
+            "it says what git does": folded.rpartition("/")[2] in GUARDED_NAMES,
+            "it is in git's own folder": ".git" in folded.split("/"),
+            "hooks rely on it": any(_below(folded, one.casefold()) for one in guarded),
+        }
+        return next((rule for rule, holds in rules.items() if holds), "")
+
+
+def _below(path: str, guarded: str) -> bool:
+    """A file where a guarded folder would be is in its way, too."""
+    return path in (guarded, guarded.rstrip("/")) or (
+        guarded.endswith("/") and path.startswith(guarded)
+    )

@@ -1,0 +1,31 @@
+"""Where a reporter sends to: a server, or an engine of this process."""
+
+import asyncio
+
+from handrail.client.clients import Client, SyncClient
+from handrail.engine.bugs import ErrorReport
+from handrail.engine.engine import Engine
+from handrail.middleware.reporter import Send
+
+SEND_SECONDS = 10.0
+
+
+def to_server(url: str, token: str) -> Send:
+    """To a server; the token is a reporter's, which may do nothing else."""
+    client = SyncClient(Client(url, token, timeout=SEND_SECONDS, patience=SEND_SECONDS))
+
+    def send(report: ErrorReport) -> object:
+        return client.report_bug(report)
+
+    return send
+
+
+def to_engine(engine: Engine, *, by: str = "middleware") -> Send:
+    """To an engine that runs on the event loop from which this is called."""
+    loop = asyncio.get_running_loop()
+
+    def send(report: ErrorReport) -> object:
+        told = asyncio.run_coroutine_threadsafe(engine.report_bug(report, by=by), loop)
+        return told.result(SEND_SECONDS)
+
+    return send

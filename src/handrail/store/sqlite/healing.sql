@@ -1,0 +1,35 @@
+-- bug: by its signature, and how its bead stands
+SELECT g.digest, g.signature, g.bead_id, g.count, g.first_seen, g.last_seen, g.earlier,
+  b.status
+FROM bugs g LEFT JOIN beads b ON b.id = g.bead_id WHERE g.digest = ?1;
+
+-- put_bug: new, or in place of the bead that was read
+INSERT INTO bugs (digest, signature, bead_id, count, first_seen, last_seen, earlier)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+ON CONFLICT (digest) DO UPDATE SET bead_id = excluded.bead_id, count = excluded.count,
+  first_seen = excluded.first_seen, last_seen = excluded.last_seen, earlier = excluded.earlier
+WHERE bugs.bead_id = excluded.earlier;
+
+-- count_bug: seen again
+UPDATE bugs SET count = count + ?1, last_seen = max(last_seen, ?2)
+WHERE digest = ?3 AND bead_id = ?4;
+
+-- bugs: by bead, the newest first; a line with a filter that is not asked for is left out
+SELECT g.digest, g.signature, g.bead_id, g.count, g.first_seen, g.last_seen, g.earlier,
+  b.status
+FROM bugs g LEFT JOIN beads b ON b.id = g.bead_id
+WHERE true
+  AND g.bead_id < :before
+ORDER BY g.bead_id DESC
+LIMIT :limit;
+
+-- bugs_since: how many were filed since then
+SELECT count(*) FROM bugs WHERE first_seen > ?1;
+
+-- locks: by repository; a line with a filter that is not asked for is left out
+SELECT repository, holder_execution_id, holder_step, fence, seq, head, next_due, updated_at, state
+FROM commit_locks
+WHERE true
+  AND repository > :after
+ORDER BY repository
+LIMIT :limit;

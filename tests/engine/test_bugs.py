@@ -1,0 +1,82 @@
+"""Reported errors on every store: counted, filed once by whoever is first, again after a close."""
+
+import asyncio
+
+from tests.engine.at_work import ANA, chain, go, node, opened
+
+from handrail.engine.bugs import WORKFLOW, ErrorReport
+from handrail.engine.scrub import scrubbed
+from handrail.testing.clock import ManualClock
+
+pytest_plugins = ["tests.fixtures_postgres"]
+
+ERROR = ErrorReport(service="shop", type="KeyError", message="'apple'", status=500, route="/cart/7")
+HEALS = {**chain(node("fix")), "id": WORKFLOW, "name": WORKFLOW}
+
+
+def test_a_signature_has_one_bead_until_that_is_closed(url: str, clock: ManualClock):
+    async def play():
+        async with opened(url, clock) as engine:
+            await engine.define(HEALS)
+            first = await engine.report_bug(ERROR, by="rudi")
+            clock.advance(60)
+            for _ in range(3):
+                again = await engine.report_bug(ERROR, by="rudi")
+            assert (first.filed, again.filed, again.count) == ("new", "known", 4)
+            (bug,) = (await engine.bugs()).items
+            assert (bug.last_seen - bug.first_seen).total_seconds() == 60
+            assert first.execution_id is not None
+            await engine.run(first.execution_id).close(by=ANA, reason="fixed by hand")
+            back = await engine.report_bug(ERROR, by="rudi")
+            assert (back.filed, back.earlier_bead_id) == ("regression", first.bead_id)
+            (bug,) = (await engine.bugs()).items
+            assert (bug.bead_id, bug.count) == (back.bead_id, 1)
+
+    go(play())
+
+
+def test_two_engines_that_hear_of_it_at_once_file_one_bead(shared_url: str, clock: ManualClock):
+    async def play():
+        async with opened(shared_url, clock) as one, opened(shared_url, clock) as two:
+            reports = (engine.report_bug(ERROR, by="rudi") for engine in (one, two) * 10)
+            found = await asyncio.gather(*reports)
+            assert len({answer.bead_id for answer in found}) == 1
+            assert len((await one.beads()).items) == 1
+            (bug,) = (await two.bugs()).items
+            assert bug.count == 20
+
+    go(play())
+
+
+def test_a_bead_that_was_filed_before_a_crash_is_found_again(
+    shared_url: str, clock: ManualClock, monkeypatch
+):
+    async def play():
+        async with opened(shared_url, clock) as engine:
+            with monkeypatch.context() as patch:
+                patch.setattr(engine.store, "put_bug", lambda row: False)  # it dies before
+                patch.setattr("handrail.engine.bugs.TRIES", 1)
+                await engine.report_bug(ERROR, by="rudi")
+            other = ErrorReport(**{**asdict(ERROR), "count": 7, "release": "2"})
+            answer = await engine.report_bug(other, by="rudi")
+            assert (answer.filed, answer.count) == ("new", 7)
+            assert len((await engine.beads()).items) == 1
+
+    go(play())
+
+
+def asdict(report: ErrorReport) -> dict:
+    return {name: getattr(report, name) for name in report.__struct_fields__}
+
+
+def test_what_is_scrubbed_stays_readable_and_takes_no_time_on_hostile_texts():
+    assert scrubbed("KeyError: 'apple' in cart.py") == "KeyError: 'apple' in cart.py"
+    assert scrubbed("api_key = 'abc'; x = 1") == "api_key = [hidden]; x = 1"
+    for text in (
+        "password" * 5_000,
+        "a@" * 20_000,
+        "1 " * 20_000,
+        "eyJ" + "a" * 50_000,
+        "\0\ud800",
+    ):
+        assert len(scrubbed(text)) <= 21_000
