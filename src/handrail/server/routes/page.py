@@ -1,4 +1,4 @@
-"""Signing in to the page: a one-time link becomes a session in a cookie.
+"""The page, and signing in to it: a one-time link becomes a session in a cookie.
 
 The link opens a small page that sends itself; only then is it used up. So a chat program that looks
 at links before people do spoils nothing, and the cookie, which no other site's request carries
@@ -18,21 +18,30 @@ from handrail.engine.engine import Engine
 from handrail.kernel.decision import Value
 from handrail.server.access import Caller, Role
 from handrail.server.authenticate import COOKIE, Credentials, session_of
+from handrail.server.page import ROUTES, Built
 from handrail.server.problems import Wrong, documented
 from handrail.server.secrets import SESSION_SECONDS, csrf_of, digest, issue
+from handrail.server.settings import ServerSettings
 
 OURS = ("same-origin", "none")
 """What browsers say in Sec-Fetch-Site of a request that a page of ours, or the user, has made."""
-SEND = "document.forms[0].submit();\n"
 PAGE = """<!doctype html>
 <html lang="en">
 <head><meta charset="utf-8"><title>Handrail</title>
-<meta name="viewport" content="width=device-width, initial-scale=1"></head>
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<link rel="stylesheet" href="/assets/sign-in.css"></head>
 <body><main><h1>Handrail</h1>{body}</main></body>
 </html>
 """
 SIGN_IN = """<form method="post" action="/sign-in/{code}"><button>Sign in</button></form>
 <script src="/assets/sign-in.js"></script>"""
+SPENT = """<p>This link was used before, or has expired. Make a new one:</p>
+<pre>handrail sign-in</pre>
+<p>If you are signed in already, <a href="/">go on to the page</a>.</p>"""
+WITHOUT = """{hello}<p>The API is described in <a href="/api/v1/openapi.json">openapi.json</a>.</p>
+<p>The page is not here: {why}</p>"""
+NOT_WANTED = "the setting <code>page</code> is off."
+UNBUILT = "<pre>{why}</pre> Build it with <code>python web/build.py</code>, then start the server."
 
 SIGNED_OUT = {204: ResponseSpec(data_container=None, description="Signed out.")}
 
@@ -58,18 +67,22 @@ async def show_sign_in(code: str) -> str:
     return PAGE.format(body=SIGN_IN.format(code=html.escape(code, quote=True)))
 
 
-@get("/assets/{name:str}", media_type="text/javascript", include_in_schema=False)
-async def asset(name: str) -> str:
-    if name != "sign-in.js":
+@get("/assets/{name:str}", include_in_schema=False)
+async def asset(request: Request[Any, Any, Any], built: Built, name: str) -> Response[bytes]:
+    file = built.assets.get(name)
+    if file is None:
         raise Wrong(404, "not_found", f"there is no '{name[:80]}' here")
-    return SEND
+    body, headers = file.answer(request.headers.get("accept-encoding", ""))
+    return Response(body, media_type=file.media_type, headers=headers)
 
 
 @post("/sign-in/{code:str}", status_code=303, include_in_schema=False)
-async def sign_in(request: Request[Any, Any, Any], engine: Engine, code: str) -> Response[None]:
+async def sign_in(request: Request[Any, Any, Any], engine: Engine, code: str) -> Response[Any]:
     if request.headers.get("sec-fetch-site", OURS[0]) not in OURS:
         raise Wrong(403, "csrf", "another site has sent this; open the link itself")
     row = await engine.use_sign_in(digest(code))
+    if row is None and MediaType.HTML in request.headers.get("accept", ""):
+        return Response(PAGE.format(body=SPENT), status_code=401, media_type=MediaType.HTML)
     if row is None:
         told = "this link was used before, or has expired; make a new one: handrail sign-in"
         raise Wrong(401, "bad_sign_in", told)
@@ -110,13 +123,15 @@ async def sign_out(
     return Response(None, status_code=204, cookies=[_cookie(request, "", 0)])
 
 
-@get("/", media_type=MediaType.HTML, include_in_schema=False)
-async def front(request: Request[Any, Any, Any]) -> str:
-    """Until there is a page: where the API is."""
+@get(["/", *ROUTES], media_type=MediaType.HTML, include_in_schema=False)
+async def front(request: Request[Any, Any, Any], built: Built, settings: ServerSettings) -> str:
+    """The page; where there is none, where the API is and why."""
+    if built.index and settings.page:
+        return built.index
     who: Caller | None = request.scope["user"]
     hello = f"<p>Signed in as {html.escape(who.name)} ({who.role}).</p>" if who else ""
-    told = 'The API is described in <a href="/api/v1/openapi.json">openapi.json</a>.'
-    return PAGE.format(body=f"{hello}<p>{told}</p>")
+    why = UNBUILT.format(why=html.escape(built.why_not)) if settings.page else NOT_WANTED
+    return PAGE.format(body=WITHOUT.format(hello=hello, why=why))
 
 
 HANDLERS = [me, show_sign_in, asset, sign_in, sign_out, front]

@@ -1,0 +1,118 @@
+"""A server with the built-in teams at work, and whoever visits its page.
+
+    def test_ok_approves(site: Site):
+        site.file("finance", "Invoice for 3 x 120.50")
+        page = site.visit()
+        ...
+
+What a page does is waited for by what it shows, never by time.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from playwright.sync_api import Browser, BrowserContext, Page, expect
+from tests.client.serving import Server
+
+from handrail.engine.dispatch import Dispatch
+from handrail.engine.settings import EngineSettings
+from handrail.kernel.result import Result
+from handrail.server.routes.tokens import NewSignIn, new_sign_in
+from handrail.server.settings import ServerSettings
+from handrail.teams import NAMES, employ
+
+WIDE, NARROW = (1280, 800), (390, 844)
+SECONDS = 20_000
+"""How long a test waits for what should be there, in milliseconds."""
+
+expect.set_options(timeout=SECONDS)
+
+
+class Site(Server):
+    def __init__(self, database: str, browser: Browser, teams: Sequence[str] = NAMES) -> None:
+        settings = ServerSettings(drain=0)
+        super().__init__(database, engine=EngineSettings(pulse=0.05), settings=settings)
+        self.browser, self.teams = browser, teams
+        self._contexts: list[BrowserContext] = []
+        self.wrong: list[str] = []
+        """Of any page: exceptions, and what the Content-Security-Policy kept out."""
+
+    def __enter__(self) -> "Site":
+        self.start()
+        self.do(employ(self.engine, self.teams))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for context in self._contexts:
+            context.close()
+        self.stop()
+
+    def file(self, definition: str, title: str, **more: Any) -> str:
+        """A run of that definition; its id."""
+        return self.do(self.engine.start(definition, title=title, filed_by="olga", **more)).id
+
+    def define(self, document: dict[str, Any]) -> None:
+        self.do(self.engine.define(document, by="ana"))
+
+    def employ(self, work: Callable[[Dispatch], Result], role: str) -> None:
+        """From now on this function does all work of the role."""
+
+        async def add() -> None:
+            await self.engine.add_agent(work, role, name=role)
+
+        self.do(add())
+
+    def settled(self, run: str, *statuses: str) -> Any:
+        """The run, once it stands so."""
+        for _ in range(400):
+            view = self.do(self.engine.view(run))
+            if view.status in (statuses or ("waiting", "ended")):
+                return view
+            self.do(self.engine.wait(run, 0.05))
+        raise AssertionError(f"run {run} is {view.status}, not {statuses}")
+
+    def patience(self, run: str) -> None:
+        """Until a long run has ended."""
+        for _ in range(60):
+            if self.do(self.engine.wait(run, 5)).ended:
+                return
+        raise AssertionError(f"run {run} goes on and on")
+
+    def sign_in_path(self, name: str = "ana", role: Any = "ceo") -> str:
+        wanted = NewSignIn(name=name, role=role)
+        return self.do(new_sign_in(self.engine, wanted, by="test")).path
+
+    def context(
+        self, size: tuple[int, int] = WIDE, scheme: Any = "light", **more: Any
+    ) -> BrowserContext:
+        context = self.browser.new_context(
+            viewport={"width": size[0], "height": size[1]},
+            color_scheme=scheme,
+            base_url=self.url,
+            reduced_motion="reduce",
+            **more,
+        )
+        context.set_default_timeout(SECONDS)
+        self._contexts.append(context)
+        return context
+
+    def visit(
+        self, path: str = "/inbox", *, name: str = "ana", role: Any = "ceo", **more: Any
+    ) -> Page:
+        """A page at that place, signed in through a one-time link."""
+        page = self.context(**more).new_page()
+        self.watch(page)
+        page.goto(self.sign_in_path(name, role))
+        page.wait_for_url("**/inbox**")
+        expect(page.get_by_text("live", exact=True)).to_be_visible()
+        if path != "/inbox":
+            page.goto(path)
+        return page
+
+    def watch(self, page: Page) -> None:
+        page.on("pageerror", lambda error: self.wrong.append(str(error)))
+        page.on("console", lambda told: self._said(told.type, told.text))
+
+    def _said(self, kind: str, text: str) -> None:
+        if kind == "error" and ("Content Security" in text or "Content-Security" in text):
+            self.wrong.append(text)

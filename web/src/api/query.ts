@@ -1,0 +1,111 @@
+/**
+ * What was asked of the API, kept by its path: shown at once when asked again, and asked anew when
+ * an event says that it may have changed. Old data stays until the new one is there, so that nothing
+ * jumps; an error stands beside it.
+ */
+import { useEffect, useSyncExternalStore } from "react";
+import { get } from "./client";
+import { listen, onReturn } from "./live";
+import type { HistoryEvent } from "./schema";
+
+const AGAIN_MS = 300; // events that come together are one reason to ask
+const KEPT_MAX = 300;
+
+export interface Asked<T> {
+  data: T | undefined;
+  error: Error | undefined;
+  again: () => void;
+}
+
+export type Concerns = (event: HistoryEvent) => boolean;
+
+class Entry {
+  state: Asked<unknown> = { data: undefined, error: undefined, again: () => this.ask() };
+  readonly watchers = new Set<() => void>();
+  private busy = false;
+  private dirty = false;
+  private timer: ReturnType<typeof setTimeout> | undefined;
+
+  constructor(
+    private readonly path: string,
+    private readonly accept: string | undefined,
+  ) {}
+
+  /** Asks now; if it is asking already, once more afterwards. */
+  ask(): void {
+    if (this.busy) {
+      this.dirty = true;
+      return;
+    }
+    this.busy = true;
+    void get(this.path, { accept: this.accept })
+      .then((data) => this.set({ data, error: undefined }))
+      .catch((error: unknown) => this.set({ error: error as Error }))
+      .finally(() => {
+        this.busy = false;
+        if (this.dirty) this.soon();
+        this.dirty = false;
+      });
+  }
+
+  soon(): void {
+    this.timer ??= setTimeout(() => {
+      this.timer = undefined;
+      this.ask();
+    }, AGAIN_MS);
+  }
+
+  set(change: Partial<Asked<unknown>>): void {
+    this.state = { ...this.state, ...change };
+    this.watchers.forEach((one) => one());
+  }
+}
+
+const entries = new Map<string, Entry>();
+
+function entry(path: string, accept?: string): Entry {
+  const key = `${accept ?? ""} ${path}`;
+  const known = entries.get(key) ?? new Entry(path, accept);
+  entries.delete(key); // the last ones asked for stand at the end
+  entries.set(key, known);
+  for (const [old, one] of entries) {
+    if (entries.size <= KEPT_MAX) break;
+    if (!one.watchers.size) entries.delete(old);
+  }
+  return known;
+}
+
+const NOTHING: Asked<never> = { data: undefined, error: undefined, again: () => undefined };
+const still = (): (() => void) => () => undefined;
+
+/** The answer to GET `path`; null asks for nothing. `concerns` says which events may change it. */
+export function useQuery<T>(path: string | null, concerns?: Concerns, accept?: string): Asked<T> {
+  const found = path === null ? null : entry(path, accept);
+  const state = useSyncExternalStore(
+    found ? (changed) => (found.watchers.add(changed), () => found.watchers.delete(changed)) : still,
+    () => found?.state ?? NOTHING,
+  );
+  useEffect(() => found?.ask(), [found]);
+  useEffect(() => {
+    if (!found || !concerns) return undefined;
+    const quiet = listen((event) => concerns(event) && found.soon());
+    const away = onReturn(() => found.ask());
+    return () => (quiet(), away());
+  }, [found, concerns]);
+  return state as Asked<T>;
+}
+
+/** What a change has answered stands for what a look would. */
+export function put(path: string, data: unknown): void {
+  entry(path).set({ data, error: undefined });
+}
+
+/** Whoever looks at a path that begins so asks again. */
+export function again(...begins: string[]): void {
+  for (const [key, one] of entries) {
+    const path = key.slice(key.indexOf(" ") + 1);
+    if (begins.some((begin) => path.startsWith(begin)) && one.watchers.size) one.ask();
+  }
+}
+
+export const everything: Concerns = () => true;

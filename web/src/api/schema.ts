@@ -1,0 +1,86 @@
+/** Names for what the API answers; the shapes are generated from its OpenAPI document. */
+import type { components } from "./types.gen";
+
+type Schemas = components["schemas"];
+
+export type Me = Schemas["Me"];
+export type Run = Schemas["RunView"];
+export type RunItem = Schemas["RunItem"];
+export type Why = Schemas["Why"];
+export type Report = Schemas["Report"];
+export type Step = Schemas["FullStep"];
+export type Transition = Schemas["Transition"];
+export type Iteration = Schemas["Iteration"];
+export type HumanAct = Schemas["HumanAct"];
+export type Approval = Schemas["Approval"];
+export type Answered = Schemas["Answered"];
+export type Bead = Schemas["BeadView"];
+export type BeadFile = Schemas["FileInfo"];
+export type Agent = Schemas["AgentView"];
+export type Bound = Schemas["Bound"];
+export type DefinitionItem = Schemas["DefinitionItem"];
+export type DefinitionView = Schemas["DefinitionView"];
+export type Validated = Schemas["Validated"];
+export type Place = Schemas["Place"];
+export type Checked = Schemas["Checked"];
+
+export type Figures = Schemas["WorkflowFigures"];
+export type WorkflowMetrics = Schemas["WorkflowMetrics"];
+
+export interface Page<T> {
+  items: T[];
+  next_cursor: string | null;
+}
+
+/** An event of a run as the streams, the history and the audit log show it. */
+export interface HistoryEvent {
+  execution_id: string;
+  seq: number;
+  type: string;
+  at: string;
+  actor: string;
+  commit?: number;
+  [field: string]: unknown;
+}
+
+/** Of a definition's document what the page draws; whatever else stands there is left alone. */
+export interface DefinitionDocument {
+  name?: string;
+  kind?: string;
+  description?: string;
+  nodes?: DefinedNode[];
+  edges?: { from_node_id: string; to_node_id: string; condition?: string }[];
+  agents?: { id: string; role?: string; description?: string; hands_off_to?: string[] }[];
+  start?: string;
+  terminator?: string;
+  review?: { after?: string[]; back_to?: string; required?: boolean };
+  stop_rules?: Record<string, unknown>;
+}
+
+export interface DefinedNode {
+  id: string;
+  type: string;
+  role?: string;
+  description?: string;
+  max_attempts?: number;
+  config?: {
+    on_failure?: { rework: string; max: number };
+    revise_to?: string;
+    quorum?: number;
+    approvers?: string[];
+    [key: string]: unknown;
+  };
+}
+
+/** A remembered resolution. */
+export interface Remembered {
+  id: string;
+  title: string;
+  ticket: string;
+  resolution: string;
+  status: string;
+  execution_id: string;
+  created_at: string;
+  times_used: number;
+  corrected_by: string | null;
+}

@@ -1,0 +1,213 @@
+/**
+ * The field and the buttons. Enter sends the text, and the server says what it means; Retry is a
+ * revision, and asks back if the text is an approval; a reject wants to be confirmed. While an answer
+ * is under way nothing is sent twice, and what was typed stays until it has arrived.
+ */
+import { useRef, useState, type KeyboardEvent } from "react";
+import { post, Problem } from "../api/client";
+import { again, put } from "../api/query";
+import type { Answered, Approval, DefinitionDocument } from "../api/schema";
+import { reads } from "../logic/answers";
+import { consequences, placeTitle, receipt } from "../logic/words";
+import { useMe } from "../me";
+import { Trouble } from "../ui/atoms";
+import { useDraft } from "../ui/draft";
+import { useKeys } from "../ui/keys";
+import type { Receipt } from "./inbox";
+
+type Decision = "approve" | "reject" | "revise";
+interface Said {
+  text: string;
+  decision?: Decision;
+}
+
+interface Props {
+  approval: Approval;
+  document: DefinitionDocument | undefined;
+  answered: (told: Receipt) => void;
+}
+
+export function AnswerForm({ approval, document, answered }: Props) {
+  const me = useMe();
+  const [text, setText] = useDraft(approval.id);
+  const [busy, setBusy] = useState(false);
+  const [error, setError] = useState<Error>();
+  const [sure, setSure] = useState<"reject" | "retry" | null>(null);
+  const [unclear, setUnclear] = useState(false);
+  const field = useRef<HTMLTextAreaElement>(null);
+  const sending = useRef(false);
+  const ways = consequences(approval, document);
+  const isOwn = approval.proposed_next_steps[0]?.startsWith("answer:") ?? false;
+  const may = me.atLeast(approval.type === "clarification_request" ? "operator" : "ceo");
+
+  const send = async (said: Said): Promise<void> => {
+    if (sending.current || !may) return; // also for the second of two clicks, before anything is drawn
+    sending.current = true;
+    setBusy(true);
+    setError(undefined);
+    setUnclear(false);
+    setSure(null);
+    try {
+      const got = await post<Answered>(`/approvals/${approval.id}/answer`, { ...said, digest: approval.digest });
+      setText("");
+      put(`/approvals/${approval.id}`, got.approval);
+      put(`/executions/${approval.execution_id}`, got.execution);
+      answered({ text: receipt(got.approval.decision || "answer", got.execution, document), run: approval.execution_id });
+    } catch (problem) {
+      if (problem instanceof Problem && problem.code === "ambiguous_answer") setUnclear(true);
+      else setError(problem as Error);
+      if (problem instanceof Problem && problem.status === 409) again(`/approvals/${approval.id}`);
+    } finally {
+      sending.current = false;
+      setBusy(false);
+    }
+  };
+
+  const reading = reads(text);
+  const retry = (): void => {
+    if (!text.trim() || !ways.revise) return;
+    if (reading === "approve" && sure !== "retry") setSure("retry");
+    else void send({ decision: "revise", text });
+  };
+  const reject = (): void => (sure === "reject" ? void send({ decision: "reject", text }) : setSure("reject"));
+  const enter = (): void => void (text.trim() && send({ text }));
+
+  useKeys(
+    isOwn
+      ? { r: () => field.current?.focus() }
+      : {
+          a: () => void send({ decision: "approve", text: "" }),
+          r: () => field.current?.focus(),
+          x: reject,
+          Escape: () => setSure(null),
+        },
+  );
+
+  const pressed = (event: KeyboardEvent<HTMLTextAreaElement>): void => {
+    if (event.key === "Escape") field.current?.blur();
+    if (event.key !== "Enter" || event.shiftKey || event.nativeEvent.isComposing) return;
+    event.preventDefault();
+    if (event.ctrlKey || event.metaKey) retry();
+    else enter();
+  };
+
+  if (!may) {
+    return (
+      <p className="notice">
+        You are {me.role}; to answer this takes {approval.type === "clarification_request" ? "an operator" : "a ceo"}.
+      </p>
+    );
+  }
+  return (
+    <form
+      className="answer"
+      onSubmit={(event) => {
+        event.preventDefault();
+        enter();
+      }}
+    >
+      {unclear && <Unclear ways={ways} choose={(decision) => void send({ decision, text })} />}
+      {sure === "retry" && (
+        <div className="notice" role="alert">
+          “{text.trim()}” reads as an approval. Which is meant?{" "}
+          <button type="button" onClick={() => void send({ decision: "approve", text })}>
+            Approve
+          </button>{" "}
+          <button type="button" onClick={() => void send({ decision: "revise", text })}>
+            Send it back
+          </button>
+        </div>
+      )}
+      {error && <Trouble error={error} />}
+      {approval.options && approval.options.length > 0 && (
+        <div className="options" role="group" aria-label="Choices">
+          {approval.options.map((option) => (
+            <button key={option} type="button" disabled={busy} onClick={() => void send({ text: option })}>
+              {option}
+            </button>
+          ))}
+        </div>
+      )}
+      <label className="sr" htmlFor="answer">
+        Your answer
+      </label>
+      <textarea
+        id="answer"
+        ref={field}
+        rows={3}
+        value={text}
+        disabled={busy}
+        placeholder={isOwn ? "Your answer" : "OK approves; anything else says what to change"}
+        onChange={(event) => setText(event.target.value)}
+        onKeyDown={pressed}
+      />
+      <p className="hint" aria-live="polite">
+        {isOwn ? ownHint(text, placeTitle(document, approval.node_id)) : HINTS[reading](ways)}
+      </p>
+      {isOwn ? (
+        <div className="buttons">
+          <button type="submit" className="primary" disabled={busy || !text.trim()}>
+            Send
+          </button>
+        </div>
+      ) : (
+        <div className="buttons">
+          <Choice name="Approve" keys="a" does={ways.approve} kind="primary" busy={busy} act={() => void send({ decision: "approve", text: "" })} />
+          <Choice
+            name="Retry"
+            keys="Ctrl Enter"
+            does={ways.revise ?? "this definition has no way back"}
+            busy={busy || !text.trim() || !ways.revise}
+            act={retry}
+          />
+          <Choice name={sure === "reject" ? "Really reject" : "Reject"} keys="x x" does={ways.reject} kind="danger" busy={busy} act={reject} />
+        </div>
+      )}
+    </form>
+  );
+}
+
+type Ways = ReturnType<typeof consequences>;
+
+const HINTS: Record<ReturnType<typeof reads>, (ways: Ways) => string> = {
+  empty: () => "",
+  approve: (ways) => `Enter approves: ${ways.approve}.`,
+  unclear: () => "This could mean either; you will be asked which.",
+  revise: (ways) => (ways.revise ? `Enter sends it back: ${ways.revise}.` : "There is no way back here: approve or reject."),
+};
+
+function ownHint(text: string, asker: string): string {
+  return text.trim() ? `Enter sends it to ${asker}, which goes on with it.` : "";
+}
+
+function Choice({ name, keys, does, kind = "", busy, act }: { name: string; keys: string; does: string; kind?: string; busy: boolean; act: () => void }) {
+  return (
+    <button type="button" className={`choice ${kind}`} disabled={busy} onClick={act}>
+      <span>
+        {name} <kbd aria-hidden="true">{keys}</kbd>
+      </span>
+      <small>{does}</small>
+    </button>
+  );
+}
+
+function Unclear({ ways, choose }: { ways: Ways; choose: (decision: Decision) => void }) {
+  return (
+    <div className="notice" role="alert">
+      <strong>That could mean either.</strong> Which is it?
+      <div className="options">
+        <button type="button" onClick={() => choose("approve")}>
+          Approve: {ways.approve}
+        </button>
+        {ways.revise && (
+          <button type="button" onClick={() => choose("revise")}>
+            Retry: {ways.revise}
+          </button>
+        )}
+        <button type="button" onClick={() => choose("reject")}>
+          Reject: {ways.reject}
+        </button>
+      </div>
+    </div>
+  );
+}

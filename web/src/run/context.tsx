@@ -1,0 +1,30 @@
+/** What the bead knows: its context, as the agents see it. */
+import type { Bead } from "../api/schema";
+import { Empty, Skeleton } from "../ui/atoms";
+import { Markdown } from "../ui/markdown";
+
+export function Context({ bead }: { bead: Bead | undefined }) {
+  if (!bead) return <Skeleton lines={4} />;
+  const entries = Object.entries(bead.context);
+  return (
+    <>
+      {bead.description && <Markdown text={bead.description} />}
+      {entries.length ? (
+        <dl className="context">
+          {entries.map(([name, value]) => (
+            <div key={name}>
+              <dt>
+                <code>{name}</code>
+              </dt>
+              <dd>
+                <pre tabIndex={0}>{typeof value === "string" ? value : JSON.stringify(value, null, 2)}</pre>
+              </dd>
+            </div>
+          ))}
+        </dl>
+      ) : (
+        <Empty title="The context is empty">What agents hand in as data stands here.</Empty>
+      )}
+    </>
+  );
+}

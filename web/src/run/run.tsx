@@ -1,0 +1,168 @@
+/** A run: where it is in one sentence, the graph, what it may still use, and everything that happened. */
+import { lazy, Suspense, useMemo, useState } from "react";
+import { path } from "../api/client";
+import { useQuery, type Concerns } from "../api/query";
+import type { Bead, DefinitionDocument, DefinitionView, Report, Run, Transition, Why } from "../api/schema";
+import { standing, standingOf } from "../logic/replay";
+import { certificate, sentence, stateOf, withoutState, type Reasons } from "../logic/words";
+import { duration } from "../logic/time";
+import { setQuery, useRoute } from "../route";
+import { Id, Link, Loaded, Moment, Skeleton, StateBadge, Tabs, useNow } from "../ui/atoms";
+import { Icon } from "../ui/icons";
+import { Context } from "./context";
+import { Events } from "./events";
+import { Files } from "./files";
+import { Iterations } from "./iterations";
+import { Meters } from "./meters";
+import { Overrides } from "./overrides";
+import { Replay, useStory } from "./replay";
+import { ReportView } from "./report";
+import { Timeline } from "./timeline";
+
+const graph = import("../graph/graph"); // on its way while the run is asked for
+const GraphView = lazy(() => graph);
+type Tab = "timeline" | "iterations" | "report" | "events" | "context" | "files";
+
+export function RunView() {
+  const { item } = useRoute();
+  const concerns = useMemo<Concerns>(() => (event) => event.execution_id === item, [item]);
+  const run = useQuery<Run>(`/executions/${item}`, concerns);
+  const transitions = useQuery<Transition[]>(`/executions/${item}/transitions`, concerns);
+  return (
+    <Loaded of={run} lines={12}>
+      {(found) => <Shown run={found} transitions={transitions.data ?? NONE} concerns={concerns} />}
+    </Loaded>
+  );
+}
+
+const NONE: Transition[] = [];
+
+function Shown({ run, transitions, concerns }: { run: Run; transitions: Transition[]; concerns: Concerns }) {
+  const ended = run.status === "ended";
+  const waits = useQuery<Why>(ended ? null : `/executions/${run.id}/why`, concerns);
+  const bead = useQuery<Bead>(`/beads/${run.bead_id}`, concerns);
+  const definition = useQuery<DefinitionView>(path(`/workflows/${encodeURIComponent(run.workflow_id)}`, { version: run.workflow_version }));
+  const report = useQuery<Report>(`/executions/${run.id}/report`, concerns);
+  const document = definition.data?.definition as DefinitionDocument | undefined;
+  const why = ended ? whyOf(report.data) : waits.data;
+  const [replaying, setReplaying] = useState<number>();
+  const story = useStory(run, replaying !== undefined);
+  const at = useMemo(
+    () => (replaying === undefined || !story ? standingOf(run, transitions) : standing(story, replaying)),
+    [replaying, story, run, transitions],
+  );
+  return (
+    <div className="run">
+      <Head run={run} why={why} bead={bead.data} document={document} />
+      <div className="run-above">
+        <section className="panel run-graph" aria-label="Graph">
+          {document ? (
+            <Suspense fallback={<Skeleton lines={4} />}>
+              <GraphView document={document} standing={at} attempts={run.attempts} counters={replaying === undefined ? run.loop_counters : undefined} />
+            </Suspense>
+          ) : (
+            <Skeleton lines={4} />
+          )}
+          <Replay run={run} story={story} at={replaying} move={setReplaying} />
+        </section>
+        <aside className="run-side" aria-label="Limits">
+          <Meters report={report.data} bound={definition.data?.bound} run={run} />
+          {definition.data?.bound && (
+            <section className="panel">
+              <h2>Certificate</h2>
+              <p>{certificate(definition.data.bound)}</p>
+              {run.status !== "ended" && <p className="faint">Measure: {run.remaining.toLocaleString()} left.</p>}
+            </section>
+          )}
+        </aside>
+      </div>
+      <Lower run={run} bead={bead.data} report={report.data} concerns={concerns} />
+    </div>
+  );
+}
+
+/** Of a run that has ended the report says why, and nothing is waited for. */
+function whyOf(report: Report | undefined): Reasons | undefined {
+  return report && { why: report.why, waiting: [] };
+}
+
+function Head({ run, why, bead, document }: { run: Run; why: Reasons | undefined; bead: Bead | undefined; document: DefinitionDocument | undefined }) {
+  const now = useNow();
+  const asked = why?.waiting.find((one) => one.code === "asked")?.hint.replace(/^answer /, "");
+  const seconds = run.ended_at ? run.duration : (now - Date.parse(run.created_at)) / 1000;
+  return (
+    <header className="run-head">
+      <div className="run-title">
+        <h1>{bead?.title ?? "Run"}</h1>
+        <Overrides run={run} document={document} />
+      </div>
+      <p className="sentence" role="status">
+        <StateBadge state={stateOf(run)} />
+        <span>{withoutState(sentence(run, why, document, now), stateOf(run))}</span>
+        {asked && (
+          <Link to={`/inbox/${asked}`} className="button primary">
+            Answer
+          </Link>
+        )}
+      </p>
+      {run.stop?.remedy && <p className="remedy">What would have let it go on: {run.stop.remedy}.</p>}
+      <p className="faint run-facts">
+        <Link to={`/definitions/${encodeURIComponent(run.workflow_id)}`}>
+          {run.workflow_id} v{run.workflow_version}
+        </Link>
+        <span>
+          run <Id id={run.id} />
+        </span>
+        <span>
+          begun <Moment at={run.created_at} />
+          {bead?.filed_by ? ` by ${bead.filed_by}` : ""}
+        </span>
+        <span>{duration(Math.max(0, seconds))}</span>
+        <span>{run.total_steps} steps</span>
+        {run.usage.tokens > 0 && <span>{run.usage.tokens.toLocaleString()} tokens</span>}
+        {run.usage.cost > 0 && <span>cost {run.usage.cost.toFixed(2)}</span>}
+        {run.phase && <span>phase {run.phase.replaceAll("_", " ")}</span>}
+      </p>
+      {run.warnings.length > 0 && (
+        <details className="fold">
+          <summary>
+            <Icon name="diamond" /> {run.warnings.length} {run.warnings.length === 1 ? "warning" : "warnings"}
+          </summary>
+          <ul>
+            {run.warnings.map((one, n) => (
+              <li key={n}>
+                {one.message} <span className="faint">step {one.step}</span>
+              </li>
+            ))}
+          </ul>
+        </details>
+      )}
+    </header>
+  );
+}
+
+function Lower({ run, bead, report, concerns }: { run: Run; bead: Bead | undefined; report: Report | undefined; concerns: Concerns }) {
+  const { query } = useRoute();
+  const tab = (query.get("tab") as Tab | null) ?? "timeline";
+  const tabs: [Tab, string][] = [
+    ["timeline", "Timeline"],
+    ["iterations", run.iterations.length ? `Iterations ${run.iterations.length}` : "Iterations"],
+    ["report", "Report"],
+    ["events", "Events"],
+    ["context", "Context"],
+    ["files", "Files"],
+  ];
+  return (
+    <section className="run-lower">
+      <Tabs tabs={tabs} now={tab} choose={(to) => setQuery("tab", to === "timeline" ? "" : to)} />
+      <div className="panel" role="tabpanel" aria-label={tab}>
+        {tab === "timeline" && <Timeline run={run} report={report} concerns={concerns} />}
+        {tab === "iterations" && <Iterations run={run} />}
+        {tab === "report" && <ReportView run={run} concerns={concerns} />}
+        {tab === "events" && <Events run={run} />}
+        {tab === "context" && <Context bead={bead} />}
+        {tab === "files" && <Files bead={bead} />}
+      </div>
+    </section>
+  );
+}
