@@ -98,17 +98,21 @@ def test_a_run_is_shown_with_where_it_went_and_what_it_waits_for(both: Both):
     assert lines[0] == f"run {run} of asks 1: waiting"
     assert lines[1].startswith("Waiting for a person: ")
     assert re.fullmatch(r"  1 of \d+ dispatches, 2 of \d+ transitions, .*", lines[2])
-    since, _, told = lines[-1].partition("Z: ")
+    since, _, told = lines[-2].partition("Z: ")
     assert re.fullmatch(r"  ok, since 20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d", since)
-    assert told == f"a person is asked: Approve 'ok'?; handrail answer {run}.q1 TEXT"
+    assert told == "a person is asked: Approve 'ok'?"
+    to_do = f"    what to do: answer (ceo or above): `handrail answer {run}.q1 TEXT`; "
+    assert lines[-1].startswith(to_do)
 
 
 def test_why_names_the_rule_its_evidence_and_what_would_have_helped(both: Both):
     lines = good(both.database("why", both.runs["expired"])).splitlines()
     assert lines[0].startswith("Stuck: ")
     assert lines[1] == "  rule: human_deadline"
+    assert lines[-1].startswith("  what to do: answer sooner, or give the question a longer ")
     lines = good(both.database("why", both.runs["queued"])).splitlines()
-    assert "waits for the commit lock, which run" in lines[1]
+    assert "waits for the commit lock of 'shop', which run" in lines[1]
+    assert lines[2].startswith("    what to do: wait for its turn; `handrail why ")
 
 
 def test_a_report_in_a_file_is_the_markdown_itself(both: Both):

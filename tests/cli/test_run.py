@@ -46,16 +46,16 @@ helpdesk: VPN drops every hour
          ticketing: The ticket concerns: network. [ticket_analyzed]
    4/20  ticketing -> orchestrator          analyzed: network
    5/20  orchestrator -> network            the ticket concerns network
-         network: Set the tunnel's MTU to 1400. [resolution_obtained]
-   6/20  network -> orchestrator            resolution found
+         network: Runbook NET-01, VPN drops. [resolution_obtained]
+   6/20  network -> orchestrator            resolution found: runbook NET-01, VPN drops
    7/20  orchestrator -> memory             keep the resolution
          memory: Kept the resolution of 'VPN drops every hour'. [memory_checked, stored]
    8/20  memory -> orchestrator             stored
    9/20  orchestrator -> summarization      the resolution is kept; write the summary
-         summarization: 'VPN drops every hour': Set the tunnel's MTU to 1400. [summary_complete]
+         summarization: About your ticket 'VPN drops every hour': [summary_complete]
   10/20  summarization -> orchestrator      summary written
   11/20  orchestrator -> ticketing          the summary is complete: close the ticket
-         ticketing: Ticket resolved: Set the tunnel's MTU to 1400.
+         ticketing: Ticket resolved: Runbook NET-01, VPN drops.
 
 Done: ticket resolved.
   done_success (terminated), the last one was ticketing
@@ -89,7 +89,7 @@ def test_a_loop_ends_with_the_pattern_the_evidence_and_the_remedy():
 def test_a_partial_end_is_not_exit_code_0():
     called = call("run", "coding", "--context", '{"demo": "partial"}')
     assert called.code == 1
-    assert "Left to do: the documentation does not mention the change." in called.out
+    assert "Left to do: tests.test_words.Words.test_initials fails." in called.out
 
 
 def test_the_bead_is_what_the_options_say(tmp_path: Path):

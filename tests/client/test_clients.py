@@ -39,7 +39,14 @@ def test_both_clients_have_the_same_methods_with_the_same_parameters():
     assert len(signatures(SyncClient)) > 40
 
 
-GIVEN: dict[str, Any] = {"content": b"", "context": {}, "definition": {}, "result": {}, "roles": []}
+GIVEN: dict[str, Any] = {
+    "content": b"",
+    "context": {},
+    "definition": {},
+    "result": {},
+    "roles": [],
+    "turn_config": {},
+}
 """Arguments that are no text."""
 
 

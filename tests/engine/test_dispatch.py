@@ -124,7 +124,7 @@ def test_an_agent_is_never_given_more_than_it_has_room_for(url: str, clock: Manu
                     now[name] += 1
                     most[name] = max(most[name], now[name])
                     try:
-                        await asyncio.sleep(0.001)
+                        await asyncio.sleep(0.02)
                     finally:  # stopped, if its sibling came first
                         now[name] -= 1
                     return DONE

@@ -130,10 +130,10 @@ def test_two_open_dispatches_of_a_step_are_found(filled: Filled):
 
 def test_two_members_that_have_the_turn_are_found(filled: Filled):
     filled.sql("DROP INDEX one_active_per_channel")
-    filled.sql("INSERT INTO channels VALUES ('c', 0, x'', NULL, '', '{}')")
+    filled.sql("INSERT INTO channels VALUES ('c', 0, x'', NULL, '', '', NULL, '{}')")
     for agent in ("a", "b"):
-        filled.sql("INSERT INTO channel_members VALUES ('c', ?, 'ACTIVE')", agent)
-    assert found(filled) == {"two_active": {"c"}}
+        filled.sql("INSERT INTO channel_members VALUES ('c', ?, 'ACTIVE', 0, 0, 1)", agent)
+    assert found(filled) == {"two_active": {"c"}, "channel_version": {"c"}}
 
 
 def test_two_locks_of_a_repository_are_found(filled: Filled):

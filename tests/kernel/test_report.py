@@ -260,6 +260,7 @@ def test_an_aborted_run_has_this_entry_for_the_snitch():
 - why: Stuck: planner and researcher handed over the same way 3 times in a row without progress (limit 3).
 - loop: planner -> researcher, then researcher -> planner
 - last reason: researcher → planner: here they are
+- last reason of planner: planner → researcher: need more facts
 - last command: pytest (exit code 1, met 1×): pytest \\| AssertionError: boom \\| #f4e2f3543ce6
 - evidence: handoff 1, handoff 2, handoff 3, handoff 4, handoff 5, handoff 6
 - what would have let it go on: progress in between, or another way

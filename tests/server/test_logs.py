@@ -20,7 +20,7 @@ from tests.server.logged import Logged, logging_to
 from handrail.engine import vocabulary
 from handrail.engine.engine import Engine
 from handrail.engine.listeners import Heard
-from handrail.engine.vocabulary import COMMON, FIELDS, LINES, RUNS, tell
+from handrail.engine.vocabulary import CHANNELS, COMMON, FIELDS, LINES, RUNS, tell
 from handrail.kernel.result import Outcome, Result
 from handrail.kernel.run.events import RunEvent
 from handrail.server import logs
@@ -348,7 +348,7 @@ def test_whoever_logs_uses_the_words_of_the_table():
             wanted = set(LINES[name].names) - {"exception"}
             assert given == wanted, f"{path.name}: '{name}' has {given}, the table {wanted}"
             found.add(name)
-    written_otherwise = {*RUNS, "state_transition", "lines_dropped", "message"}
+    written_otherwise = {*RUNS, *CHANNELS, "state_transition", "lines_dropped", "message"}
     written_otherwise |= {"forged_author", "replayed_answer"}  # `keep` is told which
     assert found == set(LINES) - written_otherwise
 

@@ -8,6 +8,7 @@ from handrail.store.office import Office
 from handrail.store.postgres.office import PostgresOffice
 from handrail.store.sqlite.office import SqliteOffice
 from handrail.testing.conformance import SharedStoreConformance, StoreConformance
+from handrail.testing.conformance_channels import ChannelConformance
 from handrail.testing.conformance_office import OfficeConformance
 
 pytest_plugins = ["tests.fixtures_postgres"]
@@ -18,7 +19,7 @@ proves("L4.1")(StoreConformance.test_a_version_of_a_definition_never_changes)
 proves("L12.1")(StoreConformance.test_runs_are_listed_by_id_in_pages_and_by_bead_and_status)
 
 
-class TestSqliteFile(StoreConformance, OfficeConformance):
+class TestSqliteFile(StoreConformance, OfficeConformance, ChannelConformance):
     """Two connections to one file, as two processes would have."""
 
     @pytest.fixture
@@ -34,7 +35,7 @@ class TestSqliteFile(StoreConformance, OfficeConformance):
         second.close()
 
 
-class TestPostgres(SharedStoreConformance, OfficeConformance):
+class TestPostgres(SharedStoreConformance, OfficeConformance, ChannelConformance):
     """Two connections to one database, as two engines on two machines have."""
 
     @pytest.fixture
@@ -54,7 +55,7 @@ class TestPostgres(SharedStoreConformance, OfficeConformance):
         second.close()
 
 
-class TestSqliteInMemory(StoreConformance, OfficeConformance):
+class TestSqliteInMemory(StoreConformance, OfficeConformance, ChannelConformance):
     """It dies with its connection, so there is only the one."""
 
     @pytest.fixture

@@ -103,7 +103,7 @@ def clocks_that_never_fire(patch: pytest.MonkeyPatch) -> None:
 
 
 def anybody_may_answer(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(people, "_may_answer", lambda question, command: None)
+    patch.setattr(people, "may_answer", lambda question, by: None)
 
 
 def anybody_may_report(patch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,8 @@ from typing import Annotated
 
 import typer
 
+from handrail.cli.asked_memory import memory
+from handrail.cli.asked_webhook import webhook
 from handrail.cli.options import (
     Action,
     AsJson,
@@ -22,10 +24,24 @@ from handrail.cli.options import (
 
 def add_to(app: typer.Typer) -> None:
     """All of them, in the order of the help."""
-    for command in (runs, show, report, why, metrics, answer, override, agents, settings):
+    for command in (
+        runs,
+        show,
+        report,
+        why,
+        metrics,
+        replay,
+        tune,
+        answer,
+        override,
+        agents,
+        settings,
+    ):
         app.command()(command)
     app.add_typer(bead, name="bead")
+    app.add_typer(memory, name="memory")
     app.add_typer(token, name="token")
+    app.add_typer(webhook, name="webhook")
     app.command("sign-in")(sign_in)
 
 
@@ -97,6 +113,62 @@ def metrics(
 
     where = Where("metrics", database, server, as_json)
     raise typer.Exit(print_metrics(where, workflow=workflow, since=since))
+
+
+def replay(
+    rules: Annotated[
+        str,
+        typer.Option(
+            metavar="FILE|PROFILE", help="A file with fields of stop_rules, or strict or yolo."
+        ),
+    ],
+    runs: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="RUN…", help="Their ids, or enough of the beginning or end."),
+    ] = None,
+    workflow: Annotated[
+        str,
+        typer.Option(metavar="NAME", help="Instead of RUN, the newest ended runs of it."),
+    ] = "",
+    database: Database = "",
+    server: Server = "",
+    as_json: AsJson = False,
+) -> None:
+    """Say what other stop rules would have made of recorded runs.
+
+    Where each would have stopped, by which rule, what that saves, and which good runs would have
+    been cut. What the rules do not name stays as the definition has it. No agent is run.
+    """
+    from handrail.cli.asking import Where
+    from handrail.cli.replay import Wanted, replay_runs
+
+    where = Where("replay", database, server, as_json)
+    raise typer.Exit(replay_runs(where, Wanted(runs or (), workflow, rules)))
+
+
+def tune(
+    definition: Annotated[
+        str, typer.Argument(metavar="DEFINITION", help="By id or name; left out, each of them.")
+    ] = "",
+    share: Annotated[
+        float, typer.Option(min=0, max=1, help="Of the good runs, a limit may cut this share.")
+    ] = 0.0,
+    runs: Annotated[
+        int, typer.Option(min=1, max=500, help="So many ended runs, the newest.")
+    ] = 100,
+    database: Database = "",
+    server: Server = "",
+    as_json: AsJson = False,
+) -> None:
+    """Propose limits from the runs that have ended.
+
+    Each with the good runs that it would have cut and the steps that it would have saved. Nothing
+    is changed: copy what you want into the definition's stop_rules.
+    """
+    from handrail.cli.asking import Where
+    from handrail.cli.tune import tune_limits
+
+    raise typer.Exit(tune_limits(Where("tune", database, server, as_json), definition, share, runs))
 
 
 def answer(

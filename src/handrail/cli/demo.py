@@ -19,6 +19,7 @@ from handrail.cli import words
 from handrail.cli.database import complain
 from handrail.engine.attend import Attended, Reply, Request
 from handrail.engine.engine import Engine
+from handrail.engine.handle import RunHandle
 from handrail.kernel.decision import Value
 from handrail.kernel.run.state import QuestionKind, Run
 from handrail.server.routes.tokens import NewSignIn, new_sign_in
@@ -68,13 +69,13 @@ SAMPLES = (
     Sample(definition="coding", title="The total is off by one", ends="done_success"),
     Sample(
         definition="coding",
-        title="The test stays red",
+        title="Rates cannot be read",
         ends="aborted_stuck",
         context={"demo": "same_error"},
     ),
     Sample(
         definition="coding",
-        title="A shortcut through the hooks",
+        title="Prices in dollars are wrong",
         ends="aborted_constraint",
         context={"demo": "constraint"},
     ),
@@ -181,7 +182,7 @@ def _called() -> str:
     return "uv run handrail" if "UV" in os.environ else "handrail"
 
 
-async def _file(engine: Engine, sample: Sample) -> Any:  # noqa: ANN401 - a RunHandle
+async def _file(engine: Engine, sample: Sample) -> RunHandle:
     return await engine.start(
         sample.definition, title=sample.title, context=sample.context, filed_by="demo"
     )

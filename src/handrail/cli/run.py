@@ -8,21 +8,24 @@ from typing import Any, Literal, NamedTuple, TextIO, cast
 
 import msgspec
 
+from handrail.agents.model import BadModel
 from handrail.cli import words
-from handrail.cli.database import InputError, complain
+from handrail.cli.database import InputError, complain, settings
 from handrail.cli.definitions import Found, context_of, find
 from handrail.cli.view import Lines, PlainView, RichView, View
 from handrail.engine.attend import Attended, Reply, Request
 from handrail.engine.core import Refused
 from handrail.engine.engine import Engine
 from handrail.engine.opening import open as open_engine
+from handrail.engine.settings import EngineSettings
 from handrail.kernel.certificate import Bound
 from handrail.kernel.definition import TerminalStatus
 from handrail.kernel.plan import Plan, check
 from handrail.kernel.report import Report, markdown, report
 from handrail.kernel.run.state import Question
+from handrail.server.configuration import Configuration
 from handrail.store.port import StoreError
-from handrail.teams import offline
+from handrail.teams import staff_of
 from handrail.teams.scripted import anybody
 
 IN_MEMORY = "sqlite://"
@@ -64,7 +67,7 @@ def run_one(wanted: Wanted, *, as_json: bool) -> int:
         view = _view(Lines(_bound(plan, start), plan.kind), sys.stderr if as_json else sys.stdout)
         person = Person(view, given, present=sys.stdin.isatty())
         return asyncio.run(_run(wanted, found, plan, start, person, as_json=as_json))
-    except (InputError, StoreError, Refused) as error:
+    except (InputError, StoreError, Refused, BadModel) as error:
         complain("run", error)
         return WRONG_INPUT
 
@@ -76,10 +79,12 @@ async def _run(
     view.write(f"{words.clean(plan.definition.name)}: {words.first_line(start.title)}")
     view.write(f"  {words.certificate(bound, plan.kind)}")
     try:
-        async with open_engine(wanted.database or IN_MEMORY) as engine:
+        given = settings()
+        files = EngineSettings(runs_folder=given["runs_folder"], issues_file=given["issues_file"])
+        async with open_engine(wanted.database or IN_MEMORY, settings=files) as engine:
             await _alone(engine, wanted.database)
             defined = await engine.define(cast("dict[str, Any]", found.document))
-            _employ(engine, found, plan)
+            _employ(engine, found, plan, given)
             handle = await engine.start(defined.id, **start._asdict())
             attended = Attended(handle, answer=person.answer, listen=view.heard)
             await attended.to_its_end()
@@ -98,8 +103,12 @@ async def _alone(engine: Engine, database: str) -> None:
         raise InputError(f"{told}; name a database of its own, or file a bead at the server")
 
 
-def _employ(engine: Engine, found: Found, plan: Plan) -> None:
-    staff, trusted = offline(found.builtin) if found.builtin else (anybody(plan), frozenset[str]())
+def _employ(engine: Engine, found: Found, plan: Plan, given: Configuration) -> None:
+    """Whoever calls the command may work here: the coding team, in the current folder."""
+    staff, trusted = anybody(plan), frozenset[str]()
+    if found.builtin:
+        folders = (str(Path.cwd()), *given["workspaces"])
+        staff, trusted = staff_of(found.builtin, engine, model=given["model"], workspaces=folders)
     for role, agent in staff.items():
         engine.add_agent(agent, role, name=role, trusted=role in trusted)
 

@@ -4,6 +4,7 @@ import asyncio
 import os
 from typing import NamedTuple
 
+from handrail.agents.model import BadModel
 from handrail.cli.database import WRONG_INPUT, InputError, complain, look, settings
 from handrail.cli.tables import note
 from handrail.engine.engine import Engine
@@ -27,7 +28,7 @@ def serve_here(wanted: Wanted) -> int:
         found = settings(database=wanted.database, host=wanted.host, port=wanted.port)
         look(found["database"], make=True)
         code = asyncio.run(_serve(found, builtin_agents=wanted.builtin_agents))
-    except (CannotServe, InputError, StoreError) as error:
+    except (CannotServe, InputError, StoreError, BadModel) as error:
         complain("serve", error)
         return WRONG_INPUT
     if code:
@@ -40,7 +41,7 @@ async def _serve(found: Configuration, *, builtin_agents: bool) -> int:
         if builtin_agents:
             from handrail.teams import employ
 
-            await employ(engine)
+            await employ(engine, model=found["model"], workspaces=found["workspaces"])
         lines = [f"Handrail is at {url}"]
         if not await engine.has_tokens():
             lines.append("Nobody has a token yet: handrail token create --role admin")

@@ -1,17 +1,36 @@
 """The calls of agents: they register, say that they are alive, take work, and bring results."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from handrail.client.call import Call, get, given, maybe, nothing, path, send
+from handrail.client.call import Call, get, given, nothing, path, send
 from handrail.client.endpoint import endpoint
 from handrail.client.shapes import Accepted, Alive, Attendance
 from handrail.engine.attendance import AgentView
+from handrail.engine.channel_views import TurnView
 from handrail.engine.dispatch import DispatchView
 from handrail.engine.pages import Page
-from handrail.kernel.result import Result
+from handrail.engine.returned import NO_USAGE
+from handrail.kernel.decision import Value
+from handrail.kernel.result import Result, Usage
+
+
+class _Kind(Value):
+    kind: str
+
+
+_decode_kind = msgspec.json.Decoder(_Kind).decode
+_decode: dict[str, Callable[[bytes], DispatchView | TurnView]] = {
+    "step": msgspec.json.Decoder(DispatchView).decode,
+    "turn": msgspec.json.Decoder(TurnView).decode,
+}
+
+
+def _work(body: bytes) -> DispatchView | TurnView | None:
+    """What a claim gave, if it gave anything."""
+    return _decode[_decode_kind(body).kind](body) if body else None
 
 
 class AgentCalls:
@@ -53,17 +72,16 @@ class AgentCalls:
     @endpoint
     def claim(
         self, agent_id: str, *, wait: float = 0, holding: Sequence[str] | None = None
-    ) -> Call[DispatchView | None]:
-        """The next dispatch, waiting for one so many seconds. `holding` are the ids of those that
-        the agent knows of: one that it has and does not know of is given again."""
+    ) -> Call[DispatchView | TurnView | None]:
+        """The next dispatch, or a turn in a channel, waiting so many seconds. `holding` are the ids
+        of those that the agent knows of: one that it has and does not know of is given again."""
         body = given(
             agent_id=agent_id,
             wait=wait or None,
             holding=list(holding) if holding is not None else None,
         )
         sent = msgspec.json.encode(body)
-        read = maybe(DispatchView)
-        return Call(method="POST", path="/dispatches/claim", read=read, body=sent, wait=wait)
+        return Call(method="POST", path="/dispatches/claim", read=_work, body=sent, wait=wait)
 
     @endpoint
     def beat_dispatch(self, dispatch_id: str, fence: int) -> Call[Alive]:
@@ -81,9 +99,17 @@ class AgentCalls:
 
     @endpoint
     def release(
-        self, dispatch_id: str, fence: int, reason: str, *, key: str = ""
+        self,
+        dispatch_id: str,
+        fence: int,
+        reason: str,
+        *,
+        usage: Usage = NO_USAGE,
+        key: str = "",
     ) -> Call[Accepted]:
-        """Nothing will come of it: the attempt is lost, and offered again if there are some
-        left."""
+        """Nothing will come of it: the attempt is lost, and offered again if there are some left.
+        What it used is counted."""
         body = {"fence": fence, "reason": reason}
+        if usage != NO_USAGE:  # an older server does not know of it
+            body["usage"] = msgspec.to_builtins(usage)
         return send("POST", path("dispatches", dispatch_id, "release"), Accepted, body, key=key)

@@ -98,11 +98,5 @@ def as_bytes(body: bytes) -> bytes:
     return body
 
 
-def maybe(answer: type[T]) -> Callable[[bytes], T | None]:
-    """An answer that may be empty."""
-    decode = reader(answer)
-    return lambda body: decode(body) if body else None
-
-
 def _plain(value: str | int | float | None) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)

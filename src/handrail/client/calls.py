@@ -25,8 +25,12 @@ from handrail.client.call import (
     reader,
     send,
 )
+from handrail.client.channel_calls import ChannelCalls
 from handrail.client.endpoint import endpoint, stream
 from handrail.client.errors import wrong_file
+from handrail.client.healing_calls import HealingCalls
+from handrail.client.memory_calls import MemoryCalls
+from handrail.client.review_calls import ReviewCalls
 from handrail.client.shapes import (
     Answered,
     Checked,
@@ -36,7 +40,6 @@ from handrail.client.shapes import (
     SignIn,
     TokenView,
     Validated,
-    Why,
 )
 from handrail.client.stream import LAST, Stream
 from handrail.engine.beads import BeadView, FileInfo
@@ -44,17 +47,22 @@ from handrail.engine.definitions import Defined, DefinitionItem, DefinitionView
 from handrail.engine.figures import WorkflowFigures
 from handrail.engine.pages import Page
 from handrail.engine.reading import RunItem
+from handrail.engine.replaying import Replays
+from handrail.engine.why import Why
 from handrail.kernel.approval import Approval
 from handrail.kernel.event_shown import ShownEvent
 from handrail.kernel.report import Report
 from handrail.kernel.shown import Transition
 from handrail.kernel.steps import FullStep
+from handrail.kernel.tune import Tuning
 from handrail.kernel.view import RunView
 
 WAIT_MAX = 60.0
 """The longest that a server keeps an answer back; a longer wait is several calls."""
 VERIFY_SECONDS = 3600.0
 """The longest that a check of the whole record may take."""
+THINK_SECONDS = 600.0
+"""The longest that replaying recorded runs may take."""
 Document = dict[str, Any]
 Status = Literal["running", "waiting", "paused", "ended"]
 BeadStatus = Literal["open", "in_progress", "waiting", "closed", "error"]
@@ -94,6 +102,14 @@ class DefinitionCalls:
     def workflow_versions(self, workflow_id: str) -> Call[Page[DefinitionItem]]:
         """All of them, the newest first."""
         return get(path("workflows", workflow_id, "versions"), Page[DefinitionItem])
+
+    @endpoint
+    def tune(
+        self, workflow_id: str, *, share: float | None = None, runs: int | None = None
+    ) -> Call[Tuning]:
+        """Limits proposed from its ended runs; none that cuts more than that share of good ones."""
+        query = {"share": share, "runs": runs}
+        return get(path("workflows", workflow_id, "tune"), Tuning, query, wait=THINK_SECONDS)
 
 
 class BeadCalls:
@@ -282,6 +298,12 @@ class RunCalls:
         """Why it stopped, waits, or is not worked on."""
         return get(path("executions", execution_id, "why"), Why)
 
+    @endpoint
+    def replay(self, execution_ids: Sequence[str], rules: Document | str) -> Call[Replays]:
+        """What other stop rules, or a profile, would have made of these runs."""
+        body = {"ids": list(execution_ids), "rules": rules}
+        return send("POST", "/executions/replay", Replays, body, wait=THINK_SECONDS)
+
     @stream
     def events(self, execution_id: str, after: int = 0) -> Stream:
         """What happens to the run, from the event after that one to its end."""
@@ -403,7 +425,18 @@ class OfficeCalls:
         return get("/me", Me)
 
 
-class Calls(DefinitionCalls, BeadCalls, RunCalls, ApprovalCalls, AgentCalls, OfficeCalls):
+class Calls(
+    DefinitionCalls,
+    BeadCalls,
+    RunCalls,
+    ApprovalCalls,
+    AgentCalls,
+    ChannelCalls,
+    MemoryCalls,
+    HealingCalls,
+    ReviewCalls,
+    OfficeCalls,
+):
     """All of them."""
 
 

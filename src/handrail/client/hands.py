@@ -10,12 +10,13 @@ import inspect
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import nullcontext
-from typing import cast
+from typing import TypeVar, cast
 
 from handrail.engine.dispatch import DispatchView
-from handrail.engine.returned import checked, told
+from handrail.engine.returned import NO_USAGE, checked, told, used
 from handrail.kernel.result import Result
 
+G = TypeVar("G")
 AgentFunction = Callable[[DispatchView], object]
 Room = asyncio.Semaphore | nullcontext[None]
 """How many may run at once, of those that share it."""
@@ -50,9 +51,16 @@ class Hired:
 
 
 class GivenBack(str):
-    """Why a function will not bring a result: it raised, or returned what cannot be sent."""
+    """Why a function will not bring a result: it raised, or returned what cannot be sent. What it
+    used all the same is counted."""
 
-    __slots__ = ()
+    usage = NO_USAGE
+
+
+def _raised(error: BaseException) -> GivenBack:
+    given_back = GivenBack(told(error))
+    given_back.usage = used(error)
+    return given_back
 
 
 class Job:
@@ -79,8 +87,11 @@ class Job:
         async with self.room:
             if self.dropped:
                 return GivenBack(self.dropped)
-            begin = _on_loop if self.hired.asynchronous else _in_thread
-            self.work = begin(self.hired.function, self.dispatch)
+            function, dispatch = self.hired.function, self.dispatch
+            if self.hired.asynchronous:
+                self.work = _on_loop(function, dispatch)
+            else:
+                self.work = in_thread(function, dispatch, dispatch.role)
             await asyncio.wait((self.work,))
         self.answered = not self.dropped
         if self.work.cancelled():
@@ -99,25 +110,26 @@ def _on_loop(function: AgentFunction, dispatch: DispatchView) -> "asyncio.Future
         except (asyncio.CancelledError, KeyboardInterrupt):
             raise
         except BaseException as error:  # its lost attempt, whatever it is, and not ours
-            return GivenBack(told(error))
+            return _raised(error)
 
     return asyncio.ensure_future(work())
 
 
-def _in_thread(function: AgentFunction, dispatch: DispatchView) -> "asyncio.Future[object]":
+def in_thread(function: Callable[[G], object], given: G, name: str) -> "asyncio.Future[object]":
+    """What it returns, or why it does not (`GivenBack`). To be waited for, never cancelled."""
     loop = asyncio.get_running_loop()
     came: asyncio.Future[object] = loop.create_future()
     context = contextvars.copy_context()
 
     def work() -> None:
         try:
-            returned = context.run(function, dispatch)
+            returned = context.run(function, given)
         except BaseException as error:  # as above; a thread has nobody to tell
-            returned = GivenBack(told(error))
+            returned = _raised(error)
         try:
             loop.call_soon_threadsafe(came.set_result, returned)
         except RuntimeError:  # the worker has ended, and nobody listens
             return
 
-    threading.Thread(target=work, name=f"handrail-{dispatch.role}", daemon=True).start()
+    threading.Thread(target=work, name=f"handrail-{name}", daemon=True).start()
     return came

@@ -4,13 +4,11 @@ from datetime import datetime
 from typing import Any
 
 from handrail.engine.audit import Verified
-from handrail.engine.why import Waiting
 from handrail.kernel.approval import Approval
 from handrail.kernel.certificate import Bound
 from handrail.kernel.decision import Value
 from handrail.kernel.definition import Problem
 from handrail.kernel.lifecycle import AgentState
-from handrail.kernel.shown import StopShown
 from handrail.kernel.view import RunSummary, RunView
 
 
@@ -21,16 +19,6 @@ class Validated(Value):
     errors: tuple[Problem, ...] = ()
     bound: Bound | None = None
     warnings: tuple[Problem, ...] = ()
-
-
-class Why(Value):
-    """Why a run stopped, in one sentence, or what each of its open places waits for."""
-
-    status: str
-    terminal_status: str | None
-    why: str
-    stop: StopShown | None
-    waiting: tuple[Waiting, ...]
 
 
 class Answered(Value):

@@ -16,9 +16,13 @@ from uuid_utils import uuid7
 from handrail.client.clients import AsyncClient
 from handrail.client.errors import ClientError, Conflict, NotFound, Unreachable
 from handrail.client.hands import GivenBack, Hired, Job, Room
+from handrail.client.turns import TurnFunction, Turns
+from handrail.engine.channel_views import TurnView
 from handrail.engine.dispatch import DispatchView
+from handrail.engine.returned import NO_USAGE
 from handrail.engine.vocabulary import tell
-from handrail.kernel.result import Result
+from handrail.kernel.lifecycle import AgentState
+from handrail.kernel.result import Result, Usage
 
 T = TypeVar("T")
 log = logging.getLogger("handrail.worker")
@@ -35,6 +39,8 @@ REASON_MAX = 2_000
 UNKNOWN, DISABLED = ("no_session", "unknown_agent"), "agent_disabled"
 """Codes of a server that does not know this agent, or may not give it anything."""
 STOPPED = "the worker was stopped"
+TALKS = "channels"
+"""The role of a worker that only takes turns in channels: an agent has at least one."""
 
 
 class Line:
@@ -86,8 +92,10 @@ class Shift:
         concurrency: int,
         heartbeat: float,
         grace: float,
+        channels: Mapping[str, TurnFunction] | None = None,
     ) -> None:
         self.client, self.agent_id, self.staff = client, agent_id, staff
+        self.turns = Turns(client, channels or {}, self._known)
         self.concurrency, self.heartbeat, self.grace = concurrency, heartbeat, grace
         self.line = Line()
         self.jobs: dict[str, Job] = {}
@@ -122,11 +130,12 @@ class Shift:
     async def _register(self) -> None:
         if not self.agent_id:
             self.agent_id = (await self.line.insist(self.client.me)).name
-        make, roles = self.client.register_agent, tuple(self.staff)
+        make, roles = self.client.register_agent, tuple(self.staff) or (TALKS,)
         await self.line.insist(partial(make, self.agent_id, roles, capacity=self.concurrency))
         self._stay += 1
         self._registered.set()
         tell(log, "worker_started", agent=self.agent_id, roles=roles, count=self.concurrency)
+        await self.turns.join(self.agent_id)
 
     async def _known(self, call: Callable[[], Awaitable[T]]) -> T:
         """A call of this agent. A server that does not know it is told who it is; what it had in
@@ -149,9 +158,18 @@ class Shift:
         while True:
             await asyncio.sleep(self.heartbeat)
             jobs = dict(self.jobs)
-            beat = partial(self.client.heartbeat, self.agent_id, holding=sorted(jobs))
-            for dispatch_id in (await self._known(beat)).ended:
-                self._drop(jobs[dispatch_id], "its run has ended, or it was taken away")
+            beat = partial(self.client.heartbeat, self.agent_id, holding=self._holding())
+            answer = await self._known(beat)
+            for name in answer.ended:
+                if name in jobs:
+                    self._drop(jobs[name], "its run has ended, or it was taken away")
+                elif name in self.turns.in_hand:
+                    self.turns.drop(name, "it timed out, or was taken away")
+            if answer.state is AgentState.IDLE:  # after it was lost for a while
+                await self.turns.join(self.agent_id)
+
+    def _holding(self) -> list[str]:
+        return sorted([*self.jobs, *self.turns.in_hand])
 
     async def _claim(self) -> None:
         await self._register()
@@ -159,14 +177,14 @@ class Shift:
             await self._has_room.wait()
             began = asyncio.get_running_loop().time()
             dispatch = await self._claimed()
-            if dispatch is not None and dispatch.id not in self.jobs:
+            if dispatch is not None and dispatch.id not in self._holding():
                 self._begin(dispatch)
             elif asyncio.get_running_loop().time() - began < AT_ONCE:
                 await asyncio.sleep(random.random() * AT_ONCE)  # noqa: S311 - jitter
 
-    async def _claimed(self) -> DispatchView | None:
+    async def _claimed(self) -> DispatchView | TurnView | None:
         claim = partial(
-            self.client.claim, self.agent_id, wait=POLL_SECONDS, holding=sorted(self.jobs)
+            self.client.claim, self.agent_id, wait=POLL_SECONDS, holding=self._holding()
         )
         try:
             dispatch = await self._known(claim)
@@ -181,12 +199,16 @@ class Shift:
         self._disabled = False
         return dispatch
 
-    def _begin(self, dispatch: DispatchView) -> None:
-        hired = self.staff[dispatch.role]
-        job = self.jobs[dispatch.id] = Job(dispatch, hired, self._rooms[hired])
-        if len(self.jobs) >= self.concurrency:
+    def _begin(self, dispatch: DispatchView | TurnView) -> None:
+        if isinstance(dispatch, TurnView):
+            task = self.turns.begin(dispatch)
+            task.add_done_callback(lambda _: self._has_room.set())
+        else:
+            hired = self.staff[dispatch.role]
+            job = self.jobs[dispatch.id] = Job(dispatch, hired, self._rooms[hired])
+            task = asyncio.create_task(self._see_through(job))
+        if len(self._holding()) >= self.concurrency:
             self._has_room.clear()
-        task = asyncio.create_task(self._see_through(job))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -206,7 +228,7 @@ class Shift:
         reason = await self._report(job, said) if isinstance(said, Result) else said
         if reason is not None:
             tell(log, "dispatch_given_back", dispatch_id=job.dispatch.id, reason=reason)
-            await self._give_back(job.dispatch.id, job.dispatch.fence, reason)
+            await self._give_back(job.dispatch.id, job.dispatch.fence, reason, reason.usage)
 
     async def _report(self, job: Job, result: Result) -> GivenBack | None:
         """The reason to give it back, if the result cannot be used."""
@@ -224,10 +246,13 @@ class Shift:
             tell(log, "result_not_accepted", dispatch_id=dispatch.id, reason=done.reason)
         return None
 
-    async def _give_back(self, dispatch_id: str, fence: int, reason: str) -> None:
+    async def _give_back(
+        self, dispatch_id: str, fence: int, reason: str, usage: Usage = NO_USAGE
+    ) -> None:
         release, told = self.client.release, reason[:REASON_MAX]
+        give = partial(release, dispatch_id, fence, told, usage=usage, key=str(uuid7()))
         try:
-            await self._known(partial(release, dispatch_id, fence, told, key=str(uuid7())))
+            await self._known(give)
         except (Conflict, NotFound) as error:
             tell(log, "result_dropped", dispatch_id=dispatch_id, reason=str(error))
 
@@ -250,6 +275,7 @@ class Shift:
             if job.answered:
                 self._lost(job, "no server took it before the worker ended")
             job.drop(STOPPED)
+        await _end(list(self.turns.in_hand.values()))
         await _over([job.work for job in left if job.work is not None and job.hired.asynchronous])
         try:
             async with asyncio.timeout(STOP_SECONDS):
@@ -260,11 +286,20 @@ class Shift:
     async def _hand_back(self, left: Sequence[Job]) -> None:
         """Also what the server gave while nobody listened to its answer any more."""
         held = set((await self.client.heartbeat(self.agent_id)).held)
+        turns = {name for name in held if is_turn(name)}
+        for name in sorted(turns):
+            await self.turns.give_back(self.agent_id, name)
+        held -= turns
         unheard = held - set(self.jobs)
         for dispatch_id in sorted(held.intersection(job.dispatch.id for job in left) | unheard):
             fence = int(dispatch_id.rpartition(".d")[2])
             tell(log, "dispatch_given_back", dispatch_id=dispatch_id, reason=STOPPED)
             await self._give_back(dispatch_id, fence, STOPPED)
+
+
+def is_turn(name: str) -> bool:
+    """Whether it is the id of a turn, and not of a dispatch."""
+    return name.rpartition(".")[2].startswith("t")
 
 
 def _room(hired: Hired) -> Room:

@@ -28,6 +28,7 @@ from collections.abc import Callable, Sequence
 from handrail.client.clients import TIMEOUT, Client
 from handrail.client.hands import AgentFunction, Hired, roles_of
 from handrail.client.shift import Shift
+from handrail.client.turns import TurnFunction
 
 HEARTBEAT, GRACE = 15.0, 30.0
 PATIENCE = 5.0
@@ -55,6 +56,7 @@ class Worker:
         """Dispatches at once; 0: as many as its functions have room for together."""
         self.heartbeat, self.grace, self.timeout = heartbeat, grace, timeout
         self._staff: dict[str, Hired] = {}
+        self._channels: dict[str, TurnFunction] = {}
         self._told = asyncio.Event()
 
     def agent(
@@ -83,9 +85,22 @@ class Worker:
                 raise ValueError(f"two functions work as '{role}'; a worker has one for each role")
             self._staff[role] = hired
 
+    def channel(self, *channels: str) -> Callable[[TurnFunction], TurnFunction]:
+        """Decorates a function that takes this agent's turns in these channels (`turns.py`). An
+        operator makes it a member; from then on it is queued again by itself."""
+
+        def seat(function: TurnFunction) -> TurnFunction:
+            for name in channels:
+                if name in self._channels:
+                    raise ValueError(f"two functions take turns in '{name}'; a channel has one")
+                self._channels[name] = function
+            return function
+
+        return seat
+
     async def run(self) -> None:
         """Until `stop`, or until it is cancelled, which drops what is in hand at once."""
-        if not self._staff:
+        if not self._staff and not self._channels:
             raise ValueError("the worker has no function; add one with @worker.agent('ROLE')")
         of = Client(self.url, self.token, timeout=self.timeout, patience=PATIENCE)
         try:
@@ -97,6 +112,7 @@ class Worker:
                     concurrency=self.concurrency or self._capacity(),
                     heartbeat=self.heartbeat,
                     grace=self.grace,
+                    channels=self._channels,
                 )
                 await shift.work(self._told)
         finally:
@@ -128,4 +144,4 @@ class Worker:
         self.stop()
 
     def _capacity(self) -> int:
-        return sum(one.capacity or 1 for one in set(self._staff.values()))
+        return max(1, sum(one.capacity or 1 for one in set(self._staff.values())))

@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 import msgspec
 from uuid_utils import uuid7
 
+from handrail.engine.channel_work import turn_id
 from handrail.engine.core import Core
 from handrail.engine.listeners import AgentHeard
 from handrail.engine.pages import refuse
@@ -22,6 +23,7 @@ from handrail.engine.project import encode
 from handrail.kernel.lifecycle import AgentState, Trigger
 from handrail.kernel.shown import Shown
 from handrail.kernel.steps import dispatch_id
+from handrail.store.channels import MemberRow
 from handrail.store.office import Office
 from handrail.store.port import AgentRow, DispatchRow, iso, moment
 
@@ -31,11 +33,13 @@ CAPACITY_MAX = 10_000
 SIGNS_A_HEARTBEAT = 3
 """How often the calls of an agent are written down, at most."""
 KNOWN_MAX = 100_000
+BUSIEST = (AgentState.ACTIVE, AgentState.WAITING, AgentState.QUEUED, AgentState.IDLE)
+"""Of an agent in several channels the first of these that it is anywhere is shown."""
 
 
 class AgentView(Shown):
     """An agent as it is shown. `state` is OFFLINE if it is disabled or silent, ACTIVE if it holds a
-    dispatch, else IDLE."""
+    dispatch or a turn, else WAITING or QUEUED if it is so in some channel, else IDLE."""
 
     id: str
     roles: tuple[str, ...]
@@ -45,7 +49,7 @@ class AgentView(Shown):
     channels: dict[str, AgentState]
     """Its state in each channel that it is a member of."""
     current_work: tuple[str, ...]
-    """Ids of the dispatches that it holds, the oldest first."""
+    """Ids of the dispatches that it holds, the oldest first, then of its turns in channels."""
     last_seen: datetime
     in_process: bool
     """A function of an engine."""
@@ -89,18 +93,27 @@ class WithAttendance(Core):
 
     async def agents(self) -> list[AgentView]:
         """Everybody, by id."""
-        rows, held = await self._slowly(lambda store: (store.agents(), store.held()))
+        rows, held, members = await self._slowly(
+            lambda store: (store.agents(), store.held(), store.memberships())
+        )
         by_session: dict[str | None, list[DispatchRow]] = {}
         for one in held:
             by_session.setdefault(one.session, []).append(one)
-        return [self._view(row, by_session.get(row.session, [])) for row in rows]
+        by_agent: dict[str, list[MemberRow]] = {}
+        for member in members:
+            by_agent.setdefault(member.agent_id, []).append(member)
+        return [
+            self._view(row, by_session.get(row.session, []), by_agent.get(row.id, []))
+            for row in rows
+        ]
 
     async def agent_view(self, agent_id: str) -> AgentView:
         """Refused: unknown_agent."""
         row = await self._io(self.store.agent, agent_id)
         if row is None:
             unknown_agent(agent_id)
-        return self._view(row, await self._io(self.store.held, row.session))
+        held = await self._io(self.store.held, row.session)
+        return self._view(row, held, await self._io(self.store.memberships, agent_id))
 
     async def enable(self, agent_id: str, *, enabled: bool) -> AgentView:
         """One that is disabled is offline, and loses what it has claimed. Refused:
@@ -201,18 +214,26 @@ class WithAttendance(Core):
             self._signs.clear()
         await super()._others_wrote()
 
-    def _view(self, row: AgentRow, held: Sequence[DispatchRow]) -> AgentView:
+    def _view(
+        self, row: AgentRow, held: Sequence[DispatchRow], members: Sequence[MemberRow]
+    ) -> AgentView:
         seen = moment(row.beat_at)
         silent = self.clock() - seen > timedelta(seconds=self.settings.offline_after)
-        state = AgentState.ACTIVE if held else AgentState.IDLE
+        channels = {one.channel_id: AgentState(one.state) for one in members}
+        states = {*channels.values(), AgentState.ACTIVE if held else AgentState.IDLE}
+        state = next(one for one in BUSIEST if one in states)
+        turns = [turn_id(one.channel_id, one.turn) for one in members if one.turn is not None]
         return AgentView(
             id=row.id,
             roles=tuple(msgspec.json.decode(row.roles, type=list[str])),
             capacity=row.capacity,
             enabled=row.enabled,
             state=state if row.enabled and not silent else AgentState.OFFLINE,
-            channels={},
-            current_work=tuple(dispatch_id(one.execution_id, one.fence) for one in held),
+            channels=channels,
+            current_work=(
+                *(dispatch_id(one.execution_id, one.fence) for one in held),
+                *turns,
+            ),
             last_seen=seen,
             in_process=row.engine is not None,
         )

@@ -1,8 +1,8 @@
 """`verify`: is the record what was written? Every hash again, every row against the events.
 
 Pass 1 walks the commits in order: each must follow from the one before, have exactly the entries it
-says, and each entry must follow from the last one of its stream. Pass 2 replays every run and lock
-and compares what is stored about it (`audit_rows.py`).
+says, and each entry must follow from the last one of its stream. Pass 2 replays every run, lock
+and channel and compares what is stored about it (`audit_rows.py`, `audit_channels.py`).
 
 What this cannot see by itself: a record whose end was cut off or written anew, with all hashes and
 rows to match. Whoever kept a head elsewhere sees it: every head that the database ever had is the
@@ -18,7 +18,9 @@ from pathlib import Path
 import msgspec
 
 from handrail.engine import archive as archives
+from handrail.engine.audit_channels import check_channel
 from handrail.engine.audit_rows import check_lock, check_run
+from handrail.engine.channel_work import CHANNEL
 from handrail.engine.findings import Finding, Findings
 from handrail.engine.works import LOCK
 from handrail.kernel.decision import Value
@@ -86,6 +88,7 @@ def verify(
         rows = _Rows(store, found, chain)
         rows.check_runs()
         rows.check_locks()
+        rows.check_channels()
         rows.check_streams()
         rows.check_missing()
         rows.check_strays()
@@ -229,6 +232,15 @@ class _Rows:
             if self._known(stream, "commit_locks"):
                 check_lock(self.store, self.found, row, stream)
 
+    def check_channels(self) -> None:
+        after = ""
+        while page := self.store.channels_all(after, RUNS_A_PAGE):
+            for row in page:
+                self.chain.going()
+                after = row.id
+                if self._known(CHANNEL + row.id, "channels"):
+                    check_channel(self.store, self.found, row)
+
     def check_streams(self) -> None:
         for row in self.store.streams():
             end = self.left.get(row.name)
@@ -283,4 +295,6 @@ def _fits(entry: Recorded, head: bytes) -> bool:
 def _called(stream: str) -> str:
     if stream.startswith(LOCK):
         return f"the commit lock of {stream.removeprefix(LOCK)}"
-    return f"the stream '{stream}'" if stream == CARE else f"run {stream}"
+    if stream.startswith(CHANNEL):
+        return f"channel {stream.removeprefix(CHANNEL)}"
+    return f"the stream '{stream}'" if stream == CARE or ":" in stream else f"run {stream}"

@@ -12,11 +12,12 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
+from handrail.engine.channel_work import ChannelWork
 from handrail.engine.desk import Desk, Seat
 from handrail.engine.plans import Plans, UnknownDefinitionError
 from handrail.engine.project import Kept
 from handrail.engine.vocabulary import tell
-from handrail.engine.works import Command, Forfeited, Granted, LockWork, RunWork
+from handrail.engine.works import Command, Forfeited, Granted, LockWork, RunWork, Work
 from handrail.kernel.decision import Refusal, Value
 from handrail.kernel.run import commands as c
 from handrail.kernel.run.machine import Run
@@ -37,6 +38,8 @@ class Answer(Value):
     refusal: Refusal | None = None
     repeated: KeyRow | None = None
     """The first answer, if this was a repetition under the same idempotency key."""
+    channel: ChannelWork | None = None
+    """What became of the channel that it was about, in the whole batch."""
 
 
 Done = Callable[[Answer | Exception], None]
@@ -75,7 +78,7 @@ class Batch:
         outages: Sequence[Outage],
     ) -> None:
         self.jobs, self.runs, self.plans, self.desk, self.outages = jobs, runs, plans, desk, outages
-        self.works: dict[str, RunWork | LockWork] = {}
+        self.works: dict[str, Work] = {}
         self.broken: dict[str, Exception] = {}
         self.repeats: dict[Job, KeyRow] = {}
         self.claims: list[tuple[RunWork, Seat, int]] = []
@@ -89,6 +92,15 @@ class Batch:
         self.works[stream] = work = LockWork(stream, row)
         if row is not None and any(ended > moment(row.updated_at) for _, ended in self.outages):
             work.extend(now)
+
+    def add_channel(self, work: ChannelWork, now: datetime) -> None:
+        """Its clocks did not run while no engine was alive."""
+        self.works[work.stream] = work
+        if work.row is not None and self.outages:
+            since = moment(work.row.updated_at)
+            away = sum(_overlap(outage, since) for outage in self.outages)
+            if away > 0:
+                work.push(away, now)
 
     def doubtful(self) -> list[str]:
         """Runs for which a command was refused on nothing but what memory has of them. A change is
@@ -135,7 +147,7 @@ class Batch:
             if work is not None and work.events:
                 self._hand_out(work, now)
 
-    def _hand_out(self, work: RunWork | LockWork, now: datetime) -> None:
+    def _hand_out(self, work: Work, now: datetime) -> None:
         """Offers go to free seats at once, unless others of their role have waited longer."""
         run = work.run
         for token in run.tokens.values() if run is not None else ():
@@ -149,7 +161,7 @@ class Batch:
         tell(log, "run_broken", execution_id=stream, reason=str(error), error=error)
         self.broken[stream] = error
 
-    def _work(self, stream: str, job: Job | None, now: datetime) -> RunWork | LockWork | None:
+    def _work(self, stream: str, job: Job | None, now: datetime) -> Work | None:
         work = self.works.get(stream)
         if work is not None:
             return work

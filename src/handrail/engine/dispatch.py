@@ -11,6 +11,9 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any, Literal
 
+import msgspec
+
+from handrail.engine.briefing import Briefing, briefing
 from handrail.kernel.decision import Value
 from handrail.kernel.history import handoff_sequence, human_acts, iterations
 from handrail.kernel.plan import Plan
@@ -97,6 +100,10 @@ class DispatchView(Shown):
     allowed: Allowed
     lock: LockHeld | None
     remaining: int
+    briefing: Briefing = msgspec.field(default_factory=Briefing)
+    """Who the agent is, to whom it may turn, and what is counted; empty from an older server."""
+    question: str | None = None
+    """Its own question, which `answer` answers."""
 
 
 def no_files() -> Sequence[FileRow]:
@@ -200,6 +207,11 @@ class Dispatch:
     def allowed(self) -> Allowed:
         return _allowed(self.plan, self.token)
 
+    @property
+    def briefing(self) -> Briefing:
+        """Who this agent is, to whom it may turn, and what is counted."""
+        return briefing(self.plan, self.run, self.token)
+
     @cached_property
     def past(self) -> Events:
         return self._past()
@@ -234,7 +246,12 @@ class Dispatch:
     @property
     def answer(self) -> str:
         """What a person said to this agent's own question, if that is why it has the turn again."""
-        return _answer(self.node or self.agent, self.past)
+        return _answer(self.node or self.agent, self.past)[1]
+
+    @property
+    def question(self) -> str:
+        """That question."""
+        return _answer(self.node or self.agent, self.past)[0]
 
 
 def shown_dispatch(
@@ -278,6 +295,8 @@ def shown_dispatch(
         allowed=dispatch.allowed,
         lock=lock,
         remaining=dispatch.remaining,
+        briefing=dispatch.briefing,
+        question=dispatch.question or None,
     )
 
 
@@ -287,17 +306,17 @@ def shown_result(question: Question, events: Events) -> str:
     return event.result.text if isinstance(event, Reported) else ""
 
 
-def _answer(place: str, events: Events) -> str:
-    """The answer to a question that the agent at this place asked after its last result."""
-    answer, own = "", ""
+def _answer(place: str, events: Events) -> tuple[str, str]:
+    """A question that the agent at this place asked after its last result, and the answer to it."""
+    question, answer, own = "", "", None
     for event in events:
         if isinstance(event, Reported) and event.place == place:
-            answer = ""
+            question, answer = "", ""
         elif isinstance(event, Asked) and event.question.own:
-            own = event.question.id if event.question.place == place else own
-        elif isinstance(event, Answered) and event.question_id == own:
-            answer = event.text or event.decision
-    return answer
+            own = event.question if event.question.place == place else own
+        elif isinstance(event, Answered) and own is not None and event.question_id == own.id:
+            question, answer = own.text, event.text or event.decision
+    return question, answer
 
 
 def _allowed(plan: Plan, token: Token) -> Allowed:

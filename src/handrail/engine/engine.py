@@ -13,16 +13,35 @@ database cannot do, `StoreError`.
 """
 
 from handrail.engine.beads import WithBeads
+from handrail.engine.bugs import WithBugs
 from handrail.engine.credentials import WithCredentials
 from handrail.engine.definitions import Defined, InvalidDefinition
 from handrail.engine.figures import WithFigures
+from handrail.engine.lock_views import WithLocks
+from handrail.engine.memory import WithMemory
 from handrail.engine.oversight import WithOversight
 from handrail.engine.reading import WithReading
 from handrail.engine.refused import Refused
+from handrail.engine.replaying import WithReplays
+from handrail.engine.reports import WithReports
+from handrail.engine.webhooks import WithWebhooks
 from handrail.engine.with_agents import WithAgents
 
 __all__ = ["Defined", "Engine", "InvalidDefinition", "Refused"]
 
 
-class Engine(WithAgents, WithBeads, WithReading, WithOversight, WithFigures, WithCredentials):
+class Engine(
+    WithReports,
+    WithAgents,
+    WithBugs,
+    WithLocks,
+    WithBeads,
+    WithReading,
+    WithReplays,
+    WithOversight,
+    WithFigures,
+    WithCredentials,
+    WithMemory,
+    WithWebhooks,
+):
     """Made by `handrail.open`. Each base is one side of it, in a module of its own."""

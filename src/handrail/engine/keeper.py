@@ -24,6 +24,8 @@ from time import perf_counter
 from typing import TypeVar
 
 from handrail.engine.batch import Answer, Batch, Job, Outage
+from handrail.engine.channel_loading import load_channels
+from handrail.engine.channel_work import CHANNEL, ChannelWork
 from handrail.engine.clock import Clock
 from handrail.engine.desk import Desk, Seat
 from handrail.engine.listeners import Committed, Listeners
@@ -80,6 +82,7 @@ class Keeper:
         self.outages: list[Outage] = []
         self.heard: Callable[[RunWork], None] = _unheard
         """Called with every run that was changed, once it is on disk."""
+        self.heard_channel: Callable[[ChannelWork], None] = _unheard
         self.listeners = Listeners()
         self._jobs: deque[Job] = deque()
         self._runs: dict[str, Kept] = {}
@@ -326,7 +329,7 @@ class Keeper:
         lock_names = [s.removeprefix(LOCK) for s in unknown if s.startswith(LOCK)]
         new = {job.stream for job in jobs if isinstance(job.command, c.Start)}
         again = {job.stream for job in jobs if job.losses}
-        runs = [s for s in unknown - (new - again) if not s.startswith(LOCK)]
+        runs = [s for s in unknown - (new - again) if not s.startswith((LOCK, CHANNEL))]
         found = await self.io(self.store.load, runs) if runs else {}
         await self._plans(batch, [one.subject for one in found.values()])
         for stream, one in found.items():
@@ -340,6 +343,8 @@ class Keeper:
         held = await self.io(self.store.load_locks, lock_names) if lock_names else {}
         for name in lock_names:
             batch.add_lock(LOCK + name, held.get(name), self.clock())
+        if names := [s for s in unknown if s.startswith(CHANNEL)]:
+            await load_channels(self.io, self.store, batch, names, self.clock())
         for job in batch.jobs:
             if job.key is not None:
                 known = await self.io(self.store.key, job.key.key, job.key.actor)
@@ -385,6 +390,8 @@ class Keeper:
                     self.deliver(message)
                 if isinstance(work, RunWork):
                     self.heard(work)
+                elif isinstance(work, ChannelWork):
+                    self.heard_channel(work)
 
     def _answer(self, batch: Batch, lost: set[str]) -> None:
         again: list[Job] = []
@@ -429,7 +436,8 @@ class Keeper:
         work = batch.works.get(job.stream)
         repeated = batch.repeats.get(job) if job.key is not None else None
         run = work.run if work is not None else None
-        job.done(Answer(run=run, refusal=job.refusal, repeated=repeated))
+        channel = work if isinstance(work, ChannelWork) else None
+        job.done(Answer(run=run, refusal=job.refusal, repeated=repeated, channel=channel))
 
     def _tell(self, job: Job, answer: Answer | Exception) -> None:
         if job.done is not None:
@@ -488,5 +496,5 @@ def _failure(error: BaseException) -> StoreError:
     return StoreError(f"the engine has failed: {error}")
 
 
-def _unheard(work: RunWork) -> None:
+def _unheard(work: RunWork | ChannelWork) -> None:
     """For an engine that nobody listens to."""

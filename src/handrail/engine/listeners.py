@@ -11,6 +11,7 @@ from datetime import datetime
 
 import msgspec
 
+from handrail.engine.channel_work import ChannelWork
 from handrail.engine.vocabulary import tell
 from handrail.engine.works import RunWork
 from handrail.kernel.lifecycle import Trigger
@@ -44,7 +45,7 @@ class Committed(msgspec.Struct, frozen=True):
     seconds: float
 
 
-Heard = RunWork | AgentHeard | EngineClosed | Committed
+Heard = RunWork | ChannelWork | AgentHeard | EngineClosed | Committed
 Listener = Callable[[Heard], None]
 
 

@@ -2,8 +2,10 @@
 
 A dispatch is known by its id, RUN.dFENCE. Rules:
 
-1. An agent never holds more than its capacity. What it holds is what the database says; beside it
-   count the claims that wait in this engine (`_Post`), each of which may bring one more.
+1. An agent never holds more than its capacity, of dispatches and of turns in channels together.
+   What it holds is what the database says; beside it count the claims that wait in this engine
+   (`_Post`), each of which may bring one more. A turn that is granted while a claim is on its way
+   to disk comes on top: the agent is given it when it has room, or it times out.
 2. What an agent holds but does not know of is given again: the answer to its claim got lost.
 3. Whoever waits for work is alive: a sign of life is written again and again meanwhile.
 """
@@ -15,21 +17,25 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from handrail.engine.attendance import WithAttendance, unknown_agent
+from handrail.engine.attendance import unknown_agent
+from handrail.engine.channel_views import TurnView
+from handrail.engine.channel_work import CHANNEL, turn_id
+from handrail.engine.channels import TURN, WithChannels
 from handrail.engine.desk import Seat
 from handrail.engine.dispatch import Dispatch, DispatchView, shown_dispatch
 from handrail.engine.pages import refuse
 from handrail.engine.project import loaded
 from handrail.engine.refused import Refused
-from handrail.engine.returned import checked
+from handrail.engine.returned import NO_USAGE, checked
 from handrail.engine.works import LOCK, LockWork
 from handrail.kernel import lock as locks
 from handrail.kernel.decision import Value
-from handrail.kernel.result import Result
+from handrail.kernel.result import Result, Usage
 from handrail.kernel.rules import StopRule
 from handrail.kernel.run import commands as c
 from handrail.kernel.run.state import Run
 from handrail.kernel.steps import dispatch_id
+from handrail.store.channels import MemberRow
 from handrail.store.office import Office
 from handrail.store.port import AgentRow, DispatchRow
 
@@ -63,6 +69,8 @@ class _Post:
         self.lock = asyncio.Lock()
         self.waiting = 0
         self.given = 0
+        self.turns: set[str] = set()
+        """Turns that were given to it, of those that it holds."""
 
 
 class _Claim(Seat):
@@ -89,7 +97,7 @@ class _Claim(Seat):
             self.post.waiting -= 1
 
 
-class WithOutside(WithAttendance):
+class WithOutside(WithChannels):
     """An engine that agents outside of its process work for."""
 
     def __init__(self, store: Office, **made: Any) -> None:  # noqa: ANN401 - as Core
@@ -105,29 +113,87 @@ class WithOutside(WithAttendance):
         does not know of comes first, so that an answer that got lost on the way is given again.
         Without it that is the oldest, when it has no room for another. Refused: unknown_agent,
         agent_disabled."""
+        found = await self.next_work(agent_id, wait, holding, turns=False)
+        assert not isinstance(found, TurnView), "it was not asked for"
+        return found
+
+    async def next_work(
+        self,
+        agent_id: str,
+        wait: float = 0,
+        holding: Sequence[str] | None = None,
+        *,
+        turns: bool = True,
+    ) -> Dispatch | TurnView | None:
+        """As `claim`, of turns in channels too: a turn that it has and does not know of comes
+        first, for its time runs."""
         row = await self._worker(agent_id)
         post = self._posts.setdefault(agent_id, _Post())
-        async with post.lock:
-            held = await self._held(row, post)
-            for one in self._unknown_to(row, held, holding):
-                dispatch = await self._open(one.execution_id, one.fence)
-                if dispatch is not None:
-                    return dispatch
-            if len(held) + post.waiting >= row.capacity:
-                return None
-            seat = _Claim(row, post)
+        turned = self._changes.listen(TURN + agent_id)
+        try:
+            async with post.lock:
+                held = await self._held(row, post)
+                mine = await self._turns(agent_id)
+                if turns and (turn := await self._new_turn(row, post, held, mine, holding)):
+                    return turn
+                for one in self._unknown_to(row, held, holding):
+                    dispatch = await self._open(one.execution_id, one.fence)
+                    if dispatch is not None:
+                        return dispatch
+                if len(held) + len(mine) + post.waiting >= row.capacity:
+                    return None
+                seat = _Claim(row, post)
+            await self._sit_and_wait(agent_id, seat, wait, turned if turns else None)
+        finally:
+            self._changes.forget(TURN + agent_id, turned)
+        if seat.got.done():
+            return await self._open(*seat.got.result())
+        mine = await self._turns(agent_id) if turns else []
+        return await self._new_turn(row, post, [], mine, holding) if mine else None
+
+    async def _turns(self, agent_id: str) -> list[MemberRow]:
+        """The turns that it holds, paused ones too."""
+        if not await self._has_members():
+            return []
+        rows: list[MemberRow] = await self._io(self.store.memberships, agent_id)
+        return [row for row in rows if row.turn is not None]
+
+    async def _new_turn(
+        self,
+        row: AgentRow,
+        post: _Post,
+        held: Sequence[DispatchRow],
+        mine: Sequence[MemberRow],
+        holding: Sequence[str] | None,
+    ) -> TurnView | None:
+        """A turn that it does not know of. If it does not say what it knows, one that it was not
+        given yet, or, when it has no room, any."""
+        ids = {turn_id(one.channel_id, one.turn or 0): one for one in mine}
+        post.turns &= ids.keys()
+        full = len(held) + len(mine) >= row.capacity
+        known = holding if holding is not None else () if full else tuple(post.turns)
+        unknown = sorted(ids.keys() - set(known), key=lambda name: name in post.turns)
+        for name in unknown:
+            turn = await self.turn_of(ids[name].channel_id, row.id)
+            if turn is not None:
+                post.turns.add(turn.id)
+                return turn
+        return None
+
+    async def _sit_and_wait(
+        self, agent_id: str, seat: _Claim, wait: float, turned: "asyncio.Future[None] | None"
+    ) -> None:
         self.desk.add(seat)
         self.keeper.wake()
         try:
             await self.keeper.turned()  # what is on offer now
-            await self._wait(agent_id, seat, wait)
+            await self._wait(agent_id, seat, wait, turned)
             if not seat.got.done():
                 self.desk.remove(seat)  # from here on nobody can give it anything
                 await self.keeper.turned()  # but a claim may be on its way to disk
                 seat.leave()
         finally:
             self._go(seat)
-        return await self._open(*seat.got.result()) if seat.got.done() else None
 
     async def _worker(self, agent_id: str) -> AgentRow:
         """A registered agent that may work; this is a sign of life."""
@@ -156,11 +222,20 @@ class WithOutside(WithAttendance):
             return list(held) if len(held) >= row.capacity else []
         return [one for one in held if dispatch_id(one.execution_id, one.fence) not in holding]
 
-    async def _wait(self, agent_id: str, seat: _Claim, wait: float) -> None:
+    async def _wait(
+        self,
+        agent_id: str,
+        seat: _Claim,
+        wait: float,
+        turned: "asyncio.Future[None] | None" = None,
+    ) -> None:
+        """Until it has something, or a turn was granted to it, or time is up."""
         loop = asyncio.get_running_loop()
         until = loop.time() + wait
-        while not seat.got.done() and (left := until - loop.time()) > 0:
-            await asyncio.wait((seat.got,), timeout=min(left, self.settings.heartbeat))
+        both: set[asyncio.Future[Any]] = {seat.got, *((turned,) if turned is not None else ())}
+        while not any(one.done() for one in both) and (left := until - loop.time()) > 0:
+            beat = min(left, self.settings.heartbeat)
+            await asyncio.wait(both, timeout=beat, return_when=asyncio.FIRST_COMPLETED)
             await self.seen(agent_id)
 
     def _go(self, seat: _Claim) -> None:
@@ -284,8 +359,11 @@ class WithOutside(WithAttendance):
         rows: list[DispatchRow] = await self._io(self.store.dispatches, run_id)
         return next((row.place for row in rows if row.fence == fence), "")
 
-    async def hand_back(self, dispatch_id: str, agent_id: str, fence: int, reason: str) -> Run:
-        """The agent will not finish it: it is offered again. Refused: late, foreign."""
+    async def hand_back(
+        self, dispatch_id: str, agent_id: str, fence: int, reason: str, usage: Usage = NO_USAGE
+    ) -> Run:
+        """The agent will not finish it: it is offered again; what it used is counted. Refused:
+        late, foreign."""
         run_id, own = _split(dispatch_id)
         rows: list[DispatchRow] = await self._io(self.store.dispatches, run_id)
         row = next((one for one in rows if one.fence == own == fence), None)
@@ -293,7 +371,12 @@ class WithOutside(WithAttendance):
             code, message = await self._why_not(run_id, row, agent_id, own)
             refuse(code, message, "there is nothing to hand back")
         told = f"{agent_id} handed it back: {reason}" if reason else f"{agent_id} handed it back"
-        return await self.command(run_id, c.Lose(fence=fence, reason=told))
+        if usage == NO_USAGE:
+            return await self.command(run_id, c.Lose(fence=fence, reason=told))
+        spent = Result(usage=usage)
+        return await self.command(
+            run_id, c.Report(fence=fence, agent=agent_id, result=spent, malformed=told)
+        )
 
 
 def _report(result: Result | str, agent: str, fence: int, *, trusted: bool) -> c.Report:
@@ -305,7 +388,7 @@ def _report(result: Result | str, agent: str, fence: int, *, trusted: bool) -> c
 
 def _split(dispatch_id: str) -> tuple[str, int]:
     run_id, mark, fence = dispatch_id.rpartition(".d")
-    is_run = bool(mark) and not run_id.startswith(LOCK)  # locks are asked by runs alone
+    is_run = bool(mark) and not run_id.startswith((LOCK, CHANNEL))  # these have no dispatches
     is_fence = fence.isascii() and fence.isdigit() and len(fence) <= FENCE_DIGITS_MAX
     if not is_run or not is_fence:
         _unknown(dispatch_id)

@@ -11,14 +11,17 @@ from collections.abc import Awaitable, Callable, Iterable
 from datetime import UTC, datetime, timedelta
 
 from handrail.engine.batch import Answer
+from handrail.engine.channel_work import CHANNEL, Order
 from handrail.engine.clock import Clock
 from handrail.engine.keeper import Busy, Keeper
 from handrail.engine.settings import EngineSettings
 from handrail.engine.vocabulary import tell
 from handrail.engine.works import LOCK, Command, LockWork
+from handrail.kernel import channel_events as ev
 from handrail.kernel import lock as locks
 from handrail.kernel.run import commands as c
 from handrail.kernel.run.machine import next_due
+from handrail.store.channels import Change, Presence
 from handrail.store.port import DefinitionRow, DispatchRow, Store, StoreError, iso, moment
 
 log = logging.getLogger("handrail.engine")
@@ -80,6 +83,8 @@ class Pulse:
         await self._locks(now)
         await self._clocks(now)
         await self._leases(now)
+        await self._turns(now)
+        await self.look_at_members()
         await self._prune(now)
 
     @property
@@ -208,11 +213,34 @@ class Pulse:
         beats = [agents[row.session].beat_at for row in mine if row.session in agents]
         return any(at > since for at in beats)
 
+    async def _turns(self, now: datetime) -> None:
+        due = await self.keeper.io(self.store.channels_due, iso(now), PAGE)
+        await self._ask((CHANNEL + name, Order(command=ev.Tick())) for name in due)
+
+    async def look_at_members(self) -> None:
+        """Channels hear who is gone, who is back, and who is busy, or free again, elsewhere."""
+        since = self._silent_since(self.clock())
+        found: list[Presence] = await self.keeper.io(self.store.presence, since, PAGE)
+        await self._ask(
+            (CHANNEL + one.channel_id, Order(command=command))
+            for one in found
+            for command in _TOLD[one.change](one.agent_id)
+        )
+
     async def _prune(self, now: datetime) -> None:
         if self._pruned is None or now - self._pruned >= timedelta(seconds=PRUNE_SECONDS):
             before = now - timedelta(seconds=self.settings.idempotency_keep)
             await self.keeper.io(self.store.forget_keys, iso(before))
             self._pruned = now
+
+
+_TOLD: dict[Change, Callable[[str], tuple[ev.ChannelCommand, ...]]] = {
+    "offline": lambda agent: (ev.TakeOffline(agent_id=agent, detail="it was silent, or is gone"),),
+    "disabled": lambda agent: (ev.Disable(agent_id=agent),),
+    "online": lambda agent: (ev.Enable(agent_id=agent), ev.BringOnline(agent_id=agent)),
+    "engaged": lambda _: (ev.Tick(),),
+}
+"""What a channel is told of a member. What it holds elsewhere is looked up with every command."""
 
 
 async def _unnoticed() -> None:

@@ -8,6 +8,7 @@ import msgspec
 from handrail.engine.journal import PAGE
 from handrail.engine.pages import LIMIT, Page, bad_cursor, checked_cursor, checked_limit, refuse
 from handrail.engine.runs import WithRuns
+from handrail.engine.why import Why, explained
 from handrail.kernel.event_shown import ShownEvent, shown_event
 from handrail.kernel.report import Report, report
 from handrail.kernel.run.state import Run
@@ -124,6 +125,12 @@ class WithReading(WithRuns):
     async def report_of(self, run_id: str) -> Report:
         """What happened and why it stopped, from its events alone. Refused: unknown_run."""
         return report(await self.history(run_id))
+
+    async def explain(self, run_id: str) -> Why:
+        """Why the run stopped, waits or is not worked on, and what to do. Refused: unknown_run."""
+        waiting, told = await self.why(run_id), await self.report_of(run_id)
+        newest = await self._io(self.store.definition, told.definition_id)
+        return explained(told, waiting, newest.version if newest is not None else told.version)
 
 
 def _item(row: RunRow, now: datetime) -> RunItem:

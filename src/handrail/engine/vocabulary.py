@@ -129,6 +129,15 @@ AGENTS: dict[str, Line] = {
     ),
 }
 
+CHANNELS: dict[str, Line] = {
+    "channel_warned": _line(
+        WARNING, "channel code agent message", "Something doubtful in a channel: an agent was lost."
+    ),
+    "channel_noticed": _line(
+        INFO, "channel code text", "A channel was told something: a timeout, that it rests."
+    ),
+}
+
 ENGINE: dict[str, Line] = {
     "engine_failed": _line(
         CRITICAL, "reason exception", "A loop of the engine died, and the engine with it."
@@ -151,6 +160,11 @@ ENGINE: dict[str, Line] = {
     ),
     "result_lost": _line(
         ERROR, "execution_id agent reason", "A result could not be handed in before the end."
+    ),
+    "report_not_written": _line(
+        WARNING,
+        "execution_id file reason",
+        "The files of a run that ended could not be written; the run has ended all the same.",
     ),
     "listener_failed": _line(
         ERROR,
@@ -179,6 +193,15 @@ SERVER: dict[str, Line] = {
     ),
     "answers_not_kept": _line(
         WARNING, "reason", "Answers under an Idempotency-Key could not be written down yet."
+    ),
+    "webhook_failed": _line(
+        WARNING, "webhook_id reason", "Something could not be told to a webhook; it is tried again."
+    ),
+    "webhook_disabled": _line(
+        WARNING, "webhook_id reason", "A webhook is told nothing any more, until it is enabled."
+    ),
+    "webhooks_waiting": _line(
+        WARNING, "reason", "What is to be told to webhooks waits; it is looked at again."
     ),
     "lines_dropped": _line(
         WARNING, "count", "So many lines were not written: whoever reads the log is too slow."
@@ -210,6 +233,13 @@ WORKER: dict[str, Line] = {
     "result_dropped": _line(
         WARNING, "dispatch_id reason", "What came of a dispatch came too late."
     ),
+    "channel_not_joined": _line(
+        WARNING, "channel reason", "A worker takes no turns in this channel until it may."
+    ),
+    "turn_lost": _line(WARNING, "channel reason", "A turn was over before it was complete."),
+    "turn_passed": _line(
+        WARNING, "channel reason", "A function said nothing in its turn, which went on to the next."
+    ),
     "not_handed_back": _line(
         WARNING, "reason", "A worker ended with work in hand, and no server heard of it."
     ),
@@ -218,6 +248,7 @@ WORKER: dict[str, Line] = {
 GROUPS = {
     "Runs": RUNS,
     "Agents": AGENTS,
+    "Channels": CHANNELS,
     "The engine": ENGINE,
     "The server": SERVER,
     "Workers": WORKER,
@@ -253,6 +284,7 @@ FIELDS: dict[str, str] = {
     "execution_id": "The run.",
     "fault": "What was wrong with the answer, for programs.",
     "fence": "The number of the dispatch in its run.",
+    "file": "The folder for reports.",
     "final": "Whether the question is settled by it.",
     "final_agent": "The agent or node at which the run ended.",
     "first_agent": "The agent or node at which the run begins.",
@@ -291,6 +323,7 @@ FIELDS: dict[str, str] = {
     "tokens": "What the result used.",
     "trigger": "What moved the agent.",
     "url": "Where the server listens.",
+    "webhook_id": "The webhook.",
     "workflow_id": "The definition.",
     "workflow_version": "Its version.",
 }

@@ -8,6 +8,7 @@ from datetime import datetime
 
 import msgspec
 
+from handrail.engine.channel_work import ChannelWork, Order
 from handrail.engine.project import RUNNING, Beside, Kept, encode, project
 from handrail.kernel import lock as locks
 from handrail.kernel.decision import Refusal, Value
@@ -39,7 +40,7 @@ class Forfeited(Value, tag=True):
 
 
 RunMessage = Granted | Forfeited
-Command = c.RunCommand | locks.LockCommand | RunMessage
+Command = c.RunCommand | locks.LockCommand | RunMessage | Order
 decode_to_lock = msgspec.json.Decoder(locks.LockCommand).decode
 decode_to_run = msgspec.json.Decoder(RunMessage).decode
 
@@ -179,6 +180,9 @@ class LockWork:
             message = Forfeited(place=effect.step, lock=effect.fence)
         body = encode(message).decode()
         return Message(id=message_id, target=effect.run, body=body, created_at=at)
+
+
+Work = RunWork | LockWork | ChannelWork
 
 
 def lock_row(lock: locks.Lock, seq: int, head: bytes, at: str) -> LockState:

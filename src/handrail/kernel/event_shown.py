@@ -38,9 +38,10 @@ ACTORS: dict[str, str] = {
     "ended": "by",
 }
 PEOPLE = frozenset(
-    {"started", "moved", "answered", "paused", "resumed", "patched", "migrated", "archived"}
+    {"started", "moved", "answered", "paused", "resumed", "patched", "migrated"}
+    | {"archived", "memory_corrected", "memory_removed"}
 )
-"""Events that are a person's act if somebody is named; the last is that of a caretaker."""
+"""Events that are a person's act if somebody is named; the last are not of a run."""
 
 
 def shown_event(execution_id: str, seq: int, event: RunEvent | Mapping[str, Any]) -> ShownEvent:

@@ -332,6 +332,8 @@ def snitch_entry(of: Report) -> str:
     stop = of.stop
     own = [h for h in of.handoff_sequence if h.from_ == stop.agent]
     last = next(reversed(own or of.handoff_sequence), None)
+    first = next((h for h in reversed(of.handoff_sequence) if h.from_ == of.first_agent), None)
+    planned = f"{first.from_} → {first.to}: {first.reason}" if first and first != last else ""
     loops = [f"{edge} ({c.total} times)" for edge, c in of.loop_counters.items() if c.total > 1]
     fields = bullets(
         [
@@ -342,6 +344,7 @@ def snitch_entry(of: Report) -> str:
             ("why", of.why),
             ("loop", ", then ".join(stop.pattern) or ", ".join(loops) or "none"),
             ("last reason", f"{last.from_} → {last.to}: {last.reason}" if last else "none given"),
+            (f"last reason of {line(of.first_agent)}", planned),
             ("last command", _command(of.last_command) or "none"),
             ("evidence", ", ".join(stop.evidence)),
             ("what would have let it go on", stop.remedy),

@@ -11,6 +11,7 @@ from typing import Literal
 from handrail.kernel.decision import Value
 from handrail.kernel.definition import LEVELS
 from handrail.kernel.run.state import Person
+from handrail.server.page import ROUTES
 from handrail.server.problems import Wrong
 
 Role = Literal["viewer", "operator", "ceo", "admin", "agent", "reporter"]
@@ -55,12 +56,16 @@ ADMIN = Access(people="admin")
 AGENT = Access(agents=True, own="an agent's token acts for its own agent id only")
 OPEN = Access(open=True)
 ANYBODY = Access(people="viewer", agents=True, reporters=True)
+IN_CHANNEL = Access(
+    people="viewer", agents=True, own="an agent reads channels of which it is a member"
+)
 
 TABLE: dict[tuple[str, str], Access] = {
     ("GET", "/healthz"): OPEN,
     ("GET", "/readyz"): OPEN,
     ("GET", "/metrics"): VIEWER,
     ("GET", "/"): OPEN,
+    **{("GET", path.replace(":str}", "}")): OPEN for path in ROUTES},
     ("GET", "/sign-in/{code}"): OPEN,
     ("POST", "/sign-in/{code}"): OPEN,
     ("GET", "/assets/{name}"): OPEN,
@@ -77,6 +82,7 @@ TABLE: dict[tuple[str, str], Access] = {
         people="operator", own="an operator edits what it defined itself; a ceo edits any"
     ),
     ("GET", f"{API}/workflows/{{workflow_id}}/versions"): VIEWER,
+    ("GET", f"{API}/workflows/{{workflow_id}}/tune"): VIEWER,
     ("GET", f"{API}/beads"): VIEWER,
     ("POST", f"{API}/beads"): OPERATOR,
     ("GET", f"{API}/beads/{{bead_id}}"): VIEWER,
@@ -93,6 +99,7 @@ TABLE: dict[tuple[str, str], Access] = {
         people="viewer", agents=True, own="an agent reads files of beads it has a dispatch of"
     ),
     ("GET", f"{API}/executions"): VIEWER,
+    ("POST", f"{API}/executions/replay"): VIEWER,
     ("GET", f"{API}/executions/{{execution_id}}"): VIEWER,
     ("GET", f"{API}/executions/{{execution_id}}/transitions"): VIEWER,
     ("GET", f"{API}/executions/{{execution_id}}/steps"): VIEWER,
@@ -108,16 +115,48 @@ TABLE: dict[tuple[str, str], Access] = {
     ("POST", f"{API}/approvals/{{approval_id}}/answer"): Access(
         people="operator", own="an operator answers clarification requests; a ceo answers any"
     ),
+    ("POST", f"{API}/approvals/{{approval_id}}/links"): Access(
+        people="viewer", own="for oneself, by who may answer it; an admin for anybody who may"
+    ),
+    ("GET", f"{API}/answer-links/{{token}}"): OPEN,
+    ("POST", f"{API}/answer-links/{{token}}"): OPEN,
     ("GET", f"{API}/agents"): VIEWER,
     ("POST", f"{API}/agents"): AGENT,
     ("GET", f"{API}/agents/{{agent_id}}"): Access(people="viewer", agents=True, own=AGENT.own),
     ("PATCH", f"{API}/agents/{{agent_id}}"): CEO,
     ("DELETE", f"{API}/agents/{{agent_id}}"): Access(people="ceo", agents=True, own=AGENT.own),
     ("POST", f"{API}/agents/{{agent_id}}/heartbeat"): AGENT,
+    ("GET", f"{API}/channels"): VIEWER,
+    ("POST", f"{API}/channels"): OPERATOR,
+    ("GET", f"{API}/channels/{{channel_id}}"): IN_CHANNEL,
+    ("PUT", f"{API}/channels/{{channel_id}}"): OPERATOR,
+    ("DELETE", f"{API}/channels/{{channel_id}}"): OPERATOR,
+    ("POST", f"{API}/channels/{{channel_id}}/members"): Access(
+        people="operator", agents=True, own="an agent assigns itself, where it is a member already"
+    ),
+    ("DELETE", f"{API}/channels/{{channel_id}}/members/{{agent_id}}"): Access(
+        people="operator", agents=True, own="an agent removes itself"
+    ),
+    ("GET", f"{API}/channels/{{channel_id}}/messages"): IN_CHANNEL,
+    ("POST", f"{API}/channels/{{channel_id}}/messages"): Access(
+        people="operator", agents=True, own="an agent speaks in its own turn"
+    ),
+    ("POST", f"{API}/channels/{{channel_id}}/turn"): Access(
+        people="operator",
+        agents=True,
+        own="an agent completes, pauses and resumes its own turn; the rest is for people",
+    ),
     ("POST", f"{API}/dispatches/claim"): AGENT,
     ("POST", f"{API}/dispatches/{{dispatch_id}}/heartbeat"): AGENT,
     ("POST", f"{API}/dispatches/{{dispatch_id}}/release"): AGENT,
     ("POST", f"{API}/dispatches/{{dispatch_id}}/result"): AGENT,
+    ("GET", f"{API}/memory"): VIEWER,
+    ("GET", f"{API}/memory/{{memory_id}}"): VIEWER,
+    ("PATCH", f"{API}/memory/{{memory_id}}"): OPERATOR,
+    ("DELETE", f"{API}/memory/{{memory_id}}"): OPERATOR,
+    ("GET", f"{API}/bugs"): VIEWER,
+    ("POST", f"{API}/bugs"): Access(people="operator", reporters=True),
+    ("GET", f"{API}/locks"): VIEWER,
     ("GET", f"{API}/audit"): VIEWER,
     ("GET", f"{API}/audit/verify"): VIEWER,
     ("GET", f"{API}/metrics/workflows"): VIEWER,
@@ -126,6 +165,10 @@ TABLE: dict[tuple[str, str], Access] = {
     ("POST", f"{API}/tokens"): ADMIN,
     ("DELETE", f"{API}/tokens/{{token_id}}"): ADMIN,
     ("POST", f"{API}/sign-ins"): ADMIN,
+    ("GET", f"{API}/webhooks"): ADMIN,
+    ("POST", f"{API}/webhooks"): ADMIN,
+    ("DELETE", f"{API}/webhooks/{{webhook_id}}"): ADMIN,
+    ("POST", f"{API}/webhooks/{{webhook_id}}/enable"): ADMIN,
 }
 
 

@@ -17,12 +17,14 @@ from litestar.openapi.spec import Components, SecurityScheme
 from litestar.types import ASGIApp
 
 from handrail.engine.agent_lines import AgentLines, watch
+from handrail.engine.channel_lines import ChannelLines
 from handrail.engine.engine import Engine
 from handrail.engine.run_lines import RunLines
-from handrail.server import problems
+from handrail.server import page, problems
 from handrail.server.access import API, TABLE
 from handrail.server.authenticate import Authenticate, Credentials
 from handrail.server.bodies import Strict
+from handrail.server.courier import Courier
 from handrail.server.gate import Gate
 from handrail.server.idempotency import Answers, Idempotent
 from handrail.server.prometheus import Meters
@@ -33,16 +35,23 @@ from handrail.server.waits import Waits
 AT_ROOT = ("health", "metrics", "page")
 UNDER_API = (
     "agents",
+    "answer_links",
     "approvals",
     "audit",
     "beads",
+    "bugs",
+    "channels",
     "dispatches",
     "document",
     "events",
     "executions",
     "files",
+    "locks",
+    "memory",
+    "replay",
     "settings",
     "tokens",
+    "webhooks",
     "workflows",
 )
 """Modules of `routes`."""
@@ -64,13 +73,14 @@ class Served:
         self.answers = Answers(engine)
         self.verifying = Verifying(engine)
         self.meters = Meters(engine, self.waits)
+        self.courier = Courier(engine, self.settings)
         self.agent_lines = AgentLines(engine.settings.lease)
         with warnings.catch_warnings():
             # Litestar 3 will want a mark of its own on every argument; this is Litestar 2, pinned.
             warnings.simplefilter("ignore", LitestarDeprecationWarning)
             self.litestar = self._litestar()
         self.asgi: ASGIApp = Gate(self.litestar, self.settings, self.meters.answered)
-        for listener in (RunLines(), self.agent_lines, self.meters):
+        for listener in (RunLines(), self.agent_lines, ChannelLines(), self.meters):
             engine.listeners.add(listener)
 
     def _litestar(self) -> Litestar:
@@ -81,6 +91,8 @@ class Served:
             "settings": self.settings,
             "meters": self.meters,
             "verifying": self.verifying,
+            "courier": self.courier,
+            "built": page.read(),
         }
         app = Litestar(
             route_handlers=[*_handlers(AT_ROOT), Router(API, route_handlers=_handlers(UNDER_API))],
@@ -108,6 +120,7 @@ class Served:
     async def _lifespan(self, _: Litestar) -> AsyncGenerator[None]:
         going = [
             asyncio.create_task(self.answers.go_on()),
+            asyncio.create_task(self.courier.go_on()),
             asyncio.create_task(watch(self.engine, self.agent_lines)),
         ]
         try:
@@ -117,6 +130,7 @@ class Served:
                 task.cancel()
             await asyncio.gather(*going, self.verifying.close(), return_exceptions=True)
             await self.answers.write()
+            await self.courier.close()
 
 
 def _handlers(names: Sequence[str]) -> list[HTTPRouteHandler]:

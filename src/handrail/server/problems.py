@@ -73,13 +73,15 @@ class Wrong(Exception):  # noqa: N818 - an answer, not a mistake of the program
 
 
 STATUS = {
-    **dict.fromkeys(("not_allowed", "author"), 403),
+    **dict.fromkeys(("not_allowed", "author", "not_receiving"), 403),
     **dict.fromkeys(
         (
             "ambiguous_answer",
             "bad_agent",
             "bad_ask",
             "bad_capacity",
+            "bad_channel",
+            "bad_config",
             "bad_content_type",
             "bad_cursor",
             "bad_file",
@@ -89,10 +91,14 @@ STATUS = {
             "bad_outcome",
             "bad_priority",
             "bad_query",
+            "bad_seconds",
             "bad_status",
+            "bad_target",
             "bad_type",
+            "empty_message",
             "engine_keys",
             "key_reused",
+            "long_message",
             "no_reason",
             "no_review",
             "no_roles",

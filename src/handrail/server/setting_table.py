@@ -67,6 +67,13 @@ TABLE: tuple[Setting, ...] = (
     Setting(
         "port", "command", "port", 8080, "The port that a server listens on; 0 takes a free one."
     ),
+    Setting(
+        "model",
+        "command",
+        "text",
+        "",
+        "The language model of the built-in teams, PROVIDER:MODEL; without one they work by rules.",
+    ),
     _row("roles", "kernel", "names", "Roles that every definition may use, beside the usual six."),
     _row("role_grace", "kernel", "seconds", "A step may wait so long for an agent of its role."),
     _row("node_timeout", "kernel", "seconds", "A node that names no timeout has this one.", 1),
@@ -80,21 +87,46 @@ TABLE: tuple[Setting, ...] = (
     _row("heartbeat", "engine", "seconds", "How often agents should say that they are alive.", 0.1),
     _row("offline_after", "engine", "seconds", "An agent silent for so long counts as offline.", 1),
     _row("idempotency_keep", "engine", "seconds", "An Idempotency-Key is remembered so long.", 60),
+    _row("memory_max", "engine", "number", "So many resolved tickets are remembered.", 1),
     _row(
         "pulse", "engine", "seconds", "How often clocks, leases and messages are looked at.", 0.01
     ),
     _row("store_patience", "engine", "seconds", "A database that is away is waited for so long."),
+    _row("turn_timeout", "engine", "seconds", "A turn in a channel may take so long.", 1),
+    _row("wait_timeout", "engine", "seconds", "One that waits keeps its turn so long.", 1),
+    Setting(
+        "runs_folder",
+        "engine",
+        "text",
+        ".handrail/runs",
+        "Where the report of every run that ended is written; - for nowhere.",
+    ),
+    Setting(
+        "issues_file",
+        "engine",
+        "text",
+        ".handrail/issues.md",
+        "Where an entry is added for every run that was aborted; - for nowhere.",
+    ),
+    Setting(
+        "workspaces",
+        "command",
+        "names",
+        (),
+        "Folders in which the built-in coding team may work and run commands.",
+    ),
     _row("wait_max", "server", "seconds", "The longest that a request waits for something.", 1),
     _row("waiting_max", "server", "number", "Requests that wait, and event streams, at once.", 1),
+    _row("connections_max", "server", "number", "Connections at once.", 1),
     _row("body_bytes_max", "server", "bytes", "The longest body of a request.", 1_000),
     _row("rate_limit", "server", "a second", "Requests of one token; five times that at once.", 1),
     _row("failed_tokens", "server", "a second", "Wrong tokens from one address.", 0.01),
     _row("drain", "server", "seconds", "A server that ends takes requests for so long."),
     _row("page", "server", "yes or no", "Whether the page is served."),
+    _row("public_url", "server", "text", "Where people reach this server, for links to it."),
+    _row("webhook_private", "server", "yes or no", "Whether webhooks may point inside."),
     _row("log_level", "server", "text", "What is logged: this, and what is worse."),
     _row("log_format", "server", "text", "auto: for people on a terminal, else JSON."),
-    Setting("turn_timeout", "later", "seconds", 60.0, "A turn in a channel may take so long.", 1),
-    Setting("wait_timeout", "later", "seconds", 300.0, "One that waits keeps its turn so long.", 1),
     Setting("commit_lock_stale", "later", "seconds", 300.0, "A silent holder loses its lock.", 1),
 )
 NAMED: dict[str, Setting] = {setting.name: setting for setting in TABLE}

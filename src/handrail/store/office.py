@@ -10,6 +10,8 @@ None is not asked for.
 from collections.abc import Sequence
 from typing import Literal, Protocol
 
+from handrail.store.healing import Healing
+from handrail.store.memory import Memories
 from handrail.store.port import (
     AgentRow,
     ApprovalRow,
@@ -23,6 +25,7 @@ from handrail.store.port import (
     Store,
 )
 from handrail.store.records import Records
+from handrail.store.reviews import Reviews
 
 FILES_MAX = 100
 """Files of one bead."""
@@ -151,7 +154,7 @@ class Standing(Row):
     oldest: str | None
 
 
-class Office(Store, Protocol):
+class Office(Store, Memories, Reviews, Healing, Protocol):
     """Every method is one transaction."""
 
     def reader(self) -> "Office":

@@ -13,15 +13,18 @@ Rules
 4. Times are ISO 8601 texts in UTC with microseconds (`iso`), so that they sort as texts; documents
    are JSON texts; hashes are bytes.
 
-A *stream* is what has events of its own: a run (its id), a commit lock ("lock:REPOSITORY"), or the
-care of the database itself ("care": what was archived, by whom).
+A *stream* is what has events of its own: a run (its id), a commit lock ("lock:REPOSITORY"), a
+channel ("channel:ID"), or the care of the database itself ("care": what was archived, by whom).
 """
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Protocol, dataclass_transform
+from typing import Protocol
 
 import msgspec
+
+from handrail.store.channels import ChannelRow, ChannelStore, ChannelWrite
+from handrail.store.row import Row
 
 
 class StoreError(Exception):
@@ -34,11 +37,6 @@ class Unsure(StoreError):  # noqa: N818 - it may have been no error at all
 
 class Forgotten(Exception):  # noqa: N818 - what the database has done
     """What was acknowledged is not there any more: whoever remembers it must not go on."""
-
-
-@dataclass_transform(frozen_default=True, kw_only_default=True)
-class Row(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A row as it is written; its fields are the columns, in order."""
 
 
 class Entry(Row):
@@ -185,7 +183,7 @@ class Write(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     expected: bytes
     """The `head` that was read: the hash of all that had happened; empty makes a new one."""
     entry: Entry
-    subject: Execution | LockState | Stream
+    subject: Execution | LockState | ChannelRow | Stream
     light: bool = False
     """Of the subject, a run, nothing changed but place, seq, head and updated_at."""
     bead: BeadRow | None = None
@@ -199,6 +197,7 @@ class Write(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     consumed: Sequence[str] = ()
     """Ids of the messages that this decision answers."""
     keys: Sequence[KeyRow] = ()
+    channel: ChannelWrite | None = None
 
 
 class Commit(Row):
@@ -283,7 +282,7 @@ NOTES_MAX = 100
 """Notes kept per run; further ones are only counted."""
 
 
-class Store(Protocol):
+class Store(ChannelStore, Protocol):
     """A database. Every method is one transaction."""
 
     inline: bool

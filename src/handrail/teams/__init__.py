@@ -5,11 +5,14 @@ rules, not models: they need no network, give the same answer every time, and ca
 of their definition (the bead's `context.demo` asks for one; each module lists its own).
 """
 
+import asyncio
 import importlib
+import inspect
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, cast
 
+from handrail.engine.dispatch import Dispatch
 from handrail.engine.documents import load
 from handrail.engine.engine import Engine
 from handrail.teams.scripted import Agent, Staff
@@ -35,13 +38,21 @@ def offline(name: str) -> tuple[Staff, frozenset[str]]:
     return module.staff(), trusted
 
 
-async def employ(engine: Engine, names: Iterable[str] = NAMES) -> None:
-    """These definitions are known to the engine, and their offline agents work in its process."""
+async def employ(
+    engine: Engine,
+    names: Iterable[str] = NAMES,
+    *,
+    model: str = "",
+    workspaces: tuple[str, ...] = (),
+) -> None:
+    """These definitions are known to the engine, and their agents work in its process: by rules, or
+    by the language model of that name. `workspaces` are the folders that coding runs may work in.
+    """
     staff: dict[str, dict[str, Agent]] = {}
     measuring: set[str] = set()
     for name in names:
         await engine.define(builtin(name), by="handrail")
-        own, trusted = offline(name)
+        own, trusted = staff_of(name, engine, model=model, workspaces=workspaces)
         measuring |= trusted
         for role, agent in own.items():
             staff.setdefault(role, {})[name] = agent
@@ -51,6 +62,32 @@ async def employ(engine: Engine, names: Iterable[str] = NAMES) -> None:
         )
 
 
+def staff_of(
+    name: str, engine: Engine, *, model: str = "", workspaces: tuple[str, ...] = ()
+) -> tuple[Staff, frozenset[str]]:
+    """As `offline`, for an engine: a module with `employed` makes its agents of what is there."""
+    own, trusted = offline(name)
+    module = importlib.import_module(f"handrail.teams.{_MODULES.get(name, name)}")
+    if hasattr(module, "employed"):
+        return module.employed(engine, model=model, workspaces=workspaces), trusted
+    if not model:
+        return own, trusted
+    from handrail.agents.model import model_agent
+
+    return cast("Staff", dict.fromkeys(own, model_agent(model))), frozenset()
+
+
 def _one_of(agents: dict[str, Agent]) -> Agent:
     """Two definitions may have a planner each: every one works its own."""
-    return lambda dispatch: agents[dispatch.definition](dispatch)
+    if len(agents) == 1:
+        return next(iter(agents.values()))
+    if not any(inspect.iscoroutinefunction(agent) for agent in agents.values()):
+        return lambda dispatch: agents[dispatch.definition](dispatch)
+
+    async def either(dispatch: Dispatch) -> object:
+        agent = agents[dispatch.definition]
+        if inspect.iscoroutinefunction(agent):
+            return await agent(dispatch)
+        return await asyncio.to_thread(agent, dispatch)
+
+    return cast("Agent", either)

@@ -9,6 +9,8 @@ from msgspec.structs import replace
 from handrail.store.office import FILES_MAX, CredentialRow, Office, RunFigures
 from handrail.store.port import StoreError
 from handrail.testing import rows as a
+from handrail.testing.conformance_memory import MemoryConformance
+from handrail.testing.conformance_reviews import ReviewsConformance
 from handrail.testing.conformance_rows import won
 
 
@@ -449,5 +451,5 @@ class BesideConformance:
                 reader.close()
 
 
-class OfficeConformance(ListsConformance, BesideConformance):
+class OfficeConformance(ListsConformance, BesideConformance, ReviewsConformance, MemoryConformance):
     """Inherited with `StoreConformance`; `store` and `second` are offices then."""

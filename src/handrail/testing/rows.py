@@ -15,6 +15,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from handrail.store.chain import START, entry_hash
+from handrail.store.channels import ChannelRow
 from handrail.store.office import CredentialRow, FileRow, NodeFigures, RunFigures
 from handrail.store.port import (
     AgentRow,
@@ -36,7 +37,7 @@ from handrail.store.port import (
 )
 from handrail.testing.clock import NOON
 
-Subject = Execution | LockState | Stream
+Subject = Execution | LockState | ChannelRow | Stream
 
 
 def at(seconds: float = 0) -> str:
@@ -47,6 +48,8 @@ def at(seconds: float = 0) -> str:
 def stream_of(subject: Subject) -> str:
     if isinstance(subject, Execution):
         return subject.id
+    if isinstance(subject, ChannelRow):
+        return f"channel:{subject.id}"
     return f"lock:{subject.repository}" if isinstance(subject, LockState) else subject.name
 
 

@@ -15,12 +15,12 @@ from handrail.engine.pages import LIMIT, Page
 from handrail.engine.reading import RunItem
 from handrail.engine.refused import Refused
 from handrail.engine.runs import Override
-from handrail.engine.why import Waiting
+from handrail.engine.why import Why
 from handrail.kernel.definition import TerminalStatus
 from handrail.kernel.report import Report, markdown
 from handrail.kernel.run import commands as c
 from handrail.kernel.run.state import Person, RunStatus
-from handrail.kernel.shown import Shown, StopShown, Transition
+from handrail.kernel.shown import Transition
 from handrail.kernel.steps import FullStep
 from handrail.kernel.view import RunView
 from handrail.server.access import Caller
@@ -49,17 +49,6 @@ Query = Annotated[
     ),
 ]
 Since = Annotated[datetime | None, Parameter(description="Begun at this moment or later.")]
-
-
-class Why(Shown):
-    """Why a run stopped, or what each of its open places waits for."""
-
-    status: str
-    terminal_status: str | None
-    why: str
-    """In one sentence."""
-    stop: StopShown | None
-    waiting: tuple[Waiting, ...]
 
 
 class TakeOver(Signed, kw_only=True):
@@ -151,16 +140,8 @@ async def report(
 
 @get("/executions/{execution_id:str}/why", responses=documented(404))
 async def why(engine: Engine, execution_id: str) -> Why:
-    """Why the run stopped, waits, or is not worked on."""
-    waiting = await engine.why(execution_id)
-    told = await engine.report_of(execution_id)
-    return Why(
-        status=told.status,
-        terminal_status=told.terminal_status,
-        why=told.why,
-        stop=told.stop,
-        waiting=waiting,
-    )
+    """Why the run stopped, waits, or is not worked on, and what to do about it."""
+    return await engine.explain(execution_id)
 
 
 @post("/executions/{execution_id:str}/override", status_code=200, responses=documented(404, 409))

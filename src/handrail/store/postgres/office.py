@@ -33,10 +33,12 @@ from handrail.store.port import (
     KeyRow,
     Recorded,
 )
-from handrail.store.postgres.link import LostError
+from handrail.store.postgres.healing import PostgresHealing
+from handrail.store.postgres.memory import PostgresMemories
 from handrail.store.postgres.opening import Database
+from handrail.store.postgres.reviews import PostgresReviews
 from handrail.store.postgres.servers import Servers
-from handrail.store.postgres.store import PostgresStore, row_of
+from handrail.store.postgres.store import row_of
 from handrail.store.postgres.values import columns
 from handrail.store.postgres.writing import SQL, Rows
 from handrail.store.records import Records
@@ -47,7 +49,7 @@ SCANS = b"SET LOCAL enable_seqscan = on; SET LOCAL enable_hashjoin = on"
 """For sums over whole tables, which is not what the settings of a connection are for."""
 
 
-class PostgresOffice(PostgresStore):
+class PostgresOffice(PostgresMemories, PostgresReviews, PostgresHealing):
     def __init__(
         self, url: str, *, read_only: bool = False, servers: Servers | None = None
     ) -> None:
@@ -61,15 +63,6 @@ class PostgresOffice(PostgresStore):
         from handrail.store.postgres.records import PostgresRecords  # few need it
 
         return PostgresRecords(self._url, read_only=True)
-
-    def _list(self, name: str, wanted: Mapping[str, object]) -> Rows:
-        text, values = chosen(SQL[name].decode(), wanted, "$")
-        try:
-            with self._use() as db:
-                return db.execute(text.encode(), values, binary=True).fetchall()
-        except LostError:
-            with self._use() as db:
-                return db.execute(text.encode(), values, binary=True).fetchall()
 
     def _scan(self, name: str, wanted: Mapping[str, object]) -> Rows:
         text, values = chosen(SQL[name].decode(), wanted, "$")

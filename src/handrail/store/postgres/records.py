@@ -21,7 +21,7 @@ from handrail.store.port import LockState, StoreError, Stream, Transition, Write
 from handrail.store.postgres.opening import PACKAGE, TOLD, Database, schema_version, told
 from handrail.store.postgres.store import PostgresStore, row_of
 from handrail.store.postgres.values import columns, texts
-from handrail.store.postgres.writing import KINDS, SQL
+from handrail.store.postgres.writing import SQL, append
 from handrail.store.records import (
     IRREGULAR_MAX,
     LIVE_TABLES,
@@ -38,11 +38,15 @@ TABLES: list[str] = re.findall(r"(?m)^CREATE TABLE (\w+)", script(PACKAGE, "sche
 """In an order in which they can be filled."""
 REPLACED = [name for name in TABLES if name not in (*LIVE_TABLES, "handrail_schema")]
 ENGINES_ORDER = (
-    *("workflow_executions", "commit_locks", "streams", "dispatches", "workflow_transitions"),
-    *("approvals", "beads", "messages", "idempotency_keys", "journal", "chain", "commits"),
+    *("workflow_executions", "commit_locks", "streams", "channels", "dispatches"),
+    *("workflow_transitions", "approvals", "beads", "messages", "idempotency_keys"),
+    *("channel_members", "channel_log", "journal", "chain", "commits"),
 )
 """In which a commit touches them: who locks in the same order waits for nobody who waits for it."""
-PRUNE = ("prune_transitions", "prune_approvals", "prune_notes", "prune_bodies", "prune_beads")
+PRUNE = (
+    *("prune_transitions", "prune_approvals", "prune_notes", "prune_bodies", "prune_beads"),
+    "prune_uses",
+)
 FORMAT = 1
 MANIFEST = "manifest.json"
 CHUNK = 1 << 20
@@ -125,31 +129,18 @@ class PostgresRecords(PostgresStore):
 
     def prune(self, care: Write, runs: Sequence[Pruned], at: str) -> None:
         rows = sorted(astuple(run) for run in runs)
+        ids = texts([run.id for run in runs])
         with self._writing() as db, db.transaction():
+            db.execute(SQL["settle_memories"], (ids,))
             done = db.execute(SQL["prune_executions"], columns("tbn", rows))
             if done.rowcount != len(runs):
                 which = f"run {runs[0].id}" if len(runs) == 1 else f"one of {len(runs)} runs"
                 said = f"{which} has changed since it was written to the archive"
                 raise StoreError(f"{self.where}: {said}; archive it again")
-            ids = texts([run.id for run in runs])
             for name in PRUNE:
                 db.execute(SQL[name], (ids,))
-            self._tell(db, care)
-            entry = columns(KINDS["insert_commit"], [astuple(care.entry)])
-            db.execute(SQL["insert_commit"], (*entry, at))
-
-    def _tell(self, db: Database, care: Write) -> None:
-        """The stream's own row, guarded like any other."""
-        assert isinstance(care.subject, Stream)
-        subject = columns("tnb", [astuple(care.subject)])
-        if care.expected:
-            guard = columns("tb", [(care.subject.name, care.expected)])
-            won = db.execute(SQL["lock_streams"], guard).fetchone()
-            db.execute(SQL["update_streams"], subject)
-        else:
-            won = db.execute(SQL["insert_streams"], subject).fetchone()
-        if won is None:
-            raise StoreError(f"{self.where}: somebody else archives at this moment; try again")
+            if not append(db, care, at):
+                raise StoreError(f"{self.where}: somebody else archives at this moment; try again")
 
     def sizes(self) -> Sizes:
         with self.reading(), self._use() as db:

@@ -247,22 +247,53 @@ CREATE TABLE notes (
 );
 CREATE INDEX notes_execution ON notes (execution_id, id);
 
--- Channels and the turns in them; at most one member of a channel holds the turn.
+-- Channels and the turns in them. One that is closed keeps its row, and its number of turns.
 CREATE TABLE channels (
   id text COLLATE "C" PRIMARY KEY,
   seq bigint NOT NULL,
   head bytea NOT NULL,
   next_due timestamptz,
+  created_at timestamptz NOT NULL,
   updated_at timestamptz NOT NULL,
-  state json NOT NULL
+  closed_at timestamptz,
+  state json NOT NULL,
+  CHECK (closed_at IS NULL OR next_due IS NULL)
 );
+CREATE INDEX channels_due ON channels (next_due) WHERE next_due IS NOT NULL;
+-- At most one member of a channel holds the turn, and an agent with a capacity of 1 (`sole`) holds one
+-- turn in all. `busy`: as many as it can work on it holds elsewhere.
 CREATE TABLE channel_members (
   channel_id text COLLATE "C" NOT NULL REFERENCES channels (id),
   agent_id text COLLATE "C" NOT NULL,
   state text NOT NULL CHECK (state IN ('OFFLINE', 'IDLE', 'QUEUED', 'ACTIVE', 'WAITING')),
-  PRIMARY KEY (channel_id, agent_id)
+  busy bigint NOT NULL CHECK (busy IN (0, 1)),
+  sole bigint NOT NULL CHECK (sole IN (0, 1)),
+  turn bigint,
+  PRIMARY KEY (channel_id, agent_id),
+  CHECK ((turn IS NOT NULL) = (state IN ('ACTIVE', 'WAITING')))
 );
-CREATE UNIQUE INDEX one_active_per_channel ON channel_members (channel_id) WHERE state = 'ACTIVE';
+CREATE INDEX channel_members_agent ON channel_members (agent_id);
+CREATE UNIQUE INDEX one_active_per_channel ON channel_members (channel_id)
+  WHERE state = 'ACTIVE' OR state = 'WAITING';
+CREATE UNIQUE INDEX one_turn_per_agent ON channel_members (agent_id)
+  WHERE sole = 1 AND (state = 'ACTIVE' OR state = 'WAITING');
+-- What was said in a channel, and what it was told; `seq` is that of the event.
+CREATE TABLE channel_log (
+  channel_id text COLLATE "C" NOT NULL REFERENCES channels (id),
+  seq bigint NOT NULL,
+  kind text NOT NULL CHECK (kind IN ('message', 'notice')),
+  number bigint,
+  message_id text NOT NULL,
+  code text NOT NULL,
+  author text NOT NULL,
+  human bigint NOT NULL CHECK (human IN (0, 1)),
+  text text NOT NULL,
+  recipient text,
+  at timestamptz NOT NULL,
+  PRIMARY KEY (channel_id, seq),
+  CHECK ((kind = 'message') = (number IS NOT NULL))
+);
+CREATE UNIQUE INDEX channel_log_number ON channel_log (channel_id, number) WHERE number IS NOT NULL;
 
 -- Files that agents are given with a bead.
 CREATE TABLE bead_files (
@@ -314,3 +345,134 @@ CREATE TABLE node_figures (
   dispatches bigint NOT NULL,
   PRIMARY KEY (execution_id, node)
 );
+
+-- What resolved tickets taught: one of each run, found by the words of its ticket. The verdict is
+-- final once the run was archived; before that the run itself says how it stands.
+CREATE TABLE memories (
+  n bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  id text COLLATE "C" NOT NULL,
+  execution_id text COLLATE "C" NOT NULL,
+  bead_id text COLLATE "C" NOT NULL,
+  title text NOT NULL,
+  ticket text NOT NULL,
+  words text NOT NULL CHECK (words <> ''),
+  resolution text NOT NULL,
+  remembered_by text NOT NULL,
+  created_at timestamptz NOT NULL,
+  times_used bigint NOT NULL CHECK (times_used >= 0),
+  used_at timestamptz,
+  corrected_by text,
+  corrected_at timestamptz,
+  verdict text NOT NULL CHECK (verdict IN ('pending', 'kept', 'reopened', 'failed')),
+  CHECK ((corrected_by IS NULL) = (corrected_at IS NULL)),
+  CHECK ((times_used = 0) = (used_at IS NULL))
+);
+CREATE UNIQUE INDEX memories_id ON memories (id);
+CREATE UNIQUE INDEX one_memory_per_run ON memories (execution_id);
+CREATE INDEX memories_age ON memories (coalesce(used_at, created_at));
+CREATE INDEX memories_words ON memories
+USING gin (array_to_tsvector(string_to_array(words, ' ')));
+
+-- Which run was answered from memory, and by what; its ticket, opened again, is not given it again.
+CREATE TABLE memory_uses (
+  execution_id text COLLATE "C" NOT NULL,
+  memory_id text COLLATE "C" NOT NULL,
+  bead_id text COLLATE "C" NOT NULL,
+  used_at timestamptz NOT NULL,
+  PRIMARY KEY (execution_id, memory_id)
+);
+CREATE INDEX memory_uses_bead ON memory_uses (bead_id, memory_id);
+CREATE INDEX memory_uses_memory ON memory_uses (memory_id);
+
+-- How each stands: its ticket was opened again, or its run ended well, badly, or not yet.
+CREATE VIEW memories_standing AS
+SELECT m.*, CASE
+    WHEN b.execution_id <> m.execution_id THEN 'reopened'
+    WHEN m.verdict <> 'pending' THEN m.verdict
+    WHEN e.terminal_status IN ('done_success', 'done_partial') THEN 'kept'
+    WHEN e.terminal_status IS NOT NULL THEN 'failed'
+    ELSE 'pending'
+  END AS standing
+FROM memories m
+LEFT JOIN beads b ON b.id = m.bead_id
+LEFT JOIN workflow_executions e ON e.id = m.execution_id;
+
+-- One-time links: one person's answer to one question. Of a secret only the digest is kept.
+CREATE TABLE answer_links (
+  id text COLLATE "C" PRIMARY KEY,
+  digest text COLLATE "C" NOT NULL,
+  approval_id text COLLATE "C" NOT NULL,
+  shown text NOT NULL,
+  name text NOT NULL,
+  role text NOT NULL,
+  created_by text NOT NULL,
+  created_at timestamptz NOT NULL,
+  expires_at timestamptz NOT NULL,
+  used_at timestamptz
+);
+CREATE UNIQUE INDEX answer_links_digest ON answer_links (digest);
+CREATE INDEX answer_links_approval ON answer_links (approval_id);
+CREATE INDEX answer_links_expires ON answer_links (expires_at);
+
+-- Who is told outside, and how the last attempts went.
+CREATE TABLE webhooks (
+  id text COLLATE "C" PRIMARY KEY,
+  url text NOT NULL,
+  events text NOT NULL,
+  people text NOT NULL,
+  secret text NOT NULL,
+  since bigint NOT NULL,
+  created_by text NOT NULL,
+  created_at timestamptz NOT NULL,
+  failures bigint NOT NULL,
+  next_at timestamptz NOT NULL,
+  busy_until timestamptz,
+  delivered_at timestamptz,
+  disabled_at timestamptz,
+  reason text NOT NULL,
+  CHECK (disabled_at IS NULL OR reason <> '')
+);
+
+-- What is told to each, once; and up to where it was made of the feed: at most one row.
+CREATE TABLE webhook_deliveries (
+  webhook_id text COLLATE "C" NOT NULL,
+  id text COLLATE "C" NOT NULL,
+  n bigint NOT NULL,
+  i bigint NOT NULL,
+  kind text NOT NULL,
+  body text NOT NULL,
+  created_at timestamptz NOT NULL,
+  delivered_at timestamptz,
+  PRIMARY KEY (webhook_id, id)
+);
+CREATE INDEX webhook_deliveries_waiting ON webhook_deliveries (webhook_id, n, i, id)
+  WHERE delivered_at IS NULL;
+CREATE INDEX webhook_deliveries_created ON webhook_deliveries (created_at);
+CREATE TABLE webhook_feed (
+  one bigint PRIMARY KEY CHECK (one = 1),
+  position text NOT NULL
+);
+
+-- Moments at which people are reminded of an open question; each fires once.
+CREATE TABLE reminders (
+  approval_id text COLLATE "C" NOT NULL,
+  kind text COLLATE "C" NOT NULL,
+  due_at timestamptz NOT NULL,
+  fired_at timestamptz,
+  PRIMARY KEY (approval_id, kind)
+);
+CREATE INDEX reminders_due ON reminders (due_at) WHERE fired_at IS NULL;
+
+-- Errors that were reported, by signature: the newest bead of each, and how often it was seen.
+CREATE TABLE bugs (
+  digest text COLLATE "C" PRIMARY KEY,
+  signature text NOT NULL,
+  bead_id text COLLATE "C" NOT NULL,
+  count bigint NOT NULL CHECK (count > 0),
+  first_seen timestamptz NOT NULL,
+  last_seen timestamptz NOT NULL,
+  earlier text COLLATE "C",
+  CHECK (earlier IS NULL OR earlier <> bead_id)
+);
+CREATE UNIQUE INDEX bugs_bead ON bugs (bead_id);
+CREATE INDEX bugs_first_seen ON bugs (first_seen);

@@ -6,14 +6,15 @@ makes the order of commits the order of their numbers.
 """
 
 import secrets
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import groupby
 from queue import LifoQueue
-from typing import Any, TypeVar
+from typing import Any
 
 from msgspec.structs import astuple
 
+from handrail.store.channels import ChannelStore
 from handrail.store.port import (
     NOTES_MAX,
     AgentRow,
@@ -30,7 +31,6 @@ from handrail.store.port import (
     Message,
     Note,
     Recorded,
-    Row,
     Stream,
     TransitionShown,
     Unsure,
@@ -42,8 +42,9 @@ from handrail.store.postgres.opening import Database, prepare
 from handrail.store.postgres.servers import Servers
 from handrail.store.postgres.values import columns, texts
 from handrail.store.postgres.writing import SQL, Rows
+from handrail.store.row import row_of
+from handrail.store.statements import chosen
 
-R = TypeVar("R", bound=Row)
 OTHERS = 2
 """Connections beside the one that commits."""
 FORGOTTEN_AT_ONCE = 10_000
@@ -52,7 +53,7 @@ COMMITS_A_PAGE = 500
 ENTRIES_A_PAGE = 5_000
 
 
-class PostgresStore:
+class PostgresStore(ChannelStore):
     inline = False
     watched = True
     """Whether a statement that is not answered for long is broken off."""
@@ -131,6 +132,16 @@ class PostgresStore:
         except LostError:
             with self._use() as db:
                 return db.execute(SQL[name], values, binary=True).fetchall()
+
+    def _list(self, name: str, wanted: Mapping[str, object]) -> Rows:
+        """Without the filters that nobody asks for."""
+        text, values = chosen(SQL[name].decode(), wanted, "$")
+        try:
+            with self._use() as db:
+                return db.execute(text.encode(), values, binary=True).fetchall()
+        except LostError:
+            with self._use() as db:
+                return db.execute(text.encode(), values, binary=True).fetchall()
 
     def _one(self, name: str, *values: object) -> tuple[Any, ...] | None:
         rows = self._all(name, *values)
@@ -336,7 +347,3 @@ class PostgresStore:
             )
             for commit, group in groupby(rows, key=lambda row: row[:4])
         ]
-
-
-def row_of(kind: type[R], values: tuple[Any, ...]) -> R:
-    return kind(**dict(zip(kind.__struct_fields__, values, strict=True)))

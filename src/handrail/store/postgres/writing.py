@@ -21,6 +21,7 @@ from msgspec.structs import astuple
 from psycopg import errors
 from psycopg.pq.abc import PGresult
 
+from handrail.store.channels import ChannelRow, ChannelWrite
 from handrail.store.port import (
     ApprovalRow,
     Commit,
@@ -28,6 +29,7 @@ from handrail.store.port import (
     LockState,
     Row,
     StoreError,
+    Stream,
     Unsure,
     Write,
 )
@@ -38,22 +40,39 @@ from handrail.store.postgres.values import columns
 from handrail.store.statements import statements
 
 Rows = list[tuple[Any, ...]]
-_TEXTS = statements(PACKAGE) | statements(PACKAGE, "office.sql")
-SQL = {name: text.encode() for name, text in _TEXTS.items()}
+SQL = {
+    name: text.encode()
+    for file in (
+        "queries.sql",
+        "office.sql",
+        "channels.sql",
+        "memory.sql",
+        "reviews.sql",
+        "healing.sql",
+    )
+    for name, text in statements(PACKAGE, file).items()
+}
 TRIES = 5
 """Of a commit that the server ended because of another one."""
 KINDS = {
     "lock_executions": "tb",
     "lock_locks": "tb",
     "lock_streams": "tb",
+    "lock_channels": "tb",
     "insert_executions": "tttnttttnnbtttttn",
     "insert_locks": "tttnnbttt",
     "insert_streams": "tnb",
+    "insert_channels": "tnbttttt",
     "hold_executions": "tb",
     "move_executions": "ttnbt",
     "update_executions": "ttnbttntntttttn",
     "update_locks": "tttnnbttt",
     "update_streams": "tnb",
+    "update_channels": "tnbttttt",
+    "delete_members": "tt",
+    "put_members": "tttnnn",
+    "put_holders": "tttnnn",
+    "insert_log": "tntntttnttt",
     "delete_dispatches": "tn",
     "put_dispatches": "tnttntttt",
     "insert_transitions": "tntttttt",
@@ -66,7 +85,7 @@ KINDS = {
     "insert_commit": "tnntb",
 }
 """The statements that take columns, and their kinds; the subjects' come in the order of locking."""
-SUBJECTS = tuple(KINDS)[:6]
+SUBJECTS = tuple(KINDS)[:8]
 
 
 class _KnownError(Exception):
@@ -107,6 +126,24 @@ def commit(link: Link, writes: Sequence[Write], at: str) -> tuple[Commit | None,
         if attempt.sent:
             raise Unsure(f"{error} during a commit; load what it was about, and look") from error
         raise StoreError(f"{error}; nothing was written") from error
+
+
+def append(db: Database, write: Write, at: str) -> bool:
+    """One write to a stream of its own, as a part of somebody's transaction; False if the stream
+    is not as it was read."""
+    assert isinstance(write.subject, Stream)
+    subject = columns(KINDS["update_streams"], [astuple(write.subject)])
+    if write.expected:
+        guard = columns(KINDS["lock_streams"], [(write.subject.name, write.expected)])
+        won = db.execute(SQL["lock_streams"], guard).fetchone()
+        db.execute(SQL["update_streams"], subject)
+    else:
+        won = db.execute(SQL["insert_streams"], subject).fetchone()
+    if won is None:
+        return False
+    entry = columns(KINDS["insert_commit"], [astuple(write.entry)])
+    db.execute(SQL["insert_commit"], (*entry, at))
+    return True
 
 
 class _Attempt:
@@ -260,6 +297,8 @@ def _place(write: Write) -> tuple[str, str]:
     s = write.subject
     if isinstance(s, Execution):
         return "executions", s.id
+    if isinstance(s, ChannelRow):
+        return "channels", s.id
     return ("locks", s.repository) if isinstance(s, LockState) else ("streams", s.name)
 
 
@@ -286,12 +325,15 @@ def _subjects(writes: Sequence[Write]) -> dict[str, Rows]:
     runs: Rows = []
     locks: Rows = []
     streams: Rows = []
+    channels: Rows = []
     for write in writes:
         s = write.subject
         if not write.expected:
             continue
         if isinstance(s, LockState):
             locks.append(astuple(s))
+        elif isinstance(s, ChannelRow):
+            channels.append(astuple(s))
         elif not isinstance(s, Execution):
             streams.append(astuple(s))
         elif write.light:
@@ -309,6 +351,7 @@ def _subjects(writes: Sequence[Write]) -> dict[str, Rows]:
         "update_executions": runs,
         "update_locks": locks,
         "update_streams": streams,
+        "update_channels": channels,
     }
 
 
@@ -345,6 +388,21 @@ def _others(writes: Sequence[Write]) -> dict[str, Rows]:
         "insert_messages": [astuple(one) for one in rare["messages"]],
         "delete_messages": consumed,
         "insert_keys": sorted(astuple(one) for one in rare["keys"]),
+        **_of_channels([write.channel for write in writes if write.channel is not None]),
+    }
+
+
+def _of_channels(changes: Sequence[ChannelWrite]) -> dict[str, Rows]:
+    """In one order for all engines. Who has the turn no more goes before who has it now."""
+    found = [astuple(one) for change in changes for one in change.members]
+    members = sorted(found, key=lambda row: row[:2])
+    left = sorted(one for change in changes for one in change.left)
+    held = ("ACTIVE", "WAITING")
+    return {
+        "delete_members": left,
+        "put_members": [row for row in members if row[2] not in held],
+        "put_holders": [row for row in members if row[2] in held],
+        "insert_log": [astuple(one) for change in changes for one in change.log],
     }
 
 

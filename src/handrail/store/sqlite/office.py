@@ -3,7 +3,7 @@
 What takes long is asked of a `reader`: a connection of its own, which holds up no commit.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import floor
 from typing import Literal
 
@@ -35,14 +35,16 @@ from handrail.store.port import (
     Recorded,
 )
 from handrail.store.records import Records
-from handrail.store.sqlite.opening import MEMORY, TOLD, told
-from handrail.store.sqlite.store import SQL, Rows, SqliteStore, row_of
-from handrail.store.statements import chosen
+from handrail.store.sqlite.healing import SqliteHealing
+from handrail.store.sqlite.memory import SqliteMemories
+from handrail.store.sqlite.opening import MEMORY
+from handrail.store.sqlite.reviews import SqliteReviews
+from handrail.store.sqlite.store import SQL, row_of
 
 LAST = 2**63 - 1
 
 
-class SqliteOffice(SqliteStore):
+class SqliteOffice(SqliteMemories, SqliteReviews, SqliteHealing):
     def reader(self) -> Office:
         return self if self.path == MEMORY else SqliteOffice(self.path, read_only=True)
 
@@ -50,14 +52,6 @@ class SqliteOffice(SqliteStore):
         from handrail.store.sqlite.records import SqliteRecords  # few need it
 
         return None if self.path == MEMORY else SqliteRecords(self.path, read_only=True)
-
-    def _list(self, name: str, wanted: Mapping[str, object]) -> Rows:
-        text, values = chosen(SQL[name], wanted, "?")
-        with self._lock:
-            try:
-                return self._db.execute(text, values).fetchall()
-            except TOLD as error:
-                raise told(error, self.path) from error
 
     # Runs
 

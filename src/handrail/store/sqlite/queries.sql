@@ -364,10 +364,6 @@ FROM dispatches d LEFT JOIN agents a ON a.id = d.agent AND a.session = d.session
 WHERE d.agent IS NOT NULL AND d.claimed_at < strftime('%Y-%m-%dT%H:%M:%f', ?1, '-5 minutes')
   AND (a.id IS NULL OR a.beat_at < strftime('%Y-%m-%dT%H:%M:%f', ?1, '-5 minutes'));
 
--- doctor_two_active: one member of a channel has the turn
-SELECT channel_id, group_concat(agent_id, ', ') FROM channel_members WHERE state = 'ACTIVE'
-GROUP BY channel_id HAVING count(*) > 1;
-
 -- doctor_two_holders: a repository has one lock, with one holder
 SELECT repository, count(*) || ' rows' FROM commit_locks GROUP BY repository HAVING count(*) > 1;
 

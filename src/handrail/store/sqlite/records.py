@@ -28,13 +28,20 @@ from handrail.store.records import (
 from handrail.store.sqlite.opening import APPLICATION_ID, MEMORY, TOLD, schema_version, told
 from handrail.store.sqlite.store import SQL, Rows, SqliteStore, row_of
 
-TABLES = (
-    "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY 1"
-)
-BYTES = """
-SELECT m.tbl_name, sum(s.pgsize) FROM dbstat s JOIN sqlite_master m ON m.name = s.name GROUP BY 1
+TABLES = r"""
+SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite\_%' ESCAPE '\'
+AND name NOT LIKE 'memory\_words\_%' ESCAPE '\' ORDER BY 1
 """
-PRUNE = ("prune_transitions", "prune_approvals", "prune_notes", "prune_bodies", "prune_bead")
+BYTES = r"""
+SELECT iif(m.tbl_name LIKE 'memory\_words\_%' ESCAPE '\', 'memory_words', m.tbl_name),
+  sum(s.pgsize)
+FROM dbstat s JOIN sqlite_master m ON m.name = s.name GROUP BY 1
+"""
+"""Full-text search keeps its index in tables of its own, which count as the one that is asked."""
+PRUNE = (
+    *("prune_transitions", "prune_approvals", "prune_notes", "prune_bodies", "prune_bead"),
+    "prune_uses",
+)
 
 
 class SqliteRecords(SqliteStore):
@@ -104,6 +111,7 @@ class SqliteRecords(SqliteStore):
             if won != [True]:
                 raise StoreError(f"{self.where}: somebody else archives at this moment; try again")
             for run in runs:
+                db.execute(SQL["settle_memory"], (run.id,))
                 values = (run.id, run.head, run.notes)
                 if db.execute(SQL["prune_execution"], values).rowcount != 1:
                     told = f"run {run.id} has changed since it was written to the archive"

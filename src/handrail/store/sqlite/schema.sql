@@ -229,23 +229,54 @@ CREATE TABLE notes (
 ) STRICT;
 CREATE INDEX notes_execution ON notes (execution_id, id);
 
--- Channels and the turns in them; at most one member of a channel holds the turn.
+-- Channels and the turns in them. One that is closed keeps its row, and its number of turns.
 CREATE TABLE channels (
   id TEXT PRIMARY KEY,
   seq INTEGER NOT NULL,
   head BLOB NOT NULL,
   next_due TEXT,
+  created_at TEXT NOT NULL,
   updated_at TEXT NOT NULL,
-  state TEXT NOT NULL
+  closed_at TEXT,
+  state TEXT NOT NULL,
+  CHECK (closed_at IS NULL OR next_due IS NULL)
 ) STRICT;
+CREATE INDEX channels_due ON channels (next_due) WHERE next_due IS NOT NULL;
+-- At most one member of a channel holds the turn, and an agent with a capacity of 1 (`sole`) holds one
+-- turn in all. `busy`: as many as it can work on it holds elsewhere.
 CREATE TABLE channel_members (
   channel_id TEXT NOT NULL REFERENCES channels (id),
   agent_id TEXT NOT NULL,
   state TEXT NOT NULL CHECK (state = 'OFFLINE' OR state = 'IDLE' OR state = 'QUEUED'
     OR state = 'ACTIVE' OR state = 'WAITING'),
-  PRIMARY KEY (channel_id, agent_id)
+  busy INTEGER NOT NULL CHECK (busy = 0 OR busy = 1),
+  sole INTEGER NOT NULL CHECK (sole = 0 OR sole = 1),
+  turn INTEGER,
+  PRIMARY KEY (channel_id, agent_id),
+  CHECK ((turn IS NOT NULL) = (state = 'ACTIVE' OR state = 'WAITING'))
 ) STRICT, WITHOUT ROWID;
-CREATE UNIQUE INDEX one_active_per_channel ON channel_members (channel_id) WHERE state = 'ACTIVE';
+CREATE INDEX channel_members_agent ON channel_members (agent_id);
+CREATE UNIQUE INDEX one_active_per_channel ON channel_members (channel_id)
+  WHERE state = 'ACTIVE' OR state = 'WAITING';
+CREATE UNIQUE INDEX one_turn_per_agent ON channel_members (agent_id)
+  WHERE sole = 1 AND (state = 'ACTIVE' OR state = 'WAITING');
+-- What was said in a channel, and what it was told; `seq` is that of the event.
+CREATE TABLE channel_log (
+  channel_id TEXT NOT NULL REFERENCES channels (id),
+  seq INTEGER NOT NULL,
+  kind TEXT NOT NULL CHECK (kind = 'message' OR kind = 'notice'),
+  number INTEGER,
+  message_id TEXT NOT NULL,
+  code TEXT NOT NULL,
+  author TEXT NOT NULL,
+  human INTEGER NOT NULL CHECK (human = 0 OR human = 1),
+  text TEXT NOT NULL,
+  recipient TEXT,
+  at TEXT NOT NULL,
+  PRIMARY KEY (channel_id, seq),
+  CHECK ((kind = 'message') = (number IS NOT NULL))
+) STRICT, WITHOUT ROWID;
+CREATE UNIQUE INDEX channel_log_number ON channel_log (channel_id, number) WHERE number IS NOT NULL;
 
 -- Files that agents are given with a bead.
 CREATE TABLE bead_files (
@@ -297,3 +328,133 @@ CREATE TABLE node_figures (
   dispatches INTEGER NOT NULL,
   PRIMARY KEY (execution_id, node)
 ) STRICT, WITHOUT ROWID;
+
+-- What resolved tickets taught: one of each run, found by the words of its ticket. The verdict is
+-- final once the run was archived; before that the run itself says how it stands.
+CREATE TABLE memories (
+  n INTEGER PRIMARY KEY,
+  id TEXT NOT NULL,
+  execution_id TEXT NOT NULL,
+  bead_id TEXT NOT NULL,
+  title TEXT NOT NULL,
+  ticket TEXT NOT NULL,
+  words TEXT NOT NULL CHECK (words <> ''),
+  resolution TEXT NOT NULL,
+  remembered_by TEXT NOT NULL,
+  created_at TEXT NOT NULL,
+  times_used INTEGER NOT NULL CHECK (times_used >= 0),
+  used_at TEXT,
+  corrected_by TEXT,
+  corrected_at TEXT,
+  verdict TEXT NOT NULL CHECK (verdict IN ('pending', 'kept', 'reopened', 'failed')),
+  CHECK ((corrected_by IS NULL) = (corrected_at IS NULL)),
+  CHECK ((times_used = 0) = (used_at IS NULL))
+) STRICT;
+CREATE UNIQUE INDEX memories_id ON memories (id);
+CREATE UNIQUE INDEX one_memory_per_run ON memories (execution_id);
+CREATE INDEX memories_age ON memories (coalesce(used_at, created_at));
+CREATE VIRTUAL TABLE memory_words USING fts5(words);
+
+-- Which run was answered from memory, and by what; its ticket, opened again, is not given it again.
+CREATE TABLE memory_uses (
+  execution_id TEXT NOT NULL,
+  memory_id TEXT NOT NULL,
+  bead_id TEXT NOT NULL,
+  used_at TEXT NOT NULL,
+  PRIMARY KEY (execution_id, memory_id)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX memory_uses_bead ON memory_uses (bead_id, memory_id);
+CREATE INDEX memory_uses_memory ON memory_uses (memory_id);
+
+-- How each stands: its ticket was opened again, or its run ended well, badly, or not yet.
+CREATE VIEW memories_standing AS
+SELECT m.*, CASE
+    WHEN b.execution_id <> m.execution_id THEN 'reopened'
+    WHEN m.verdict <> 'pending' THEN m.verdict
+    WHEN e.terminal_status IN ('done_success', 'done_partial') THEN 'kept'
+    WHEN e.terminal_status IS NOT NULL THEN 'failed'
+    ELSE 'pending'
+  END AS standing
+FROM memories m
+LEFT JOIN beads b ON b.id = m.bead_id
+LEFT JOIN workflow_executions e ON e.id = m.execution_id;
+
+-- One-time links: one person's answer to one question. Of a secret only the digest is kept.
+CREATE TABLE answer_links (
+  id TEXT PRIMARY KEY,
+  digest TEXT NOT NULL,
+  approval_id TEXT NOT NULL,
+  shown TEXT NOT NULL,
+  name TEXT NOT NULL,
+  role TEXT NOT NULL,
+  created_by TEXT NOT NULL,
+  created_at TEXT NOT NULL,
+  expires_at TEXT NOT NULL,
+  used_at TEXT
+) STRICT;
+CREATE UNIQUE INDEX answer_links_digest ON answer_links (digest);
+CREATE INDEX answer_links_approval ON answer_links (approval_id);
+CREATE INDEX answer_links_expires ON answer_links (expires_at);
+
+-- Who is told outside, and how the last attempts went.
+CREATE TABLE webhooks (
+  id TEXT PRIMARY KEY,
+  url TEXT NOT NULL,
+  events TEXT NOT NULL,
+  people TEXT NOT NULL,
+  secret TEXT NOT NULL,
+  since INTEGER NOT NULL,
+  created_by TEXT NOT NULL,
+  created_at TEXT NOT NULL,
+  failures INTEGER NOT NULL,
+  next_at TEXT NOT NULL,
+  busy_until TEXT,
+  delivered_at TEXT,
+  disabled_at TEXT,
+  reason TEXT NOT NULL,
+  CHECK (disabled_at IS NULL OR reason <> '')
+) STRICT;
+
+-- What is told to each, once; and up to where it was made of the feed: at most one row.
+CREATE TABLE webhook_deliveries (
+  webhook_id TEXT NOT NULL,
+  id TEXT NOT NULL,
+  n INTEGER NOT NULL,
+  i INTEGER NOT NULL,
+  kind TEXT NOT NULL,
+  body TEXT NOT NULL,
+  created_at TEXT NOT NULL,
+  delivered_at TEXT,
+  PRIMARY KEY (webhook_id, id)
+) STRICT;
+CREATE INDEX webhook_deliveries_waiting ON webhook_deliveries (webhook_id, n, i, id)
+  WHERE delivered_at IS NULL;
+CREATE INDEX webhook_deliveries_created ON webhook_deliveries (created_at);
+CREATE TABLE webhook_feed (
+  one INTEGER PRIMARY KEY CHECK (one = 1),
+  position TEXT NOT NULL
+) STRICT;
+
+-- Moments at which people are reminded of an open question; each fires once.
+CREATE TABLE reminders (
+  approval_id TEXT NOT NULL,
+  kind TEXT NOT NULL,
+  due_at TEXT NOT NULL,
+  fired_at TEXT,
+  PRIMARY KEY (approval_id, kind)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX reminders_due ON reminders (due_at) WHERE fired_at IS NULL;
+
+-- Errors that were reported, by signature: the newest bead of each, and how often it was seen.
+CREATE TABLE bugs (
+  digest TEXT PRIMARY KEY,
+  signature TEXT NOT NULL,
+  bead_id TEXT NOT NULL,
+  count INTEGER NOT NULL CHECK (count > 0),
+  first_seen TEXT NOT NULL,
+  last_seen TEXT NOT NULL,
+  earlier TEXT,
+  CHECK (earlier IS NULL OR earlier <> bead_id)
+) STRICT;
+CREATE UNIQUE INDEX bugs_bead ON bugs (bead_id);
+CREATE INDEX bugs_first_seen ON bugs (first_seen);

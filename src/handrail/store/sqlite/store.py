@@ -10,14 +10,15 @@ Rules
 
 import os
 import sqlite3
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from threading import RLock
-from typing import Any, TypeVar
+from typing import Any
 
 from msgspec.structs import astuple
 
 from handrail.store.chain import START, commit_hash
+from handrail.store.channels import ChannelRow, ChannelStore
 from handrail.store.port import (
     NOTES_MAX,
     AgentRow,
@@ -33,17 +34,27 @@ from handrail.store.port import (
     Message,
     Note,
     Recorded,
-    Row,
     Stream,
     TransitionShown,
     Write,
 )
+from handrail.store.row import row_of
 from handrail.store.sqlite.opening import MEMORY, PACKAGE, TOLD, connect, lock_engines, told
-from handrail.store.statements import statements
+from handrail.store.statements import chosen, statements
 
-R = TypeVar("R", bound=Row)
 Rows = list[tuple[Any, ...]]
-SQL = statements(PACKAGE) | statements(PACKAGE, "office.sql")
+SQL = {
+    name: text
+    for file in (
+        "queries.sql",
+        "office.sql",
+        "channels.sql",
+        "memory.sql",
+        "reviews.sql",
+        "healing.sql",
+    )
+    for name, text in statements(PACKAGE, file).items()
+}
 COMMITS_A_PAGE = 500
 
 
@@ -55,7 +66,7 @@ LOST = (_LostError, sqlite3.IntegrityError, UnicodeError, OverflowError)
 """Also what a constraint forbids or no column can hold: the others are not to suffer from it."""
 
 
-class SqliteStore:
+class SqliteStore(ChannelStore):
     inline = True
 
     def __init__(self, path: str, *, read_only: bool = False) -> None:
@@ -208,6 +219,15 @@ class SqliteStore:
     def _one(self, name: str, *values: object) -> tuple[Any, ...] | None:
         rows = self._all(name, *values)
         return rows[0] if rows else None
+
+    def _list(self, name: str, wanted: Mapping[str, object]) -> Rows:
+        """Without the filters that nobody asks for."""
+        text, values = chosen(SQL[name], wanted, "?")
+        with self._lock:
+            try:
+                return self._db.execute(text, values).fetchall()
+            except TOLD as error:
+                raise told(error, self.path) from error
 
     def _change(self, name: str, *values: object) -> int:
         with self._writing() as db:
@@ -399,10 +419,6 @@ class SqliteStore:
                 return
 
 
-def row_of(kind: type[R], values: tuple[Any, ...]) -> R:
-    return kind(**dict(zip(kind.__struct_fields__, values, strict=True)))
-
-
 def _subject(write: Write) -> tuple[str, tuple[Any, ...]]:
     """Which statement writes the subject, and its values."""
     s, expected = write.subject, write.expected
@@ -429,6 +445,13 @@ def _subject(write: Write) -> tuple[str, tuple[Any, ...]]:
                 values,
             )
         )
+    if isinstance(s, ChannelRow):
+        values = astuple(s)
+        return (
+            ("update_channel", (*values[1:], s.id, expected))
+            if expected
+            else ("insert_channel", values)
+        )
     if expected:
         return "update_stream", (s.seq, s.head, s.name, expected)
     return "insert_stream", astuple(s)
@@ -454,6 +477,12 @@ def _others(writes: Sequence[Write]) -> dict[str, Rows]:
             rare.setdefault("insert_message", []).extend(map(astuple, write.messages))
             rare.setdefault("insert_key", []).extend(map(astuple, write.keys))
             rare.setdefault("delete_message", []).extend((one,) for one in write.consumed)
+        if write.channel is not None:
+            rare.setdefault("delete_member", []).extend(write.channel.left)
+            rare.setdefault("put_member", []).extend(map(astuple, write.channel.members))
+            rare.setdefault("insert_log", []).extend(map(astuple, write.channel.log))
+    # Who has the turn no more goes before who has it now.
+    rare.get("put_member", []).sort(key=lambda row: row[2] in ("ACTIVE", "WAITING"))
     return {
         "delete_dispatch": closed,
         "put_dispatch": dispatches,

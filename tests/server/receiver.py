@@ -1,0 +1,63 @@
+"""Somebody outside who is told things: a small HTTP server on loopback that answers as a test says.
+
+It is a server of its own, on a real socket, so that what arrives is what was sent.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+
+
+class Received(msgspec.Struct):
+    path: str
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def told(self) -> dict[str, Any]:
+        return msgspec.json.decode(self.body)
+
+
+class Receiver:
+    """`status` is what it answers next; `raw` a whole answer instead; `hangs` none at all."""
+
+    def __init__(self) -> None:
+        self.received: list[Received] = []
+        self.status = 204
+        self.raw = b""
+        self.hangs = False
+        self.url = ""
+
+    @asynccontextmanager
+    async def listening(self) -> AsyncIterator["Receiver"]:
+        server = await asyncio.start_server(self._answer, "127.0.0.1", 0)
+        host, port = server.sockets[0].getsockname()
+        self.url = f"http://{host}:{port}/hook"
+        try:
+            yield self
+        finally:
+            server.close()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+            fields = (line.partition(": ") for line in head[1:] if line)
+            headers = {name.lower(): value for name, _, value in fields}
+            body = await reader.readexactly(int(headers.get("content-length", "0")))
+            self.received.append(Received(head[0].split(" ")[1], headers, body))
+            if self.hangs:
+                await reader.read()  # until the other side gives up
+            plain = f"HTTP/1.1 {self.status} x\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+            writer.write(self.raw or plain.encode())
+            await writer.drain()
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            writer.close()
+
+    @property
+    def kinds(self) -> list[str]:
+        return [one.told["type"] for one in self.received]
