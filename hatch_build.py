@@ -11,7 +11,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
-class PageHook(BuildHookInterface):  # type: ignore[type-arg]
+class PageHook(BuildHookInterface):  # type: ignore[type-arg] - hatchling leaves it open
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         page = _page(Path(self.root))
         try:

@@ -21,7 +21,7 @@ from benchmarks.measure import Prepare, Run, cpu_us
 from handrail.middleware import AsgiMiddleware, Reporter, WsgiMiddleware
 
 MOST = 0.03
-ITEMS = [{"id": n, "name": f"item {n}", "price": n * 1.1} for n in range(60)]
+ITEMS = [{"id": n, "name": f"item {n}", "price": n * 1.1} for n in range(20)]
 
 
 @get("/orders/{number:int}")

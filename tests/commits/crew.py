@@ -59,7 +59,7 @@ def specialist(copies: Copies):
         bead, n = dispatch.bead.id, int(dispatch.bead.context["n"])
         folder = await copies.open(bead, fresh=True)
         (folder / f"bead-{n}.txt").write_text(f"fixed {n}\n")
-        if n % 10 == 0:
+        if n % 5 == 0:
             (folder / SHARED).write_text(f"last: {n}\n")
         proposal = await copies.propose(bead)
         made = {name: getattr(proposal, name) for name in proposal.__struct_fields__}
