@@ -124,7 +124,7 @@ def test_what_is_no_folder_is_refused(given: object) -> None:
 
 
 def test_without_workspaces_there_is_only_the_sample(folder: Path) -> None:
-    with pytest.raises(NotAllowed, match=r"\(none\); add it to the setting"):
+    with pytest.raises(NotAllowed, match=r"add it to the setting `workspaces` \(now: none\)"):
         Places().open("r1", {"folder": str(folder)}, CONSTRAINTS)
 
 
