@@ -140,9 +140,11 @@ async def _work(
 ) -> dict[str, float]:
     operator = tokens.make("--role", "operator", "--name", "bench")
     person = Wire(HOST, port, operator)
-    await person.ask("POST", f"{load.API}/workflows", load.FLOW)
+    for workflow in (load.FLOW, load.PARKED):
+        status, answer = await person.ask("POST", f"{load.API}/workflows", workflow)
+        assert status == 201, answer
     agents = await tokens.agents(port, workers)
-    parked = await load.file(person, 1)
+    parked = await load.file(person, 1, "parked")
     before = memory_mb(pid)
     seen, total = load.Seen(), runs * load.TASKS
 

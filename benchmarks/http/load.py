@@ -28,6 +28,20 @@ FLOW = {
         )
     ],
 }
+PARKED = {
+    "name": "parked",
+    "kind": "workflow",
+    "nodes": [
+        {"id": "start", "type": "start"},
+        {"id": "ask", "type": "approval", "role": "ceo"},
+        {"id": "end", "type": "end"},
+    ],
+    "edges": [
+        {"from_node_id": "start", "to_node_id": "ask"},
+        {"from_node_id": "ask", "to_node_id": "end"},
+    ],
+}
+"""Waits for a person, who does not come."""
 NOTHING = 204
 TEXT = "done: " + "x" * 200
 
@@ -76,11 +90,11 @@ async def worker(wire: Wire, agent: str, seen: Seen, more: Callable[[], bool]) -
     wire.close()
 
 
-async def file(wire: Wire, runs: int) -> list[str]:
+async def file(wire: Wire, runs: int, workflow: str = "flow") -> list[str]:
     """So many beads; the ids of their runs."""
     found: list[str] = []
     for number in range(runs):
-        body = {"title": f"bead {number}", "workflow_id": "flow"}
+        body = {"title": f"bead {number}", "workflow_id": workflow}
         status, bead = await wire.ask("POST", f"{API}/beads", body)
         assert status == 201, bead
         found.append(bead["execution_id"])
@@ -88,9 +102,9 @@ async def file(wire: Wire, runs: int) -> list[str]:
 
 
 async def waiting(wire: Wire, run_id: str, more: Callable[[], bool]) -> None:
-    """Waits for the end of a run, again and again."""
+    """Waits for the end of a run as our client does, a minute at a time."""
     while more():
-        status, _ = await wire.ask("GET", f"{API}/executions/{run_id}?wait=5")
+        status, _ = await wire.ask("GET", f"{API}/executions/{run_id}?wait=60")
         assert status == 200, status
     wire.close()
 

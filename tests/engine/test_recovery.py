@@ -26,8 +26,9 @@ from tests.engine.at_work import (
     worker,
 )
 
-from handrail.engine import keeper
+from handrail.engine import keeper, opening
 from handrail.engine.dispatch import Dispatch
+from handrail.engine.settings import EngineSettings
 from handrail.kernel.definition import Settings
 from handrail.kernel.result import Result
 from handrail.kernel.run import commands as c
@@ -279,10 +280,8 @@ def test_who_asks_one_engine_is_not_refused_for_what_it_has_not_heard_of_yet(
 
 @pytest.mark.parametrize("in_memory", [False, True])
 def test_who_waits_at_one_engine_hears_of_an_end_at_another(
-    shared_url: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, in_memory: bool
+    shared_url: str, clock: ManualClock, in_memory: bool
 ):
-    monkeypatch.setattr("handrail.engine.runs.LOOK_SECONDS", 0.05)
-
     async def play():
         async with opened(shared_url, clock, pulse=0.05) as one, opened(shared_url, clock) as two:
             run = await started(one if in_memory else two, ASKS)
@@ -293,6 +292,37 @@ def test_who_waits_at_one_engine_hears_of_an_end_at_another(
             await two.run(run.id).close(by=ANA, reason="enough")
             assert (await waiting).terminal_status == "closed_by_human"
             assert (await following)[-1] == "Ended"
+
+    go(play())
+
+
+def test_a_crowd_that_waits_for_a_run_costs_no_look_at_every_pulse(
+    shared_url: str, clock: ManualClock
+):
+    async def play():
+        often = opening.open(shared_url, clock=clock.now, settings=EngineSettings(pulse=0.01))
+        async with often as one, opened(shared_url, clock) as two:
+            run = await started(two, ASKS)
+            beats, looks, load = asyncio.Semaphore(0), [], one.store.load
+            beat = one.pulse.beat
+
+            async def counted() -> None:
+                await beat()
+                beats.release()
+
+            def looked(ids: list[str]) -> object:
+                looks.append(ids)
+                return load(ids)
+
+            one.pulse.beat, one.store.load = counted, looked
+            crowd = [asyncio.create_task(one.run(run.id).result()) for _ in range(50)]
+            for _ in range(20):
+                await beats.acquire()
+            assert 50 <= len(looks) <= 60, "everybody looked once, and then waited to be told"
+            await two.run(run.id).close(by=ANA, reason="enough")
+            for ended in await asyncio.gather(*crowd):
+                assert ended.terminal_status == "closed_by_human"
+            assert len(looks) <= 80
 
     go(play())
 

@@ -157,11 +157,7 @@ def test_a_visitor_is_no_engine_to_others(file_url: str, clock: ManualClock, fir
     go(play())
 
 
-def test_whoever_waits_on_a_visit_hears_of_the_end(
-    shared_url: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr("handrail.engine.runs.LOOK_SECONDS", 1_000)
-
+def test_whoever_waits_on_a_visit_hears_of_the_end(shared_url: str, clock: ManualClock):
     async def play():
         async with (
             opened(shared_url, clock) as engine,

@@ -45,6 +45,7 @@ CHECKS = [
 STREAMS = ("/events",)
 """They have no end; `test_events.py` is about them."""
 AGENT, ROLE = "fuzzer", "backend-engineer"
+CHANNELS = ("reviews", "standup")
 WORKED = chain(node("fix"), node("look", "approval", revise_to="fix"), id="worked")
 ASKED = chain(node("look", "approval"), id="asked")
 """So that there is something to claim, and something to answer."""
@@ -123,6 +124,10 @@ class Fuzz:
         if not hooks:
             hooks = [self._do("admin", "POST", "/webhooks", {"url": NOBODY})]
         self.pools["webhook_id"] = [one["id"] for one in hooks]
+        for name in CHANNELS:
+            self._do("operator", "POST", "/channels", {"id": name})
+            self._do("operator", "POST", f"/channels/{name}/members", {"agent_id": AGENT})
+        self.pools["channel_id"] = list(CHANNELS)
 
     def _links(self, asked: list[Any]) -> list[str]:
         """A few links of the ceo's."""

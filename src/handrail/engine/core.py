@@ -177,7 +177,7 @@ class Core:
     async def _others_wrote(self) -> None:
         """By the pulse: whoever waits for something that others may have changed is told. If so
         much was written that it would take long to look at it, everybody is."""
-        waiting = self._changes.names()
+        waiting = self._changes.names() | self._ends.names()
         if not waiting:
             return
         head = await self._io(self.store.head)
@@ -191,6 +191,10 @@ class Core:
         self._end = end
         for name in waiting:
             self._changes.ring(name, None)
+        for name in waiting & self._ends.names():
+            run = await self.state(name)
+            if run.ended:
+                self._ends.ring(name, run)
 
     async def _ask(
         self,

@@ -19,8 +19,6 @@ from handrail.kernel.run.machine import Person, Run
 from handrail.store.port import KeyRow
 
 Override = c.Move | c.Migrate | c.Close | c.Pause | c.Resume
-LOOK_SECONDS = 5.0
-"""How often one who waits for a run of this engine looks whether it ended elsewhere."""
 
 
 class WithRuns(WithDefinitions):
@@ -90,19 +88,18 @@ class WithRuns(WithDefinitions):
         return await look(self.keeper, await self.state(run_id), self.settings.lease)
 
     async def wait(self, run_id: str, timeout: float | None = None) -> Run:
-        """Until the run has ended, or so many seconds: the run as it stands then."""
+        """Until the run has ended, or so many seconds: the run as it stands then. That it ended at
+        another engine is told by the pulse; if nobody is, this looks up as often."""
         loop = asyncio.get_running_loop()
         deadline = None if timeout is None else loop.time() + timeout
-        here: Run | None = None
+        near = None if self.pulse.others else self.keeper.run(run_id)
         while True:
             self._check()
             ended = self._ends.listen(run_id)
             try:
-                alone = here is None and not self.pulse.others
-                here = self.keeper.run(run_id) if alone else None
-                run = here or await self.state(run_id)
-                # It may also end elsewhere, so whoever waits looks up from time to time.
-                left = self.settings.pulse if here is None else LOOK_SECONDS
+                run = near or await self.state(run_id)
+                told = self._watches and near is None
+                near, left = None, self.settings.heartbeat if told else self.settings.pulse
                 left = left if deadline is None else min(left, deadline - loop.time())
                 if run.ended or left <= 0:
                     return run
