@@ -13,7 +13,9 @@ from tests.client.serving import Server
 
 from handrail import Worker
 from handrail.client.errors import Conflict, NotFound
+from handrail.client.turns import Turn, Turns
 from handrail.engine.channel_views import TurnView
+from handrail.kernel import channel_events as ev
 
 PATIENCE = 20.0
 
@@ -240,6 +242,67 @@ def test_a_worker_that_stops_passes_its_turn_on_and_one_that_is_back_is_queued_a
 
     with working(second):
         reads(office, lambda texts: texts[:1] == ["here"])
+
+
+def test_a_turn_whose_completion_is_on_its_way_is_not_told_as_lost(
+    server: Server, office: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The heartbeat hears that the turn is over before its own completion is answered."""
+    complete, drop = Turn.complete, Turns.drop
+    heard, done = asyncio.Event(), threading.Event()
+
+    async def answered_late(turn: Turn) -> None:
+        await complete(turn)
+        async with asyncio.timeout(PATIENCE):
+            await heard.wait()
+        done.set()
+
+    def told(turns: Turns, turn_id: str, why: str) -> None:
+        drop(turns, turn_id, why)
+        heard.set()
+
+    monkeypatch.setattr(Turn, "complete", answered_late)
+    monkeypatch.setattr(Turns, "drop", told)
+    office.create_channel("reviews")
+    worker = seated(server, "ada")
+    worker.heartbeat = 0.05
+
+    @worker.channel("reviews")
+    async def answer(turn: Any) -> str:
+        return "done"
+
+    with caplog.at_level("INFO", "handrail.worker"), working(worker):
+        join(office, "ada")
+        assert done.wait(PATIENCE)
+    assert [one.message for one in caplog.records if "turn_lost" in one.message] == []
+
+
+@pytest.mark.requirement("T4")
+def test_a_worker_that_was_lost_in_one_of_its_channels_is_queued_there_again(
+    server: Server, office: Any
+) -> None:
+    worker = seated(server, "ada")
+    worker.channel("reviews", "plans")(lambda turn: None)
+    for name in ("reviews", "plans"):
+        office.create_channel(name)
+        office.turn(name, "pause")
+    with working(worker):
+        for name in ("reviews", "plans"):
+            join(office, "ada", channel=name)
+        lost = ev.TakeOffline(agent_id="ada", detail="it was silent")
+        server.do(server.engine.order("reviews", lost, by="engine"))
+        for _ in range(200):
+            if office.channel("reviews").states == {"ada": "QUEUED"}:
+                break
+            threading.Event().wait(0.05)
+        assert office.channel("reviews").states == {"ada": "QUEUED"}
+        said = [one["type"] for one in _events(office, "channel:reviews")]
+        assert said.count("MemberAdded") == 2
+    assert office.channel("plans").states == {"ada": "QUEUED"}
+
+
+def _events(office: Any, stream: str) -> list[dict[str, Any]]:
+    return [one for one in office.audit(limit=100).items if one.get("stream") == stream]
 
 
 def test_a_channel_has_one_function_of_a_worker() -> None:

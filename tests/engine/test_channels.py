@@ -218,6 +218,41 @@ def test_an_agent_in_two_channels_has_one_turn_at_a_time(url: str, clock: Manual
     go(play())
 
 
+@pytest.mark.requirement("T13", "T5")
+def test_a_turn_that_runs_out_passes_over_who_is_busy_elsewhere(url: str, clock: ManualClock):
+    async def play():
+        async with opened(url, clock) as engine:
+            await room(engine, "a", "b", "c")
+            plans = await room(engine, "b", channel="plans", defaultTimeoutSeconds=600)
+            assert plans.active == "b"
+            clock.advance(61)
+            await alive(engine, "a", "b", "c")
+            await engine.tick()
+            assert (await engine.channel(ROOM)).active == "c"
+
+    go(play())
+
+
+@pytest.mark.requirement("T3", "T13")
+def test_channels_decided_together_give_an_agent_no_more_turns_than_it_has_room_for(
+    url: str, clock: ManualClock
+):
+    async def play():
+        async with opened(url, clock) as engine:
+            await worker(engine, name="a", capacity=2)
+            names = [f"c{n}" for n in range(5)]
+            for name in names:
+                await room(engine, "a", channel=name)
+                await engine.order(name, ev.Pause(), by="olga")
+            for turn in await engine.turns_of("a"):
+                await done(engine, turn)
+            await asyncio.gather(*(engine.post(name, "hello", by="ana") for name in names))
+            await asyncio.gather(*(engine.order(name, ev.Unpause(), by="ana") for name in names))
+            assert len(await engine.turns_of("a")) == 2
+
+    go(play())
+
+
 @pytest.mark.requirement("T13")
 def test_a_channel_whose_only_agent_was_busy_goes_on_when_it_is_free(url: str, clock: ManualClock):
     async def play():

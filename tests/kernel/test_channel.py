@@ -923,6 +923,16 @@ def test_who_holds_the_turn_here_keeps_it_and_passes_the_next():
     assert room.active == "b"
 
 
+@pytest.mark.requirement("T13", "T5")
+def test_a_turn_that_runs_out_passes_over_who_has_become_busy_meanwhile():
+    room = Room("a", "b", "c")
+    room.now += timedelta(seconds=60)
+    room.do(ev.SetBusy(agent_id="b", busy=True))
+    assert room.active == "a", "what an agent does elsewhere ends no turn"
+    room.do(ev.Tick())
+    assert room.active == "c"
+
+
 @pytest.mark.requirement("T13")
 def test_an_agent_that_crashed_is_not_busy_any_more():
     room = Room("a", "b").do(ev.SetBusy(agent_id="b", busy=True)).crash("b").add("b").done("a")

@@ -1,5 +1,7 @@
 """Agents over HTTP: who may register as what, who is there, and one heartbeat for everything."""
 
+from typing import Any
+
 import pytest
 from tests.server.crew import limited, outsider
 from tests.server.house import PLAIN, WORKER, House, pages, problem, told
@@ -81,14 +83,16 @@ async def test_one_heartbeat_says_which_of_all_dispatches_are_over(house: House)
     held = [await agent.claim() for _ in beads]
     ids = [one["id"] for one in held]
     told_both = await agent.beat(holding=ids)
-    assert told_both == {"state": "ACTIVE", "ended": [], "held": ids}
+    nowhere: dict[str, Any] = {"channels": {}}
+    assert told_both == {"state": "ACTIVE", "ended": [], "held": ids, **nowhere}
     body = {"action": "close", "reason": "no longer wanted"}
     closed = held[0]["execution_id"]
     told(await house.ceo.post(f"/executions/{closed}/override", json=body))
-    assert await agent.beat(holding=ids) == {"state": "ACTIVE", "ended": [ids[0]], "held": ids[1:]}
+    after = await agent.beat(holding=ids)
+    assert after == {"state": "ACTIVE", "ended": [ids[0]], "held": ids[1:], **nowhere}
     assert (await agent.beat())["held"] == ids[1:]
     told(await agent.report(held[1]))
-    assert await agent.beat(holding=ids) == {"state": "IDLE", "ended": ids, "held": []}
+    assert await agent.beat(holding=ids) == {"state": "IDLE", "ended": ids, "held": [], **nowhere}
 
 
 async def test_a_heartbeat_needs_no_body_and_an_agent_that_is_registered(house: House) -> None:

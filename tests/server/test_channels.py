@@ -284,6 +284,38 @@ async def test_a_crash_in_a_turn_passes_it_and_the_agent_comes_back_idle(house: 
     assert told(back, 201)["queue"] == ["bob", "ada"]
 
 
+@pytest.mark.requirement("T4")
+async def test_an_agent_whose_line_was_cut_is_gone_before_its_lease_is_over(house: House):
+    ada, bob = await room(house, "ada", "bob", defaultTimeoutSeconds=600)
+    await ada.turn()
+    await house.engine.line_lost("ada")  # as its open connection does when it ends
+    await passes(house, 29, bob)
+    assert (await shown(house))["states"]["ada"] == "ACTIVE", "it may call again"
+    await passes(house, 2, bob)
+    assert (await shown(house))["states"] == {"ada": "OFFLINE", "bob": "ACTIVE"}
+
+
+@pytest.mark.requirement("T4")
+async def test_who_calls_again_after_its_line_was_cut_keeps_its_turn(house: House):
+    ada, bob = await room(house, "ada", "bob", defaultTimeoutSeconds=600)
+    await ada.turn()
+    await house.engine.line_lost("ada")  # as its open connection does when it ends
+    told(await ada.http.post("/agents/ada/heartbeat", json={}))
+    await passes(house, 55, bob)
+    assert (await shown(house))["states"]["ada"] == "ACTIVE"
+
+
+async def test_a_dispatch_keeps_the_lease_that_it_was_told_though_the_line_was_cut(house: House):
+    await house.define(PLAIN)
+    ada, bob = await room(house, "ada", "bob", defaultTimeoutSeconds=600)
+    await ada.done(await ada.turn())
+    await house.file("plain")
+    assert (await ada.claim())["kind"] == "step"
+    await house.engine.line_lost("ada")  # as its open connection does when it ends
+    await passes(house, 50, bob)
+    assert len(told(await house.ceo.get("/agents/ada"))["current_work"]) == 1
+
+
 @pytest.mark.requirement("T8")
 async def test_with_everybody_gone_messages_are_logged_and_the_first_one_back_has_the_turn(
     house: House,

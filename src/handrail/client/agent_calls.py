@@ -43,9 +43,9 @@ class AgentCalls:
         return send("POST", "/agents", AgentView, body)
 
     @endpoint
-    def agents(self) -> Call[Page[AgentView]]:
+    def agents(self, *, limit: int | None = None, cursor: str = "") -> Call[Page[AgentView]]:
         """Everybody, by id."""
-        return get("/agents", Page[AgentView])
+        return get("/agents", Page[AgentView], {"limit": limit, "cursor": cursor})
 
     @endpoint
     def agent(self, agent_id: str) -> Call[AgentView]:
@@ -63,11 +63,14 @@ class AgentCalls:
         return Call(method="DELETE", path=path("agents", agent_id), read=nothing)
 
     @endpoint
-    def heartbeat(self, agent_id: str, *, holding: Sequence[str] = ()) -> Call[Attendance]:
+    def heartbeat(
+        self, agent_id: str, *, holding: Sequence[str] = (), wait: float = 0
+    ) -> Call[Attendance]:
         """It is alive, and with it all that it has claimed. `holding` are the ids of what it works
-        on: the answer says which of them are over."""
-        where = path("agents", agent_id, "heartbeat")
-        return send("POST", where, Attendance, {"holding": list(holding)})
+        on: the answer says which of them are over. While the answer is waited for, the server sees
+        when the agent is cut off."""
+        where, body = path("agents", agent_id, "heartbeat"), {"holding": list(holding)}
+        return send("POST", where, Attendance, body | given(wait=wait or None), wait=wait)
 
     @endpoint
     def claim(

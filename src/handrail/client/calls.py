@@ -36,6 +36,7 @@ from handrail.client.shapes import (
     Checked,
     MadeToken,
     Me,
+    ReadText,
     SettingView,
     SignIn,
     TokenView,
@@ -80,6 +81,11 @@ class DefinitionCalls:
     def validate_workflow(self, definition: Document | Path | str) -> Call[Validated]:
         """What is wrong or doubtful with it; nothing is stored."""
         return send("POST", "/workflows/validate", Validated, _document(definition))
+
+    @endpoint
+    def read_workflow(self, text: str) -> Call[ReadText]:
+        """The document that a JSON or YAML text holds, as `handrail check` reads it."""
+        return send("POST", "/workflows/read", ReadText, {"text": text})
 
     @endpoint
     def update_workflow(self, workflow_id: str, definition: Document | Path | str) -> Call[Defined]:

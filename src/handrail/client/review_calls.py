@@ -114,8 +114,9 @@ class ReviewCalls:
         events: Sequence[str] | None = None,
         people: Mapping[str, str] | None = None,
     ) -> Call[MadeWebhook]:
-        """From now on that address is told of these events (all of them, if none is named);
-        `people`, names with their roles, get a link with each question that they may answer."""
+        """From now on that address is told of these events (if none is named, of all but
+        `channel.message`); `people`, names with their roles, get a link with each question that
+        they may answer."""
         linked = [{"name": name, "role": role} for name, role in (people or {}).items()]
         body = given(url=url, events=list(events) if events else None, people=linked or None)
         return send("POST", "/webhooks", MadeWebhook, body)

@@ -21,6 +21,13 @@ class Validated(Value):
     warnings: tuple[Problem, ...] = ()
 
 
+class ReadText(Value):
+    """The document in a text; None, with what is wrong, where there is none."""
+
+    document: Any = None
+    errors: tuple[Problem, ...] = ()
+
+
 class Answered(Value):
     """The question and the run after an answer."""
 
@@ -30,11 +37,13 @@ class Answered(Value):
 
 class Attendance(Value):
     """The answer to a sign of life. `ended` are those of the dispatches it was said to work on
-    that are over: stop. `held` are all that the agent has claimed."""
+    that are over: stop. `held` are all that the agent has claimed, `channels` its state in each
+    that it is a member of."""
 
     state: AgentState
     ended: tuple[str, ...]
     held: tuple[str, ...]
+    channels: dict[str, AgentState]
 
 
 class Alive(Value):

@@ -6,7 +6,7 @@ One of these for each `Worker.run`. The rules stand in `worker.py`.
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 from typing import Any, TypeVar
@@ -21,7 +21,6 @@ from handrail.engine.channel_views import TurnView
 from handrail.engine.dispatch import DispatchView
 from handrail.engine.returned import NO_USAGE
 from handrail.engine.vocabulary import tell
-from handrail.kernel.lifecycle import AgentState
 from handrail.kernel.result import Result, Usage
 
 T = TypeVar("T")
@@ -112,11 +111,10 @@ class Shift:
         """Until it is told to stop; then what is in hand is brought to its end."""
         stopping = asyncio.create_task(told.wait())
         claiming = asyncio.create_task(self._claim())
-        beating = asyncio.create_task(self._beat())
+        loops = (claiming, *map(asyncio.create_task, self._signs_of_life()))
         try:
-            both = (claiming, beating)
-            await asyncio.wait((stopping, *both), return_when=asyncio.FIRST_COMPLETED)
-            for loop in both:
+            await asyncio.wait((stopping, *loops), return_when=asyncio.FIRST_COMPLETED)
+            for loop in loops:
                 if loop.done():
                     loop.result()  # it only ends when it fails
             await _end([claiming])
@@ -125,7 +123,7 @@ class Shift:
         finally:
             for job in list(self.jobs.values()):
                 job.drop("the worker was cancelled")
-            await _end([stopping, claiming, beating, *self._tasks])
+            await _end([stopping, *loops, *self._tasks])
 
     async def _register(self) -> None:
         if not self.agent_id:
@@ -153,6 +151,21 @@ class Shift:
                         self._drop(job, "the server knows nothing of this agent")
                     await self._register()
 
+    def _signs_of_life(self) -> Iterator[Coroutine[Any, Any, None]]:
+        yield self._beat()
+        if self.turns.functions:
+            yield self._hold_line()
+
+    async def _hold_line(self) -> None:
+        """A call that is always open: when this process is gone its turns go on before the lease
+        is over."""
+        await self._registered.wait()
+        while True:
+            began = asyncio.get_running_loop().time()
+            await self._known(partial(self.client.heartbeat, self.agent_id, wait=POLL_SECONDS))
+            if asyncio.get_running_loop().time() - began < AT_ONCE:
+                await asyncio.sleep(AT_ONCE + random.random() * AT_ONCE)  # noqa: S311 - jitter
+
     async def _beat(self) -> None:
         await self._registered.wait()
         while True:
@@ -165,8 +178,7 @@ class Shift:
                     self._drop(jobs[name], "its run has ended, or it was taken away")
                 elif name in self.turns.in_hand:
                     self.turns.drop(name, "it timed out, or was taken away")
-            if answer.state is AgentState.IDLE:  # after it was lost for a while
-                await self.turns.join(self.agent_id)
+            await self.turns.return_to(self.agent_id, answer.channels)
 
     def _holding(self) -> list[str]:
         return sorted([*self.jobs, *self.turns.in_hand])

@@ -21,7 +21,7 @@ Rules
 import asyncio
 import inspect
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from typing import Any, Protocol, TypeVar, cast
@@ -34,6 +34,7 @@ from handrail.client.hands import GivenBack, in_thread
 from handrail.engine.channel_views import MessageView, TurnView
 from handrail.engine.returned import told
 from handrail.engine.vocabulary import tell
+from handrail.kernel.lifecycle import AgentState
 
 T = TypeVar("T")
 log = logging.getLogger("handrail.worker")
@@ -155,12 +156,22 @@ class Turns:
     ) -> None:
         self.client, self.functions, self.insist = client, functions, insist
         self.in_hand: dict[str, asyncio.Task[None]] = {}
+        self._completing: set[str] = set()
+        """Turns whose end is on its way: what the server says of them is no loss."""
         self._outside: set[str] = set()
         """Channels that this agent may not join, which was told."""
 
     async def join(self, agent_id: str) -> None:
-        """Be queued again wherever this agent is a member."""
-        for name in self.functions:
+        """Be queued wherever this agent is a member."""
+        await self._join(agent_id, self.functions)
+
+    async def return_to(self, agent_id: str, states: Mapping[str, AgentState]) -> None:
+        """Be queued again where it was lost for a while, in all of its channels or in some."""
+        lost = [name for name in self.functions if states.get(name) is AgentState.IDLE]
+        await self._join(agent_id, lost)
+
+    async def _join(self, agent_id: str, channels: Iterable[str]) -> None:
+        for name in channels:
             try:
                 await self.insist(partial(self.client.join_channel, name, agent_id))
                 self._outside.discard(name)
@@ -171,10 +182,16 @@ class Turns:
 
     def begin(self, view: TurnView) -> asyncio.Task[None]:
         task = self.in_hand[view.id] = asyncio.create_task(self._take(view))
-        task.add_done_callback(lambda _: self.in_hand.pop(view.id, None))
+        task.add_done_callback(lambda _: self._put_down(view.id))
         return task
 
+    def _put_down(self, turn_id: str) -> None:
+        del self.in_hand[turn_id]
+        self._completing.discard(turn_id)
+
     def drop(self, turn_id: str, why: str) -> None:
+        if turn_id in self._completing:
+            return
         tell(log, "turn_lost", channel=turn_id.rpartition(".t")[0], reason=why)
         self.in_hand[turn_id].cancel()
 
@@ -189,6 +206,7 @@ class Turns:
                 turn.messages = await turn.more()
                 if not turn.messages:
                     break
+            self._completing.add(view.id)
             await turn.complete()
         except TurnOver as over:
             tell(log, "turn_lost", channel=view.channel_id, reason=str(over))

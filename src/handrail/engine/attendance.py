@@ -32,6 +32,8 @@ ROLES_MAX = 100
 CAPACITY_MAX = 10_000
 SIGNS_A_HEARTBEAT = 3
 """How often the calls of an agent are written down, at most."""
+LINE_HEARTBEATS = 2
+"""So many heartbeats after its line was cut an agent that has not called again is gone."""
 KNOWN_MAX = 100_000
 BUSIEST = (AgentState.ACTIVE, AgentState.WAITING, AgentState.QUEUED, AgentState.IDLE)
 """Of an agent in several channels the first of these that it is anywhere is shown."""
@@ -155,6 +157,19 @@ class WithAttendance(Core):
             if await self._sign(row):
                 return True
         return False
+
+    async def line_lost(self, agent_id: str) -> None:
+        """The line that it held open was cut. Unless it calls again soon it is gone, and with it
+        its turns. What it has claimed it keeps for the lease that it was told."""
+        row = await self._outsider(agent_id)
+        if row is None or await self._io(self.store.held, row.session):
+            return
+        settings = self.settings
+        spared = settings.lease - LINE_HEARTBEATS * settings.heartbeat
+        if spared > 0:
+            self._signs.pop(row.session, None)
+            early = self.clock() - timedelta(seconds=spared)
+            await self._io(self.store.beat, row.session, iso(early))
 
     async def seen(self, agent_id: str) -> bool:
         """As a heartbeat, for every call of an agent: written now and then, else from memory."""

@@ -6,8 +6,9 @@ from typing import Literal
 import msgspec
 
 from handrail.engine.channel_work import turn_id
-from handrail.kernel.channel import Channel, Turn, TurnConfig, active, find, queue
+from handrail.kernel.channel import Channel, Turn, TurnConfig, TurnOrder, active, find, queue
 from handrail.kernel.channel_evolve import Disposition
+from handrail.kernel.channel_moves import pick
 from handrail.kernel.lifecycle import PROPERTIES, AgentState, Receiving
 from handrail.kernel.shown import Shown
 from handrail.store.channels import ChannelRow, LogRow
@@ -22,6 +23,8 @@ class TurnShown(Shown):
     granted_at: datetime
     timeout_at: datetime | None
     wait_until: datetime | None
+    seconds_left: float
+    """While it is paused: what it has left when it is resumed."""
     interrupted: bool
     """Paused by a person."""
 
@@ -46,6 +49,8 @@ class ChannelView(Shown):
     active: str | None
     turn: TurnShown | None
     queue: tuple[str, ...]
+    next: str | None
+    """Who has the turn after this one; None if a person says so, or nobody else is there."""
     states: dict[str, AgentState]
     members: tuple[MemberView, ...]
     paused: bool
@@ -53,6 +58,8 @@ class ChannelView(Shown):
     """Why it rests; empty while it does not."""
     messages: int
     turns: int
+    position: int
+    """For `after`: what is said from now on."""
     created_at: datetime
     updated_at: datetime
 
@@ -99,6 +106,7 @@ def shown_channel(row: ChannelRow, channel: Channel) -> ChannelView:
         active=active(channel),
         turn=_turn(channel.turn),
         queue=tuple(member.agent_id for member in queue(channel)),
+        next=_next(channel),
         states={member.agent_id: member.state for member in channel.members},
         members=tuple(
             MemberView(
@@ -115,9 +123,16 @@ def shown_channel(row: ChannelRow, channel: Channel) -> ChannelView:
         resting=channel.resting,
         messages=channel.message_count,
         turns=channel.turns,
+        position=row.seq,
         created_at=moment(row.created_at),
         updated_at=moment(row.updated_at),
     )
+
+
+def _next(channel: Channel) -> str | None:
+    alone = channel.turn is not None and len(queue(channel)) == 1
+    choice = None if alone or channel.config.order is TurnOrder.MANUAL else pick(channel)
+    return None if choice is None else choice.member.agent_id
 
 
 def _turn(turn: Turn | None) -> TurnShown | None:
@@ -129,6 +144,7 @@ def _turn(turn: Turn | None) -> TurnShown | None:
         granted_at=turn.granted_at,
         timeout_at=turn.timeout_at,
         wait_until=turn.wait_until,
+        seconds_left=turn.seconds_left,
         interrupted=turn.interrupted,
     )
 

@@ -9,7 +9,8 @@ database forbids (two turns of an agent that works on one thing at a time) loses
 that was decided on old knowledge, and is decided anew.
 """
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
@@ -98,7 +99,10 @@ class ChannelWork:
             self.before = decode_channel(row.state)
         self.channel = self.before
         self.is_open = row is not None and row.closed_at is None
-        self.engaged: Mapping[str, Engaged] = {}
+        self.engaged: dict[str, Engaged] = {}
+        """What agents hold, and are given in this batch; all channels of it share this."""
+        self._given: Counter[str] = Counter()
+        """Turns that are given here, in this batch."""
         self.events: tuple[Told, ...] = ()
         self.effects: tuple[ev.ChannelEffect, ...] = ()
         self.keys: tuple[KeyRow, ...] = ()
@@ -152,18 +156,18 @@ class ChannelWork:
         self.is_open = False
 
     def _know_busy(self, now: datetime) -> None:
-        for member in self.channel.members:
-            busy = self._is_busy(member.agent_id)
-            if busy is not member.busy:
-                agent_id = member.agent_id
-                self._decide(ev.SetBusy(agent_id=agent_id, busy=busy), ENGINE, now)
+        """Who is busy now is told before who is free: the turn may pass to that one at once."""
+        known = [(self._is_busy(one.agent_id), one) for one in self.channel.members]
+        changed = [(busy, one.agent_id) for busy, one in known if busy is not one.busy]
+        for busy, agent_id in sorted(changed, reverse=True):
+            self._decide(ev.SetBusy(agent_id=agent_id, busy=busy), ENGINE, now)
 
     def _is_busy(self, agent_id: str) -> bool:
         """Whether it holds elsewhere all that it can work on."""
         known, turn = self.engaged.get(agent_id), self.before.turn
         if known is None or known.capacity is None:
             return False
-        here = turn is not None and turn.agent_id == agent_id
+        here = self._given[agent_id] + (turn is not None and turn.agent_id == agent_id)
         return known.held - here >= known.capacity
 
     def _decide(self, command: ev.ChannelCommand, by: str, now: datetime) -> Refusal | None:
@@ -177,7 +181,16 @@ class ChannelWork:
     def _record(self, events: Iterable[Event], by: str, now: datetime) -> None:
         for event in events:
             self.channel = evolved(self.channel, event)
+            if isinstance(event, ev.TurnGranted):
+                self._give(event.agent_id)
             self.events += (Told(event=event, at=now, by=by),)
+
+    def _give(self, agent_id: str) -> None:
+        """Others of this batch do not give it another turn beyond its capacity."""
+        known = self.engaged.get(agent_id)
+        if known is not None:
+            self._given[agent_id] += 1
+            self.engaged[agent_id] = known._replace(held=known.held + 1)
 
     def write(self) -> Write:
         head = self.row.head if self.row is not None else START

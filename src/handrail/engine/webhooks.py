@@ -1,4 +1,5 @@
-"""Who is told outside that something waits or has ended: webhooks, and what is to be told to each.
+"""Who is told outside that something waits, has ended, or was said in a channel: webhooks, and what
+is to be told to each.
 
 Events of the feed become deliveries, rows of their own, in the same transaction in which the
 position in the feed moves on: so each is made once, by whichever engine comes first, and none is
@@ -16,6 +17,7 @@ from typing import Any, Literal, get_args
 import msgspec
 
 from handrail.engine.answer_links import WithLinks
+from handrail.engine.channel_work import CHANNEL
 from handrail.engine.feed import WithFeed
 from handrail.engine.pages import refuse
 from handrail.engine.refused import Refused
@@ -31,8 +33,12 @@ Kind = Literal[
     "approval.void",
     "approval.expired",
     "run.ended",
+    "channel.message",
 ]
 KINDS: tuple[Kind, ...] = get_args(Kind)
+TALK: Kind = "channel.message"
+UNASKED: tuple[Kind, ...] = tuple(kind for kind in KINDS if kind != TALK)
+"""What is told to a webhook that does not say what it wants: everything but talk."""
 STANDS: dict[Kind, str] = {
     "approval.opened": "open",
     "approval.reminder": "open",
@@ -51,7 +57,7 @@ DAY = timedelta(days=1)
 LAST = 2**31
 
 Happening = tuple[Kind, str]
-"""What happened, to which approval or run."""
+"""What happened, to which approval or run, or in which channel."""
 
 
 class WithWebhooks(WithLinks, WithFeed):
@@ -131,7 +137,8 @@ class WithWebhooks(WithLinks, WithFeed):
     async def _happened(self, event: ShownEvent) -> list[Happening]:
         kind, run_id = event["type"], event.get("execution_id", "")
         if not run_id:
-            return []
+            said = kind == "MessagePosted" and event["stream"].startswith(CHANNEL)
+            return [(TALK, event["stream"].removeprefix(CHANNEL))] if said else []
         if kind == "asked":
             return [("approval.opened", event["question"]["id"])]
         if kind == "reasked":
@@ -165,7 +172,10 @@ class WithWebhooks(WithLinks, WithFeed):
         found: list[DeliveryRow] = []
         for kind, subject in happened:
             wanting = [row for row in hooks if n > row.since and kind in kinds_of(row)]
-            body = await self._body(kind, subject, event["at"]) if wanting else None
+            if kind == TALK:
+                body = _message_told(subject, event)
+            else:
+                body = await self._body(kind, subject, event["at"]) if wanting else None
             if body is not None:
                 found += [self._delivery(row, body, n, i) for row in wanting]
         return found
@@ -241,6 +251,20 @@ def _reminders(event: ShownEvent, now: datetime) -> list[ReminderRow]:
         for kind, at in due.items()
         if asked < at and now < deadline
     ]
+
+
+def _message_told(channel_id: str, event: ShownEvent) -> dict[str, Any]:
+    """What was said, by the names of `GET …/messages`."""
+    message = {
+        "channel": channel_id,
+        "id": event["seq"],
+        "author": event["author"],
+        "human": event["human"],
+        "text": event["text"],
+        "to": event.get("to"),
+    }
+    head = {"id": f"{TALK}:{channel_id}.{event['seq']}", "type": TALK, "at": event["at"]}
+    return {**head, "message": message}
 
 
 def _approval_told(approval: Approval, kind: Kind) -> dict[str, Any]:

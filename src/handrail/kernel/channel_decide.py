@@ -1,7 +1,8 @@
 """What a channel answers to a command: `decide(channel, command, now)`.
 
-Theory of operation. First the deadline that has passed is applied, whoever calls. Then the command
-is checked against the state that this leaves, and either refused or made of moves
+Theory of operation. First the deadline that has passed is applied, whoever calls; only what is
+known of agents elsewhere, and of clocks that stood still, comes before that. Then the command is
+checked against the state that this leaves, and either refused or made of moves
 (channel_moves.py). So a decision may carry a timeout's events and the refusal of the answer that
 came after it.
 
@@ -46,7 +47,8 @@ def decide(channel: Channel, command: ev.ChannelCommand, now: datetime) -> Chann
     draft = Draft(channel, now)
     if isinstance(command, ev.PushClocks):
         return _push(draft, command)
-    expired = moves.expire(draft)
+    # Who is busy elsewhere is known before a turn passes to anybody, also by a deadline.
+    expired = None if isinstance(command, ev.SetBusy) else moves.expire(draft)
     expiry = len(draft.events)
     refusal = _apply(draft, command, expired)
     assert refusal is None or len(draft.events) == expiry, "a refusal changes nothing"

@@ -3,7 +3,7 @@ server does. Nobody has more than a part of the places, so that nobody keeps all
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Literal, TypeVar
 
@@ -54,15 +54,20 @@ class Waits:
                 del self._of[who]
 
     async def or_drain(
-        self, work: Awaitable[T], request: Request[Any, Any, Any] | None = None
+        self,
+        work: Awaitable[T],
+        request: Request[Any, Any, Any] | None = None,
+        cut: Callable[[], Awaitable[None]] | None = None,
     ) -> T | None:
-        """What comes of it; None if the server ends before, or whoever made the request is gone.
-        The work is cancelled then."""
+        """What comes of it; None if the server ends before, or whoever made the request is gone
+        (then `cut` is called). The work is cancelled then."""
         task = asyncio.ensure_future(work)
         ends = [asyncio.ensure_future(self.draining.wait())]
         ends += [asyncio.ensure_future(gone(request.receive))] if request is not None else []
         try:
             await asyncio.wait((task, *ends), return_when=asyncio.FIRST_COMPLETED)
+            if cut is not None and not task.done() and not self.draining.is_set():
+                await cut()
             return task.result() if task.done() else None
         finally:
             for end in ends:

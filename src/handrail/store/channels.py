@@ -16,7 +16,7 @@ from handrail.store.row import Row, row_of
 
 LATE_MAX = 100
 """Late answers that are kept as evidence, of one channel."""
-Change = Literal["offline", "disabled", "online", "engaged"]
+Change = Literal["offline", "disabled", "online", "free"]
 
 
 class ChannelRow(Row):
@@ -116,7 +116,8 @@ class ChannelStore(Protocol):
         return {agent: Engaged(capacity, held) for agent, capacity, held in rows}
 
     def presence(self, silent_since: str, limit: int) -> list[Presence]:
-        """Members of open channels that are gone, disabled, back, or busy otherwise than known."""
+        """Members of open channels that are gone, disabled, or back; and those that are free again
+        where a channel waits for somebody who is."""
         return [Presence(*row) for row in self._all("presence", silent_since, limit)]
 
     def turns(self, agents: Sequence[str]) -> list[tuple[str, str, int]]:
@@ -125,7 +126,7 @@ class ChannelStore(Protocol):
         return [(channel, agent, number) for channel, agent, number in rows]
 
     def busy_in(self, agents: Sequence[str]) -> list[str]:
-        """Channels in which one of these agents counts as busy elsewhere."""
+        """Channels in which nobody has the turn, and one of these agents counts as busy."""
         return [one for (one,) in self._all("busy_in", _listed(agents))]
 
     def has_members(self) -> bool:

@@ -156,6 +156,7 @@ class ChannelConformance:
             "back": {},
             "busy": {"session": "s1"},
             "fine": {},
+            "free": {},
             "off": {"enabled": False},
             "silent": {"beat_at": a.at(1)},
         }.items():
@@ -163,13 +164,19 @@ class ChannelConformance:
             store.put_agent(row)
         run = a.begin(a.execution(), dispatches=[a.claimed(a.dispatch(), "busy", "s1")])
         states = {"back": "OFFLINE", "gone": "QUEUED", "silent": "IDLE"}
-        names = ("back", "busy", "fine", "gone", "off", "silent")
-        rows = [member("c1", name, states.get(name, "QUEUED")) for name in names]
-        assert won(store, run, channel(members=rows)) == [True, True]
+        names = ("back", "busy", "fine", "free", "gone", "off", "silent")
+        rows = [
+            member("c1", name, states.get(name, "QUEUED"), busy=int(name in ("busy", "free")))
+            for name in names
+        ]
+        talking = [member("c2", "fine", "ACTIVE"), member("c2", "free", busy=1)]
+        first, other = channel(members=rows), channel("c2", members=talking)
+        assert won(store, run, first, other) == [True, True, True]
+        assert second.busy_in(["busy", "free", "fine"]) == ["c1"], "in c2 somebody has the turn"
         found = {one.agent_id: one.change for one in second.presence(a.at(5), 9)}
         assert found == {
             "back": "online",
-            "busy": "engaged",
+            "free": "free",
             "gone": "offline",
             "off": "disabled",
             "silent": "offline",

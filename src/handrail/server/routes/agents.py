@@ -4,6 +4,8 @@ A token says which agent it is of, and as what it may work; nobody registers for
 nobody registers as ceo: that is a person.
 """
 
+import asyncio
+from functools import partial
 from typing import Annotated, Any
 
 from litestar import Request, delete, get, patch, post
@@ -19,12 +21,14 @@ from handrail.server.authors import Signed, check_author
 from handrail.server.idempotency import PASSING, key_of
 from handrail.server.paging import Cursor, Limit
 from handrail.server.problems import Wrong, documented
+from handrail.server.waits import Waits
 
 CAPACITY_MAX = 10_000
 ROLES_MAX = 100
 HOLDING_MAX = CAPACITY_MAX
 Role = Annotated[str, Meta(min_length=1, max_length=200)]
 Holding = Annotated[tuple[Annotated[str, Meta(max_length=200)], ...], Meta(max_length=HOLDING_MAX)]
+Seconds = Annotated[int, Meta(ge=0)] | Annotated[float, Meta(ge=0)]
 
 
 class NewAgent(Signed, kw_only=True):
@@ -40,18 +44,21 @@ class AgentPatch(Signed, kw_only=True):
 
 
 class SignOfLife(Signed):
-    """`holding` are the ids of the dispatches that it is working on."""
+    """`holding` are the ids of the dispatches that it is working on. With `wait` the answer is kept
+    back so many seconds: a line that tells the server when the agent is cut off."""
 
     holding: Holding = ()
+    wait: Seconds = 0
 
 
 class Attendance(Shown):
     """`ended` are those of `holding` that are over: stop working on them. `held` is all that the
-    agent has claimed."""
+    agent has claimed, `channels` its state in each that it is a member of."""
 
     state: AgentState
     ended: tuple[str, ...]
     held: tuple[str, ...]
+    channels: dict[str, AgentState]
 
 
 @post("/agents", responses=documented(409))
@@ -119,8 +126,10 @@ async def remove(engine: Engine, caller: Caller, agent_id: str) -> None:
     opt={PASSING: True},
 )
 async def heartbeat(
+    request: Request[Any, Any, Any],
     engine: Engine,
     caller: Caller,
+    waits: Waits,
     agent_id: str,
     data: SignOfLife = SignOfLife(),  # noqa: B008 - frozen
 ) -> Attendance:
@@ -130,10 +139,14 @@ async def heartbeat(
     only_own_agent(caller, agent_id)
     if not await engine.heartbeat_agent(agent_id):
         raise unregistered(agent_id)
+    if (seconds := waits.seconds(data.wait)) > 0:
+        async with waits.place(caller):
+            cut = partial(engine.line_lost, agent_id)
+            await waits.or_drain(asyncio.sleep(seconds), request, cut)
     view = await engine.agent_view(agent_id)
     held = set(view.current_work)
     ended = tuple(one for one in data.holding if one not in held)
-    return Attendance(state=view.state, ended=ended, held=view.current_work)
+    return Attendance(state=view.state, ended=ended, held=view.current_work, channels=view.channels)
 
 
 def unregistered(agent_id: str) -> Wrong:

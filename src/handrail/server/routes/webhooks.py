@@ -1,4 +1,5 @@
-"""Webhooks: who is told outside that a question waits or a run has ended. For admins.
+"""Webhooks: who is told outside that a question waits, a run has ended, or something was said in a
+channel. For admins.
 
 What is sent, how it is signed and how often it is tried stands in `server/courier.py`; how a
 receiver checks it, in docs/review.md.
@@ -13,7 +14,7 @@ from uuid_utils import uuid7
 
 from handrail.engine.engine import Engine
 from handrail.engine.pages import Page
-from handrail.engine.webhooks import KINDS, Kind, kinds_of
+from handrail.engine.webhooks import KINDS, UNASKED, Kind, kinds_of
 from handrail.kernel.decision import Value
 from handrail.server.access import Caller
 from handrail.server.courier import Courier, Linked
@@ -32,10 +33,11 @@ People = Annotated[tuple[Linked, ...], msgspec.Meta(max_length=PEOPLE_MAX)]
 
 
 class NewWebhook(Value):
-    """`people` get a one-time link with each question that they may answer."""
+    """`people` get a one-time link with each question that they may answer. Left out, `events` are
+    all but `channel.message`."""
 
     url: Annotated[str, msgspec.Meta(min_length=1, max_length=URL_MAX, pattern=r"^[\x21-\x7e]+$")]
-    events: Events = KINDS
+    events: Events = UNASKED
     people: People = ()
 
 

@@ -3,6 +3,24 @@ SELECT i.id FROM unnest($1::text[], $2::bytea[]) AS i(id, expected)
 CROSS JOIN LATERAL (
   SELECT FROM channels c WHERE c.id = i.id AND c.head = i.expected FOR UPDATE) found;
 
+-- lock_agents: nobody else gives them a turn meanwhile
+SELECT pg_advisory_xact_lock(key) FROM (
+  SELECT DISTINCT hashtextextended(agent_id, 0) AS key
+  FROM unnest($1::text[], $2::text[], $3::bigint[]) AS i(channel_id, agent_id, turn) ORDER BY key
+) wanted;
+
+-- free_holders: channels whose turn its agent has already, or has room for beside all others
+SELECT wanted.channel_id FROM (
+  SELECT i.channel_id, i.agent_id, m.turn IS NOT NULL AS kept,
+    row_number() OVER (PARTITION BY i.agent_id, m.turn IS NULL ORDER BY i.channel_id) AS nth
+  FROM unnest($1::text[], $2::text[], $3::bigint[]) AS i(channel_id, agent_id, turn)
+  LEFT JOIN channel_members m
+  ON m.channel_id = i.channel_id AND m.agent_id = i.agent_id AND m.turn = i.turn) wanted
+LEFT JOIN agents a ON a.id = wanted.agent_id
+WHERE a.id IS NULL OR wanted.kept OR a.capacity >= wanted.nth + (
+  SELECT count(*) FROM channel_members m WHERE m.agent_id = wanted.agent_id
+  AND m.channel_id <> wanted.channel_id AND (m.state = 'ACTIVE' OR m.state = 'WAITING'));
+
 -- insert_channels: those that were never there
 INSERT INTO channels (id, seq, head, next_due, created_at, updated_at, closed_at, state)
 SELECT i.id, i.seq, i.head, i.next_due::timestamptz, i.created_at::timestamptz,
@@ -67,11 +85,12 @@ SELECT channel_id, agent_id, change FROM (
     WHEN a.id IS NULL OR a.beat_at < $1 THEN CASE WHEN m.state <> 'OFFLINE' THEN 'offline' END
     WHEN NOT a.enabled THEN CASE WHEN m.state <> 'OFFLINE' THEN 'disabled' END
     WHEN m.state = 'OFFLINE' THEN 'online'
-    WHEN m.busy <> (
-      (SELECT count(*) FROM dispatches d WHERE d.session = a.session AND d.agent IS NOT NULL)
+    WHEN m.busy = 1 AND NOT EXISTS (SELECT FROM channel_members h
+      WHERE h.channel_id = m.channel_id AND (h.state = 'ACTIVE' OR h.state = 'WAITING'))
+      AND (SELECT count(*) FROM dispatches d WHERE d.session = a.session AND d.agent IS NOT NULL)
       + (SELECT count(*) FROM channel_members o WHERE o.agent_id = m.agent_id
         AND o.channel_id <> m.channel_id AND (o.state = 'ACTIVE' OR o.state = 'WAITING'))
-      >= a.capacity)::int THEN 'engaged' END AS change
+      < a.capacity THEN 'free' END AS change
   FROM channel_members m LEFT JOIN agents a ON a.id = m.agent_id) found
 WHERE change IS NOT NULL LIMIT $2;
 
@@ -81,7 +100,10 @@ WHERE agent_id = ANY(ARRAY(SELECT json_array_elements_text($1::text::json))) AND
 ORDER BY channel_id;
 
 -- busy_in: channels that wait until one of these agents is free
-SELECT DISTINCT channel_id FROM channel_members WHERE agent_id = ANY(ARRAY(SELECT json_array_elements_text($1::text::json))) AND busy = 1;
+SELECT DISTINCT channel_id FROM channel_members m
+WHERE agent_id = ANY(ARRAY(SELECT json_array_elements_text($1::text::json))) AND busy = 1
+AND NOT EXISTS (SELECT FROM channel_members h WHERE h.channel_id = m.channel_id
+  AND (h.state = 'ACTIVE' OR h.state = 'WAITING'));
 
 -- has_members: any channel
 SELECT 1 FROM channel_members LIMIT 1;

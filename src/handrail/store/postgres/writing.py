@@ -3,9 +3,11 @@ write is impossible.
 
 Rules
 1. First the subjects are locked one after the other, in one order for all engines, so that two of
-   them never wait for each other. A subject that is not as it was read is found here, and so is a
-   new one whose place is taken. Then everything of the winners, the journal, the chain and COMMIT.
-   Of runs that go on nearly always all win: all of it is sent at once, and fails if one does not.
+   them never wait for each other; then the agents that are to have a turn, of which none is given
+   more than it has room for. A subject that is not as it was read is found here, and so is a new
+   one whose place is taken. Then everything of the winners, the journal, the chain and COMMIT. Of
+   runs that go on nearly always all win: all of it is sent at once, and fails if one does not. If
+   it is one run that hands on, all but the journal is one statement.
 2. What a constraint forbids, or no column can hold, fails the whole statement. Then the transaction
    is rolled back and made again in halves, each in a savepoint, down to the writes that cannot be.
    The same is done where writes follow each other: two of one stream, or a run that begins on a
@@ -36,7 +38,7 @@ from handrail.store.port import (
 from handrail.store.postgres.link import Link, LostError
 from handrail.store.postgres.opening import PACKAGE, Database
 from handrail.store.postgres.trip import Step, prepare_all, trip
-from handrail.store.postgres.values import columns
+from handrail.store.postgres.values import columns, scalars
 from handrail.store.statements import statements
 
 Rows = list[tuple[Any, ...]]
@@ -59,6 +61,8 @@ KINDS = {
     "lock_locks": "tb",
     "lock_streams": "tb",
     "lock_channels": "tb",
+    "lock_agents": "ttn",
+    "free_holders": "ttn",
     "insert_executions": "tttnttttnnbtttttn",
     "insert_locks": "tttnnbttt",
     "insert_streams": "tnb",
@@ -85,7 +89,10 @@ KINDS = {
     "insert_commit": "tnntb",
 }
 """The statements that take columns, and their kinds; the subjects' come in the order of locking."""
-SUBJECTS = tuple(KINDS)[:8]
+SUBJECTS = tuple(KINDS)[:10]
+LOCKS = tuple(name for name in SUBJECTS if name.startswith("lock_"))
+HELD = ("ACTIVE", "WAITING")
+"""States of a member that has the turn."""
 
 
 class _KnownError(Exception):
@@ -111,7 +118,7 @@ ROLLBACK: Step = ("ROLLBACK", ())
 def prepare(db: Database) -> None:
     """A connection for commits. Its statements take arrays, which are no reason to plan again."""
     trip(db, [("SET plan_cache_mode = force_generic_plan", ())])
-    prepare_all(db, {name: SQL[name] for name in KINDS})
+    prepare_all(db, {name: SQL[name] for name in (*KINDS, "hand_on")})
 
 
 def commit(link: Link, writes: Sequence[Write], at: str) -> tuple[Commit | None, list[bool]]:
@@ -169,7 +176,8 @@ class _Attempt:
                 return self._in_one_trip(db) if _all_go_on(self.writes) else self._at_once(db)
             except LOST:
                 self._undo(db)
-        trip(db, [BEGIN])
+        # All locks before any part, so that nobody waits in a circle.
+        trip(db, [BEGIN, *_entering(self.writes, LOCKS)])
         won = self._in_parts(db, self.writes)
         return self._finish(db, _winners(self.writes, won), []), won
 
@@ -179,8 +187,11 @@ class _Attempt:
         trip(db, [ROLLBACK])
 
     def _in_one_trip(self, db: Database) -> tuple[Commit | None, list[bool]]:
-        held: Rows = sorted((write.entry.stream, write.expected) for write in self.writes)
-        steps = [BEGIN, _step("hold_executions", held), *_rest(self.writes)]
+        if len(self.writes) == 1 and _hands_on(self.writes[0]):
+            steps = [BEGIN, _hand_on(self.writes[0])]
+        else:
+            held: Rows = sorted((write.entry.stream, write.expected) for write in self.writes)
+            steps = [BEGIN, _step("hold_executions", held), *_rest(self.writes)]
         return self._finish(db, self.writes, steps), [True] * len(self.writes)
 
     def _at_once(self, db: Database) -> tuple[Commit | None, list[bool]]:
@@ -247,13 +258,29 @@ def _all_go_on(writes: Sequence[Write]) -> bool:
     return all(write.expected and isinstance(write.subject, Execution) for write in writes)
 
 
+def _hands_on(write: Write) -> bool:
+    """Whether it is the usual step: one dispatch is over and one is new, and nothing else."""
+    usual = len(write.closed) == len(write.dispatches) == len(write.transitions) == 1
+    more = write.bead or write.approvals or write.messages or write.consumed or write.keys
+    return write.light and usual and not more
+
+
+def _hand_on(write: Write) -> Step:
+    """In one statement instead of five: a lone run's trip is a sixth shorter."""
+    run, (over,) = write.subject, write.closed
+    (offered,), (passed,) = write.dispatches, write.transitions
+    assert isinstance(run, Execution)
+    moved = (run.id, write.expected, run.current_node_id, run.seq, run.head, run.updated_at)
+    return "hand_on", scalars((*moved, over, *astuple(offered)[1:], *astuple(passed)[1:]))
+
+
 def _winners(writes: Sequence[Write], won: Sequence[bool]) -> Sequence[Write]:
     if all(won):
         return writes
     return [write for write, one in zip(writes, won, strict=True) if one]
 
 
-def _entering(writes: Sequence[Write]) -> list[Step]:
+def _entering(writes: Sequence[Write], wanted: Sequence[str] = SUBJECTS) -> list[Step]:
     """Lock what is there as it was read, make what is new. The keys of both come back."""
     rows: dict[str, Rows] = {}
     for write in writes:
@@ -262,8 +289,11 @@ def _entering(writes: Sequence[Write]) -> list[Step]:
             rows.setdefault(f"lock_{table}", []).append((name, write.expected))
         else:
             rows.setdefault(f"insert_{table}", []).append(astuple(write.subject))
+        for one in _holders(write):
+            rows.setdefault("lock_agents", []).append(one)
+            rows.setdefault("free_holders", []).append(one)
     steps: list[Step] = []
-    for statement in SUBJECTS:
+    for statement in wanted:
         if found := rows.get(statement):
             # New runs by bead: where two engines make one for the same bead, one has to wait.
             found.sort(key=_bead if statement == "insert_executions" else _first)
@@ -280,8 +310,21 @@ def _entered(
         for (statement, _), result in zip(entering, results, strict=True)
         for row in range(result.ntuples)
     }
-    places = map(_place, writes)
-    return [(table.encode(), name.encode()) in found for table, name in places]
+    return [
+        all((table.encode(), name.encode()) in found for table, name in _needed(write))
+        for write in writes
+    ]
+
+
+def _needed(write: Write) -> list[tuple[str, str]]:
+    """What has to be found for it to win."""
+    return [_place(write), *(("holders", one[0]) for one in _holders(write))]
+
+
+def _holders(write: Write) -> Rows:
+    """Who has the turn now, if that is new or otherwise than before: channel, agent, number."""
+    members = write.channel.members if write.channel is not None else ()
+    return [(one.channel_id, one.agent_id, one.turn) for one in members if one.state in HELD]
 
 
 def _first(row: tuple[Any, ...]) -> Any:  # noqa: ANN401
@@ -397,11 +440,10 @@ def _of_channels(changes: Sequence[ChannelWrite]) -> dict[str, Rows]:
     found = [astuple(one) for change in changes for one in change.members]
     members = sorted(found, key=lambda row: row[:2])
     left = sorted(one for change in changes for one in change.left)
-    held = ("ACTIVE", "WAITING")
     return {
         "delete_members": left,
-        "put_members": [row for row in members if row[2] not in held],
-        "put_holders": [row for row in members if row[2] in held],
+        "put_members": [row for row in members if row[2] not in HELD],
+        "put_holders": [row for row in members if row[2] in HELD],
         "insert_log": [astuple(one) for change in changes for one in change.log],
     }
 

@@ -41,11 +41,12 @@ SELECT channel_id, agent_id, change FROM (
     WHEN a.id IS NULL OR a.beat_at < ?1 THEN CASE WHEN m.state <> 'OFFLINE' THEN 'offline' END
     WHEN a.enabled = 0 THEN CASE WHEN m.state <> 'OFFLINE' THEN 'disabled' END
     WHEN m.state = 'OFFLINE' THEN 'online'
-    WHEN m.busy <> (
-      (SELECT count(*) FROM dispatches d WHERE d.session = a.session AND d.agent IS NOT NULL)
+    WHEN m.busy = 1 AND NOT EXISTS (SELECT 1 FROM channel_members h
+      WHERE h.channel_id = m.channel_id AND (h.state = 'ACTIVE' OR h.state = 'WAITING'))
+      AND (SELECT count(*) FROM dispatches d WHERE d.session = a.session AND d.agent IS NOT NULL)
       + (SELECT count(*) FROM channel_members o WHERE o.agent_id = m.agent_id
         AND o.channel_id <> m.channel_id AND (o.state = 'ACTIVE' OR o.state = 'WAITING'))
-      >= a.capacity) THEN 'engaged' END AS change
+      < a.capacity THEN 'free' END AS change
   FROM channel_members m LEFT JOIN agents a ON a.id = m.agent_id)
 WHERE change IS NOT NULL LIMIT ?2;
 
@@ -55,7 +56,10 @@ WHERE agent_id IN (SELECT value FROM json_each(?)) AND state = 'ACTIVE'
 ORDER BY channel_id;
 
 -- busy_in: channels that wait until one of these agents is free
-SELECT DISTINCT channel_id FROM channel_members WHERE agent_id IN (SELECT value FROM json_each(?)) AND busy = 1;
+SELECT DISTINCT channel_id FROM channel_members m
+WHERE agent_id IN (SELECT value FROM json_each(?)) AND busy = 1
+AND NOT EXISTS (SELECT 1 FROM channel_members h WHERE h.channel_id = m.channel_id
+  AND (h.state = 'ACTIVE' OR h.state = 'WAITING'));
 
 -- has_members: any channel
 SELECT 1 FROM channel_members LIMIT 1;

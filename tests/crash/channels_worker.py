@@ -1,0 +1,81 @@
+"""A process of agents that take turns, as one writes them; stopped and let go on by `channels.py`.
+
+    python channels_worker.py SERVERS HEARTBEAT RECORD < AGENTS
+
+AGENTS is a JSON object: agent -> {"token", "capacity", "channels"}. What was tried and what was
+acknowledged is a line of RECORD each, written before and after: [what, channel, turn, agent, more].
+"""
+
+import asyncio
+import json
+import sys
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from handrail import Worker
+from handrail.client.turns import Turn, Turns
+
+SAYS, BETWEEN = 2, 0.05
+"""Messages in a turn, and seconds before each."""
+PATIENCE = 60.0
+"""For one call, on a machine that has other things to do."""
+Note = Callable[..., None]
+
+
+def watched(note: Note) -> None:
+    """Completions are the worker's own doing: they are seen where it says them."""
+    complete, take = Turn.complete, Turns._take
+
+    async def completes(turn: Turn) -> None:
+        note("completes", turn)
+        await complete(turn)
+        note("completed", turn)
+
+    async def takes(turns: Turns, view: Any) -> None:
+        note("given", Turn(view, turns.client, turns.insist), [one.id for one in view.messages])
+        await take(turns, view)
+
+    Turn.complete, Turns._take = completes, takes
+
+
+def talks(note: Note) -> Callable[[Turn], Any]:
+    numbers = count(1)
+
+    async def talk(turn: Turn) -> None:
+        """Messages whose texts nobody else has."""
+        for _ in range(SAYS):
+            text = f"{turn._agent} {turn.number} {next(numbers)}"
+            await asyncio.sleep(BETWEEN)
+            note("says", turn, text)
+            await turn.say(text)
+            note("said", turn, text)
+
+    return talk
+
+
+async def main(servers: str, heartbeat: float, record: Path) -> None:
+    with record.open("a", buffering=1) as lines:
+
+        def note(what: str, turn: Turn, more: object = None) -> None:
+            told = what, turn.channel, turn.number, turn._agent, more
+            print(json.dumps(told), file=lines)
+
+        watched(note)
+        async with asyncio.TaskGroup() as group:
+            for name, wanted in json.load(sys.stdin).items():
+                worker = Worker(
+                    servers,
+                    wanted["token"],
+                    agent_id=name,
+                    concurrency=wanted["capacity"],
+                    heartbeat=heartbeat,
+                    timeout=PATIENCE,
+                )
+                worker.channel(*wanted["channels"])(talks(note))
+                group.create_task(worker.run())
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], float(sys.argv[2]), Path(sys.argv[3])))
