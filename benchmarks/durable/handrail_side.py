@@ -8,8 +8,9 @@ clocks that count PostgreSQL too):
   reported, judged by every stop rule, chained in the audit record, on disk.
 - `grow(bench, steps)`: one run of so many steps, each of which adds a `common.message()`.
 - `wait(bench, runs)`: brings so many runs to a question for a person. Returns `runs`, `memory_mb`
-  (growth of `rss_mb` from before the first to after the last), `bytes_per_run`, and `answer_ms`,
-  the median time from a person's answer to the end of the next step.
+  (growth of `rss_mb` from before the first to after the last), `bytes_per_run`, and medians of the
+  time from a person's answer: `next_step_ms` until an agent is at work on the next step, and
+  `answer_ms` until that step, and with it the run, has ended.
 - `rows(store)`: what one step writes, for the raw limit (`peers/raw.py`, `Rows`).
 """
 
@@ -121,33 +122,38 @@ def grow(bench: Bench, steps: int) -> dict[str, float]:
 
 
 async def many_waiting(bench: Bench, runs: int) -> dict[str, float]:
+    begun: list[float] = []
     async with handrail.open(address(bench)) as engine:
 
         @engine.agent("talker", name="talker")
         async def talker(dispatch: Dispatch) -> Result:
+            begun.append(time.perf_counter())
             return handrail.success("done")
 
         await engine.define(one_task(approval=True))
         asked = [await engine.start("talk", title="warm") for _ in range(WARM_RUNS)]
         gc.collect()
         memory, size = rss_mb(), bench.size()
-        for begun in range(0, runs, AT_ONCE):
-            more = range(min(AT_ONCE, runs - begun))
+        for first in range(0, runs, AT_ONCE):
+            more = range(min(AT_ONCE, runs - first))
             handles = await asyncio.gather(*(engine.start("talk", title="wait") for _ in more))
             asked = handles[:ANSWERS]
         gc.collect()
         memory, size = rss_mb() - memory, bench.size() - size
-        times: list[float] = []
+        next_steps: list[float] = []
+        ends: list[float] = []
         for run in asked:
-            began = time.perf_counter()
+            answered = time.perf_counter()
             await engine.answer(f"{run.id}.q1", "ok", by="ana")
             await run.result()
-            times.append(time.perf_counter() - began)
+            next_steps.append(begun[-1] - answered)
+            ends.append(time.perf_counter() - answered)
     return {
         "runs": runs,
         "memory_mb": memory,
         "bytes_per_run": size / runs,
-        "answer_ms": statistics.median(times) * 1000,
+        "next_step_ms": statistics.median(next_steps) * 1000,
+        "answer_ms": statistics.median(ends) * 1000,
     }
 
 

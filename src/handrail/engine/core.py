@@ -181,8 +181,10 @@ class Core:
         if not waiting:
             return
         head = await self._io(self.store.head)
+        await self.keeper.landed()  # what is there already, and its own, is known to be its own
         end, known = head.n if head is not None else 0, self._end
-        if end == known:
+        if known is not None and self.keeper.own.are_all(known, end):
+            self._end = end
             return
         if known is not None and waiting != {ANYTHING}:
             entries = await self._io(self.store.feed, known, WRITTEN_MAX)
@@ -191,10 +193,11 @@ class Core:
         self._end = end
         for name in waiting:
             self._changes.ring(name, None)
-        for name in waiting & self._ends.names():
-            run = await self.state(name)
-            if run.ended:
-                self._ends.ring(name, run)
+        if names := waiting & self._ends.names():
+            found = await self._io(self.store.load, list(names))
+            for name, one in found.items():
+                if one.subject.ended_at is not None:
+                    self._ends.ring(name, loaded(one.subject, one.tail))
 
     async def _ask(
         self,

@@ -19,7 +19,6 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from time import perf_counter
 from typing import TypeVar
 
@@ -29,8 +28,10 @@ from handrail.engine.channel_work import CHANNEL, ChannelWork
 from handrail.engine.clock import Clock
 from handrail.engine.desk import Desk, Seat
 from handrail.engine.listeners import Committed, Listeners
+from handrail.engine.own import OwnCommits
 from handrail.engine.plans import Plans
 from handrail.engine.project import Kept, kept, loaded
+from handrail.engine.threads import Threads
 from handrail.engine.vocabulary import tell
 from handrail.engine.works import (
     LOCK,
@@ -88,7 +89,7 @@ class Keeper:
         self._runs: dict[str, Kept] = {}
         self._woken = asyncio.Event()
         self._idle = asyncio.Event()
-        self._threads = ThreadPoolExecutor(THREADS, "handrail-store")
+        self._threads = Threads(0 if store.inline else THREADS, "handrail-store")
         self._flying: dict[asyncio.Task[None], Batch] = {}
         self._missed: set[str] = set()
         """Roles of which nothing more was on offer, but perhaps in what was being committed."""
@@ -98,6 +99,7 @@ class Keeper:
         """Claims that may be on disk, though nobody works on them: a commit broke, and what became
         of it could not be seen."""
         self._turns: list[asyncio.Future[None]] = []
+        self.own = OwnCommits()
 
     # Getting in
 
@@ -153,13 +155,10 @@ class Keeper:
 
     async def io(self, function: Callable[..., T], *values: object) -> T:
         """A store's method, on a thread if the store wants one."""
-        if self.store.inline:
-            return function(*values)
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, function, *values)
+        return function(*values) if self.store.inline else await self._threads.do(function, *values)
 
     def close(self) -> None:
-        self._threads.shutdown(wait=True)
+        self._threads.close()
 
     # The loop
 
@@ -210,6 +209,11 @@ class Keeper:
         self._turns.append(turn)
         self.wake()
         await turn
+
+    async def landed(self) -> None:
+        """Until what is being committed now is known to be on disk, or not."""
+        if self._flying:
+            await asyncio.wait(tuple(self._flying))
 
     def _next_jobs(self) -> list[Job]:
         """The oldest jobs whose runs are not just being committed."""
@@ -277,7 +281,7 @@ class Keeper:
     async def _written(self, writes: Sequence[Write]) -> Sequence[bool]:
         at, began = iso(self.clock()), perf_counter()
         try:
-            _, won = await self.io(self.store.commit, writes, at)
+            commit, won = await self.io(self.store.commit, writes, at)
         except Unsure as unsure:
             tell(log, "commit_unsure")
             try:
@@ -285,6 +289,7 @@ class Keeper:
             except StoreError:
                 self.doubtful += [row for w in writes for row in w.dispatches if row.agent]
                 raise unsure from None
+        self.own.add(commit)
         if self.listeners:
             self.listeners.tell(Committed(len(writes), perf_counter() - began))
         return won
@@ -480,13 +485,7 @@ class Keeper:
 
     def soon(self, function: Callable[[T], None], value: T) -> None:
         """A small write that nobody waits for and that may fail."""
-        if self.store.inline:
-            try:
-                function(value)
-            except StoreError as error:
-                tell(log, "database_away", reason=str(error))
-        else:
-            self._threads.submit(function, value)
+        self._threads.soon(function, value)
 
 
 _DEFINED = (c.Start, c.Migrate)

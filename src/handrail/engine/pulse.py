@@ -218,7 +218,7 @@ class Pulse:
         await self._ask((CHANNEL + name, Order(command=ev.Tick())) for name in due)
 
     async def look_at_members(self) -> None:
-        """Channels hear who is gone, who is back, and who is busy, or free again, elsewhere."""
+        """Channels hear who is gone and who is back; those that wait for somebody, who is free."""
         since = self._silent_since(self.clock())
         found: list[Presence] = await self.keeper.io(self.store.presence, since, PAGE)
         await self._ask(
@@ -238,7 +238,7 @@ _TOLD: dict[Change, Callable[[str], tuple[ev.ChannelCommand, ...]]] = {
     "offline": lambda agent: (ev.TakeOffline(agent_id=agent, detail="it was silent, or is gone"),),
     "disabled": lambda agent: (ev.Disable(agent_id=agent),),
     "online": lambda agent: (ev.Enable(agent_id=agent), ev.BringOnline(agent_id=agent)),
-    "engaged": lambda _: (ev.Tick(),),
+    "free": lambda _: (ev.Tick(),),
 }
 """What a channel is told of a member. What it holds elsewhere is looked up with every command."""
 

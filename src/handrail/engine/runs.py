@@ -19,6 +19,8 @@ from handrail.kernel.run.machine import Person, Run
 from handrail.store.port import KeyRow
 
 Override = c.Move | c.Migrate | c.Close | c.Pause | c.Resume
+LOOK_SECONDS = 5.0
+"""After so long at most, one who waits looks whether what memory had of the run was old."""
 
 
 class WithRuns(WithDefinitions):
@@ -98,8 +100,8 @@ class WithRuns(WithDefinitions):
             ended = self._ends.listen(run_id)
             try:
                 run = near or await self.state(run_id)
-                told = self._watches and near is None
-                near, left = None, self.settings.heartbeat if told else self.settings.pulse
+                left = self.settings.pulse if not self._watches else self.settings.heartbeat
+                left, near = left if near is None else min(left, LOOK_SECONDS), None
                 left = left if deadline is None else min(left, deadline - loop.time())
                 if run.ended or left <= 0:
                     return run

@@ -178,6 +178,8 @@ class Office(Store, Memories, Reviews, Healing, Protocol):
         workflow_id: str | None = None,
         text: str | None = None,
         since: str | None = None,
+        ended_since: str | None = None,
+        ended_before: str | None = None,
         before: str | None = None,
         limit: int = 50,
     ) -> list[RunRow]:

@@ -81,6 +81,8 @@ class PostgresOffice(PostgresMemories, PostgresReviews, PostgresHealing):
         workflow_id: str | None = None,
         text: str | None = None,
         since: str | None = None,
+        ended_since: str | None = None,
+        ended_before: str | None = None,
         before: str | None = None,
         limit: int = 50,
     ) -> list[RunRow]:
@@ -90,6 +92,8 @@ class PostgresOffice(PostgresMemories, PostgresReviews, PostgresHealing):
             "terminal_status": terminal_status,
             "workflow_id": workflow_id,
             "since": since,
+            "ended_since": ended_since,
+            "ended_before": ended_before,
             "before": before,
             "limit": limit,
             **found_by(text),

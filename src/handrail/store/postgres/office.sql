@@ -9,6 +9,8 @@ WHERE true
   AND e.status = 'ended' AND e.terminal_status = :terminal_status
   AND e.workflow_id = :workflow_id
   AND e.created_at >= :since
+  AND e.ended_at >= :ended_since
+  AND e.ended_at < :ended_before
   AND (b.title ILIKE :within OR e.id ILIKE :prefix OR b.id ILIKE :prefix)
 ORDER BY e.id DESC
 LIMIT :limit;

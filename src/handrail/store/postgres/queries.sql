@@ -101,6 +101,29 @@ ON CONFLICT (execution_id, place) DO UPDATE SET agent = excluded.agent, session 
   claimed_at = excluded.claimed_at, reserved_until = NULL,
   fence = CASE WHEN d.fence = excluded.fence THEN d.fence END;
 
+-- hand_on: the step of a run that is as it was read, else it fails: one dispatch is over, one is
+-- new, one transition; what the statements around this one do, in one
+WITH moved AS (
+  UPDATE workflow_executions SET current_node_id = $3::text, seq = $4::bigint, head = $5::bytea,
+    updated_at = ($6::text)::timestamptz
+  WHERE id = $1::text AND head = $2::bytea RETURNING 1),
+over AS (DELETE FROM dispatches WHERE execution_id = $1 AND fence = $7::bigint RETURNING 1),
+offered AS (
+  INSERT INTO dispatches AS d (execution_id, fence, place, role, priority, offered_at, agent, session,
+    claimed_at)
+  SELECT $1, $8::bigint, $9::text, $10::text, $11::bigint, ($12::text)::timestamptz, $13::text,
+    $14::text, ($15::text)::timestamptz
+  FROM (SELECT count(*) FROM over) AS after_it
+  ON CONFLICT (execution_id, place) DO UPDATE SET agent = excluded.agent, session = excluded.session,
+    claimed_at = excluded.claimed_at, reserved_until = NULL,
+    fence = CASE WHEN d.fence = excluded.fence THEN d.fence END),
+passed AS (
+  INSERT INTO workflow_transitions (execution_id, seq, from_node_id, to_node_id, outcome, reason,
+    actor, timestamp)
+  VALUES ($1, $16::bigint, $17::text, $18::text, $19::text, $20::text, $21::text,
+    ($22::text)::timestamptz))
+SELECT 1 / count(*)::integer FROM moved;
+
 -- insert_transitions: appended
 INSERT INTO workflow_transitions (execution_id, seq, from_node_id, to_node_id, outcome, reason, actor,
   timestamp)

@@ -14,9 +14,9 @@ from psycopg.pq import ConnStatus, ExecStatus, Format
 from psycopg.pq.abc import PGconn, PGresult
 
 from handrail.store.postgres.opening import Database
-from handrail.store.postgres.values import Blobs, Numbers, Texts
+from handrail.store.postgres.values import Blobs, Numbers, Scalar, Texts
 
-Value = Texts | Numbers | Blobs | bytes
+Value = Texts | Numbers | Blobs | Scalar | bytes | None
 Step = tuple[str, Sequence[Value]]
 """A prepared statement and its values, of which `bytes` are texts; or a command without any."""
 

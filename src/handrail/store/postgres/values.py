@@ -7,7 +7,7 @@ as the texts that they are.
 """
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
 from psycopg import Connection
@@ -33,6 +33,10 @@ class Numbers(bytes):
 
 class Blobs(bytes):
     """A bytea[]."""
+
+
+class Scalar(bytes):
+    """A text, a bigint or a bytea: as a text that ends with the first zero it would be cut off."""
 
 
 def _header(element: int, length: int) -> bytes:
@@ -72,13 +76,51 @@ def numbers(values: Sequence[int | None]) -> Numbers:
         raise OverflowError(str(error)) from error
 
 
+_ONE_TEXT, _ONE_NUMBER, _ONE_BLOB = (_header(kind, 1) for kind in (_TEXT, _BIGINT, _BYTEA))
+
+
+def _text(value: str | None) -> Texts:
+    if value is None:
+        return Texts(_ONE_TEXT + _NULL)
+    data = value.encode()
+    return Texts(_ONE_TEXT + len(data).to_bytes(4, "big") + data)
+
+
+def _number(value: int | None) -> Numbers:
+    if value is None:
+        return Numbers(_ONE_NUMBER + _NULL)
+    return Numbers(_ONE_NUMBER + _LENGTHS[8] + value.to_bytes(8, "big", signed=True))
+
+
+def _blob(value: bytes) -> Blobs:
+    return Blobs(_ONE_BLOB + len(value).to_bytes(4, "big") + value)
+
+
 KINDS = {"t": texts, "n": numbers, "b": blobs}
+ONE = {"t": _text, "n": _number, "b": _blob}
+"""The same of a single row, which is what a lone run writes: twice as fast."""
 
 
 def columns(kinds: str, rows: Sequence[Sequence[object]]) -> list[Texts | Numbers | Blobs]:
     """The rows as arrays, a letter a column: t(ext), n(umber), b(lob)."""
+    if len(rows) == 1:
+        values = zip(kinds, rows[0], strict=True)
+        return [ONE[kind](value) for kind, value in values]  # pyright: ignore[reportArgumentType]
     pairs = zip(kinds, zip(*rows, strict=True), strict=True)
     return [KINDS[kind](column) for kind, column in pairs]  # pyright: ignore[reportArgumentType]
+
+
+def scalars(values: Iterable[str | int | bytes | None]) -> list[Scalar | None]:
+    """Single values: texts, bigints and byteas."""
+    return [_scalar(value) for value in values]
+
+
+def _scalar(value: str | int | bytes | None) -> Scalar | None:
+    if isinstance(value, str):
+        return Scalar(value.encode())
+    if isinstance(value, int):
+        return Scalar(value.to_bytes(8, "big", signed=True))
+    return Scalar(value) if value is not None else None
 
 
 class _AsIs(Dumper):

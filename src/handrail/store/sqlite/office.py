@@ -64,6 +64,8 @@ class SqliteOffice(SqliteMemories, SqliteReviews, SqliteHealing):
         workflow_id: str | None = None,
         text: str | None = None,
         since: str | None = None,
+        ended_since: str | None = None,
+        ended_before: str | None = None,
         before: str | None = None,
         limit: int = 50,
     ) -> list[RunRow]:
@@ -73,6 +75,8 @@ class SqliteOffice(SqliteMemories, SqliteReviews, SqliteHealing):
             "terminal_status": terminal_status,
             "workflow_id": workflow_id,
             "since": since,
+            "ended_since": ended_since,
+            "ended_before": ended_before,
             "before": before,
             "limit": limit,
             **found_by(text),

@@ -8,10 +8,18 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 UPDATE workflow_executions SET current_node_id = ?, seq = ?, head = ?, updated_at = ?
 WHERE id = ? AND head = ?;
 
--- update_execution: anything may have changed; without a new state the old one stays
+-- update_execution: it goes on, but anything else may have changed; without a new state the old one
+-- stays. What only an end sets is not named, or SQLite would write the indexes of it anew.
 UPDATE workflow_executions SET workflow_id = ?, workflow_version = ?, current_node_id = ?, status = ?,
-  terminal_status = ?, stop_rule = ?, priority = ?, seq = ?, head = ?, next_due = ?, updated_at = ?,
-  ended_at = ?, state = coalesce(?, state), state_seq = CASE WHEN ? IS NULL THEN state_seq ELSE ? END
+  priority = ?, seq = ?, head = ?, next_due = ?, updated_at = ?,
+  state = coalesce(?, state), state_seq = CASE WHEN ? IS NULL THEN state_seq ELSE ? END
+WHERE id = ? AND head = ?;
+
+-- end_execution: it has ended
+UPDATE workflow_executions SET workflow_id = ?, workflow_version = ?, current_node_id = ?, status = ?,
+  priority = ?, seq = ?, head = ?, next_due = ?, updated_at = ?,
+  state = coalesce(?, state), state_seq = CASE WHEN ? IS NULL THEN state_seq ELSE ? END,
+  terminal_status = ?, stop_rule = ?, ended_at = ?
 WHERE id = ? AND head = ?;
 
 -- insert_lock: the lock of a repository that has none yet

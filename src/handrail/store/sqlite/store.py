@@ -2,7 +2,8 @@
 
 Rules
 1. A commit first tries all of its writes at once, a statement a table. Only if a guard or a
-   constraint says no, it is rolled back and made again write by write, to find the losers.
+   constraint says no, it is rolled back and made again write by write, to find the losers. The
+   first try has no savepoint: for one, SQLite would copy every page that it changes.
 2. Another process may write to the same file. `data_version` says when it did; then what is known
    of the end of the chain is read again. What it changed in a run is found by the guard.
 3. One connection serves all threads, under one lock: a reader never sees half a commit.
@@ -165,11 +166,12 @@ class SqliteStore(ChannelStore):
         """At once, as nearly always nobody loses and every stream has one write; else one by one,
         to see who loses and to let one follow the other."""
         if len({write.entry.stream for write in writes}) == len(writes):
-            db.execute("SAVEPOINT all_at_once")
             try:
                 self._write(db, writes, self._entries + 1)
             except LOST:
-                db.execute("ROLLBACK TO all_at_once")
+                db.execute("ROLLBACK")
+                db.execute("BEGIN IMMEDIATE")
+                self._look_again(db)  # another process may have been faster
             else:
                 return [True] * len(writes)
         won: list[bool] = []
@@ -430,11 +432,14 @@ def _subject(write: Write) -> tuple[str, tuple[Any, ...]]:
                 *(s.current_node_id, s.seq, s.head, s.updated_at),
                 *(s.id, expected),
             )
-        return "update_execution", (
-            *(s.workflow_id, s.workflow_version, s.current_node_id, s.status, s.terminal_status),
-            *(s.stop_rule, s.priority, s.seq, s.head, s.next_due, s.updated_at, s.ended_at),
-            *(s.state, s.state, s.state_seq, s.id, expected),
+        row = (
+            *(s.workflow_id, s.workflow_version, s.current_node_id, s.status, s.priority, s.seq),
+            *(s.head, s.next_due, s.updated_at, s.state, s.state, s.state_seq),
         )
+        if s.ended_at is None:
+            return "update_execution", (*row, s.id, expected)
+        end = (s.terminal_status, s.stop_rule, s.ended_at)
+        return "end_execution", (*row, *end, s.id, expected)
     if isinstance(s, LockState):
         values = astuple(s)
         return (
