@@ -38,7 +38,9 @@ FIX = {
             "id": "apply",
             "type": "task",
             "role": "engineering-manager",
-            "max_attempts": 2,
+            # More than it is killed: who was killed after the push finds the commit there the next
+            # time, but a fix that is on the branch already cannot be proposed once more.
+            "max_attempts": 15,
             "config": {
                 "kind": "commit",
                 "repository": "app",

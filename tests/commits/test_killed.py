@@ -26,10 +26,10 @@ cat > /dev/null
 [ -e "{gate}" ] || exit 0
 rm "{gate}"
 ps -o pgid= $$ | tr -d ' ' > "{gate}.reached.new" && mv "{gate}.reached.new" "{gate}.reached"
-n=0; while [ ! -e "{gate}.open" ] && [ $n -lt 600 ]; do sleep 0.05; n=$((n+1)); done
+n=0; while [ ! -e "{gate}.open" ] && [ $n -lt 2400 ]; do sleep 0.05; n=$((n+1)); done
 exit 0
 """
-SECONDS = 30
+SECONDS = 120
 
 
 def wait(holds) -> None:

@@ -16,6 +16,7 @@ import pytest
 from tests.commits.crew import ANA, FIX, SHARED, crew
 from tests.commits.houses import House, git
 from tests.kernel.driving import chain, node
+from tests.patience import PATIENCE
 
 import handrail.engine.opening as opening
 from handrail.commits import commit_agent
@@ -138,9 +139,9 @@ def test_only_what_a_person_approved_is_committed(house: House, tmp_path: Path):
 
             await engine.add_agent(swapped, "engineering-manager", name="manager-0")
             run = await engine.start(FIX["id"], title="Bug 0", context={"n": 0})
-            (question,) = await run.questions(20)
+            (question,) = await run.questions(PATIENCE)
             await run.answer(question.id, by=ANA, decision="approve")
-            assert (await run.result(30)).terminal_status == "done_success"
+            assert (await run.result(PATIENCE)).terminal_status == "done_success"
             assert house.read("bead-0.txt") == "fixed 0"
 
     asyncio.run(play())
@@ -158,7 +159,7 @@ def test_without_an_approval_nothing_is_committed(house: House, tmp_path: Path):
             )
             context = {"proposal": msgspec.to_builtins(proposal)}
             run = await engine.start("w", title="Bug 0", context=context)
-            (question,) = await run.questions(20)
+            (question,) = await run.questions(PATIENCE)
             assert question.kind == "escalation"
             assert "nobody approved" in (await run.state()).context["not_applied"]["told"]
             assert house.log("%s") == ["begin"]

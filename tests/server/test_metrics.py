@@ -136,6 +136,9 @@ def by_hand(runs: dict[str, list[list[RunEvent]]], since: datetime | None) -> li
                     "tokens": sum(result.usage.tokens for result in results),
                     "cost": sum(result.usage.cost for result in results),
                 },
+                "investigation_success": None,
+                "fix_success": None,
+                "fix_cycles": None,
             }
         )
     return found

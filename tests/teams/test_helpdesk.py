@@ -357,7 +357,7 @@ def test_the_twenty_first_handoff_ends_the_run_with_an_error_on_the_ticket(open_
 def follow(hub: Outside, order: list[str]) -> int:
     """Hands to one after the other until the run is over."""
     for n, to in enumerate(order):
-        given = hub.claim(wait=2)
+        given = hub.claim(wait=20)
         if given is None or hub.hands(given, to).execution.status == "ended":
             return n + 1
     return len(order)

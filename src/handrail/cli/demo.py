@@ -5,7 +5,6 @@ are never given real work.
 """
 
 import asyncio
-import os
 import socket
 import sys
 from collections.abc import Iterable
@@ -17,6 +16,7 @@ from rich.table import Table
 
 from handrail.cli import words
 from handrail.cli.database import complain
+from handrail.cli.demo_shop import Shop
 from handrail.engine.attend import Attended, Reply, Request
 from handrail.engine.engine import Engine
 from handrail.engine.handle import RunHandle
@@ -26,7 +26,7 @@ from handrail.server.routes.tokens import NewSignIn, new_sign_in
 from handrail.server.serve import CannotServe, serve
 from handrail.server.settings import ServerSettings
 from handrail.store.port import StoreError
-from handrail.teams import employ
+from handrail.teams import HEALING, employ
 
 FILE = Path(".handrail/demo.db")
 PORT = 8080
@@ -36,8 +36,8 @@ WIDE = 180
 QUIET = ServerSettings(log_level="critical")
 SETTLING_MAX = 50
 """Looks, ten a second."""
-SECONDS_MAX = 120
-"""`--once` takes a few seconds; after so many something is wrong."""
+SECONDS_MAX = 900
+"""`--once` takes less than a minute; after so many something is wrong."""
 
 
 class Sample(Value):
@@ -48,6 +48,8 @@ class Sample(Value):
     ends: str
     context: dict[str, Any] = {}
     said: tuple[str, ...] = ()
+    bug: str = ""
+    """Of the sample shop: its bead is filed by the shop itself, when a request fails."""
 
 
 SAMPLES = (
@@ -88,18 +90,23 @@ SAMPLES = (
     Sample(
         definition="finance", title="Close the month", ends="closed_by_human", said=("/reject",)
     ),
-    Sample(definition="auto-bug-workflow", title="IndexError in total", ends="done_success"),
     Sample(
-        definition="auto-bug-workflow",
-        title="The button is off the page",
+        definition=HEALING,
+        title="NameError: name 'rate' is not defined",
         ends="done_success",
-        context={"demo": "rework"},
+        bug="missing-self",
     ),
     Sample(
-        definition="auto-bug-workflow",
-        title="The queue loses messages",
+        definition=HEALING,
+        title="TemplateError: a place has no value",
+        ends="done_success",
+        bug="template",
+    ),
+    Sample(
+        definition=HEALING,
+        title="KeyError: 'rows'",
         ends="closed_by_human",
-        context={"demo": "escalate"},
+        bug="not-reproduced",
     ),
 )
 
@@ -116,6 +123,9 @@ def demonstrate(port: int | None, *, once: bool) -> int:
     except (CannotServe, StoreError, OSError) as error:
         complain("demo", error)
         return WRONG_INPUT
+    finally:
+        if show.shop is not None:
+            show.shop.close()
     return code or (FAILED if show.went_wrong else 0)
 
 
@@ -132,31 +142,39 @@ def _is_taken(port: int) -> bool:
 class Demonstration:
     def __init__(self, *, once: bool) -> None:
         self.once, self.went_wrong = once, False
+        self.shop: Shop | None = None
 
     async def ready(self, engine: Engine, url: str) -> bool:
         """The server listens: to work. Whether it shall go on."""
-        await employ(engine)
+        waits = bool((await engine.approvals(status="open", limit=1)).items) and not self.once
+        bugs = tuple(sample.bug for sample in SAMPLES if sample.bug)
+        self.shop = Shop(engine, url, FILE.parent / "demo-shop", bugs, again=not waits)
+        await employ(engine, service=self.shop.service)
+        await self.shop.open()
         if self.once:
             await self._to_the_end(engine)
             return False
-        if not (await engine.approvals(status="open", limit=1)).items:
+        if not waits:
             for sample in SAMPLES:
-                await _file(engine, sample)
+                run = await self._file(engine, sample)
+                if sample.bug:
+                    self.shop.watch(run)
             await _settled(engine)
         waiting = len((await engine.approvals(status="open")).items)
         link = await new_sign_in(engine, NewSignIn(name="you", role="admin"), by="demo")
         print(f"Handrail is at {url}")
         print(f"Sign in, once, within 10 minutes: {url}{link.path}")
+        print(f"A shop with bugs is mended while you watch; its code: {self.shop.code}")
         print(f"{waiting} questions wait for you. In another terminal, in this folder:")
         print(f"  export HANDRAIL_DATABASE=sqlite:///{FILE}")
         for command in ("runs", "answer", "show --watch RUN"):
-            print(f"  {_called()} {command}")
+            print(f"  {words.called()} {command}")
         print("Ctrl-C ends it.", flush=True)
         return True
 
     async def _to_the_end(self, engine: Engine) -> None:
         attended = [
-            Attended(await _file(engine, sample), answer=Person(sample)) for sample in SAMPLES
+            Attended(await self._file(engine, sample), answer=Person(sample)) for sample in SAMPLES
         ]
         async with asyncio.timeout(SECONDS_MAX):
             await asyncio.gather(*(one.to_its_end() for one in attended))
@@ -167,6 +185,17 @@ class Demonstration:
                 self.went_wrong = True
                 told = f"'{sample.title}' ended as {run.terminal_status}, not {sample.ends}"
                 print(f"handrail demo: {told}", file=sys.stderr)
+        assert self.shop is not None
+        for line in await self.shop.asked_again():
+            print(line)
+
+    async def _file(self, engine: Engine, sample: Sample) -> RunHandle:
+        if sample.bug:
+            assert self.shop is not None
+            return await self.shop.provoke(sample.bug)
+        return await engine.start(
+            sample.definition, title=sample.title, context=sample.context, filed_by="demo"
+        )
 
 
 async def _settled(engine: Engine) -> None:
@@ -175,17 +204,6 @@ async def _settled(engine: Engine) -> None:
         if not (await engine.executions(status="running", limit=1)).items:
             return
         await asyncio.sleep(0.1)
-
-
-def _called() -> str:
-    """How the command line was called, so that what is shown can be typed."""
-    return "uv run handrail" if "UV" in os.environ else "handrail"
-
-
-async def _file(engine: Engine, sample: Sample) -> RunHandle:
-    return await engine.start(
-        sample.definition, title=sample.title, context=sample.context, filed_by="demo"
-    )
 
 
 class Person:

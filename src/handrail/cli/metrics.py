@@ -15,7 +15,6 @@ from handrail.client.clients import AsyncClient
 from handrail.engine.figures import WorkflowFigures
 
 SELF_HEALING = "auto-bug-workflow"
-INVESTIGATION, APPLY = "investigation", "apply"
 
 
 class Figure(NamedTuple):
@@ -53,24 +52,15 @@ def _escalated(of: WorkflowFigures) -> float:
 
 
 def _found(of: WorkflowFigures) -> float | None:
-    return _share(_reached(of, APPLY), _reached(of, INVESTIGATION))
+    return of.investigation_success
 
 
 def _passed(of: WorkflowFigures) -> float | None:
-    return _share(of.success_rate * of.runs, _reached(of, APPLY))
+    return of.fix_success
 
 
 def _cycles(of: WorkflowFigures) -> float | None:
-    return of.dispatch_cycles.get(APPLY)
-
-
-def _reached(of: WorkflowFigures, node: str) -> int:
-    """Runs in which somebody worked on the node."""
-    return sum(of.retries.get(node, {}).values())
-
-
-def _share(part: float, whole: float) -> float | None:
-    return part / whole if whole else None
+    return of.fix_cycles
 
 
 EVERYWHERE = (

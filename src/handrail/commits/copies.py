@@ -6,6 +6,8 @@ as a mere folder of files; neither its configuration nor its index nor its histo
 """
 
 import shutil
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from uuid import uuid4
 
@@ -16,6 +18,9 @@ from handrail.commits.patches import Proposal, propose, touched
 from handrail.commits.places import Places
 from handrail.commits.repository import Repository
 from handrail.commits.trouble import NotApplied
+
+BLAME_LINES = 12
+"""What git says of one line before it shows it."""
 
 
 class Copies:
@@ -65,6 +70,36 @@ class Copies:
                 told = f"nothing changed in the working copy of bead '{bead}'"
                 raise NotApplied("nothing", told, "change something, then propose it")
             return await propose(git, begun, tree)
+
+    def begun(self, bead: str) -> str:
+        """The commit that the bead's folder began with; "" without a folder."""
+        base = self._base(bead)
+        return base.read_text(encoding="utf-8") if base.is_file() else ""
+
+    async def blame(self, bead: str, path: str, line: int) -> str:
+        """Who wrote that line, as the folder began: commit, author and title; "" if nobody can
+        say."""
+        begun, at = self.begun(bead), f"{line},{line}"
+        async with self.places.at_work() as git:
+            await Fence(git, self.repository, 0).fetch()
+            ran = await git.run("blame", "--porcelain", "-L", at, begun, "--", path)
+            rows = [row.partition(" ") for row in ran.stdout.decode(errors="replace").splitlines()]
+            told = {name: value for name, _, value in rows[:BLAME_LINES]}
+            written = f"{told.get('author')}: {told.get('summary')}"
+            return f"{rows[0][0][:12]} {written}" if rows else ""
+
+    @asynccontextmanager
+    async def at(self, commit: str) -> AsyncGenerator[Path]:
+        """A folder with that commit of the branch, for as long as somebody looks at it."""
+        async with self.places.at_work() as git:
+            head = await Fence(git, self.repository, 0).fetch()
+            known = is_id(commit) and await git.finds("merge-base", "--is-ancestor", commit, head)
+            if not known:
+                told = f"commit '{commit[:60]}' is not on {self.repository.branch}"
+                raise NotApplied("unknown_commit", told, "there is nothing to look at")
+            await git.say("checkout", "--quiet", "--force", "--detach", commit)
+            assert git.tree is not None
+            yield git.tree
 
     def remove(self, bead: str) -> None:
         self._base(bead).unlink(missing_ok=True)

@@ -78,12 +78,7 @@ class Lane:
 
         async def find(git: Git, head: str) -> str:
             await self._check(git, wanted, head)
-            carried = {"Bead": change.bead, "Run": change.run}
-            for commit in await commits_with(git, wanted.base, head, carried):
-                mine = await identify(git, f"{commit}^", commit) == wanted.patch_id
-                if mine and not await commits_with(git, commit, head, {"Reverts": commit}):
-                    return commit
-            return ""
+            return await _standing(git, change, head)
 
         async def make(git: Git, head: str) -> None:
             ran = await git.run(
@@ -99,6 +94,15 @@ class Lane:
                 )
 
         return await self._land(change, fence, find, make, wanted.patch_id)
+
+    async def left(self, change: Change, fence: int) -> str:
+        """The commit that attempts at this change have left on the branch; "" if none. Whoever is
+        still at it comes too late: the fence is raised first."""
+        async with self.places.at_work() as git:
+            rail = Fence(git, self.repository, fence)
+            await rail.fetch()
+            await rail.held()
+            return await _standing(git, change, await rail.fetch())
 
     async def revert(self, commit: str, change: Change, fence: int) -> Applied:
         """Takes back a commit of the lane; `change` says for whom and why."""
@@ -206,6 +210,16 @@ class Lane:
 
     async def _hooks(self, git: Git, head: str) -> Path:
         return await lay_hooks(git, self.repository, head, git.folder.parent / "hooks")
+
+
+async def _standing(git: Git, change: Change, head: str) -> str:
+    """The commit of this change, if it is on the branch and was not taken back."""
+    wanted, carried = change.proposal, {"Bead": change.bead, "Run": change.run}
+    for commit in await commits_with(git, wanted.base, head, carried):
+        mine = await identify(git, f"{commit}^", commit) == wanted.patch_id
+        if mine and not await commits_with(git, commit, head, {"Reverts": commit}):
+            return commit
+    return ""
 
 
 async def _told(git: Git, commit: str, tries: int, *, found: bool) -> Applied:

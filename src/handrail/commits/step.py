@@ -16,6 +16,7 @@ from handrail.engine.dispatch import Dispatch
 from handrail.kernel.approval import Approval, approvals
 from handrail.kernel.result import Evidence, Outcome, Result
 from handrail.kernel.run.events import Asked, Reasked, Reported
+from handrail.kernel.run.state import Run
 from handrail.kernel.steps import Events
 
 
@@ -43,9 +44,14 @@ def commit_agent(lane: Lane, name: str) -> Callable[[Dispatch], Awaitable[Result
 
 def approved_change(dispatch: Dispatch, committer: str) -> Change:
     """What the last answer of a person lets be committed. Raises `NotApplied` if nothing."""
-    approval = _approved(dispatch.past)
+    return change_of(dispatch.run, dispatch.past, committer)
+
+
+def change_of(run: Run, events: Events, committer: str) -> Change:
+    """As `approved_change`, of a run and its events, whether or not it has ended."""
+    approval = _approved(events)
     if approval is None:
-        told = f"nobody approved a patch in run '{dispatch.run.id}'"
+        told = f"nobody approved a patch in run '{run.id}'"
         raise NotApplied("not_approved", told, "ask a person before the commit node")
     try:
         proposal = msgspec.convert(approval.proposal, Proposal)
@@ -54,10 +60,10 @@ def approved_change(dispatch: Dispatch, committer: str) -> Change:
         hint = "put the lane's proposal into the context as `proposal`"
         raise NotApplied("not_approved", told, hint) from None
     return Change(
-        bead=dispatch.bead.id,
-        run=dispatch.run.id,
-        title=dispatch.bead.title,
-        author=_author(dispatch.past, approval, committer),
+        bead=run.bead_id,
+        run=run.id,
+        title=run.title,
+        author=_author(events, approval, committer),
         committer=committer,
         approved_by=approval.approved_by,
         proposal=proposal,

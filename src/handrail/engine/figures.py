@@ -11,8 +11,11 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from handrail.engine.journal import EventsGone, read_events
 from handrail.engine.runs import WithRuns
+from handrail.kernel.decision import Value
 from handrail.kernel.figures import RunCount, count
 from handrail.kernel.shown import Shown, Spent
 from handrail.store.office import (
@@ -23,7 +26,7 @@ from handrail.store.office import (
     RunFigures,
     WorkflowSums,
 )
-from handrail.store.port import Execution, iso, moment
+from handrail.store.port import DefinitionRow, Execution, iso, moment
 
 LOOKED_AT = 500
 """Ended runs a page."""
@@ -53,6 +56,31 @@ class WorkflowFigures(Shown):
     dispatch_cycles: dict[str, float]
     """Node -> dispatches a run, on average."""
     usage: Spent
+    investigation_success: float | None = None
+    """Of the runs that were investigated, the share whose fix was approved and applied. None where
+    nothing was, and for a definition that does not both investigate and commit, as the next two."""
+    fix_success: float | None = None
+    """Of the runs that applied a fix, the share that ended well: it passed verification."""
+    fix_cycles: float | None = None
+    """How often a fix was applied, on average, in runs that applied one."""
+
+
+class _Config(Value):
+    kind: str | None = None
+
+
+class _Node(Value):
+    id: str
+    config: _Config = _Config()
+
+
+class _Nodes(Value):
+    """What is read of a definition; a team has no nodes."""
+
+    nodes: tuple[_Node, ...] = ()
+
+
+_decode = msgspec.json.Decoder(_Nodes).decode
 
 
 class WithFigures(WithRuns):
@@ -76,7 +104,16 @@ class WithFigures(WithRuns):
         of: dict[str, list[NodeSums]] = {}
         for node in nodes:
             of.setdefault(node.workflow_id, []).append(node)
-        return [_figures(one, of.get(one.workflow_id, [])) for one in sums]
+        kinds = {one.workflow_id: await self._kinds(one.workflow_id) for one in sums}
+        return [_figures(one, of.get(one.workflow_id, []), kinds[one.workflow_id]) for one in sums]
+
+    async def _kinds(self, workflow_id: str) -> dict[str, list[str]]:
+        """Kind -> the nodes that have it (`config.kind`), in the newest version."""
+        row: DefinitionRow | None = await self._io(self.store.definition, workflow_id, None)
+        found: dict[str, list[str]] = {}
+        for node in _decode(row.definition).nodes if row is not None else ():
+            found.setdefault(node.config.kind or "", []).append(node.id)
+        return found
 
     async def _count(self) -> None:
         """Everything that is missing, page by page."""
@@ -138,13 +175,20 @@ def _count(store: Office, run: Execution) -> RunCount | None:
         return None
 
 
-def _figures(sums: WorkflowSums, nodes: list[NodeSums]) -> WorkflowFigures:
+def _figures(
+    sums: WorkflowSums, nodes: list[NodeSums], kinds: dict[str, list[str]]
+) -> WorkflowFigures:
     retries: dict[str, dict[str, int]] = {}
     dispatches: dict[str, list[int]] = {}
     for one in nodes:
         retries.setdefault(one.node, {})[str(one.dispatches - 1)] = one.runs
         runs, total = dispatches.get(one.node, [0, 0])
         dispatches[one.node] = [runs + one.runs, total + one.runs * one.dispatches]
+    cycles = {node: total / runs for node, (runs, total) in dispatches.items()}
+    both = kinds if {"investigation", "commit"} <= set(kinds) else dict[str, list[str]]()
+    applied = _first(dispatches, both.get("commit", []))
+    looked_into = _first(dispatches, both.get("investigation", []))
+    reached = dispatches[applied][0] if applied else 0
     return WorkflowFigures(
         workflow_id=sums.workflow_id,
         runs=sums.runs,
@@ -157,6 +201,14 @@ def _figures(sums: WorkflowSums, nodes: list[NodeSums]) -> WorkflowFigures:
         success_rate=sums.succeeded / sums.runs,
         escalation_rate=sums.escalated / sums.runs,
         retries=retries,
-        dispatch_cycles={node: total / runs for node, (runs, total) in dispatches.items()},
+        dispatch_cycles=cycles,
         usage=Spent(tokens=sums.tokens, cost=sums.cost),
+        investigation_success=reached / dispatches[looked_into][0] if looked_into else None,
+        fix_success=sums.succeeded / reached if applied else None,
+        fix_cycles=cycles[applied] if applied else None,
     )
+
+
+def _first(dispatches: dict[str, list[int]], nodes: list[str]) -> str:
+    """The first of these nodes at which somebody worked; "" if nobody did."""
+    return next((node for node in nodes if node in dispatches), "")

@@ -10,15 +10,19 @@ import importlib
 import inspect
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from handrail.engine.dispatch import Dispatch
 from handrail.engine.documents import load
 from handrail.engine.engine import Engine
 from handrail.teams.scripted import Agent, Staff
 
-NAMES = ("helpdesk", "coding", "finance", "auto-bug-workflow")
-_MODULES = {"auto-bug-workflow": "auto_bug"}
+if TYPE_CHECKING:
+    from handrail.teams.healing import Service
+
+HEALING = "auto-bug-workflow"
+NAMES = ("helpdesk", "coding", "finance", HEALING)
+_MODULES = {HEALING: "auto_bug"}
 _FOLDER = Path(__file__).parent / "definitions"
 
 
@@ -44,15 +48,23 @@ async def employ(
     *,
     model: str = "",
     workspaces: tuple[str, ...] = (),
+    service: "Service | None" = None,
 ) -> None:
     """These definitions are known to the engine, and their agents work in its process: by rules, or
-    by the language model of that name. `workspaces` are the folders that coding runs may work in.
+    by the language model of that name. `workspaces` are the folders that coding runs may work in,
+    `service` is what `auto-bug-workflow` heals; without one it only rehearses.
     """
     staff: dict[str, dict[str, Agent]] = {}
     measuring: set[str] = set()
     for name in names:
         await engine.define(builtin(name), by="handrail")
         own, trusted = staff_of(name, engine, model=model, workspaces=workspaces)
+        if name == HEALING and service is not None:
+            from handrail.teams.healing import REVERT, healing
+
+            own, trusted = await healing(engine, service, model=model)
+            for role, agent in own.items():
+                staff.setdefault(role, {})[REVERT] = agent
         measuring |= trusted
         for role, agent in own.items():
             staff.setdefault(role, {})[name] = agent

@@ -1,0 +1,31 @@
+"""Self-healing: the agents of `auto-bug-workflow` on a real repository.
+
+An error of a service is reproduced, investigated, shown to a person with its fix, committed through
+the lane, and verified on the commit. `service.py` is what an operator says about the service,
+`crew.py` has the agents, `reproduction.py` how a failure is made again, `proposal.py` what a person
+is shown, `taking_back.py` what becomes of a commit whose run did not end well, `modelled.py` the
+investigation by a language model, `sample.py` a small shop with bugs to try it on.
+"""
+
+from handrail.engine.engine import Engine
+from handrail.teams.healing.crew import TRUSTED, Healers
+from handrail.teams.healing.service import Service, read_service
+from handrail.teams.healing.taking_back import REVERT, watch
+from handrail.teams.scripted import Staff
+
+__all__ = ["REVERT", "Healers", "Service", "healing", "read_service"]
+
+
+async def healing(
+    engine: Engine, service: Service, *, model: str = ""
+) -> tuple[Staff, frozenset[str]]:
+    """The agents that heal this service, by role, and the roles that measure; the investigation is
+    the model's, if one is named. What their runs push and do not verify is taken back."""
+    investigate = None
+    if model:
+        from handrail.teams.healing.modelled import by_model
+
+        investigate = by_model(model)
+    if service.reverts:
+        await watch(engine)
+    return Healers(engine, service, investigate=investigate).agents(), TRUSTED

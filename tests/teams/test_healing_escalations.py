@@ -1,0 +1,101 @@
+"""Where nobody can go on with a bug, the CEO is asked, and told everything that is known of it."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from tests.cli.calling import call
+from tests.engine.at_work import ANA, go, opened, pulses, until
+from tests.playing import played
+
+from handrail.engine.dispatch import Dispatch
+from handrail.engine.engine import Engine
+from handrail.engine.handle import RunHandle
+from handrail.kernel.approval import Approval, approvals
+from handrail.kernel.definition import Settings
+from handrail.kernel.result import Outcome, Result
+from handrail.teams import HEALING, builtin, offline
+from handrail.testing.clock import ManualClock
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+async def started(engine: Engine) -> RunHandle:
+    await engine.define(builtin(HEALING))
+    return await engine.start(HEALING, title="IndexError", context={"specialist": "web-designer"})
+
+
+async def dossier(run: RunHandle) -> Approval:
+    (found,) = approvals(await run.engine.history(run.id))
+    assert (found.type, found.status) == ("escalation", "open")
+    assert found.original_bead_id == (await run.state()).bead_id
+    assert found.failure_reason
+    assert len(found.proposed_next_steps) == 4
+    return found
+
+
+@pytest.mark.requirement("L3.6", "L6.3", "L6.4")
+def test_a_specialist_who_is_not_there_is_told_to_the_ceo_who_may_send_another(clock: ManualClock):
+    async def play():
+        async with opened("sqlite://", clock, kernel=Settings(role_grace=30)) as engine:
+            done = Result(outcome=Outcome.SUCCESS, text="reproduced")
+            await engine.add_agent(lambda _: done, "qa-engineer")
+            run = await started(engine)
+            await until(lambda: not engine.staff.at_work)
+            await pulses(engine, clock, 60)
+            found = await dossier(run)
+            assert found.node_id == "investigation"
+            assert [one.outcome for one in found.attempt_history] == ["timed_out"]
+            assert "web-designer" in found.failure_reason
+            await run.answer(found.id, by=ANA, decision="reject", text="hire one")
+            assert (await run.result(60)).terminal_status == "closed_by_human"
+
+    go(play())
+
+
+@pytest.mark.requirement("L8.5", "L6.3", "L6.4")
+def test_a_triage_that_takes_too_long_is_stopped_and_told_to_the_ceo(clock: ManualClock):
+    async def play():
+        async with opened("sqlite://", clock, kernel=Settings(node_timeout=300)) as engine:
+            stopped = asyncio.Event()
+
+            async def hangs(dispatch: Dispatch) -> Result:
+                try:
+                    await asyncio.Event().wait()
+                finally:
+                    stopped.set()
+                raise AssertionError("nobody wakes it")
+
+            run = await started(engine)
+            engine.add_agent(hangs, "qa-engineer")
+            await until(lambda: engine.staff.at_work == 1)
+            await pulses(engine, clock, 310)
+            await stopped.wait()
+            found = await dossier(run)
+            assert found.node_id == "triage"
+            assert [one.outcome for one in found.attempt_history] == ["timed_out"]
+
+    go(play())
+
+
+@pytest.mark.requirement("L16")
+def test_an_error_that_was_reported_is_never_only_rehearsed():
+    staff, _ = offline(HEALING)
+    local = played(builtin(HEALING), staff, title="IndexError", context={"error": {"type": "x"}})
+    (question,) = local.run.questions.values()
+    assert (question.kind, question.place) == ("escalation", "triage")
+    assert "give the setting `service`" in question.text
+
+
+def test_a_service_file_that_is_not_there_is_one_line_and_exit_code_2(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HANDRAIL_SERVICE", "shop.yaml")
+    called = call("serve", "--builtin-agents", "--port", "0")
+    assert called.code == 2
+    told = "'shop.yaml' cannot be read: No such file or directory; name a file"
+    assert called.err == f"handrail serve: {told}\n"

@@ -1,0 +1,144 @@
+"""How a failure is made again, and what is said of a fix, piece by piece."""
+
+from pathlib import Path
+
+import pytest
+
+from handrail.commits import Proposal
+from handrail.kernel.definition import Constraints
+from handrail.teams.coding.failures import tracebacks
+from handrail.teams.coding.workspace import NotAllowed, Workspace
+from handrail.teams.healing.proposal import risk_of
+from handrail.teams.healing.reproduction import is_same, reported, reproduction
+
+APP = "shop.app:app"
+EXAMPLES = """[
+ {"path": "/orders/17", "answer": {"n": 17}},
+ {"path": "/orders/18", "query": "a=b", "status": 201, "answer": [null, true]},
+ {"path": "/orders", "method": "POST", "body": {"n": 1}}
+]"""
+TOLD = """Traceback (most recent call last):
+  File "/srv/app/shop/app.py", line 9, in app
+    return total()
+  File "/srv/app/shop/totals.py", line 3, in total
+    return 1 / 0
+ZeroDivisionError: division by zero
+"""
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Workspace:
+    (tmp_path / "examples.json").write_text(EXAMPLES)
+    return Workspace(tmp_path, Constraints())
+
+
+def error(method: str, route: str) -> dict[str, object]:
+    return {"error": {"method": method, "route": route}}
+
+
+def shows(shop: Workspace, context: dict[str, object], title: str = "It fails", app: str = APP):
+    return reproduction(shop, context, title, app, "examples.json")
+
+
+def test_all_examples_of_the_route_become_tests_that_expect_their_answers(shop: Workspace):
+    found = shows(shop, error("GET", "/orders/{}"))
+    compile(found.text, found.path, "exec")
+    assert found.text.count("    def test_") == 2
+    assert "self.assertEqual(json.loads(answer), {'n': 17})" in found.text
+    assert "self.assertEqual(json.loads(answer), [None, True])" in found.text
+    assert "self.assertEqual(told[0][:3], '201')" in found.text
+    name = found.path.removesuffix(".py").replace("/", ".")
+    assert found.command == f"python -m unittest {name}"
+    assert shows(shop, error("GET", "/orders/{}")) == found, "the same file, not another one"
+
+
+def test_an_example_without_an_answer_must_only_not_be_an_error(shop: Workspace):
+    found = shows(shop, error("POST", "/orders"))
+    assert "body = b'{\"n\": 1}'" in found.text
+    assert 'self.assertLess(told[0], "500", answer)' in found.text
+
+
+def test_a_bare_route_needs_no_example(shop: Workspace):
+    assert "'PATH_INFO': '/health'" in shows(shop, error("GET", "/health")).text.replace('"', "'")
+
+
+@pytest.mark.parametrize(
+    ("context", "app", "told"),
+    [
+        (error("GET", "/people/{}"), APP, "no request for GET /people/{}"),
+        (error("PUT", "/health"), APP, "no request for PUT /health"),
+        ({}, APP, "the bead names no request that failed"),
+        (error("GET", "/health"), "", "the service names no app"),
+        ({"test": "x; rm -r"}, APP, "the bead names no request that failed"),
+    ],
+)
+def test_what_cannot_be_made_again_is_told(shop: Workspace, context, app: str, told: str):
+    with pytest.raises(NotAllowed) as raised:
+        shows(shop, context, app=app)
+    assert told in str(raised.value)
+
+
+def test_examples_that_cannot_be_read_are_told(tmp_path: Path):
+    (tmp_path / "examples.json").write_text("[{}]")
+    with pytest.raises(NotAllowed, match="has no examples that can be read"):
+        shows(Workspace(tmp_path, Constraints()), error("GET", "/orders"))
+
+
+@pytest.mark.parametrize(
+    ("test", "command"),
+    [
+        ("tests.test_a.A.test_b", "python -m unittest tests.test_a.A.test_b"),
+        ("tests/test_a.py::test_b", "python -m pytest -q --tb=native tests/test_a.py::test_b"),
+    ],
+)
+def test_a_test_that_the_bead_names_is_run_as_it_is(shop: Workspace, test: str, command: str):
+    found = shows(shop, {"test": test})
+    assert (found.command, found.path) == (command, "")
+
+
+@pytest.mark.parametrize("title", ['"""\nimport os', "a\\", "\x00\u202e…", "x" * 500])
+def test_no_title_gets_out_of_the_tests_docstring(shop: Workspace, title: str):
+    found = shows(shop, error("GET", "/health"), title)
+    compile(found.text, found.path, "exec")
+    assert "\nimport os\n" not in found.text
+    assert max(map(len, found.text.splitlines())) < 120
+
+
+def test_the_same_failure_is_known_by_its_error_and_place_wherever_the_code_lies():
+    told = reported(f"500\n{TOLD}")
+    assert told is not None
+    here = TOLD.replace("/srv/app/", "")
+    (same,) = tracebacks(here.replace("line 3", "line 7"))
+    (elsewhere,) = tracebacks(here.replace("totals.py", "sums.py"))
+    (other,) = tracebacks(here.replace("ZeroDivisionError", "ValueError"))
+    assert [is_same(told, seen) for seen in (same, elsewhere, other)] == [True, False, False]
+    assert is_same(reported("no traceback"), other), "what says nothing excludes nothing"
+
+
+def proposal(*files: str, lines: int = 1) -> Proposal:
+    body = "".join(f"+line {n}\n" for n in range(lines))
+    patch = "".join(
+        f"diff --git a/{f} b/{f}\n--- a/{f}\n+++ b/{f}\n@@ -1 +1 @@\n{body}" for f in files
+    )
+    return Proposal(patch=patch, base="b", patch_id="p", files=files)
+
+
+@pytest.mark.requirement("L11.6")
+@pytest.mark.parametrize(
+    ("files", "lines", "pattern", "level"),
+    [
+        (("a.py", "tests/test_new.py"), 2, "off-by-one", "low"),
+        (("a.py",), 11, "off-by-one", "medium"),
+        (("a.py", "b.py"), 1, "off-by-one", "medium"),
+        (("a.py",), 1, "missing-check", "medium"),
+        (("a.py", "tests/test_old.py"), 1, "off-by-one", "high"),
+        (("tests/test_new.py",), 50, "", "low"),
+    ],
+)
+def test_the_risk_of_a_fix_follows_from_what_it_changes(
+    files: tuple[str, ...], lines: int, pattern: str, level: str
+):
+    known = frozenset({"a.py", "b.py", "tests/test_old.py"})
+    risk = risk_of(proposal(*files, lines=lines), pattern, known)
+    assert risk.level == level
+    assert risk.why
