@@ -4,6 +4,7 @@ import importlib
 import sys
 import traceback
 from pathlib import Path
+from typing import Any
 
 from handrail.cli.database import FAILED, WRONG_INPUT, InputError, complain, settings
 from handrail.client.errors import ClientError
@@ -33,9 +34,23 @@ def work(target: str, *, server: str, agent: str, concurrency: int) -> int:
 
 def load(target: str) -> Worker:
     """The worker that is meant: an object of that name, or a marked function to be one."""
+    found: Any = imported(target, "agents:worker", "a Worker")
+    if isinstance(found, Worker):
+        return found
+    if not roles_of(found):
+        told = f"'{target}' is a {type(found).__name__}, no Worker"
+        raise InputError(f"{told}; name a handrail.Worker, or a function under @handrail.agent")
+    worker = Worker()
+    worker.add(found)
+    return worker
+
+
+def imported(target: str, example: str, meant: str) -> object:
+    """What MODULE:NAME names, of the current folder or of what is installed."""
     module_name, _, name = target.partition(":")
     if not module_name or not name:
-        raise InputError(f"'{target}' is no MODULE:NAME; say agents:worker for agents.py")
+        like = f"{example.partition(':')[0]}.py"
+        raise InputError(f"'{target}' is no MODULE:NAME; say {example} for {like}")
     sys.path.insert(0, str(Path.cwd()))
     try:
         module = importlib.import_module(module_name)
@@ -48,15 +63,8 @@ def load(target: str) -> Worker:
         raise InputError(_raised(module_name, error)) from error
     found = getattr(module, name, None)
     if found is None:
-        raise InputError(f"module '{module_name}' has no '{name}'; name a Worker in it")
-    if isinstance(found, Worker):
-        return found
-    if not roles_of(found):
-        told = f"'{target}' is a {type(found).__name__}, no Worker"
-        raise InputError(f"{told}; name a handrail.Worker, or a function under @handrail.agent")
-    worker = Worker()
-    worker.add(found)
-    return worker
+        raise InputError(f"module '{module_name}' has no '{name}'; name {meant} in it")
+    return found
 
 
 def _raised(module: str, error: BaseException) -> str:

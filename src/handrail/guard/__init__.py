@@ -9,7 +9,8 @@ replays are the same. What the host program passes as evidence counts as measure
 own observation, not an agent's claim. A run belongs to one thread or task at a time.
 """
 
-from collections.abc import Callable, Generator, Mapping
+import logging
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -25,7 +26,7 @@ from handrail.kernel.misfit import in_words
 from handrail.kernel.progress import weigh
 from handrail.kernel.reading import read_rules
 from handrail.kernel.report import Report, report
-from handrail.kernel.result import Evidence, Result, Usage
+from handrail.kernel.result import NO_EVIDENCE, Evidence, Result, Usage
 from handrail.kernel.rules import (
     Fired,
     Moment,
@@ -38,6 +39,8 @@ from handrail.kernel.rules import (
 from handrail.kernel.run.events import Ended, HandedOff, Reported, RunEvent, Started
 from handrail.kernel.run.state import Stop, stop_of
 
+log = logging.getLogger("handrail.guard")
+
 Clock = Callable[[], datetime]
 
 
@@ -46,12 +49,13 @@ def _utc_now() -> datetime:
 
 
 V = TypeVar("V", Evidence, Usage)
+NO_USAGE = Usage()
 
 
-def _read(given: V | Mapping[str, Any] | None, cls: type[V]) -> V:
+def _read(given: V | Mapping[str, Any], cls: type[V]) -> V:
     """The host's dictionary as a value; a wrong one is the host's mistake and says where."""
     try:
-        return msgspec.convert(msgspec.to_builtins(given or {}), cls)
+        return msgspec.convert(msgspec.to_builtins(given), cls)
     except msgspec.ValidationError as error:
         told, _, place = str(error).partition(" - at ")
         where = f" at {place}" if place else ""
@@ -61,13 +65,18 @@ def _read(given: V | Mapping[str, Any] | None, cls: type[V]) -> V:
 class Guard:
     """Stop rules, checked once, for any number of runs."""
 
-    def __init__(self, rules: StopRules | None = None, *, clock: Clock = _utc_now) -> None:
-        """Raises ValueError, naming the limit, if a rule cannot be used."""
+    def __init__(
+        self, rules: StopRules | None = None, *, clock: Clock = _utc_now, record: str = ""
+    ) -> None:
+        """Raises ValueError, naming the limit, if a rule cannot be used. `record` is a Handrail
+        database, such as `sqlite:///work.db`, that every run is written to when it has ended."""
         checked, problems = read_rules(msgspec.to_builtins(rules or StopRules()))
         if checked is None:
             raise ValueError("; ".join(str(problem) for problem in problems))
         self.limits = limits(checked)
-        self.clock = clock
+        self.clock, self.record = clock, record
+        self.last: GuardedRun | None = None
+        """The run that was begun last: its report, its stop, its id where it was recorded."""
 
     @contextmanager
     def run(
@@ -78,11 +87,14 @@ class Guard:
         paths: tuple[str, ...] | None = None,
         goal: str = "",
         raises: bool = True,
+        team: str = "guarded team",
     ) -> Generator["GuardedRun"]:
         """A run under guard. `paths`: files that exist at the start; `goal`: the command that
         decides whether a stopped run was a partial success. With `raises=False` a stop is not
-        raised but returned by the call that met it."""
+        raised but returned by the call that met it. `team`: the name of its definition, where it is
+        recorded."""
         guarded = GuardedRun(self, name, task=task, paths=paths, goal=goal, raises=raises)
+        self.last = guarded
         try:
             yield guarded
         except Stopped as stop:
@@ -94,6 +106,21 @@ class Guard:
             raise
         else:
             guarded.complete()
+        finally:
+            if self.record:
+                guarded.recorded = _recorded(guarded.events, self.record, team)
+
+
+def _recorded(events: Sequence[RunEvent], database: str, team: str) -> str:
+    """The id of the run in the database. A database that cannot be used costs nobody a result that
+    is there: it is logged, and the id is empty."""
+    from handrail.guard.record import StoreError, record  # only who records waits for an engine
+
+    try:
+        return record(events, database, team)
+    except StoreError as error:
+        log.error("a guarded run was not recorded: %s", error)
+        return ""
 
 
 class GuardedRun:
@@ -111,6 +138,8 @@ class GuardedRun:
     ) -> None:
         self.name = name
         self.stop: Stop | None = None
+        self.recorded = ""
+        """Its id in the database that it was recorded in."""
         self._limits, self._clock, self._raises, self._goal = (
             guard.limits,
             guard.clock,
@@ -184,8 +213,8 @@ class GuardedRun:
         """After an agent's turn: what it rests on, what it used. Several in one turn are steps."""
         if self.stop is not None:
             return self._over()
-        given = replace(_read(evidence, Evidence), measured=True)
-        spent = _read(usage, Usage)
+        given = replace(_read(evidence, Evidence), measured=True) if evidence else NO_EVIDENCE
+        spent = _read(usage, Usage) if usage else NO_USAGE
         now = self._clock()
         full = self._full(agent, now)
         if full:

@@ -10,11 +10,12 @@ if TYPE_CHECKING:
 
 
 class Stopped(Exception):  # noqa: N818 - a run that stops is no error of the host program
-    """The run was ended by a stop rule. `stop` has rule, limit, what was seen and the evidence."""
+    """The run was ended by a stop rule. `stop` has rule, limit, what was seen and the evidence;
+    `partial`, where an adapter raises it, what there is of the framework's own result."""
 
-    def __init__(self, stop: Stop, run: "GuardedRun") -> None:
+    def __init__(self, stop: Stop, run: "GuardedRun", partial: object = None) -> None:
         super().__init__(f"{stop.rule}: {stop.reason}")
-        self.stop, self.run = stop, run
+        self.stop, self.run, self.partial = stop, run, partial
 
 
 class LoopDetected(Stopped):
@@ -52,5 +53,5 @@ KINDS: dict[StopRule, type[Stopped]] = {
 }
 
 
-def stopped(stop: Stop, run: "GuardedRun") -> Stopped:
-    return KINDS.get(stop.rule, Stopped)(stop, run)
+def stopped(stop: Stop, run: "GuardedRun", partial: object = None) -> Stopped:
+    return KINDS.get(stop.rule, Stopped)(stop, run, partial)

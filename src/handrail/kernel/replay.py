@@ -24,9 +24,11 @@ from msgspec.structs import replace
 from handrail.kernel.limits import Limits
 from handrail.kernel.other_rules import Given, limits_under
 from handrail.kernel.plan import Plan
+from handrail.kernel.progress import weigh
+from handrail.kernel.result import Outcome
 from handrail.kernel.rules import ORDER, StopRule
 from handrail.kernel.run import clocks, people, team, workflow
-from handrail.kernel.run.book import Book
+from handrail.kernel.run.book import Book, known_paths
 from handrail.kernel.run.commands import Answer
 from handrail.kernel.run.events import (
     Answered,
@@ -229,7 +231,8 @@ def _acted(walk: _Walk, book: Book, event: Paused | Resumed | Patched | ClocksPu
 
 
 def _moved(walk: _Walk, book: Book, event: Moved) -> None:
-    if event.renews:
+    """A person's act; or, in a guarded run, the turn of one that worked beside the others."""
+    if event.renews or book.run.kind == "team":
         book.emit(event)
         _advance(book)
 
@@ -254,8 +257,26 @@ def _answered(walk: _Walk, book: Book, event: Answered) -> None:
 
 def _reported(walk: _Walk, book: Book, event: Reported) -> None:
     token = book.run.tokens[event.place]
+    if book.run.kind == "team" and event.result.outcome is Outcome.CONTINUE:
+        _stayed(walk, book, event)
+        return
     (team if book.run.kind == "team" else workflow).report(book, token, event.result)
     _advance(book)
+
+
+def _stayed(walk: _Walk, book: Book, event: Reported) -> None:
+    """A step that is not the last of its turn: only guarded runs have such."""
+    run, result, place = book.run, event.result, event.place
+    step, known = run.tokens[place].step, known_paths(run, result)
+    weighed = weigh(
+        run.ledger, run.limits, event.agent, result.evidence, milestone=event.phase, paths=known
+    )
+    book.emit(replace(event, weighed=weighed))
+    fired = book.judge_result(event.agent, result, step)
+    if fired:
+        book.stop(fired, event.agent)
+    elif isinstance(walk.events[walk.next + 1], Offered):
+        workflow.offer(book, book.run.tokens[place], book.plan.agents[place].works_as)
 
 
 def _faulted(walk: _Walk, book: Book, event: Faulted) -> None:

@@ -1,0 +1,197 @@
+"""What every adapter tells the guard: who has the turn, what models answered, what tools returned.
+
+A step is one answer of a model with the tools that it called; it is told to the run when the next
+one begins, so that nothing more is spent after a stop. Turns that pass from one agent to another
+are handoffs. A tool's call is evidence: a check that passed or failed, and an artefact whose digest
+is that of its arguments and its result, with times and ids masked. So a tool that finds something
+new is progress, and one that is asked the same and answers the same is not. What models say counts
+for nothing.
+
+Frameworks call from several threads and tasks; one lock lets them in one at a time.
+"""
+
+import hashlib
+import importlib
+from collections.abc import Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from threading import RLock
+from typing import Any, TypeAlias
+
+import msgspec
+
+from handrail.guard import Guard, GuardedRun
+from handrail.guard.errors import stopped
+from handrail.kernel.run.state import Stop
+from handrail.kernel.signature import signature
+
+Theirs: TypeAlias = Any
+"""What is a framework's own: only who uses the framework has its types."""
+
+DIGEST_CHARS = 16
+TEXT_MAX = 2_000
+"""Of what a model answered; the framework keeps the rest."""
+
+TITLE_MAX = 200
+
+current: ContextVar["Watch | None"] = ContextVar("handrail_watch", default=None)
+"""The run that is being watched here, for hooks that a framework keeps for longer than a run."""
+
+
+class Watch:
+    """One guarded run, as adapters see it. Every call returns the stop, once there is one."""
+
+    def __init__(self, run: GuardedRun, *, in_clear: bool = False) -> None:
+        self.run, self.in_clear = run, in_clear
+        self.agent = ""
+        """Who has the turn."""
+        self.partial: object = None
+        self.stop: Stop | None = None
+        self._lock = RLock()
+        self._text = ""
+        self._tokens = 0
+        self._answered = False
+        self._checks: list[dict[str, Any]] = []
+        self._found: dict[str, str] = {}
+
+    def turn(self, agent: str, *, source: str | None = None, reason: str = "") -> Stop | None:
+        """The agent gets the turn from `source`; from whoever had it, if that is not said; from
+        nobody, if it is empty. From somebody it is a handoff."""
+        with self._lock:
+            self.settle()
+            source = self.agent if source is None else source
+            if self.stop is None:
+                self.agent = agent
+                if source:
+                    self.stop = self.run.handoff(source, agent, reason=reason)
+            return self.stop
+
+    def resume(self, agent: str) -> Stop | None:
+        """The turn is back with an agent that had only asked another one: no handoff."""
+        with self._lock:
+            self.settle()
+            self.agent = agent
+            return self.stop
+
+    def step(self) -> Stop | None:
+        """A model is about to be asked."""
+        with self._lock:
+            return self.settle()
+
+    def answered(self, *, text: str = "", tokens: int = 0) -> None:
+        """A model has answered."""
+        with self._lock:
+            self._text, self._answered = text[:TEXT_MAX], True
+            self._tokens += tokens
+
+    def called(self, tool: str, given: object, found: object = "", error: object = None) -> None:
+        """A tool has been called: what it was given, and what it returned or raised."""
+        with self._lock:
+            shown = _text(given) if self.in_clear else f"#{_digest(_text(given))}"
+            failed = error is not None
+            check = {"command": f"{tool} {shown}", "exit_code": int(failed)}
+            if failed:
+                check["stderr"] = _text(error)[:TEXT_MAX]
+            else:
+                masked = signature(_text(given), _text(found))
+                path = f"tool:{tool}"
+                self._found[path] = _digest(self._found.get(path, "") + masked)
+            self._checks.append(check)
+
+    def settle(self) -> Stop | None:
+        """Tells the run of the step that is over, if there was one."""
+        with self._lock:
+            if self.stop is None and (self._answered or self._checks):
+                evidence: dict[str, Any] = {}
+                if self._checks:
+                    evidence["checks"] = self._checks
+                if self._found:
+                    evidence["files"] = self._found
+                self.stop = self.run.result(
+                    self.agent,
+                    text=self._text,
+                    evidence=evidence,
+                    usage={"tokens": self._tokens} if self._tokens else None,
+                )
+                self._text, self._tokens, self._answered = "", 0, False
+                self._checks, self._found = [], {}
+            return self.stop
+
+    def check(self) -> None:
+        """Raises the stop, if there is one: for hooks that end a framework's run by an error."""
+        if self.stop is not None:
+            raise stopped(self.stop, self.run, self.partial)
+
+
+@contextmanager
+def watching(guard: Guard, name: str, task: object = "") -> Generator[Watch]:
+    """A run that an adapter watches. When the framework has come to rest a stop is raised, with
+    what there is of its result; an error of its own passes through and is on record."""
+    with guard.run(name, task=_text(task)[:TITLE_MAX], raises=False, team=name) as run:
+        watch = Watch(run, in_clear=bool(guard.limits.constraints.commands))
+        before = current.set(watch)
+        try:
+            yield watch
+            watch.settle()
+        except Exception:
+            if watch.stop is None:
+                raise
+        finally:
+            current.reset(before)
+    watch.check()
+
+
+@contextmanager
+def joining(guard: Guard | None, agent: str, task: object = "") -> Generator[Watch]:
+    """An agent's part in the run that is being watched already, or else a run of its own: for teams
+    that are somebody's own loop over agents, or agents that ask others."""
+    watch = current.get()
+    if watch is not None:
+        with _turn_of(watch, agent):
+            yield watch
+        watch.check()
+        return
+    with watching(guard or Guard(), agent, task) as watch, _turn_of(watch, agent):
+        yield watch
+
+
+_asking: ContextVar[str] = ContextVar("handrail_asking", default="")
+"""The agent whose part this is."""
+
+
+@contextmanager
+def _turn_of(watch: Watch, agent: str) -> Generator[None]:
+    """An agent that was asked by another one gives the turn back when it is done."""
+    asker = _asking.get()
+    watch.turn(agent)
+    watch.check()
+    before = _asking.set(agent)
+    try:
+        yield
+    finally:
+        _asking.reset(before)
+        if asker:
+            watch.resume(asker)
+
+
+def framework(module: str, extra: str) -> Theirs:
+    """A module of a framework, imported when it is used."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        told = f"'{error.name}' is not installed; it comes with: pip install 'handrail[{extra}]'"
+        raise ModuleNotFoundError(told, name=error.name) from None
+
+
+def _text(value: object) -> str:
+    """One text for one value, whatever a framework passes."""
+    if isinstance(value, str):
+        return value
+    try:
+        return msgspec.json.encode(value, order="deterministic", enc_hook=repr).decode()
+    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
+        return repr(value)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:DIGEST_CHARS]

@@ -1,0 +1,108 @@
+"""`handrail guard`: somebody's own team from the command line, unchanged."""
+
+import json
+import sys
+
+import pytest
+from tests.cli.calling import call
+
+TEAM = """
+from handrail.guard.plain import agent
+
+
+@agent("planner")
+def plan(): ...
+
+
+@agent("coder")
+def code(): ...
+
+
+def loop(task):
+    while True:
+        plan()
+        code()
+
+
+def once(task):
+    plan()
+    code()
+    return f"did {task}"
+
+
+async def later(task):
+    return once(task)
+
+
+def broken(task):
+    raise RuntimeError("no such luck")
+
+
+nothing = 7
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "their_team", raising=False)
+    (tmp_path / "their_team.py").write_text(TEAM)
+    return tmp_path
+
+
+def test_a_team_that_loops_is_stopped_and_is_on_record():
+    told = call("guard", "their_team:loop", "--input", "ticket 4711")
+    assert told.code == 1
+    assert "Stuck: planner and coder handed over the same way 3 times in a row" in told.err
+    runs = json.loads(call("runs", "--json").out)["items"]
+    assert [run["stop_rule"] for run in runs] == ["repeated_pattern"]
+    assert runs[0]["id"] in told.err
+    assert "planner" in call("report", runs[0]["id"]).out
+    assert "ends as recorded" in call("replay", runs[0]["id"], "--rules", "strict").out
+    assert "unaltered" in call("verify").out
+
+
+@pytest.mark.parametrize("name", ["once", "later"])
+def test_the_teams_own_result_is_what_is_printed(name):
+    told = call("guard", f"their_team:{name}", "--input", "ticket 4711")
+    assert (told.code, told.out) == (0, "did ticket 4711\n")
+
+
+def test_the_input_may_stand_in_a_file_and_the_answer_may_be_json(folder):
+    (folder / "ticket.txt").write_text("ticket 12")
+    told = call("guard", "their_team:once", "--input", "@ticket.txt", "--json")
+    document = json.loads(told.out)
+    assert (told.code, document["result"]) == (0, "did ticket 12")
+    assert document["report"]["terminal_status"] == "done_success"
+
+
+def test_rules_come_from_a_file(folder):
+    (folder / "rules.yaml").write_text("max_handoffs: 2")
+    told = call("guard", "their_team:loop", "--rules", "rules.yaml")
+    assert told.code == 1
+    assert "max_handoffs" in told.err
+
+
+def test_an_error_of_the_team_is_told_in_one_line():
+    told = call("guard", "their_team:broken")
+    assert (told.code, told.out) == (1, "")
+    assert told.err == "handrail guard: their_team:broken raised RuntimeError: no such luck\n"
+
+
+@pytest.mark.parametrize(
+    ("target", "options", "named"),
+    [
+        ("their_team", (), "MODULE:NAME"),
+        ("no_such_module:x", (), "no_such_module"),
+        ("their_team:absent", (), "absent"),
+        ("their_team:nothing", (), "type int is no team"),
+        ("their_team:once", ("--rules", "wild"), "wild"),
+        ("their_team:once", ("--input", "@absent.txt"), "absent.txt"),
+    ],
+)
+def test_wrong_usage_is_told_in_one_line(target, options, named):
+    told = call("guard", target, *options)
+    assert told.code == 2
+    assert named in told.err
+    assert told.err.count("\n") == 1

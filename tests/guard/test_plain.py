@@ -1,0 +1,168 @@
+"""Plain Python under guard: decorators for agents, tools and the team."""
+
+import asyncio
+
+import pytest
+
+from handrail import BudgetSpent, Guard, LoopDetected, NoProgress, StopRules
+from handrail.guard.plain import agent, guarded, tool, used
+from handrail.kernel.run.events import HandedOff
+
+
+@agent("planner")
+def plan() -> str:
+    used(tokens=10)
+    return "coder"
+
+
+@agent("coder")
+def code() -> str:
+    return "planner"
+
+
+def team(rounds: int = 50) -> str:
+    for _ in range(rounds):
+        plan()
+        code()
+    return "done"
+
+
+def handoffs(guard: Guard) -> list[tuple[str, str]]:
+    assert guard.last is not None
+    return [(e.source, e.target) for e in guard.last.events if isinstance(e, HandedOff)]
+
+
+def test_agents_that_call_for_each_other_in_a_loop_are_stopped():
+    with pytest.raises(LoopDetected) as caught:
+        guarded(team)()
+    assert caught.value.stop.pattern == ("planner -> coder", "coder -> planner")
+
+
+def test_outside_a_guarded_team_the_functions_are_what_they_were():
+    assert team() == "done"
+    assert plan.__name__ == "plan"
+
+
+def test_a_team_that_comes_to_its_end_returns_its_own_result():
+    guard = Guard()
+    assert guarded(team, guard)(2) == "done"
+    assert handoffs(guard) == [
+        ("planner", "coder"),
+        ("coder", "planner"),
+        ("planner", "coder"),
+    ]
+
+
+def test_an_async_team_is_guarded_too():
+    @agent("a")
+    async def a() -> None: ...
+
+    @tool
+    async def look(place: str) -> str:
+        return f"nothing in {place}"
+
+    @agent("b")
+    async def b() -> None:
+        await look("here")
+
+    async def loop() -> None:
+        while True:
+            await a()
+            await b()
+
+    with pytest.raises(LoopDetected):
+        asyncio.run(guarded(loop)())
+
+
+def test_an_agent_that_another_one_asks_gives_the_turn_back():
+    @agent("expert")
+    def expert(question: int) -> int:
+        return question
+
+    @agent("clerk")
+    def clerk() -> None:
+        expert(1)
+
+    @agent("boss")
+    def boss() -> None: ...
+
+    def office() -> None:
+        clerk()
+        boss()
+
+    guard = Guard()
+    guarded(office, guard)()
+    assert handoffs(guard) == [("clerk", "expert"), ("clerk", "boss")]
+
+
+def test_what_is_used_is_counted_against_the_budget_before_more_is():
+    guard = Guard(StopRules(max_tokens=25, repeat_limit=None, max_edge=None))
+    with pytest.raises(BudgetSpent) as caught:
+        guarded(team, guard)()
+    assert caught.value.stop.seen == 30
+
+
+def test_a_tool_that_fails_the_same_way_three_times_ends_the_run():
+    @tool
+    def build() -> None:
+        raise OSError("disk full")
+
+    @agent("builder")
+    def turn() -> None:
+        for _ in range(9):
+            used(tokens=1)
+            with pytest.raises(OSError, match="disk full"):
+                build()
+
+    with pytest.raises(NoProgress) as caught:
+        guarded(turn)()
+    assert caught.value.stop.rule == "same_error"
+
+
+def office(found) -> None:
+    """Two agents in turn, the first of which looks something up each time."""
+
+    @tool
+    def look(number: int) -> str:
+        return found(number)
+
+    @agent("seeker")
+    def seek(number: int) -> None:
+        used(tokens=1)
+        look(number)
+
+    @agent("keeper")
+    def keep() -> None: ...
+
+    for number in range(8):
+        seek(number % 2)
+        keep()
+
+
+def test_a_tool_that_finds_something_new_each_time_is_progress():
+    pages = iter("abcdefgh")
+    guarded(office)(lambda number: f"page {next(pages)}")
+
+
+def test_another_time_of_day_is_nothing_new():
+    minutes = iter(range(10, 60))
+    with pytest.raises((LoopDetected, NoProgress)):
+        guarded(office)(lambda number: f"it is 2026-11-16T10:{next(minutes)}:00Z")
+
+
+def test_arguments_are_kept_as_digests_unless_they_have_to_be_compared():
+    @tool
+    def run(command: str) -> str:
+        return "ok"
+
+    @agent("operator")
+    def turn() -> None:
+        used(tokens=1)
+        run("rm -rf secret")
+
+    guard = Guard()
+    guarded(turn, guard)()
+    assert "secret" not in str(guard.last.events)
+    forbidden = Guard(StopRules(constraints={"commands": ("*rm -rf*",)}))
+    with pytest.raises(Exception, match="constraint"):
+        guarded(turn, forbidden)()
