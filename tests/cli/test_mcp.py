@@ -1,0 +1,28 @@
+"""`handrail mcp`: what it says when it cannot begin."""
+
+import pytest
+from tests.cli.calling import call
+
+from handrail.cli import mcp
+
+
+def test_without_a_token_nobody_is_an_agent(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("HANDRAIL_TOKEN", raising=False)
+    called = call("mcp")
+    assert called.code == 2
+    assert "HANDRAIL_TOKEN is not set" in called.err
+    assert "handrail token create --role agent --agent ID" in called.err
+
+
+def test_without_the_sdk_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(mcp, "find_spec", lambda _: None)
+    called = call("mcp", "--http")
+    assert called.code == 2
+    assert "pip install 'handrail[mcp]'" in called.err
+
+
+def test_a_server_without_an_address_is_wrong_usage(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("HANDRAIL_TOKEN", "hr_x")
+    called = call("mcp", "--server", "nowhere")
+    assert called.code == 2
+    assert "is no address of a server" in called.err

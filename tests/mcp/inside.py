@@ -1,0 +1,61 @@
+"""Agents at a server whose clock is the test's, by the SDK's own client, all in one process."""
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import httpx
+from tests.engine.at_work import PATIENCE
+from tests.mcp.speaking import Agent
+from tests.server.house import ADDRESS, House
+
+import handrail
+from handrail.mcp.seat import Seat
+from handrail.mcp.serving import made
+from handrail.server.secrets import issue
+from mcp import Client
+
+BEAT = 0.01
+"""Seconds between heartbeats: what passes at the server is the test's business."""
+
+
+class Time:
+    """Seconds, by hand."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@asynccontextmanager
+async def sitting(
+    house: House, name: str = "coder-1", *, clock: Time | None = None
+) -> AsyncIterator[tuple[Agent, Seat]]:
+    """An agent of that name, and its seat."""
+    secret, row = issue("token", name=name, role="agent", by="test", now=house.clock.now())
+    await house.engine.add_credential(row)
+    transport = httpx.ASGITransport(app=house.served.asgi)  # pyright: ignore[reportArgumentType]
+    async with handrail.Client(ADDRESS, secret, transport=transport) as client:
+        seat = Seat(client, name, heartbeat=BEAT, clock=clock or Time())
+
+        async def seat_of(_: object) -> Seat:
+            return seat
+
+        try:
+            async with Client(made(seat_of)) as spoken:
+                yield Agent(spoken), seat
+        finally:
+            await seat.leave()
+
+
+async def until(holds: Callable[[], bool | Awaitable[bool]]) -> None:
+    """Waits until that is so."""
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            found = holds()
+            if await found if inspect.isawaitable(found) else found:
+                return
+            await asyncio.sleep(0.001)

@@ -1,0 +1,141 @@
+"""What a model sends is hostile, and what it reads is bounded: sizes, shapes, words."""
+
+from typing import Any
+
+import pytest
+from tests.client.serving import Server
+from tests.engine.at_work import go
+from tests.mcp.inside import sitting
+from tests.mcp.test_seat import Played, play, work_of
+from tests.server.house import WORKER, House
+
+from handrail.mcp.asked import ARGUMENTS_BYTES_MAX, Asked, read, schema
+from handrail.mcp.seats import NoSeat, Seats
+from handrail.mcp.tools import TOOLS
+from handrail.mcp.words import PAGE_CHARS
+
+__all__ = ["play"]
+BEYOND_PAGE = 5_000
+"""What an answer may have beside a page of text."""
+
+
+def nested(depth: int) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for _ in range(depth):
+        found = {"a": found}
+    return found
+
+
+@pytest.mark.parametrize("name", TOOLS)
+def test_every_tool_has_a_schema_with_an_object_at_its_root_and_nothing_unknown(name: str):
+    found = schema(TOOLS[name].asked)
+    assert found["type"] == "object"
+    assert found["additionalProperties"] is False
+    assert TOOLS[name].about.endswith(".")
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "told"),
+    [
+        ("register", {}, "lacks `roles`"),
+        ("register", {"roles": []}, "roles: should have at least 1 entries"),
+        ("register", {"roles": ["x"], "agent_id": "boss"}, "has an unknown `agent_id`"),
+        ("claim", {"wait": 1e9}, "wait: should be at most 50"),
+        ("claim", {"wait": "long"}, "wait: should be a number, not a text"),
+        ("answer", {"outcome": "win"}, "outcome: 'win' is not one of the choices"),
+        ("answer", {"outcome": "success", "text": "x" * 400_001}, "at most 400,000 characters"),
+        ("answer", {"outcome": "success", "data": {"x": "y" * ARGUMENTS_BYTES_MAX}}, "bytes"),
+        ("answer", {"outcome": "success", "by": "ana"}, "has an unknown `by`"),
+        ("answer", {"outcome": "success", "data": nested(50_000)}, "cannot be read"),
+        ("say", {"text": ""}, "text: should have at least 1 characters"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_refused_in_words(
+    tool: str, arguments: dict[str, Any], told: str
+):
+    found = read(TOOLS[tool].asked, arguments)
+    assert not isinstance(found, Asked)
+    assert told in found
+
+
+def test_no_tool_takes_a_name_to_act_under():
+    names = {name for tool in TOOLS.values() for name in schema(tool.asked)["properties"]}
+    assert not names & {"agent", "agent_id", "author", "by", "actor", "token", "fence"}
+
+
+def test_a_long_dispatch_comes_in_pages_and_none_of_it_is_lost(play: Played):
+    words = " ".join(f"word{n}" for n in range(12_000))
+
+    async def scene(house: House) -> None:
+        await house.file("plain", description=words)
+        async with sitting(house) as (agent, _):
+            await agent.do("register", roles=[WORKER])
+            first = await agent.claimed()
+            assert "page 1 of" in first
+            pages = [await agent.do("context", page=n) for n in range(1, 6)]
+            assert pages[0] == first
+            assert all(len(one) < PAGE_CHARS + BEYOND_PAGE for one in pages)
+            marks = ("(page", "There is no page")
+            whole = "".join(
+                "\n\n".join(part for part in one.split("\n\n") if not part.startswith(marks))
+                for one in pages
+            )
+            assert words in whole
+
+    play(scene)
+
+
+def test_what_goes_wrong_is_told_in_words_and_changes_nothing(play: Played):
+    async def scene(house: House) -> None:
+        await house.file("plain")
+        async with sitting(house) as (agent, _):
+            await agent.do("register", roles=[WORKER])
+            assert "no dispatch in hand" in await agent.refused("answer", outcome="success")
+            await agent.claimed()
+            held = await work_of(house)
+            assert "there is no tool 'rm'" in await agent.refused("rm")
+            for name in ("../../x", "x.d1", "x" * 200, f"{held[0]}9"):
+                told = await agent.refused("answer", outcome="success", dispatch_id=name)
+                assert len(told) < BEYOND_PAGE
+            handed = await agent.refused("answer", outcome="handoff")
+            assert "needs `to`" in handed
+            assert await work_of(house) == held
+            assert "has no file" in await agent.refused("read_file", name="../../etc/passwd")
+            assert "accepted" in await agent.do("answer", outcome="success")
+
+    play(scene)
+
+
+def test_an_agent_speaks_only_for_itself(play: Played):
+    async def scene(house: House) -> None:
+        await house.file("plain")
+        async with sitting(house) as (agent, seat), sitting(house, "coder-2") as (other, _):
+            await agent.do("register", roles=[WORKER])
+            await other.do("register", roles=[WORKER])
+            await agent.claimed()
+            (name,) = seat.in_hand
+            stolen = await other.refused("answer", outcome="success", dispatch_id=name)
+            assert "held by 'coder-1'" in stolen
+            assert "report only what" in stolen
+            assert await work_of(house) == (name,)
+
+    play(scene)
+
+
+def test_nobody_sits_down_without_the_token_of_an_agent(server: Server):
+    async def scene() -> None:
+        async with Seats(server.url) as seats:
+            with pytest.raises(NoSeat, match="characters that no token has"):
+                await seats.sit("žluťoučký")
+            with pytest.raises(NoSeat, match="is not known") as wrong:
+                await seats.sit("hr_wrong")
+            assert wrong.value.status == 401
+            with pytest.raises(NoSeat, match="olga, who is no agent") as person:
+                await seats.sit(olga)
+            assert person.value.status == 403
+            assert await seats.sit(ada) is await seats.sit(ada)
+            assert (await seats.sit(ada)).agent_id == "ada"
+
+    olga, ada = server.token("operator", "olga"), server.token("agent", "ada")
+
+    go(scene())

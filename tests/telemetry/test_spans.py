@@ -1,0 +1,156 @@
+"""Runs as traces, into a list of the SDK's own: what is a span, when, and with which names."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import StatusCode
+from tests.engine.at_work import ANA, DONE, ROLE, Worker, abandon, chain, crashing, go, node, opened
+
+from handrail.engine.engine import Engine
+from handrail.kernel.result import Check, Evidence, Outcome, Result, Usage
+from handrail.kernel.run.state import Person
+from handrail.telemetry.export import Traces
+from handrail.testing.clock import ManualClock
+
+FIX = chain(node("fix"), node("look", "approval", revise_to="fix"), name="fix it", id="fix")
+ONE = chain(node("fix", max_attempts=2), name="one", id="one")
+CEO = Person(name=ANA.name, role="ceo")
+
+
+@pytest.fixture
+def sent() -> InMemorySpanExporter:
+    return InMemorySpanExporter()
+
+
+@pytest.fixture
+def traces(sent: InMemorySpanExporter) -> Traces:
+    return Traces(sent)
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'work.db'}"
+
+
+def spans(traces: Traces, sent: InMemorySpanExporter) -> Sequence[ReadableSpan]:
+    traces.flush()
+    return sent.get_finished_spans()
+
+
+async def hired(engine: Engine, *definitions: dict[str, Any]) -> Worker:
+    for one in definitions:
+        await engine.define(one, by="ana")
+    await engine.register("coder-1", [ROLE])
+    return Worker(engine, "coder-1")
+
+
+def named(found: Sequence[ReadableSpan], name: str) -> dict[str, Any]:
+    (span,) = [one for one in found if one.name == name]
+    return dict(span.attributes or {})
+
+
+def test_a_run_is_a_trace_with_a_span_for_each_dispatch_and_each_question(
+    url: str, traces: Traces, sent: InMemorySpanExporter
+):
+    clock = ManualClock()
+    result = Result(
+        outcome=Outcome.SUCCESS,
+        text="secret words",
+        evidence=Evidence(checks=(Check(command="pytest -q --token=abc", exit_code=1),)),
+        usage=Usage(tokens=1_200, cost=0.5),
+    )
+
+    async def play() -> str:
+        async with opened(url, clock) as engine:
+            engine.listeners.add(traces)
+            worker = await hired(engine, FIX)
+            run = await engine.start("fix", title="a bug")
+            dispatch = await worker.get()
+            clock.advance(seconds=30)
+            await engine.report(run.id, dispatch.fence, "coder-1", result)
+            clock.advance(seconds=90)
+            (question,) = (await engine.state(run.id)).questions
+            await engine.answer(question, "approve", by=CEO)
+            return run.id
+
+    run_id = go(play())
+    found = spans(traces, sent)
+    assert [one.name for one in found] == [
+        "invoke_agent fix",
+        "ask_person approval",
+        "invoke_workflow fix it",
+    ]
+    agent, person, run = found
+    assert {f"{one.context.trace_id:032x}" for one in found} == {run_id}
+    assert run.parent is None
+    assert {agent.parent.span_id, person.parent.span_id} == {run.context.span_id}
+    seconds = [(one.end_time - one.start_time) / 1e9 for one in found]
+    assert seconds == [30, 90, 120]
+    said = named(found, "invoke_agent fix")
+    assert said["gen_ai.operation.name"] == "invoke_agent"
+    assert said["gen_ai.agent.name"] == "fix"
+    assert said["gen_ai.agent.id"] == "coder-1"
+    assert said["handrail.usage.tokens"] == 1_200
+    assert said["handrail.outcome"] == "success"
+    (check,) = agent.events
+    assert dict(check.attributes or {})["gen_ai.tool.name"] == "pytest"
+    assert named(found, "ask_person approval")["handrail.decision"] == "approve"
+    ended = named(found, "invoke_workflow fix it")
+    assert ended["handrail.terminal_status"] == "done_success"
+    assert ended["gen_ai.workflow.name"] == "fix it"
+    assert run.status.status_code is StatusCode.UNSET
+    told = "".join(one.to_json() for one in found)
+    assert "secret words" not in told
+    assert "--token" not in told
+
+
+def test_what_was_lost_and_a_run_that_was_stopped_are_errors(
+    url: str, traces: Traces, sent: InMemorySpanExporter
+):
+    async def play() -> None:
+        async with opened(url, ManualClock()) as engine:
+            engine.listeners.add(traces)
+            worker = await hired(engine, ONE)
+            run = await engine.start("one", title="a bug")
+            for _ in range(2):
+                dispatch = await worker.get()
+                await engine.hand_back(dispatch.id, "coder-1", dispatch.fence, "I cannot")
+
+            assert (await engine.state(run.id)).status != "running"
+
+    go(play())
+    found = spans(traces, sent)
+    lost = [one for one in found if one.name == "invoke_agent fix"]
+    assert [one.status.status_code for one in lost] == [StatusCode.ERROR] * 2
+    assert len({one.context.span_id for one in lost}) == 2
+    assert [dict(one.attributes or {})["handrail.outcome"] for one in lost] == ["lost", "lost"]
+
+
+def test_a_dispatch_that_outlives_its_engine_is_one_whole_span(
+    url: str, traces: Traces, sent: InMemorySpanExporter
+):
+    clock = ManualClock()
+
+    async def play() -> None:
+        first = await crashing(url, clock)
+        worker = await hired(first, ONE)
+        run = await first.start("one", title="a bug")
+        dispatch = await worker.get()
+        clock.advance(seconds=30)
+        await worker.beat()
+        await first.tick()
+        await abandon(first)
+        clock.advance(seconds=20)
+        async with opened(url, clock) as engine:
+            engine.listeners.add(traces)
+            await engine.report(run.id, dispatch.fence, "coder-1", DONE)
+
+    go(play())
+    agent, run = spans(traces, sent)
+    assert run.name == "invoke_workflow one"
+    assert agent.parent.span_id == run.context.span_id
+    assert 30 <= (agent.end_time - agent.start_time) / 1e9 <= 50
