@@ -9,6 +9,7 @@ from types import ModuleType
 
 import pytest
 from playwright.sync_api import Browser, sync_playwright
+from tests.page.samples import filled
 from tests.page.site import Site
 
 ROOT = Path(__file__).parents[2]
@@ -65,3 +66,25 @@ def browser(chromium: str) -> Iterator[Browser]:
 def site(built: None, browser: Browser, tmp_path: Path) -> Iterator[Site]:
     with Site(f"sqlite:///{tmp_path / 'work.db'}", browser) as site:
         yield site
+
+
+@pytest.fixture(scope="module")
+def lasting(
+    built: None, browser: Browser, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Site]:
+    """A site that the tests of a module share: for those that leave nothing behind."""
+    with Site(f"sqlite:///{tmp_path_factory.mktemp('site') / 'work.db'}", browser) as site:
+        yield site
+
+
+@pytest.fixture(scope="module")
+def samples(lasting: Site) -> dict[str, str]:
+    """Something to see in every view of the lasting site; runs by their titles."""
+    return filled(lasting)
+
+
+@pytest.fixture
+def full(lasting: Site, samples: dict[str, str]) -> Iterator[tuple[Site, dict[str, str]]]:
+    """The lasting site with all of that, for those who only look."""
+    yield lasting, samples
+    lasting.close_pages()

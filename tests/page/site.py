@@ -25,13 +25,17 @@ WIDE, NARROW = (1280, 800), (390, 844)
 SECONDS = 20_000
 """How long a test waits for what should be there, in milliseconds."""
 
+SILENT_SECONDS = 3_600.0
+"""Agents of a test say nothing between their turns, and are there all the same."""
+
 expect.set_options(timeout=SECONDS)
 
 
 class Site(Server):
     def __init__(self, database: str, browser: Browser, teams: Sequence[str] = NAMES) -> None:
         settings = ServerSettings(drain=0)
-        super().__init__(database, engine=EngineSettings(pulse=0.05), settings=settings)
+        engine = EngineSettings(pulse=0.05, lease=SILENT_SECONDS)
+        super().__init__(database, engine=engine, settings=settings)
         self.browser, self.teams = browser, teams
         self._contexts: list[BrowserContext] = []
         self.wrong: list[str] = []
@@ -43,9 +47,14 @@ class Site(Server):
         return self
 
     def __exit__(self, *_: object) -> None:
-        for context in self._contexts:
-            context.close()
+        self.close_pages()
         self.stop()
+
+    def close_pages(self) -> None:
+        """Whoever comes next finds no page open."""
+        while self._contexts:
+            self._contexts.pop().close()
+        self.wrong.clear()
 
     def file(self, definition: str, title: str, **more: Any) -> str:
         """A run of that definition; its id."""

@@ -108,7 +108,7 @@ def test_a_stuck_run_says_why_with_its_meters_graph_and_story(site: Site):
     page = site.visit(f"/runs/{run}")
     expect(page.locator(".sentence")).to_contain_text("Stuck")
     expect(page.locator(".sentence")).to_contain_text("3 times")
-    expect(page.locator(".meters li").first).to_contain_text("repeated pattern")
+    expect(page.locator(".meters li").first).to_contain_text("The same handoffs in a row")
     expect(page.locator(".meters li").first).to_contain_text("ended the run")
     expect(page.locator(".node-terminator")).to_contain_text("Ticketing")
     expect(page.locator(".way-label").first).to_be_visible()

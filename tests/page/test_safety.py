@@ -6,8 +6,9 @@ import httpx
 import pytest
 from playwright.sync_api import Page, expect
 from tests.engine.at_work import chain, node
-from tests.page.samples import filled, question
+from tests.page.samples import ROOM, question
 from tests.page.site import NARROW, WIDE, Site
+from tests.page.talk import Talk
 from tests.server.house import WORKER
 
 from handrail.kernel.result import Check, Evidence, Outcome, Result
@@ -94,6 +95,9 @@ def test_none_of_two_hundred_payloads_runs_in_any_field(site: Site):
     site.employ(lambda _: said, WORKER)
     run = site.file("asks", payloads[4], description=everything, context={"note": everything})
     site.settled(run, "waiting")
+    talk = Talk(site, name=payloads[4].replace("/", ""))
+    talk.say("ada", everything)
+    talk.post(everything)
     page = site.visit(f"/inbox/{question(site, run)}")
     looked_at(page, ".result")
     page.get_by_label("Your answer").fill(payloads[5])
@@ -111,6 +115,8 @@ def test_none_of_two_hundred_payloads_runs_in_any_field(site: Site):
         ("/definitions/asks", ".node"),
         ("/definitions/asks?tab=edit", ".editor"),
         ("/audit?all=1", ".audit"),
+        ("/channels", ".card"),
+        (talk.path, ".line-person"),
     ):
         page.goto(path)
         looked_at(page, shown)
@@ -186,9 +192,9 @@ def test_a_link_signs_in_once_and_a_used_one_says_so(site: Site):
     ids=lambda value: value if isinstance(value, str) else f"{value[0]} wide",
 )
 def test_an_accessibility_check_finds_nothing_serious(
-    site: Site, axe: str, size: tuple[int, int], scheme: str
+    full: tuple[Site, dict[str, str]], axe: str, size: tuple[int, int], scheme: str
 ):
-    runs = filled(site)
+    site, runs = full
     title = next(title for title in runs if title.startswith("Invoice"))
     page = site.visit(size=size, scheme=scheme)
     found: list[str] = []
@@ -200,7 +206,8 @@ def test_an_accessibility_check_finds_nothing_serious(
         (f"/runs/{runs[title]}?tab=events", ".event-row"),
         ("/definitions", ".card"),
         ("/definitions/finance?tab=edit", ".valid"),
-        ("/channels", ".empty"),
+        (ROOM, ".line"),
+        ("/channels/release", ".seat-waiting"),
         ("/agents", ".agent"),
         ("/figures", ".uplot"),
         ("/memory", ".memories"),
@@ -209,7 +216,7 @@ def test_an_accessibility_check_finds_nothing_serious(
         page.goto(path)
         page.locator(shown).first.wait_for()
         page.evaluate(axe)  # past the policy: it comes from the test, not from the page
-        seen = page.evaluate("() => axe.run()")
+        seen = page.evaluate("() => axe.run({ resultTypes: ['violations'] })")
         found += [
             f"{path} {one['id']}: {one['nodes'][0]['failureSummary']} {one['nodes'][0]['html']}"
             for one in seen["violations"]

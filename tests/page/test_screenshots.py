@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page
-from tests.page.samples import filled, question
+from tests.page.samples import ROOM, filled, question
 from tests.page.site import NARROW, WIDE, Site
+
+from handrail.cli.demo import SAMPLES
 
 IMAGES = Path(__file__).parents[2] / "docs/images"
 
@@ -15,17 +17,18 @@ def places(site: Site) -> dict[str, tuple[str, str]]:
     """Name of the picture -> the place, and what is waited for there."""
     runs = filled(site)
     title = next(title for title in runs if title.startswith("Invoice"))
-    bug = runs["The queue loses messages"]
+    bug = runs[next(one.title for one in SAMPLES if one.definition == "auto-bug-workflow")]
     return {
         "inbox": (f"/inbox/{question(site, runs[title])}", ".answer"),
-        "runs": ("/runs", ".row"),
+        "runs": ("/runs", ".row-bar .bar"),
         "run": (f"/runs/{runs['The printer is on fire']}", ".node"),
         "run-workflow": (f"/runs/{bug}", ".node"),
         "run-iterations": (f"/runs/{runs[title]}?tab=iterations", ".node"),
         "definitions": ("/definitions", ".card"),
         "definition": ("/definitions/auto-bug-workflow", ".node"),
         "definition-edit": ("/definitions/finance?tab=edit", ".node"),
-        "channels": ("/channels", ".empty"),
+        "channels": (ROOM, ".line"),
+        "channel-paused": ("/channels/release", ".seat-waiting"),
         "agents": ("/agents", ".agent"),
         "metrics": ("/figures", ".uplot"),
         "memory": ("/memory", ".memories"),
@@ -48,7 +51,7 @@ def test_every_view_has_its_pictures(site: Site):
 
 def take(page: Page, path: str, shown: str, picture: Path) -> None:
     page.goto(path)
-    page.locator(shown).first.wait_for()
+    page.locator(shown).first.wait_for(state="attached")  # on a phone some of it is not shown
     page.evaluate("() => document.fonts.ready")
     picture.parent.mkdir(parents=True, exist_ok=True)
     page.screenshot(path=picture, animations="disabled")

@@ -1,20 +1,29 @@
-"""How quick the page is: the first view, ten thousand runs, a run of thousands of steps."""
+"""How quick the page is: its first view, ten thousand runs, thousands of steps, many tabs."""
 
 import asyncio
+import os
+import time
 
 import pytest
-from playwright.sync_api import Response, expect
+from playwright.sync_api import Page, Response, expect
 from tests.engine.at_work import chain, node
 from tests.page.site import Site
+from tests.page.talk import Talk
 from tests.server.house import WORKER
 
 from handrail.kernel.result import Outcome, Result
+from handrail.kernel.run.commands import Pause, Resume
+from handrail.kernel.run.state import Person
 
 FIRST_VIEW_BYTES = 250_000
 FIRST_VIEW_SECONDS = 1.5
 STEPS = 5_000
 RUN_SECONDS = 2.0
 RUNS = 10_000
+LONG = bool(os.environ.get("HANDRAIL_LONG"))
+TABS, PEOPLE = (50, 5) if LONG else (12, 3)
+UPDATE_SECONDS = 1.0
+OPENED_MS = 120_000
 pytestmark = pytest.mark.alone
 FRAME_MS = 100
 TRIES = 3
@@ -32,6 +41,19 @@ FRAMES = """async () => {
   }
   return gaps.sort((a, b) => a - b)[Math.floor(gaps.length * 0.95)];
 }"""
+
+
+WATCH = """([selector, text]) => {
+  window.__seen = new Promise(found => {
+    const look = () => {
+      if (document.querySelector(selector).textContent.includes(text)) found(Date.now());
+    };
+    const all = { subtree: true, childList: true, characterData: true };
+    new MutationObserver(look).observe(document.body, all);
+  });
+}"""
+SEEN = "() => window.__seen.then(at => at / 1000)"
+ANA = Person(name="ana", role="ceo")
 
 
 def test_the_first_view_is_small_and_soon_there(site: Site):
@@ -98,3 +120,34 @@ def test_ten_thousand_runs_are_scrolled_and_filtered_without_jank(site: Site):
     page.get_by_label("Search runs").fill("Number 1234")
     page.get_by_label("Search runs").press("Enter")
     expect(page.locator(".row")).to_have_count(1)
+
+
+def test_what_happens_is_seen_in_every_open_tab_within_a_second(site: Site):
+    """Tabs of several people; every second one looks at a conversation, the others at a run."""
+    talk = Talk(site)
+    site.define(chain(node("wait"), id="one"))
+    run = site.file("one", "Watched by many")
+    tabs: list[Page] = []
+    for n in range(PEOPLE):
+        first = site.visit(name=f"ana{n}")
+        tabs += [first, *(first.context.new_page() for _ in range(TABS // PEOPLE - 1))]
+    talks, runs = tabs[::2], tabs[1::2]
+    for tab in tabs:
+        tab.goto(talk.path if tab in talks else f"/runs/{run}", wait_until="commit")
+    for tab in tabs:
+        shown = ".seat-active" if tab in talks else ".sentence .state"
+        tab.locator(shown).wait_for(timeout=OPENED_MS)
+    waits: list[float] = []
+    acts = (Pause(by=ANA, reason="look"), Resume(by=ANA, reason="go on"))
+    for n in range(TRIES):
+        act = acts[n % 2]
+        for tab in talks:
+            tab.evaluate(WATCH, [".log-lines", f"Word {n}."])
+        for tab in runs:
+            tab.evaluate(WATCH, [".sentence .state", "Running" if n % 2 else "Paused"])
+        begun = time.time()
+        talk.post(f"Word {n}.")
+        site.do(site.engine.override(run, act))
+        waits.append(max(tab.evaluate(SEEN) for tab in tabs) - begun)
+    print(f"{len(tabs)} tabs: the last one shows it after {min(waits):.2f} s")
+    assert min(waits) < UPDATE_SECONDS

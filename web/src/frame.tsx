@@ -15,7 +15,6 @@ import { Link, Skeleton } from "./ui/atoms";
 import { Dialog } from "./ui/dialog";
 import { Icon, type IconName } from "./ui/icons";
 import { useKeys } from "./ui/keys";
-import { Channels } from "./views/channels";
 
 const PLACES: [string, string, IconName][] = [
   ["inbox", "Inbox", "inbox"],
@@ -33,7 +32,7 @@ const VIEWS: Record<string, ComponentType> = {
   runs: Runs,
   run: lazy(() => import("./run/run").then((found) => ({ default: found.RunView }))),
   definitions: lazy(() => import("./definitions/definitions").then((found) => ({ default: found.Definitions }))),
-  channels: Channels,
+  channels: lazy(() => import("./channels/channels").then((found) => ({ default: found.Channels }))),
   agents: lazy(() => import("./views/agents").then((found) => ({ default: found.Agents }))),
   figures: lazy(() => import("./views/figures").then((found) => ({ default: found.FiguresView }))),
   memory: lazy(() => import("./views/memory").then((found) => ({ default: found.Memory }))),
@@ -199,12 +198,13 @@ function Who() {
 
 const KEYS: [string, string][] = [
   ["/", "search"],
-  ["j, k", "next and previous in the inbox"],
+  ["j, k", "next and previous, in the inbox and among channels"],
   ["a", "approve"],
-  ["r", "write an answer"],
+  ["r", "write an answer, or say something"],
   ["Enter", "send what is written"],
   ["Ctrl Enter", "retry with what is written"],
   ["x, then x", "reject"],
+  ["p", "pause a channel, or go on"],
   ["?", "this"],
 ];
 

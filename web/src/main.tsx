@@ -20,8 +20,7 @@ function Handrail() {
       get<Me>("/me")
         .then((found) => {
           setMark(found.csrf);
-          setMe(found);
-          begin();
+          void begin().then(() => setMe(found));
         })
         .catch((problem: Error) => {
           setError(problem);

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { read, toggled } from "../src/logic/filters";
+import { endedOn, read, toggled } from "../src/logic/filters";
 
 const NOW = Date.parse("2026-11-16T12:00:30Z");
 
@@ -28,4 +28,12 @@ test("a filter is put on, exchanged and taken off", () => {
   expect(toggled("printer", "status", "stuck")).toBe("status:stuck printer");
   expect(toggled("status:stuck printer", "status", "done")).toBe("status:done printer");
   expect(toggled("status:done printer", "status", "done")).toBe("printer");
+});
+
+test("a day is asked for by its word, from midnight to midnight", () => {
+  const word = endedOn(new Date(2026, 0, 31, 15));
+  expect(word).toBe("ended:2026-01-31");
+  const { filter } = read(word, 0);
+  expect([filter.ended_since, filter.ended_before]).toEqual([new Date(2026, 0, 31).toISOString(), new Date(2026, 1, 1).toISOString()]);
+  expect(read("ended:yesterday", 0).wrong).toEqual(["ended:yesterday"]);
 });

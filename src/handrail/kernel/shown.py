@@ -103,6 +103,13 @@ class LoopCounter(Shown):
     reasons: tuple[str, ...]
 
 
+class RuleCount(Shown):
+    """What a stop rule has counted, and at which count it ends the run."""
+
+    count: int
+    limit: int
+
+
 class Progress(Shown):
     """The last step that brought the run forward, and by what."""
 

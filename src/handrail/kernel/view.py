@@ -20,12 +20,14 @@ from handrail.kernel.shown import (
     Handoff,
     Iteration,
     LoopCounter,
+    RuleCount,
     Shown,
     Spent,
     StopShown,
     Warning_,
     shown_stop,
 )
+from handrail.kernel.soft_counts import soft_counts
 
 
 class RunView(Shown):
@@ -45,6 +47,8 @@ class RunView(Shown):
     final_agent: str
     attempts: dict[str, int]
     loop_counters: dict[str, LoopCounter]
+    soft_rules: dict[str, RuleCount]
+    """What the rules that watch for progress have counted since the last, by their names."""
     handoff_sequence: tuple[Handoff, ...]
     warnings: tuple[Warning_, ...]
     iterations: tuple[Iteration, ...]
@@ -126,6 +130,7 @@ def run_view(plan: Plan, run: Run, events: steps.Events, now: datetime) -> RunVi
         **known,
         attempts=steps.attempts(events),
         loop_counters=history.loop_counters(run, events, rework_limits(plan)),
+        soft_rules=soft_counts(run),
         handoff_sequence=history.handoff_sequence(events),
         warnings=steps.warnings(events),
         iterations=history.iterations(events),

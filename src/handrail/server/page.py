@@ -27,6 +27,7 @@ ROUTES = (
     "/definitions",
     "/definitions/{item:str}",
     "/channels",
+    "/channels/{item:str}",
     "/agents",
     "/figures",
     "/memory",

@@ -31,6 +31,7 @@ interface Options {
   body?: unknown;
   accept?: string;
   signal?: AbortSignal;
+  key?: string; // of a change that may be sent again; else each has its own
 }
 
 export async function get<T>(path: string, options: Options = {}): Promise<T> {
@@ -61,7 +62,7 @@ export async function follow(path: string, last: string, signal: AbortSignal): P
 async function reach(method: string, path: string, options: Options): Promise<Response> {
   const headers: Record<string, string> = { Accept: options.accept ?? "application/json" };
   if (method !== "GET") headers["X-CSRF-Token"] = mark;
-  if (method === "POST") headers["Idempotency-Key"] = newKey();
+  if (method === "POST") headers["Idempotency-Key"] = options.key ?? newKey();
   const isForm = options.body instanceof FormData;
   if (options.body !== undefined && !isForm) headers["Content-Type"] = "application/json";
   const body = isForm ? (options.body as FormData) : JSON.stringify(options.body);
@@ -74,7 +75,7 @@ async function reach(method: string, path: string, options: Options): Promise<Re
 }
 
 /** Also where `crypto.randomUUID` is missing: on plain http from another machine. */
-function newKey(): string {
+export function newKey(): string {
   const bytes = crypto.getRandomValues(new Uint8Array(16));
   return Array.from(bytes, (one) => one.toString(16).padStart(2, "0")).join("");
 }

@@ -11,6 +11,7 @@ import { next, pause, type Connection, type Signal } from "./connection";
 import { Frames } from "./frames";
 import type { HistoryEvent } from "./schema";
 
+const OPEN_MS = 500;
 const SILENCE_SECONDS = 45; // the server says something at least every 15
 const NAME = "handrail-live";
 
@@ -20,6 +21,7 @@ type Hears = (event: HistoryEvent) => void;
 let connection: Connection = { kind: "connecting" };
 let last = "";
 let leads = false;
+let late = false; // something was asked before anything was followed
 const watchers = new Set<() => void>();
 const listeners = new Set<Hears>();
 const returns = new Set<() => void>();
@@ -44,12 +46,23 @@ export function onReturn(back: () => void): () => void {
   return () => returns.delete(back);
 }
 
-export function begin(): void {
+/** Follows from now on. When it has begun, or is late: what is asked from then on misses nothing. */
+export function begin(): Promise<void> {
   channel?.addEventListener("message", (message: MessageEvent<Told>) => hear(message.data));
   channel?.postMessage({ hello: true } satisfies Told);
   if (channel && "locks" in navigator) void navigator.locks.request(NAME, lead);
   else void lead();
   window.addEventListener("online", () => wake?.());
+  return new Promise((go) => {
+    const timer = setTimeout(() => done(), OPEN_MS);
+    const done = (): void => {
+      if (connection.kind === "connecting") late = true;
+      clearTimeout(timer);
+      watchers.delete(done);
+      go();
+    };
+    watchers.add(done);
+  });
 }
 
 function hear(told: Told): void {
@@ -61,7 +74,7 @@ function hear(told: Told): void {
 }
 
 function stand(now: Connection): void {
-  const isBack = now.kind === "live" && connection.kind !== "live" && connection.kind !== "connecting";
+  const isBack = now.kind === "live" && connection.kind !== "live" && (late || connection.kind !== "connecting");
   connection = now;
   watchers.forEach((one) => one());
   if (isBack) returns.forEach((one) => one());

@@ -8,7 +8,7 @@ import { get } from "./client";
 import { listen, onReturn } from "./live";
 import type { HistoryEvent } from "./schema";
 
-const AGAIN_MS = 300; // events that come together are one reason to ask
+const AGAIN_MS = 150; // events that come together are one reason to ask
 const KEPT_MAX = 300;
 
 export interface Asked<T> {

@@ -21,7 +21,12 @@ export type Bound = Schemas["Bound"];
 export type DefinitionItem = Schemas["DefinitionItem"];
 export type DefinitionView = Schemas["DefinitionView"];
 export type Validated = Schemas["Validated"];
+export type ReadText = Schemas["Read"];
 export type Place = Schemas["Place"];
+export type Channel = Omit<Schemas["ChannelView"], "turnConfig"> & { turnConfig: Required<Schemas["TurnConfig"]> };
+export type ChannelTurn = Schemas["TurnShown"];
+export type Message = Schemas["MessageView"];
+export type Posted = Schemas["Posted"];
 export type Checked = Schemas["Checked"];
 
 export type Figures = Schemas["WorkflowFigures"];
@@ -32,9 +37,10 @@ export interface Page<T> {
   next_cursor: string | null;
 }
 
-/** An event of a run as the streams, the history and the audit log show it. */
+/** An event as the streams, the history and the audit log show it: of a run, or of another stream. */
 export interface HistoryEvent {
-  execution_id: string;
+  execution_id?: string;
+  stream?: string; // "channel:ID"
   seq: number;
   type: string;
   at: string;

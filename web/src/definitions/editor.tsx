@@ -1,10 +1,11 @@
-/** A definition as text: what is wrong stands at its line while it is typed, with the certificate. */
+/** A definition as text, JSON or YAML: what is wrong stands at its line while it is typed. */
 import { lazy, Suspense, useDeferredValue, useEffect, useRef, useState } from "react";
 import { ask, post } from "../api/client";
 import { again } from "../api/query";
-import type { DefinitionDocument, Place, Validated } from "../api/schema";
+import type { DefinitionDocument, Place, ReadText, Validated } from "../api/schema";
 import { broken, locate } from "../logic/locate";
 import { certificate } from "../logic/words";
+import { asYaml, locateYaml } from "../logic/yaml";
 import { Skeleton, Trouble } from "../ui/atoms";
 import { useDraft } from "../ui/draft";
 
@@ -24,11 +25,16 @@ interface Found {
   marks: Mark[];
   told: string;
   valid: boolean;
-  document?: DefinitionDocument;
+  document?: DefinitionDocument; // the last one that could be read
 }
 
+type Form = "JSON" | "YAML";
+const formOf = (text: string): Form => (/^\s*[{[]/.test(text) ? "JSON" : "YAML");
+const WRITES: Record<Form, (document: unknown) => string> = { JSON: (document) => JSON.stringify(document, null, 2), YAML: asYaml };
+const LOCATES: Record<Form, (text: string, path: string) => number> = { JSON: locate, YAML: locateYaml };
+
 export function Editor({ id, document, saved }: { id?: string; document: DefinitionDocument; saved: (id: string) => void }) {
-  const original = JSON.stringify(document, null, 2);
+  const original = WRITES.JSON(document);
   const [draft, setDraft] = useDraft(`definition-${id ?? "new"}`);
   const text = draft || original;
   const found = useChecked(text);
@@ -39,6 +45,10 @@ export function Editor({ id, document, saved }: { id?: string; document: Definit
   const drawn = useDeferredValue(found?.document);
   const lines = text.split("\n");
   const current = found?.text === text ? found : undefined;
+  const form = formOf(text);
+  const turn = (to: Form): void => {
+    if (to !== form && current?.document) setDraft(WRITES[to](current.document));
+  };
 
   const jump = (line: number): void => {
     const start = lines.slice(0, line - 1).reduce((sum, one) => sum + one.length + 1, 0);
@@ -50,7 +60,7 @@ export function Editor({ id, document, saved }: { id?: string; document: Definit
     setBusy(true);
     setError(undefined);
     try {
-      const body = JSON.parse(text) as unknown;
+      const body = current?.document;
       const made = id ? await ask<{ id: string }>("PUT", `/workflows/${encodeURIComponent(id)}`, { body }) : await post<{ id: string }>("/workflows", body);
       setDraft("");
       again("/workflows");
@@ -64,6 +74,13 @@ export function Editor({ id, document, saved }: { id?: string; document: Definit
 
   return (
     <div className="editor">
+      <div className="filters editor-forms" role="group" aria-label="Written as">
+        {(Object.keys(WRITES) as Form[]).map((one) => (
+          <button key={one} type="button" aria-pressed={one === form} disabled={one !== form && !current?.document} onClick={() => turn(one)}>
+            {one}
+          </button>
+        ))}
+      </div>
       <div className="editor-text">
         <div className="gutter" ref={gutter} aria-hidden="true">
           {lines.map((_, n) => {
@@ -77,7 +94,7 @@ export function Editor({ id, document, saved }: { id?: string; document: Definit
         </div>
         <textarea
           ref={field}
-          aria-label="The definition as JSON"
+          aria-label={`The definition as ${form}`}
           spellCheck={false}
           wrap="off"
           value={text}
@@ -110,7 +127,7 @@ export function Editor({ id, document, saved }: { id?: string; document: Definit
             {id ? "Save as a new version" : "Save"}
           </button>
         </div>
-        {drawn && (
+        {drawn && isDrawable(drawn) && (
           <Suspense fallback={<Skeleton lines={3} />}>
             <GraphView document={drawn} />
           </Suspense>
@@ -126,15 +143,8 @@ function useChecked(text: string): Found | undefined {
   useEffect(() => {
     const stop = new AbortController();
     const timer = setTimeout(() => {
-      const bad = broken(text);
-      if (bad) {
-        const mark: Mark = { line: bad.line, message: bad.message, hint: "", kind: "error" };
-        setFound((old) => ({ text, marks: [mark], told: "This is not JSON yet.", valid: false, document: old?.document }));
-        return;
-      }
-      const document = JSON.parse(text) as DefinitionDocument;
-      ask<Validated>("POST", "/workflows/validate", { body: document, signal: stop.signal })
-        .then((answer) => setFound(judged(text, answer, document)))
+      check(text, stop.signal)
+        .then((now) => setFound((old) => ({ ...now, document: now.document ?? old?.document })))
         .catch(() => undefined); // asked again at the next key
     }, WAIT_MS);
     return () => {
@@ -145,17 +155,30 @@ function useChecked(text: string): Found | undefined {
   return found;
 }
 
+async function check(text: string, signal: AbortSignal): Promise<Found> {
+  const form = formOf(text);
+  const wrong = (line: number, message: string, hint = ""): Found => ({ text, marks: [{ line, message, hint, kind: "error" }], told: `This is not ${form} yet.`, valid: false });
+  const bad = form === "JSON" ? broken(text) : null;
+  if (bad) return wrong(bad.line, bad.message);
+  let document: unknown;
+  if (form === "JSON") document = JSON.parse(text);
+  else {
+    const read = await ask<ReadText>("POST", "/workflows/read", { body: { text }, signal });
+    const [error] = read.errors;
+    if (error) return wrong(Number(/^line (\d+)/.exec(error.message)?.[1] ?? 1), error.message.replace(/^line \d+, column \d+: /, ""), error.hint);
+    document = read.document;
+  }
+  if (document === null || typeof document !== "object" || Array.isArray(document)) return wrong(1, "a definition is an object: name, kind and the rest");
+  return judged(text, await ask<Validated>("POST", "/workflows/validate", { body: document, signal }), document as DefinitionDocument);
+}
+
 function judged(text: string, answer: Validated, document: DefinitionDocument): Found {
+  const line = LOCATES[formOf(text)];
   const marks = (places: readonly Place[], kind: Mark["kind"]): Mark[] =>
-    places.map((one) => ({ line: locate(text, one.path), message: one.message, hint: one.hint ?? "", kind }));
+    places.map((one) => ({ line: line(text, one.path), message: one.message, hint: one.hint ?? "", kind }));
   const count = answer.errors.length;
   const told = answer.valid ? `Valid. ${answer.bound ? certificate(answer.bound) : ""}` : `${count} ${count === 1 ? "error" : "errors"}; nothing can be stored yet.`;
-  const isDrawable = Array.isArray(document.nodes) || Array.isArray(document.agents);
-  return {
-    text,
-    marks: [...marks(answer.errors, "error"), ...marks(answer.warnings, "warning")],
-    told,
-    valid: answer.valid,
-    document: isDrawable ? document : undefined,
-  };
+  return { text, marks: [...marks(answer.errors, "error"), ...marks(answer.warnings, "warning")], told, valid: answer.valid, document };
 }
+
+const isDrawable = (document: DefinitionDocument): boolean => Array.isArray(document.nodes) || Array.isArray(document.agents);

@@ -6,6 +6,8 @@ export interface Filter {
   terminal_status?: string;
   workflow_id?: string;
   since?: string;
+  ended_since?: string;
+  ended_before?: string;
   q?: string;
 }
 
@@ -53,7 +55,20 @@ const TAKES: Record<string, Takes> = {
     filter.since = new Date(Math.floor((now - length * 1000) / 60_000) * 60_000).toISOString();
     return true;
   },
+  ended: (filter, value) => {
+    const [year, month, day] = /^(\d{4})-(\d\d)-(\d\d)$/.exec(value)?.slice(1).map(Number) ?? [];
+    if (!year || !month || !day) return false;
+    filter.ended_since = new Date(year, month - 1, day).toISOString(); // as whoever looks has their days
+    filter.ended_before = new Date(year, month - 1, day + 1).toISOString();
+    return true;
+  },
 };
+
+/** The word for the runs that ended on that day. */
+export function endedOn(day: Date): string {
+  const two = (figure: number): string => String(figure).padStart(2, "0");
+  return `ended:${day.getFullYear()}-${two(day.getMonth() + 1)}-${two(day.getDate())}`;
+}
 
 /** The text with that word in it, or without it if it was there. */
 export function toggled(text: string, name: string, value: string): string {

@@ -1,5 +1,5 @@
 /** The stop rules of a run as meters: used against limit, the nearest first. */
-import type { Bound, Report } from "../api/schema";
+import type { Bound, Report, Run } from "../api/schema";
 import { duration } from "./time";
 
 export interface Meter {
@@ -22,16 +22,14 @@ const TITLES: Record<string, string> = {
   dispatches: "Dispatches",
   transitions: "Transitions",
   questions: "Questions",
-};
-const UNMETERED: Record<string, string> = {
-  repeat_limit: "repeated pattern",
-  no_change_limit: "no change",
-  oscillation_limit: "going back and forth",
-  research_limit: "fruitless research",
-  protocol_error_limit: "answers that cannot be used",
+  repeated_pattern: "The same handoffs in a row",
+  no_change: "Turns without a change",
+  oscillation: "Back to earlier contents",
+  research_exhausted: "Fruitless research",
+  protocol: "Answers that cannot be used",
 };
 
-export function meters(report: Report, bound: Bound | null | undefined): Meter[] {
+export function meters(report: Report, bound: Bound | null | undefined, soft: Run["soft_rules"] = {}): Meter[] {
   const limits = report.limits as Record<string, number | null | undefined>;
   const found: Meter[] = [];
   const add = (rule: string, used: number, limit: number | null | undefined, told?: string, detail?: string): void => {
@@ -54,6 +52,7 @@ export function meters(report: Report, bound: Bound | null | undefined): Meter[]
   if (failing) add("same_error", failing.seen, limits.same_error_limit, undefined, failing.command);
   add("budget", report.usage.tokens, limits.max_tokens, undefined, "tokens");
   add("budget", report.usage.cost, limits.max_cost, undefined, "cost");
+  for (const [rule, one] of Object.entries(soft)) add(rule, one.count, one.limit);
   return withStop(found, report).sort((a, b) => Number(b.fired ?? false) - Number(a.fired ?? false) || b.used / b.limit - a.used / a.limit);
 }
 
@@ -63,14 +62,7 @@ function withStop(found: Meter[], report: Report): Meter[] {
   if (!stop || typeof stop.limit !== "number" || typeof stop.seen !== "number") return found;
   const others = found.filter((one) => one.rule !== stop.rule);
   const known = found.find((one) => one.rule === stop.rule);
-  const title = known?.title ?? stop.rule.replaceAll("_", " ");
+  const title = TITLES[stop.rule] ?? stop.rule.replaceAll("_", " ");
   const told = stop.rule === "max_duration" ? (known?.told ?? `${stop.seen} / ${stop.limit}`) : `${stop.seen} / ${stop.limit}`;
   return [{ rule: stop.rule, title, used: stop.seen, limit: stop.limit, told, detail: known?.detail, fired: true }, ...others];
-}
-
-/** Rules that watch without a count that is shown: "repeated pattern (3), no change (3)". */
-export function alsoWatched(report: Report): string {
-  const limits = report.limits as Record<string, number | null | undefined>;
-  const found = Object.entries(UNMETERED).filter(([name]) => limits[name]);
-  return found.map(([name, told]) => `${told} (${limits[name]})`).join(", ");
 }

@@ -1,17 +1,18 @@
 /** What the run has used of what it may, the nearest limit first. */
 import type { Bound, Report, Run } from "../api/schema";
-import { alsoWatched, meters } from "../logic/meters";
+import { meters } from "../logic/meters";
 import { Bar, Skeleton } from "../ui/atoms";
 
 export function Meters({ report, bound, run }: { report: Report | undefined; bound: Bound | null | undefined; run: Run }) {
   if (!report) return <Skeleton lines={5} />;
-  const found = meters(report, bound);
-  const others = alsoWatched(report);
+  const found = meters(report, bound, run.soft_rules);
+  const used = found.filter((one) => one.used > 0);
+  const others = found.filter((one) => one.used === 0);
   return (
     <section className="panel">
       <h2>Stop rules</h2>
       <ul className="meters">
-        {found.map((one) => (
+        {used.map((one) => (
           <li key={one.rule + (one.detail ?? "")} className={one.fired ? "fired" : ""}>
             <span>
               {one.title}
@@ -23,7 +24,16 @@ export function Meters({ report, bound, run }: { report: Report | undefined; bou
           </li>
         ))}
       </ul>
-      {others && <p className="faint small">Also watched: {others}.</p>}
+      {others.length > 0 && (
+        <ul className="meters-unused faint" aria-label="Nothing counted yet">
+          {others.map((one) => (
+            <li key={one.rule + (one.detail ?? "")}>
+              <span>{one.title}</span>
+              <span>{one.told}</span>
+            </li>
+          ))}
+        </ul>
+      )}
       {run.status !== "ended" && run.last_progress_step > 0 && (
         <p className="faint small">
           Last progress at step {run.last_progress_step} of {run.total_steps}.

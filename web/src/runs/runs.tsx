@@ -50,7 +50,7 @@ export function Runs() {
       </div>
       {wrong.length > 0 && (
         <p className="notice">
-          Not understood: {wrong.join(" ")}. There are status:{STATUSES[1]}, workflow:ID, since:24h, and plain words for the title.
+          Not understood: {wrong.join(" ")}. There are status:{STATUSES[1]}, workflow:ID, since:24h, ended:2026-01-31, and plain words for the title.
         </p>
       )}
       {list.error && !list.items.length ? (
@@ -108,7 +108,7 @@ function Rows({ list }: { list: ReturnType<typeof useRunList> }) {
           <span>State</span>
           <span>Bead</span>
           <span>Where</span>
-          <span>Used of most</span>
+          <span>Steps</span>
           <span className="right">Cost</span>
           <span className="right">Begun</span>
         </div>
@@ -133,7 +133,7 @@ const Row = memo(function Row({ run }: { run: RunItem }) {
   const going = run.status !== "ended";
   const settled = useSettled();
   const concerns = useMemo<Concerns>(() => (event) => event.execution_id === run.id, [run.id]);
-  const view = useQuery<Run>(going && settled ? `/executions/${run.id}` : null, concerns);
+  const view = useQuery<Run>(settled ? `/executions/${run.id}` : null, concerns);
   const used = view.data?.total_steps ?? 0;
   const most = used + (view.data?.remaining ?? 0);
   return (
@@ -146,7 +146,10 @@ const Row = memo(function Row({ run }: { run: RunItem }) {
         </span>
       </span>
       <span className="cut">{going ? agentName(run.current_node_id ?? "") : (run.stop_rule ?? "").replaceAll("_", " ")}</span>
-      <span className="row-bar">{going ? view.data && <Bar used={used} limit={most} label={`${used} of at most ${most}`} /> : <span className="faint">{duration(run.duration)}</span>}</span>
+      <span className="row-bar">
+        {going && view.data && <Bar used={used} limit={most} label={`${used} of at most ${most}`} />}
+        <small className="faint">{progress(run, view.data)}</small>
+      </span>
       <span className="right faint">{view.data?.usage.cost ? view.data.usage.cost.toFixed(2) : "–"}</span>
       <span className="right faint">
         <Moment at={run.created_at} />
@@ -154,6 +157,14 @@ const Row = memo(function Row({ run }: { run: RunItem }) {
     </Link>
   );
 });
+
+/** "4 of at most 73 steps", or what it took. */
+function progress(run: RunItem, view: Run | undefined): string {
+  if (run.status === "ended") return view ? `${counted(view.total_steps)} in ${duration(run.duration)}` : duration(run.duration);
+  return view ? `${view.total_steps} of ${(view.total_steps + view.remaining).toLocaleString()} at most` : "…";
+}
+
+const counted = (steps: number): string => `${steps.toLocaleString()} ${steps === 1 ? "step" : "steps"}`;
 
 /** A row that is only scrolled past asks for nothing. */
 function useSettled(): boolean {

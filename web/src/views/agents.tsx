@@ -3,11 +3,12 @@ import { useState } from "react";
 import { ask } from "../api/client";
 import { everything, useQuery } from "../api/query";
 import type { Agent, Page } from "../api/schema";
-import { agentName } from "../logic/words";
+import { channelOf, doing } from "../logic/agents";
+import { agentName, type State } from "../logic/words";
 import { useMe } from "../me";
-import { Empty, Id, Link, Loaded, Moment, PageHead, Trouble } from "../ui/atoms";
+import { Empty, Id, Link, Loaded, Moment, PageHead, StateBadge, Trouble } from "../ui/atoms";
 
-const STATES: Record<string, [string, string]> = {
+const STATES: Record<string, [State, string]> = {
   ACTIVE: ["running", "at work"],
   QUEUED: ["running", "in the queue"],
   WAITING: ["waiting", "waits for somebody"],
@@ -51,16 +52,16 @@ function Card({ agent, again }: { agent: Agent; again: () => void }) {
       .catch((problem: Error) => setError(problem));
   return (
     <article className="panel agent">
-      <h2 title={agent.id}>{agentName(agent.id)}</h2>
-      <p>
-        <span className={`state state-${agent.enabled ? state : "paused"}`}>{agent.enabled ? word : "disabled"}</span>
-      </p>
+      <header>
+        <h2 title={agent.id}>{agentName(agent.id)}</h2>
+        <StateBadge state={agent.enabled ? state : "paused"} word={agent.enabled ? word : "disabled"} />
+      </header>
       <p>{doing(agent)}</p>
       {agent.current_work.length > 0 && (
         <ul className="work">
           {agent.current_work.slice(0, 5).map((one) => (
             <li key={one}>
-              <Link to={`/runs/${one.split(".")[0] ?? one}`}>work</Link> <Id id={one} />
+              <Work id={one} agent={agent} />
             </li>
           ))}
         </ul>
@@ -78,10 +79,19 @@ function Card({ agent, again }: { agent: Agent; again: () => void }) {
   );
 }
 
-function doing(agent: Agent): string {
-  const count = agent.current_work.length;
-  if (!agent.enabled) return "Somebody has disabled it: it is given nothing.";
-  if (agent.state === "OFFLINE") return "It has not been heard of; start it again.";
-  if (count) return `Works on ${count} ${count === 1 ? "dispatch" : "dispatches"}.`;
-  return "Idle: nothing is on offer for its roles.";
+/** What it works on: a dispatch of a run, or a turn in a channel. */
+function Work({ id, agent }: { id: string; agent: Agent }) {
+  const channel = channelOf(agent, id);
+  if (channel !== undefined) {
+    return (
+      <>
+        <Link to={`/channels/${encodeURIComponent(channel)}`}>turn in {channel}</Link> <Id id={id} />
+      </>
+    );
+  }
+  return (
+    <>
+      <Link to={`/runs/${id.split(".")[0] ?? id}`}>work</Link> <Id id={id} />
+    </>
+  );
 }

@@ -62,12 +62,12 @@ export function Audit() {
                 <th>Who</th>
                 <th>What</th>
                 <th>Why</th>
-                <th>Run</th>
+                <th>Where</th>
               </tr>
             </thead>
             <tbody>
               {items.map((one) => (
-                <tr key={`${one.execution_id}-${one.seq}`}>
+                <tr key={`${one.execution_id ?? one.stream}-${one.seq}`}>
                   <td>
                     <Moment at={one.at} />
                   </td>
@@ -77,7 +77,7 @@ export function Audit() {
                   </td>
                   <td className="why">{told(one)}</td>
                   <td>
-                    <Link to={`/runs/${one.execution_id}`}>run</Link> <Id id={one.execution_id} />
+                    <Where event={one} />
                   </td>
                 </tr>
               ))}
@@ -94,6 +94,22 @@ export function Audit() {
       )}
     </>
   );
+}
+
+const CHANNEL = "channel:";
+
+/** The run or the channel that it happened in. */
+function Where({ event }: { event: HistoryEvent }) {
+  const { execution_id: run, stream = "" } = event;
+  if (run)
+    return (
+      <>
+        <Link to={`/runs/${run}`}>run</Link> <Id id={run} />
+      </>
+    );
+  if (!stream.startsWith(CHANNEL)) return <span className="faint">{stream}</span>;
+  const channel = stream.slice(CHANNEL.length);
+  return <Link to={`/channels/${encodeURIComponent(channel)}`}>{channel}</Link>;
 }
 
 /** Every hash again: asked for, since it reads the whole record. */

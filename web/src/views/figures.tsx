@@ -3,6 +3,7 @@ import { lazy, Suspense, useEffect, useMemo, useState } from "react";
 import { get, path } from "../api/client";
 import { useQuery } from "../api/query";
 import type { DefinitionItem, Figures, Page, RunItem, WorkflowMetrics } from "../api/schema";
+import { endedOn } from "../logic/filters";
 import { days, midnights, summed, type Day } from "../logic/series";
 import { duration } from "../logic/time";
 import { go, setQuery, useRoute } from "../route";
@@ -11,6 +12,7 @@ import { Bar, Empty, Link, Loaded, PageHead, Skeleton, Trouble } from "../ui/ato
 const Chart = lazy(() => import("../ui/chart"));
 const DAYS = 14;
 const ENDED_MAX = 500;
+const POINTS_MAX = 4;
 
 /** What good looks like: docs/requirements.md, L15. */
 const TARGETS = { seconds: 300, success: 90, escalation: 10, cycles: 1.5 };
@@ -60,7 +62,7 @@ function Charts({ workflow }: { workflow: string }) {
   if (error) return <Trouble error={error} />;
   if (!since) return <Skeleton lines={8} />;
   const of = (figure: (day: Day) => number | null): (number | null)[] => since.map((day) => (day.runs ? figure(day) : null));
-  const open = (n: number): void => go(`/runs?q=${encodeURIComponent(`${workflow ? `workflow:${workflow} ` : ""}since:${DAYS - n}d`)}`);
+  const runsOf = (n: number): string => `/runs?q=${encodeURIComponent(`${workflow ? `workflow:${workflow} ` : ""}${endedOn(times[n] ?? new Date())}`)}`;
   const charts: { title: string; values: (number | null)[]; target?: number; goal?: string; unit: string; bars?: boolean }[] = [
     { title: "Runs that ended", values: since.map((day) => day.runs), unit: "", bars: true },
     { title: "Success", values: of((day) => (100 * day.succeeded) / day.runs), target: TARGETS.success, goal: "at least 90 %", unit: " %" },
@@ -76,12 +78,43 @@ function Charts({ workflow }: { workflow: string }) {
           <figcaption>
             {one.title} {one.goal && <span className="faint">target: {one.goal}</span>}
           </figcaption>
-          <Suspense fallback={<Skeleton lines={3} />}>
-            <Chart times={times} values={one.values} target={one.target} unit={one.unit} bars={one.bars ?? false} title={one.title} open={open} />
-          </Suspense>
+          {one.bars && !one.values.some(Boolean) ? (
+            <p className="chart chart-empty faint">Nothing in the last {DAYS} days.</p>
+          ) : (
+            <Suspense fallback={<Skeleton lines={3} />}>
+              <Chart times={times} values={one.values} target={one.target} unit={one.unit} bars={one.bars ?? false} title={one.title} open={(n) => go(runsOf(n))} />
+            </Suspense>
+          )}
+          <Points times={times} values={one.values} unit={one.unit} runsOf={runsOf} title={one.title} />
         </figure>
       ))}
     </div>
+  );
+}
+
+interface PointsProps {
+  title: string;
+  times: Date[];
+  values: (number | null)[];
+  unit: string;
+  runsOf: (n: number) => string;
+}
+
+/** The points of a chart as links to the runs behind them, also without a mouse. */
+function Points({ title, times, values, unit, runsOf }: PointsProps) {
+  const points = times.map((day, n) => ({ day, n, value: values[n] })).filter((one) => one.value);
+  if (!points.length) return null;
+  return (
+    <ul className="points" aria-label={`${title}: the runs of each day`}>
+      {points.slice(-POINTS_MAX).map(({ day, n, value }) => (
+        <li key={n}>
+          <Link to={runsOf(n)}>
+            {day.toLocaleDateString([], { day: "numeric", month: "short" })}: {Math.round((value ?? 0) * 100) / 100}
+            {unit}
+          </Link>
+        </li>
+      ))}
+    </ul>
   );
 }
 
