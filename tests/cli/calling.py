@@ -1,12 +1,17 @@
 """Calling the command line in tests, in this process."""
 
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import typer.testing
 import yaml
 from typer.testing import CliRunner
 
 from handrail.cli.app import app
+
+# The runner makes the commands anew for every call, which takes longer than most of them.
+typer.testing._get_command = cache(typer.testing._get_command)
 
 
 class Called(NamedTuple):

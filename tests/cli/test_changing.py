@@ -64,7 +64,7 @@ def test_what_could_mean_either_is_not_taken_and_the_choices_are_named(both: Bot
     refused(
         ask("answer", f"{run}.q1", "hm"),
         f"the answer to '{run}.q1' could mean either or nothing; say which is meant: "
-        "approve, reject, revise",
+        "approve, reject, revise, with --decision",
     )
     refused(ask("answer", f"{run}.q1", "--decision", "revise"), "revis")
     assert f"{run}.q1" in ask("answer").out, "still open"
@@ -127,6 +127,14 @@ def test_a_bead_is_filed_by_a_definition_in_a_file_by_id_and_by_name(ask: Any, h
         assert done(ask("show", run)).startswith(f"run {run} of one 1: a bug\n")
 
 
+def test_a_typo_in_the_definition_of_a_bead_is_told(ask: Any, here: Path):
+    path = write(here, chain(node("a"), name="typo") | {"tite": "x"})
+    called = ask("bead", "create", path, "--title", "x")
+    assert called.code == 0
+    (line,) = called.err.splitlines()
+    assert "warning at $.tite: 'tite' is not read [unknown_field]" in line
+
+
 def test_a_bead_has_the_context_that_is_given_as_text_or_in_a_file(ask: Any, here: Path):
     (here / "c.json").write_text('{"severity": 3}')
     for given in ('{"severity": 3}', "@c.json"):
@@ -136,6 +144,7 @@ def test_a_bead_has_the_context_that_is_given_as_text_or_in_a_file(ask: Any, her
 
 NO_BEADS = (
     (["no"], "nothing is defined as 'no'"),
+    (["finance"], "'finance' is built in, and nobody here works it yet; start `handrail serve --b"),
     (["bad.yaml"], "bad.yaml: error at"),
     (["works", "--context", "["], "--context [: line 1, column 2"),
     (["works", "--context", "[]"], "--context []: is no JSON object"),

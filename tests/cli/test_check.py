@@ -7,6 +7,7 @@ import pytest
 from tests.cli.calling import call, write
 from tests.kernel.driving import chain, edge, node, team, workflow
 
+from handrail.cli import lines
 from handrail.cli.words import certificate, clean, count, duration, first_line
 from handrail.kernel.plan import check
 from handrail.teams import NAMES
@@ -17,8 +18,8 @@ def test_the_certificate_of_the_auto_bug_workflow_in_words():
     assert called.code == 0
     assert called.out.splitlines() == [
         "auto-bug-workflow: valid workflow 'auto-bug-workflow'",
-        "  at most 32 dispatches, 12 transitions, 8 questions; "
-        "16 h of work, 32 d in queues, 56 d of waiting for people",
+        "  at most 84 dispatches, 30 transitions, 18 questions; "
+        "1 d 18 h of work, 84 d in queues, 126 d of waiting for people",
         "  besides 10 questions of the agents' own, 70 d long",
         "  every figure is reachable",
     ]
@@ -52,9 +53,50 @@ def test_every_error_is_printed_with_file_place_message_and_hint(tmp_path: Path)
     assert called.code == 1
     for code in ("bad_limit", "undefined_role", "dangling_edge", "bad_condition", "unreachable"):
         assert f"[{code}]" in called.out
-    assert f"{path}: error at $.nodes[1].role: 'a' wants the role 'wizard'" in called.out
+    assert " error at $.nodes[1].role: 'a' wants the role 'wizard'" in called.out
     assert "    one of backend-engineer, ceo" in called.out
     assert called.out.splitlines()[-1].startswith(f"{path}: not valid, ")
+
+
+WRONG = """\
+name: fix
+kind: workflow
+nodes:
+  - {id: start, type: start}
+  - id: fix
+    type: task
+    role: wizard
+  - {id: end, type: end}
+edges:
+  - {from_node_id: start, to_node_id: fix}
+  - {from_node_id: fix}
+metadata: {}
+tite: a typo
+"""
+
+
+@pytest.mark.requirement("L13.7")
+def test_an_error_names_the_line_it_stands_on(tmp_path: Path):
+    path = write(tmp_path, WRONG)
+    out = call("check", path).out
+    assert f"{path}:7: error at $.nodes[1].role: " in out
+    assert f"{path}:11: error at $.edges[1].to_node_id: 'to_node_id' is missing" in out
+    assert f"{path}:13: warning at $.tite: " in out
+    assert "standard input:7: error at $.nodes[1].role: " in call("check", "-", stdin=WRONG).out
+
+
+def test_the_lines_of_json_are_named_too(tmp_path: Path):
+    document = chain(node("a", role="wizard"))
+    path = write(tmp_path, json.dumps(document, indent=1), "definition.json")
+    line = Path(path).read_text().splitlines().index('   "role": "wizard"') + 1
+    assert f"{path}:{line}: error at $.nodes[1].role: " in call("check", path).out
+
+
+def test_a_place_that_no_line_can_be_named_for_is_named_alone(tmp_path: Path):
+    """Looking for it in a long file would take seconds."""
+    document = chain(node("a", role="wizard"))
+    path = write(tmp_path, json.dumps(document | {"description": "x" * lines.BYTES_MAX}), "d.json")
+    assert f"{path}: error at $.nodes[1].role: " in call("check", path).out
 
 
 def test_warnings_are_printed_and_no_error(tmp_path: Path):

@@ -213,7 +213,8 @@ def test_a_file_that_cannot_be_made_is_wrong_usage(filled: Filled, command: str)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_database_that_is_not_there_is_wrong_usage(command: list[str], here: Path):
     line = one_line(call(*command))
-    assert f"there is no database {DEFAULT_FILE}; name one with --database or {VARIABLE}" in line
+    assert f"there is no database {DEFAULT_FILE}; `handrail serve` makes one here; else " in line
+    assert line.endswith(f"name one with --database or {VARIABLE}")
     for url, why in (
         ("sqlite:///no.db", "there is no database no.db"),
         ("sqlite://", "in memory"),

@@ -5,6 +5,7 @@ import re
 
 from tests.cli.both import Both
 from tests.cli.calling import Called, call
+from tests.patience import PATIENCE
 
 from handrail.teams import employ
 
@@ -159,9 +160,9 @@ def test_the_team_that_mends_bugs_is_measured_against_its_targets(both: Both):
 
     async def mend(demo: str) -> None:
         run = await engine.start("auto-bug-workflow", title="a bug", context={"demo": demo})
-        for question in await run.questions(20):
+        for question in await run.questions(PATIENCE):
             await run.answer(question.id, "ok", by="ana")
-        await run.result(20)
+        await run.result(PATIENCE)
 
     both.served.do(employ(engine, ["auto-bug-workflow"]))
     both.served.do(mend(""))

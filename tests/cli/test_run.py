@@ -144,6 +144,32 @@ def test_answers_come_from_a_file_one_a_line(tmp_path: Path):
     assert "4 of 20 handoffs in 2 stretches" in called.out
 
 
+def test_answers_come_from_standard_input_for_a_dash():
+    called = call("run", "finance", "--answers", "-", stdin="use 10% tax\nOK.\n")
+    assert called.code == 0
+    assert "Done: you approved the result." in called.out
+
+
+def test_an_escalation_says_what_an_ok_does_to_it():
+    """There is no result to approve: an "OK" skips the work."""
+
+    def agent(dispatch: Dispatch) -> Result:
+        return Result(outcome=Outcome.FAILURE, text="cannot")
+
+    out, attended = watched(agent, chain(node("a", max_attempts=1)), ["OK"])
+    assert "OK goes on without it, as if 'a' had succeeded; any other text has it tried" in out
+    assert attended.run.terminal_status == "done_success"
+
+
+def test_a_typo_in_a_definition_is_told_before_it_is_run(tmp_path: Path):
+    path = write(tmp_path, chain(node("a"), tite="x"))
+    called = call("run", path)
+    assert called.code == 0
+    line = Path(path).read_text().splitlines().index("tite: x") + 1
+    told = f"{path}:{line}: warning at $.tite: 'tite' is not read [unknown_field]"
+    assert called.err.startswith(f"handrail run: {told}")
+
+
 def test_when_the_answers_run_out_the_question_stays_open(tmp_path: Path):
     called = call("run", "finance", "--answers", write(tmp_path, "use 10% tax\n", "answers"))
     assert called.code == 1

@@ -12,7 +12,10 @@ from struct import pack
 from termios import TIOCSWINSZ
 
 from tests.cli.calling import call
+from tests.client.serving import PATIENCE, Server
 from tests.engine.filled import Filled
+
+import handrail
 
 pytest_plugins = ["tests.cli.fixtures_both"]
 
@@ -96,3 +99,24 @@ def test_a_watched_run_can_be_left(filled: Filled):
     process.send_signal(2)
     _, err = process.communicate(timeout=60)
     assert (process.returncode, err) == (130, "")
+
+
+def test_a_run_is_watched_on_when_its_server_is_started_again(filled: Filled, tmp_path: Path):
+    run = filled.runs["waiting"]
+    with Server(filled.url) as server:
+        token = server.token("admin", "ana")
+        process = subprocess.Popen(
+            [sys.executable, "-m", "handrail", "show", "--watch", run, "--server", server.url],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path,
+            env={**os.environ, "HANDRAIL_TOKEN": token},
+        )  # fmt: skip
+        assert process.stdout is not None
+        while not process.stdout.readline().startswith("  answer with: "):
+            assert process.poll() is None
+        server.stop()
+        server.start()
+        with handrail.Client(server.url, token) as client:
+            client.answer(f"{run}.q1", "ok")
+        out, err = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, err) == (0, "")
+    assert "Done: " in out

@@ -44,8 +44,8 @@ def _here(here: Path) -> None:
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_without_a_database_nothing_is_made_and_the_remedy_is_named(command: list[str], here: Path):
-    told = "there is no database .handrail/handrail.db; name one with --database or "
-    assert line(call(*command)) == f"{told}HANDRAIL_DATABASE"
+    told = "there is no database .handrail/handrail.db; `handrail serve` makes one here; else "
+    assert line(call(*command)) == f"{told}name one with --database or HANDRAIL_DATABASE"
     assert list(here.iterdir()) == []
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Literal
 
 Mishap = Literal["fine", "lost", "deaf", "twice", "slow", "busy"]
-SECONDS = 10
+SECONDS = 60
 SLOW = 0.6
 BUSY = (
     b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nretry-after: 0\r\n"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.client.conftest import FIX, ONE
 from tests.client.flaky import Flaky, Mishap
-from tests.client.serving import Server, free_port
+from tests.client.serving import PATIENCE, Server, free_port
 
 from handrail import AsyncClient, Client, ClientError, SyncClient
 from handrail.client.endpoint import endpoint, stream
@@ -115,7 +115,7 @@ def test_a_bead_is_filed_worked_approved_and_looked_at(client: Any, server: Serv
     assert client.why(bead.execution_id).waiting[0].place == "fix"
 
     agent = at_work(server)
-    dispatch = agent.claim("worker-1", wait=5)
+    dispatch = agent.claim("worker-1", wait=PATIENCE)
     assert dispatch is not None
     assert (dispatch.bead.title, dispatch.node, dispatch.role) == ("500 on /invoices", "fix", ROLE)
     assert [one.name for one in dispatch.bead.files] == ["log.txt"]
@@ -133,7 +133,7 @@ def test_a_bead_is_filed_worked_approved_and_looked_at(client: Any, server: Serv
     assert client.approval(asked.id).result == "fixed"
     answered = client.answer(asked.id, "ok", digest=asked.digest)
     assert answered.approval.status == "answered"
-    run = client.result(bead.execution_id, timeout=10)
+    run = client.result(bead.execution_id, timeout=PATIENCE)
     assert run.terminal_status == "done_success"
     assert client.execution(bead.execution_id, wait=1) == run
     assert [one.to_node_id for one in client.transitions(run.id)][-1] == "end"
@@ -295,7 +295,7 @@ def test_a_call_that_is_tried_again_does_nothing_twice(
     assert len(set(keys)) == 5
     assert len(keys) > 5 or mishaps == ["twice"]
     assert [one.id for one in office.each(office.beads, type="work")] == [bead.id]
-    run = office.result(bead.execution_id, timeout=5)
+    run = office.result(bead.execution_id, timeout=PATIENCE)
     assert run.terminal_status == "done_success"
     kinds = [one["type"] for one in office.bead_history(bead.id).items]
     assert kinds == ["started", "moved", "offered", "claimed", "reported", "moved", "asked",
@@ -314,7 +314,7 @@ def test_the_same_key_means_the_same_bead(client: Any):
 def worked(server: Server, execution: str) -> None:
     """Another hand finishes the run of one task."""
     agent = at_work(server)
-    dispatch = agent.claim("worker-1", wait=5)
+    dispatch = agent.claim("worker-1", wait=PATIENCE)
     agent.report_result(dispatch.id, dispatch.fence, {"outcome": "success"})
     agent.close()
 

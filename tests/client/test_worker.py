@@ -18,7 +18,7 @@ from handrail.client.errors import Conflict, Denied, error_of, unreachable
 from handrail.client.shift import Line
 
 ROLE = "backend-engineer"
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 
 def go(work: Awaitable[None]) -> None:

@@ -4,9 +4,13 @@ from typing import Literal
 
 from handrail.cli import ids, tables
 from handrail.cli.asking import Where, ask
+from handrail.cli.database import InputError
 from handrail.cli.words import typed
 from handrail.client.clients import AsyncClient
+from handrail.client.errors import Invalid
+from handrail.client.shapes import Answered
 from handrail.kernel.approval import Approval
+from handrail.kernel.run.state import QuestionKind
 
 Decision = Literal["approve", "reject", "revise"]
 PAGE = 500
@@ -45,7 +49,7 @@ def show_one(where: Where, given: str) -> int:
 def answer_one(where: Where, given: str, text: str, decision: Decision | None) -> int:
     async def do(client: AsyncClient) -> None:
         asked = await ids.approval_id(client, given)
-        done = await client.answer(asked, typed(text), decision=decision)
+        done = await _answered(client, asked, text, decision)
         if where.as_json:
             tables.print_json(done)
             return
@@ -55,10 +59,28 @@ def answer_one(where: Where, given: str, text: str, decision: Decision | None) -
             tables.print_line(f"{tables.short(approval.id)}: noted; {_asked(approval)}")
             return
         said = approval.decision or approval.status
-        told = f"{tables.short(approval.id)}: {said} by {approval.by}"
+        told = f"{tables.short(approval.id)}: {said} by {approval.by}{_skipped(approval)}"
         tables.print_line(f"{told}; the run is {run.terminal_status or run.status}{at}")
 
     return ask(where, do)
+
+
+async def _answered(
+    client: AsyncClient, asked: str, text: str, decision: Decision | None
+) -> Answered:
+    try:
+        return await client.answer(asked, typed(text), decision=decision)
+    except Invalid as error:
+        if error.code != "ambiguous_answer":
+            raise
+        raise InputError(f"{error.detail}, with --decision") from error
+
+
+def _skipped(one: Approval) -> str:
+    """An "OK" to an escalation approves no result: there is none."""
+    if one.type is not QuestionKind.ESCALATION or one.decision != "approve":
+        return ""
+    return f", so it goes on as if '{one.node_id}' had succeeded"
 
 
 def _asked(one: Approval) -> str:

@@ -84,7 +84,7 @@ def run(
         str, typer.Option(help="required or skip; left out, as the definition says.")
     ] = "",
     answers: Annotated[
-        str, typer.Option(help="A file with one answer a line, instead of a terminal.")
+        str, typer.Option(help="A file with one answer a line, - for stdin, instead of a terminal.")
     ] = "",
     report: Annotated[
         str, typer.Option(help="Write the whole report to this file, as Markdown or .json.")
@@ -157,6 +157,33 @@ def worker(
     raise typer.Exit(work(target, server=server, agent=agent, concurrency=concurrency))
 
 
+@app.command()
+def mcp(
+    server: Server = "",
+    http: Annotated[
+        bool, typer.Option("--http", help="Over HTTP, for many agents; else over stdio, for one.")
+    ] = False,
+    host: Annotated[str, typer.Option(help="Where to listen.")] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(min=0, max=65_535, help="Where to listen; 0 takes a free one.")
+    ] = 8090,
+    silence: Annotated[
+        float,
+        typer.Option(
+            min=1, max=86_400, help="Seconds without a call after which an agent has gone away."
+        ),
+    ] = 900,
+) -> None:
+    """Let a coding agent join as a worker, by MCP.
+
+    MCP is the Model Context Protocol. Over stdio the agent's token is taken from HANDRAIL_TOKEN;
+    over HTTP every request brings its own. Ends with its input, or on SIGTERM or Ctrl-C.
+    """
+    from handrail.cli.mcp import Wanted, serve_mcp
+
+    raise typer.Exit(serve_mcp(Wanted(server, http, host, port, silence)))
+
+
 asked.add_to(app)
 
 
@@ -179,6 +206,37 @@ def sim(
     if seed is None:
         raise typer.Exit(run_many(seeds, engine=engine, as_json=as_json))
     raise typer.Exit(run_seed(seed, engine=engine, as_json=as_json))
+
+
+@app.command()
+def guard(
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODULE:OBJECT",
+            help="A function, or a team of LangGraph, Strands, OpenAI Agents, Pydantic AI, AutoGen "
+            "or Agent Framework.",
+        ),
+    ],
+    given: Annotated[
+        str, typer.Option("--input", metavar="TEXT", help="What the team is given; @FILE reads it.")
+    ] = "",
+    name: Annotated[str, typer.Option(help="Its definition's name; left out, MODULE:OBJECT.")] = "",
+    rules: Annotated[
+        str, typer.Option(metavar="FILE", help="Stop rules, or the name of a profile.")
+    ] = "",
+    database: Database = "",
+    as_json: AsJson = False,
+) -> None:
+    """Run somebody's own team under guard, as it is.
+
+    Prints the team's result; on standard error why it ended. The run is on record afterwards, for
+    runs, show, report, why and replay. Exit code 1 if a rule stopped it or the team raised.
+    """
+    from handrail.cli.guard import Wanted, guard_team
+
+    wanted = Wanted(target=target, given=given, name=name, rules=rules, database=database)
+    raise typer.Exit(guard_team(wanted, as_json=as_json))
 
 
 @app.command()

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from handrail.cli.asked_channel import channel
 from handrail.cli.asked_memory import memory
 from handrail.cli.asked_webhook import webhook
 from handrail.cli.options import (
@@ -42,6 +43,7 @@ def add_to(app: typer.Typer) -> None:
     app.add_typer(memory, name="memory")
     app.add_typer(token, name="token")
     app.add_typer(webhook, name="webhook")
+    app.add_typer(channel, name="channel")
     app.command("sign-in")(sign_in)
 
 

@@ -31,7 +31,7 @@ def webhook_list(database: Database = "", server: Server = "", as_json: AsJson =
 def webhook_create(
     url: Annotated[str, typer.Argument(help="The address that is told: https://HOST/PATH.")],
     events: Annotated[
-        str, typer.Option(help="Kinds of events with commas between; left out, all.")
+        str, typer.Option(help="Kinds of events with commas between; left out, all but talk.")
     ] = "",
     people: Annotated[
         str, typer.Option(help="Who gets links to answer with: NAME:ROLE, with commas between.")

@@ -69,16 +69,27 @@ async def speaking(where: Where) -> AsyncGenerator[AsyncClient]:
     found = settings(database=where.database, server=where.server)
     server = server_of(found)
     if server:
-        async with _client(server) as client:
+        async with _client(server, PATIENCE) as client:
             yield client
     else:
         async with _visiting(found, make=where.make) as client:
             yield client
 
 
-def _client(server: str) -> Client:
+@asynccontextmanager
+async def patient(where: Where, client: AsyncClient, seconds: float) -> AsyncGenerator[AsyncClient]:
+    """A client of the same server that waits so long for it; a database is there, or it is not."""
+    server = server_of(settings(database=where.database, server=where.server))
+    if not server:
+        yield client
+        return
+    async with _client(server, seconds) as waiting:
+        yield waiting
+
+
+def _client(server: str, patience: float) -> Client:
     try:
-        return Client(server, patience=PATIENCE)
+        return Client(server, patience=patience)
     except ValueError as error:  # no address
         raise InputError(str(error)) from error
 
@@ -94,13 +105,16 @@ def server_of(found: Configuration) -> str:
 
 @asynccontextmanager
 async def _visiting(found: Configuration, *, make: bool) -> AsyncGenerator[AsyncClient]:
+    url = found["database"]
+    try:
+        look(url, make=make)  # before a second is spent on imports
+    except StoreError as error:
+        raise InputError(str(error)) from error
     from handrail.engine.opening import open as open_engine
     from handrail.server.access import Caller
     from handrail.server.local import URL, local_transport
 
-    url = found["database"]
     try:
-        look(url, make=make)
         opening = open_engine(url, settings=found.engine, visit=True)
         engine = await opening.__aenter__()
     except StoreError as error:

@@ -7,8 +7,10 @@ from handrail.cli import tables
 from handrail.cli.asking import Where, ask
 from handrail.cli.database import InputError
 from handrail.cli.definitions import context_of, find
-from handrail.cli.words import placed, typed
+from handrail.cli.words import typed
 from handrail.client.clients import AsyncClient
+from handrail.client.errors import NotFound
+from handrail.teams import NAMES
 
 
 class Wanted(NamedTuple):
@@ -42,8 +44,21 @@ def create_bead(where: Where, wanted: Wanted) -> int:
 async def definition_id(client: AsyncClient, given: str) -> str:
     """A file, which is stored first, else an id, else a name."""
     if given != "-" and not Path(given).is_file():
-        return (await client.workflow(typed(given))).id
+        return await _stored_id(client, typed(given))
     found = find(given)
     if found.problems:
-        raise InputError(placed(found.problems[0], found.label, "error"))
-    return (await client.create_workflow(cast("dict[str, Any]", found.document))).id
+        raise InputError(found.told(found.problems[:1], "error")[0])
+    stored = await client.create_workflow(cast("dict[str, Any]", found.document))
+    for line in found.told(stored.warnings, "warning"):
+        tables.note(line)
+    return stored.id
+
+
+async def _stored_id(client: AsyncClient, name: str) -> str:
+    try:
+        return (await client.workflow(name)).id
+    except NotFound:
+        if name not in NAMES:
+            raise
+        told = f"'{name}' is built in, and nobody here works it yet"
+        raise InputError(f"{told}; start `handrail serve --builtin-agents`") from None

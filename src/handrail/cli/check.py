@@ -38,8 +38,7 @@ def check_all(names: list[str], *, as_json: bool) -> int:
 
 def _lines(found: Found, plan: Plan | None, checked: Checked) -> list[str]:
     label = words.clean(found.label)
-    lines = [words.placed(problem, found.label, "error") for problem in checked.errors]
-    lines += [words.placed(problem, found.label, "warning") for problem in checked.warnings]
+    lines = found.told(checked.errors, "error") + found.told(checked.warnings, "warning")
     if plan is None or checked.bound is None:
         return [*lines, f"{label}: not valid, {words.count(len(checked.errors), 'error')}"]
     name, bound = words.clean(plan.definition.name), checked.bound

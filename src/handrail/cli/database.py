@@ -61,7 +61,9 @@ def look(url: str, *, make: bool) -> None:
             _make(file.parent)
         return
     if not file.exists():
-        raise StoreError(f"there is no database {file}; name one with --database or {VARIABLE}")
+        here = "`handrail serve` makes one here; else " if url == DATABASE else ""
+        told = f"there is no database {file}; {here}name one with --database or {VARIABLE}"
+        raise StoreError(told)
 
 
 def _make(folder: Path) -> None:

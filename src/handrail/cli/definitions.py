@@ -3,11 +3,13 @@ bead's context."""
 
 import difflib
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from handrail.cli.database import InputError
-from handrail.cli.words import clean
+from handrail.cli.lines import Lines
+from handrail.cli.words import clean, placed
 from handrail.engine.documents import Document, load, read
 from handrail.kernel.definition import Problem
 from handrail.kernel.reading import DOCUMENT_BYTES_MAX
@@ -15,19 +17,27 @@ from handrail.teams import NAMES, builtin
 
 
 class Found(NamedTuple):
-    """`builtin` is the name of a built-in definition, or ""; `missing`: there was nothing."""
+    """`builtin` is the name of a built-in definition, or ""; `missing`: there was nothing; `raw` is
+    what stood in the file."""
 
     label: str
     document: Document
     problems: list[Problem]
     builtin: str = ""
     missing: bool = False
+    raw: bytes = b""
+
+    def told(self, problems: Sequence[Problem], severity: str) -> list[str]:
+        """Each with the line that it stands on."""
+        lines = Lines(self.raw if problems else b"")
+        return [placed(one, self.label, severity, lines.of(one.path)) for one in problems]
 
 
 def find(name: str) -> Found:
     if name == "-":
-        document, problems = read(sys.stdin.buffer.read(DOCUMENT_BYTES_MAX + 1))
-        return Found("standard input", document, problems)
+        raw = sys.stdin.buffer.read(DOCUMENT_BYTES_MAX + 1)
+        document, problems = read(raw)
+        return Found("standard input", document, problems, raw=raw)
     if name in NAMES and not Path(name).is_file():
         return Found(name, builtin(name), [], builtin=name)
     path = Path(name)
@@ -38,7 +48,11 @@ def find(name: str) -> Found:
     if not there:
         return Found(name, None, [_nothing(name)], missing=True)
     document, problems = load(path)
-    return Found(name, document, problems, missing=any(p.code == "unreadable" for p in problems))
+    if problems:  # these say line and column themselves
+        missing = any(p.code == "unreadable" for p in problems)
+        return Found(name, document, problems, missing=missing)
+    # A pipe cannot be read twice: of what came through one, places are told without lines.
+    return Found(name, document, problems, raw=path.read_bytes() if path.is_file() else b"")
 
 
 def _nothing(name: str) -> Problem:

@@ -3,15 +3,18 @@
 from pathlib import Path
 
 from handrail.cli.database import InputError, complain
+from handrail.cli.words import called
 
 STARTER = Path(__file__).parent / "starter"
 FILES = ("notes.yaml", "agents.py", "test_notes.py", "pytest.ini")
 NEXT = (
-    ("handrail check {}/notes.yaml", "what a run can cost at most"),
-    ("uv run --with pytest pytest {}", "the workflow with its agents, from start to end"),
-    ("handrail run {}/notes.yaml", "watch a rehearsal, and be asked"),
-    ("handrail serve", "then for real: a server, and `handrail worker agents:worker`"),
+    ("{handrail} check {folder}/notes.yaml", "what a run can cost at most"),
+    ("{python} pytest {folder}", "the workflow with its agents; wants pytest beside handrail"),
+    ("{handrail} run {folder}/notes.yaml", "watch a rehearsal, and be asked"),
+    ("{handrail} serve", "then for real: agents.py says how its worker is started"),
 )
+PYTHON = {"handrail": "python -m", "uv run handrail": "uv run --with pytest"}
+"""How a module is run where the command line is called so."""
 
 
 def write_starter(folder: str) -> int:
@@ -25,8 +28,10 @@ def write_starter(folder: str) -> int:
     for name in FILES:
         print(f"wrote {target / name}")
     print("Next:")
+    handrail = called()
     for command, what in NEXT:
-        print(f"  {command.format(target):<40} {what}")
+        typed = command.format(handrail=handrail, python=PYTHON[handrail], folder=target)
+        print(f"  {typed:<40} {what}")
     return 0
 
 

@@ -22,7 +22,7 @@ from handrail.kernel.certificate import Bound
 from handrail.kernel.definition import TerminalStatus
 from handrail.kernel.plan import Plan, check
 from handrail.kernel.report import Report, markdown, report
-from handrail.kernel.run.state import Question
+from handrail.kernel.run.state import Question, QuestionKind
 from handrail.server.configuration import Configuration
 from handrail.store.port import StoreError
 from handrail.teams import staff_of
@@ -65,7 +65,7 @@ def run_one(wanted: Wanted, *, as_json: bool) -> int:
         start = _start(wanted, plan)
         given = _answers(wanted.answers)
         view = _view(Lines(_bound(plan, start), plan.kind), sys.stderr if as_json else sys.stdout)
-        person = Person(view, given, present=sys.stdin.isatty())
+        person = Person(view, given, present=wanted.answers != "-" and sys.stdin.isatty())
         return asyncio.run(_run(wanted, found, plan, start, person, as_json=as_json))
     except (InputError, StoreError, Refused, BadModel) as error:
         complain("run", error)
@@ -122,9 +122,11 @@ def _plan(found: Found) -> Plan:
     if not problems:
         plan, checked = check(found.document)
         if plan is not None:
+            for line in found.told(checked.warnings, "warning"):
+                complain("run", line.replace("\n   ", ";"))
             return plan
         problems = list(checked.errors)
-    told = words.placed(problems[0], found.label, "error").replace("\n   ", ";")
+    told = found.told(problems[:1], "error")[0].replace("\n   ", ";")
     more = f" (and {len(problems) - 1} more: handrail check {found.label})" if problems[1:] else ""
     raise InputError(f"{told}{more}")
 
@@ -147,6 +149,8 @@ def _start(wanted: Wanted, plan: Plan) -> Begin:
 def _answers(path: str) -> list[str]:
     if not path:
         return []
+    if path == "-":
+        return sys.stdin.buffer.read().decode("utf-8", "replace").splitlines()
     try:
         return Path(path).read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError) as error:
@@ -194,6 +198,10 @@ def how(question: Question) -> str:
     if question.own:
         options = f" ({', '.join(map(words.clean, question.options))})" if question.options else ""
         return f"answer{options}, or /reject to close the run"
+    if question.kind is QuestionKind.ESCALATION:
+        place = words.clean(question.place)
+        skips = f"OK goes on without it, as if '{place}' had succeeded"
+        return f"{skips}; any other text has it tried again with that; or /reject to close the run"
     return "OK approves, any other text says what to change; or /approve, /reject, /revise TEXT"
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from handrail.agents.model import BadModel
 from handrail.cli.database import WRONG_INPUT, InputError, complain, look, settings
@@ -11,6 +11,11 @@ from handrail.engine.engine import Engine
 from handrail.server.configuration import Configuration, strangers
 from handrail.server.serve import CannotServe, serve
 from handrail.store.port import StoreError
+from handrail.telemetry.wanted import NoTraces, traces
+
+if TYPE_CHECKING:
+    from handrail.teams.healing import Service
+    from handrail.telemetry.export import Traces
 
 
 class Wanted(NamedTuple):
@@ -36,12 +41,32 @@ def serve_here(wanted: Wanted) -> int:
     return code
 
 
+def _service(file: str) -> "Service | None":
+    """What is healed, if the setting names it. Raises `InputError`."""
+    from handrail.teams.healing import read_service
+
+    try:
+        return read_service(file) if file else None
+    except ValueError as error:
+        raise InputError(str(error)) from None
+
+
 async def _serve(found: Configuration, *, builtin_agents: bool) -> int:
+    service = _service(found["service"]) if builtin_agents else None
+    sent = _traces()
+
     async def ready(engine: Engine, url: str) -> bool:
+        if sent is not None:
+            engine.listeners.add(sent)
         if builtin_agents:
             from handrail.teams import employ
 
-            await employ(engine, model=found["model"], workspaces=found["workspaces"])
+            await employ(
+                engine,
+                model=found["model"],
+                workspaces=found["workspaces"],
+                service=service,
+            )
         lines = [f"Handrail is at {url}"]
         if not await engine.has_tokens():
             lines.append("Nobody has a token yet: handrail token create --role admin")
@@ -51,11 +76,24 @@ async def _serve(found: Configuration, *, builtin_agents: bool) -> int:
 
     for line in strangers(os.environ):
         note(line)
-    return await serve(
-        found["database"],
-        host=found["host"],
-        port=found["port"],
-        engine_settings=found.engine,
-        settings=found.server,
-        ready=ready,
-    )
+    try:
+        return await serve(
+            found["database"],
+            host=found["host"],
+            port=found["port"],
+            engine_settings=found.engine,
+            settings=found.server,
+            ready=ready,
+        )
+    finally:
+        if sent is not None:
+            sent.close()
+
+
+def _traces() -> "Traces | None":
+    """For OpenTelemetry, if they are wanted. A server without them is a server all the same."""
+    try:
+        return traces(os.environ)
+    except NoTraces as error:
+        note(str(error))
+        return None

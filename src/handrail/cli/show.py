@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import msgspec
 
 from handrail.cli import ids, tables
-from handrail.cli.asking import Where, ask
+from handrail.cli.asking import Where, ask, patient
 from handrail.cli.database import FAILED
 from handrail.cli.run import in_short
 from handrail.cli.view import Lines, PlainView, RichView, View
@@ -20,6 +20,8 @@ from handrail.kernel.report import Report
 from handrail.kernel.run.events import Asked, RunEvent
 from handrail.kernel.run.machine import Run, evolve
 
+WATCHING = 600.0
+"""Seconds that a server may be away while somebody watches: it is being started again."""
 NO_TIME = ServiceTime(queue=0, work=0, people=0, asks=0, total=0)
 UNKNOWN = Bound(
     dispatches=0, handoffs=0, transitions=0, questions=0, asks=0, time=NO_TIME, tight={}
@@ -47,12 +49,13 @@ def watch_run(where: Where, given: str) -> int:
 
     async def do(client: AsyncClient) -> int:
         run = await ids.run_id(client, given)
-        if where.as_json:
-            async for event in client.events(run):
-                print(msgspec.json.encode(event.data).decode(), flush=True)
-        else:
-            await _watch(client, run)
-        ended = await client.execution(run)
+        async with patient(where, client, WATCHING) as watching:
+            if where.as_json:
+                async for event in watching.events(run):
+                    print(msgspec.json.encode(event.data).decode(), flush=True)
+            else:
+                await _watch(watching, run)
+            ended = await watching.execution(run)
         return 0 if ended.terminal_status == TerminalStatus.DONE_SUCCESS else FAILED
 
     return ask(where, do)

@@ -1,5 +1,6 @@
 """Figures and texts as people read them."""
 
+import os
 import re
 
 from handrail.kernel.certificate import Bound
@@ -7,6 +8,11 @@ from handrail.kernel.definition import Problem
 
 _UNITS = (("d", 86400), ("h", 3600), ("min", 60))
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def called() -> str:
+    """How the command line was called, so that what is shown can be typed."""
+    return "uv run handrail" if "UV" in os.environ else "handrail"
 
 
 def typed(text: str) -> str:
@@ -74,8 +80,9 @@ def exactness(bound: Bound) -> str:
     return f"safe, not always reached: {', '.join(loose)}" if loose else "every figure is reachable"
 
 
-def placed(problem: Problem, label: str, severity: str) -> str:
-    """`file: error at place: message [code]`, and the hint on a line of its own."""
+def placed(problem: Problem, label: str, severity: str, line: int | None = None) -> str:
+    """`file:line: error at place: message [code]`, and the hint on a line of its own."""
     hint = f"\n    {clean(problem.hint)}" if problem.hint else ""
+    where = clean(label) if line is None else f"{clean(label)}:{line}"
     told = f"{clean(problem.path)}: {clean(problem.message)}"
-    return f"{clean(label)}: {severity} at {told} [{problem.code}]{hint}"
+    return f"{where}: {severity} at {told} [{problem.code}]{hint}"
