@@ -25,7 +25,7 @@ def alive(number: int) -> bool:
 
 
 def gone(number: int) -> bool:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while alive(number) and time.monotonic() < deadline:
         time.sleep(0.01)
     return not alive(number)
@@ -117,7 +117,7 @@ def test_a_caller_that_is_cancelled_leaves_no_process_behind(tmp_path: Path) -> 
 
     async def play() -> int:
         words = script("echo $$ > pipe", "sleep 1000")
-        limits = CommandLimits(seconds=30)
+        limits = CommandLimits(seconds=600)
         task = asyncio.create_task(run_command(words, tmp_path, limits=limits))
         number = int(await asyncio.to_thread(pipe.read_text))
         assert alive(number)
@@ -125,7 +125,7 @@ def test_a_caller_that_is_cancelled_leaves_no_process_behind(tmp_path: Path) -> 
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert time.monotonic() - began < 20, "it was told, and did not run out of time"
+        assert time.monotonic() - began < 300, "it was told, and did not run out of time"
         return number
 
     assert not alive(asyncio.run(play()))

@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 
 NAME = ".s.PGSQL.5432"
-SECONDS = 10
+SECONDS = 60
 
 
 class Proxy:

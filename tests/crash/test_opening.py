@@ -14,7 +14,7 @@ from handrail.kernel.result import Outcome, Result
 from handrail.store.port import StoreError
 from handrail.store.sqlite.store import SqliteStore
 
-SECONDS = 10
+SECONDS = 60
 ONE = _workflow("one", [_task("work", "left", 2)], "start>work", "work>end")
 DONE = Result(outcome=Outcome.SUCCESS)
 

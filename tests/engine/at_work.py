@@ -1,13 +1,13 @@
 """Engines under test: no clock but the test's, no waiting for time to pass."""
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from itertools import count
 from typing import Any, TypeVar
 
 from tests.kernel.driving import ANA, chain, edge, node, team, workflow
+from tests.patience import PATIENCE
 
 from handrail.engine import opening
 from handrail.engine.dispatch import Dispatch
@@ -21,11 +21,9 @@ from handrail.kernel.run.machine import replay
 from handrail.testing.clock import ManualClock
 from handrail.testing.through_engine import abandon
 
-__all__ = ["ANA", "abandon", "chain", "edge", "node", "team", "workflow"]
+__all__ = ["ANA", "PATIENCE", "abandon", "chain", "edge", "node", "team", "workflow"]
 
 T = TypeVar("T")
-PATIENCE = float(os.environ.get("HANDRAIL_PATIENCE", "20"))
-"""Seconds after which a test that waits for something has failed."""
 ROLE = "backend-engineer"
 DONE = Result(outcome=Outcome.SUCCESS, text="done")
 FAILED = Result(outcome=Outcome.FAILURE, reason="cannot")

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tests.engine.at_work import (
     ANA,
+    PATIENCE,
     ROLE,
     Worker,
     chain,
@@ -47,7 +48,7 @@ async def fill(url: str, clock: ManualClock) -> dict[str, str]:
         coder = await worker(engine, ROLE, name="coder", capacity=100)
 
         async def get(who: Worker) -> Dispatch:
-            dispatch = await engine.claim(who.name, wait=5)
+            dispatch = await engine.claim(who.name, wait=PATIENCE)
             assert dispatch is not None, "there is something to do"
             return dispatch
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from tests.engine.at_work import ROLE, go, opened, refused, worker
+from tests.engine.at_work import PATIENCE, ROLE, go, opened, refused, worker
 from tests.engine.filled import Filled, fill
 
 from handrail.engine import care
@@ -105,7 +105,7 @@ def test_engines_go_on_while_runs_are_archived(filled: Filled, tmp_path: Path):
     async def play():
         async with opened(filled.url, clock) as engine:
             coder = await worker(engine, ROLE, name="another")
-            first = await engine.claim(coder.name, wait=5)
+            first = await engine.claim(coder.name, wait=PATIENCE)
             with closing(filled.records(read_only=False)) as store:
                 archived(store, tmp_path / "a")
             assert first is not None
@@ -281,7 +281,7 @@ def test_a_backup_has_everything_and_can_be_restored(
     async def go_on():
         async with opened(shared_url, clock) as engine:
             coder = await worker(engine, ROLE, name="another")
-            dispatch = await engine.claim(coder.name, wait=5)
+            dispatch = await engine.claim(coder.name, wait=PATIENCE)
             assert dispatch is not None
             await coder.report(dispatch)
 
@@ -326,7 +326,7 @@ def test_a_running_engine_goes_on_from_what_was_restored(
             with closing(open_records(shared_url)) as store:
                 care.backup(store, tmp_path / "b")
                 coder = await worker(engine, ROLE, name="another")
-                dispatch = await engine.claim(coder.name, wait=5)
+                dispatch = await engine.claim(coder.name, wait=PATIENCE)
                 new = await engine.start("works", title="after the backup")
                 assert dispatch is not None
                 care.restore(store, tmp_path / "b", clock.now())
@@ -335,7 +335,7 @@ def test_a_running_engine_goes_on_from_what_was_restored(
                 assert engine.id in store.engines()
             assert await refused(coder.report(dispatch)) == "not_claimed"
             assert await refused(engine.run(new.id).state()) == "unknown_run"
-            again = await engine.claim(coder.name, wait=8)
+            again = await engine.claim(coder.name, wait=PATIENCE)
             assert again is not None
             assert again.run.id == dispatch.run.id
             await coder.report(again)

@@ -112,19 +112,22 @@ def test_who_has_waited_is_served_before_who_comes(url: str, clock: ManualClock)
     go(play())
 
 
-def test_an_agent_is_never_given_more_than_it_has_room_for(url: str, clock: ManualClock):
+def test_an_agent_is_given_as_much_as_it_has_room_for_and_never_more(url: str, clock: ManualClock):
     async def play():
         async with opened(url, clock) as engine:
             await engine.define(BOTH)
             now: dict[str, int] = {"big": 0, "small": 0}
-            most = dict(now)
+            most, full = dict(now), asyncio.Event()
 
             def agent(name: str):
                 async def code(dispatch: Dispatch) -> Result:
                     now[name] += 1
                     most[name] = max(most[name], now[name])
+                    if now == {"big": 3, "small": 1}:
+                        full.set()
                     try:
-                        await asyncio.sleep(0.02)
+                        await full.wait()
+                        await asyncio.sleep(0)
                     finally:  # stopped, if its sibling came first
                         now[name] -= 1
                     return DONE

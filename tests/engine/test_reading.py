@@ -54,6 +54,8 @@ def test_runs_are_listed_and_found(url: str, clock: ManualClock):
             since = clock.now() - timedelta(seconds=5)
             assert await ids(engine, since=since) == [second.id]
             assert await ids(engine, since=since, q="slow") == []
+            assert await ids(engine, ended_since=since) == [first.id]
+            assert await ids(engine, ended_before=since) == []
             for wrong in ("x" * 201, "a\0b"):
                 assert await refused(engine.executions(q=wrong)) == "bad_query"
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.engine.at_work import go, opened, team
+from tests.engine.at_work import PATIENCE, go, opened, team
 
 from handrail.engine.engine import Engine
 from handrail.engine.reports import append_entry, as_json, file_name, write_files
@@ -36,7 +36,7 @@ async def plays(engine: Engine, title: str = "T", *, well: bool = False) -> str:
     engine.add_agent(lambda dispatch: ends if well else hand["coder"], "planner", name="p")
     engine.add_agent(lambda dispatch: hand["planner"], "coder", name="c")
     run = await engine.start("pair", title=title)
-    await run.result(20)
+    await run.result(PATIENCE)
     return run.id
 
 
@@ -270,7 +270,7 @@ def test_a_report_that_cannot_be_made_keeps_no_other_from_being_written(
             first = await plays(engine, well=True)
             await engine.reports_written()
             second = await engine.start("pair", title="T")
-            await second.result(20)
+            await second.result(PATIENCE)
             await engine.reports_written()
             return [first, second.id]
 

@@ -10,7 +10,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,9 @@ AGENTS, AT_ONCE, A_TURN = 4, 10, 60
 class Server:
     """`handrail serve`."""
 
-    def __init__(self, database: str, folder: Path, name: str) -> None:
+    def __init__(
+        self, database: str, folder: Path, name: str, settings: Mapping[str, str] = IMPATIENT
+    ) -> None:
         kept = {name: one for name, one in os.environ.items() if not name.startswith("HANDRAIL_")}
         self.log = folder / f"{name}.log"
         with self.log.open("w") as log:
@@ -46,7 +48,7 @@ class Server:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
-                env={**kept, **IMPATIENT},
+                env={**kept, **settings},
             )
 
     def address(self) -> str:

@@ -25,7 +25,7 @@ from handrail.testing.replica import Replica
 pytest_plugins = ["tests.fixtures_postgres"]
 
 NOWHERE = "127.0.0.1:1"
-SECONDS = 30
+SECONDS = 120
 BEAD = a.bead("b1")
 
 

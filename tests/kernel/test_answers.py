@@ -166,9 +166,9 @@ def test_approvals_without_end_are_asked_again():
 @pytest.mark.parametrize("piece", ["ok ", "ﷺ", "o\u0336", "👍🏽", "'a", "o.", " ", "\u200b", "a"])
 def test_a_very_long_text_costs_little(piece: str):
     text = piece * (2_000_000 // len(piece))
-    start = time.perf_counter()
+    start = time.thread_time()
     assert read_answer("x" + text) is not Answer.APPROVE
-    assert time.perf_counter() - start < 1
+    assert time.thread_time() - start < 1
 
 
 @pytest.mark.requirement("R4.3")

@@ -3,7 +3,7 @@
 import pytest
 from tests.kernel.driving import ANA, NOON, Driven, chain, node, plan_of
 
-from handrail.kernel.plain import DEPTH_MAX, SIZE_MAX, are_plain_texts, why_not_plain
+from handrail.kernel.plain import DEPTH_MAX, SIZE_MAX, VALUES_MAX, are_plain_texts, why_not_plain
 from handrail.kernel.result import Check, Evidence, Outcome, Result, Usage
 from handrail.kernel.run import commands as c
 from handrail.kernel.run.machine import Person, decide
@@ -38,7 +38,8 @@ def test_json_values_are_plain(value: object) -> None:
         (b"raw", "bytes"),
         (nested(DEPTH_MAX + 1), "nested"),
         (nested(100_000), "nested"),
-        ("x" * (SIZE_MAX + 1), "larger"),
+        pytest.param("x" * (SIZE_MAX + 1), "larger", id="large"),  # else its name is that long too
+        ([0] * (VALUES_MAX + 1), "values"),
     ],
 )
 def test_everything_else_is_not_and_says_why(value: object, told: str) -> None:

@@ -458,18 +458,18 @@ HOSTILE = [
 @pytest.mark.parametrize("piece", HOSTILE, ids=ascii)
 def test_a_hostile_megabyte_costs_little(piece: str):
     text = piece * (1_000_000 // len(piece))
-    start = time.perf_counter()
+    start = time.thread_time()
     signature(text, text)
     signature("x", text + "!")
     first_error_line("x" + text)
-    assert time.perf_counter() - start < COST_SECONDS_MAX
+    assert time.thread_time() - start < COST_SECONDS_MAX
 
 
 def test_fifty_megabytes_cost_only_their_head_and_tail():
     text = "error: line\n" * (50_000_000 // 12)
-    start = time.perf_counter()
+    start = time.thread_time()
     signature("x", text)
-    assert time.perf_counter() - start < COST_SECONDS_MAX
+    assert time.thread_time() - start < COST_SECONDS_MAX
 
 
 @given(st.text(), st.text())

@@ -14,7 +14,7 @@ from handrail.engine.bugs import ErrorReport
 from handrail.middleware import AsgiMiddleware, Reporter, WsgiMiddleware, to_engine
 from handrail.middleware import reporter as reporters
 
-SECONDS = 10
+SECONDS = 60
 
 
 class Post:

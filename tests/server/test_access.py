@@ -28,6 +28,7 @@ Call = tuple[str, str]
 BODIES: dict[Call, Any] = {
     ("POST", "/workflows"): {**PLAIN, "id": "new", "name": "new"},
     ("POST", "/workflows/validate"): PLAIN,
+    ("POST", "/workflows/read"): {"text": "name: plain"},
     ("PUT", "/workflows/{workflow_id}"): {**PLAIN, "name": "changed"},
     ("POST", "/beads"): {"title": "a bug"},
     ("PATCH", "/beads/{bead_id}"): {"context": {"a": 1}},

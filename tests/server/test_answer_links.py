@@ -57,6 +57,17 @@ async def test_a_link_shows_what_it_will_do_and_does_nothing(house: House):
     assert (await _now(house, approval))["status"] == "open"
 
 
+async def test_a_link_to_an_escalation_says_that_an_approval_skips_the_work(house: House):
+    await house.define(chain(node("fix", max_attempts=1), id="hard"))
+    house.works(Result(outcome=Outcome.FAILURE, reason="no idea"))
+    await house.file("hard")
+    await house.quiet()
+    (asked,) = await pages(house.viewer, "/approvals", status="open")
+    view = told(await house.nobody.get(_path(await _link(house.ceo, asked))))
+    assert view["does"]["approve"] == "it goes on as if 'fix' had succeeded"
+    assert view["does"]["revise"] == "'fix' is tried again, with your text"
+
+
 async def test_a_browser_gets_a_page_without_a_script(house: House):
     house.works(Result(outcome=Outcome.SUCCESS, text=XSS))
     await house.define(chain(node("fix"), node("look", "approval", revise_to="fix"), id="asks"))

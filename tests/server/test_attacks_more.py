@@ -51,17 +51,17 @@ def secret_of(client: httpx.AsyncClient) -> str:
 
 async def test_a_reason_is_read_in_the_time_that_it_is_long(house: House):
     body = b'{"action": "close", "reason": "%b\\u0000"}' % (b"a" * 200_000)
-    began = time.perf_counter()
+    began = time.process_time()
     problem(await house.operator.post("/executions/none/override", content=body), 422, "bad_body")
-    assert time.perf_counter() - began < SOON
+    assert time.process_time() - began < SOON
 
 
 async def test_a_cookie_is_read_in_the_time_that_it_is_long(house: House):
     quoted = f'{COOKIE}="' + '\\"' * 50_000 + '"'
-    began = time.perf_counter()
+    began = time.process_time()
     answer = await house.nobody.get(f"{ADDRESS}/healthz", headers={"cookie": quoted})
     assert answer.status_code == 200
-    assert time.perf_counter() - began < SOON
+    assert time.process_time() - began < SOON
 
 
 async def test_the_document_of_the_api_is_made_once(house: House, monkeypatch: pytest.MonkeyPatch):
@@ -219,9 +219,9 @@ async def test_a_figure_that_no_database_can_hold_is_refused_and_spoils_nothing(
 
 async def test_a_context_with_very_many_values_is_refused_at_once(house: House):
     body = b'{"title": "a", "context": {"a": [%b1]}}' % (b"1," * 2_000_000)
-    began = time.perf_counter()
+    began = time.process_time()
     problem(await house.operator.post("/beads", content=body), 422, "unusable")
-    assert time.perf_counter() - began < SOON
+    assert time.process_time() - began < SOON
 
 
 async def test_a_lock_takes_no_result(house: House):

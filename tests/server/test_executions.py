@@ -87,6 +87,8 @@ async def test_runs_are_listed_the_newest_first_and_filtered(house: House):
     assert await ids(status="ended", q="invoice", workflow_id="asks") == [closed["id"]]
     half_past = house.clock.now() - timedelta(minutes=30)
     assert await ids(since=half_past.isoformat()) == [closed["id"], waits["id"]]
+    assert await ids(ended_since=half_past.isoformat()) == [closed["id"]]
+    assert await ids(ended_before=half_past.isoformat()) == [done["id"]]
     assert await ids(since=half_past.replace(tzinfo=None).isoformat()) == [
         *(closed["id"], waits["id"])
     ]
@@ -97,6 +99,7 @@ async def test_a_filter_that_makes_no_sense_is_named(house: House):
         {"status": "lost"},
         {"terminal_status": "well"},
         {"since": "yesterday"},
+        {"ended_since": "yesterday"},
         {"since": "9999-12-31T23:59:59-10:00"},
         {"q": "x" * 201},
     ):

@@ -32,7 +32,7 @@ async def test_whoever_waits_has_the_result_when_the_run_ends(house: House):
     began = time.monotonic()
     house.works()
     run = told(await waiting)
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 30, "not when the time was over"
     assert (run["status"], run["terminal_status"]) == ("ended", "done_success")
     await _at(house, 0)
 

@@ -166,3 +166,18 @@ def test_a_reader_that_does_not_read_costs_the_server_nothing(
         assert STEPS * SIZE > 1.5 * IN_FLIGHT_MAX
         assert handed < IN_FLIGHT_MAX
     waiting(server, 0)
+
+
+@pytest.mark.requirement("T4")
+def test_a_line_that_an_agent_held_open_and_lost_makes_its_last_sign_of_life_an_old_one(
+    server: Server,
+):
+    token = server.token("agent", "ada")
+    server.do(server.engine.register("ada", [WORKER]))
+    line = sent(server, token, "POST /api/v1/agents/ada/heartbeat", {"wait": 30})
+    waiting(server, 1)
+    before = server.do(server.engine.agent_view("ada")).last_seen
+    line.close()
+    waiting(server, 0)
+    after = server.do(server.engine.agent_view("ada")).last_seen
+    assert after < before, "it is found silent after two heartbeats, not after a lease"

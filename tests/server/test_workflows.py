@@ -1,5 +1,7 @@
 """Definitions over HTTP: validated, stored, versioned; and who may change whose."""
 
+from typing import Any
+
 import pytest
 from tests.engine.at_work import chain, edge, node, workflow
 from tests.server.house import CEO, OPERATOR, PLAIN, House, pages, problem, told
@@ -49,6 +51,22 @@ async def test_validation_stores_nothing(house: House):
     assert (bad["valid"], bad["bound"]) == (False, None)
     assert bad["errors"]
     assert await pages(house.viewer, "/workflows") == []
+
+
+async def test_a_definition_is_read_from_json_or_yaml_with_the_line_of_what_is_wrong(house: House):
+    async def read(text: str) -> Any:
+        return told(await house.viewer.post("/workflows/read", json={"text": text}))
+
+    assert await read("name: a\nnodes:\n  - id: on\n") == {
+        "document": {"name": "a", "nodes": [{"id": "on"}]},
+        "errors": [],
+    }
+    assert (await read('{"name": "a"}'))["document"] == {"name": "a"}
+    wrong = await read("name: a\nnodes: [\n")
+    assert wrong["document"] is None
+    assert "line 3" in wrong["errors"][0]["message"]
+    assert (await read("a: &x 1\nb: *x\n"))["document"] is None, "no text that means a larger one"
+    problem(await house.viewer.post("/workflows/read", json={"texts": ""}), 422, "bad_body")
 
 
 @pytest.mark.requirement("L7.5")
