@@ -54,6 +54,8 @@ class WithReading(WithRuns):
         workflow_id: str | None = None,
         q: str | None = None,
         since: datetime | None = None,
+        ended_since: datetime | None = None,
+        ended_before: datetime | None = None,
         cursor: str = "",
         limit: int = LIMIT,
     ) -> Page[RunItem]:
@@ -69,7 +71,9 @@ class WithReading(WithRuns):
                 terminal_status=terminal_status,
                 workflow_id=workflow_id,
                 text=q or None,
-                since=iso(since) if since is not None else None,
+                since=_iso(since),
+                ended_since=_iso(ended_since),
+                ended_before=_iso(ended_before),
                 before=before,
                 limit=limit + 1,
             )
@@ -131,6 +135,10 @@ class WithReading(WithRuns):
         waiting, told = await self.why(run_id), await self.report_of(run_id)
         newest = await self._io(self.store.definition, told.definition_id)
         return explained(told, waiting, newest.version if newest is not None else told.version)
+
+
+def _iso(at: datetime | None) -> str | None:
+    return None if at is None else iso(at)
 
 
 def _item(row: RunRow, now: datetime) -> RunItem:

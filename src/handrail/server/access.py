@@ -77,6 +77,7 @@ TABLE: dict[tuple[str, str], Access] = {
         people="operator", own="an operator takes no id or name of another's definition; a ceo any"
     ),
     ("POST", f"{API}/workflows/validate"): VIEWER,
+    ("POST", f"{API}/workflows/read"): VIEWER,
     ("GET", f"{API}/workflows/{{workflow_id}}"): VIEWER,
     ("PUT", f"{API}/workflows/{{workflow_id}}"): Access(
         people="operator", own="an operator edits what it defined itself; a ceo edits any"

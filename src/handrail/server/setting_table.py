@@ -115,6 +115,13 @@ TABLE: tuple[Setting, ...] = (
         (),
         "Folders in which the built-in coding team may work and run commands.",
     ),
+    Setting(
+        "service",
+        "command",
+        "text",
+        "",
+        "A file that describes the service whose errors the built-in agents mend.",
+    ),
     _row("wait_max", "server", "seconds", "The longest that a request waits for something.", 1),
     _row("waiting_max", "server", "number", "Requests that wait, and event streams, at once.", 1),
     _row("connections_max", "server", "number", "Connections at once.", 1),

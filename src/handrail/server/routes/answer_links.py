@@ -22,7 +22,7 @@ from handrail.engine.refused import Refused
 from handrail.kernel.approval import Approval
 from handrail.kernel.decision import Value
 from handrail.kernel.reading import seconds
-from handrail.kernel.run.state import Person
+from handrail.kernel.run.state import Person, QuestionKind
 from handrail.kernel.shown import Shown
 from handrail.server.access import Caller, PersonRole
 from handrail.server.authors import keep
@@ -285,6 +285,11 @@ def _title(approval: Approval) -> str:
 def _does(approval: Approval) -> dict[str, str]:
     if approval.own:
         return {"revise": "the agent goes on with your text", "reject": CHOICES["reject"]}
+    if approval.type is QuestionKind.ESCALATION:  # there is no result that could be approved
+        return CHOICES | {
+            "approve": f"it goes on as if '{approval.node_id}' had succeeded",
+            "revise": f"'{approval.node_id}' is tried again, with your text",
+        }
     return CHOICES
 
 

@@ -49,6 +49,8 @@ Query = Annotated[
     ),
 ]
 Since = Annotated[datetime | None, Parameter(description="Begun at this moment or later.")]
+EndedSince = Annotated[datetime | None, Parameter(description="Ended at this moment or later.")]
+EndedBefore = Annotated[datetime | None, Parameter(description="Ended before this moment.")]
 
 
 class TakeOver(Signed, kw_only=True):
@@ -80,6 +82,8 @@ async def executions(
     workflow_id: OfWorkflow = None,
     q: Query = None,
     since: Since = None,
+    ended_since: EndedSince = None,
+    ended_before: EndedBefore = None,
     cursor: Cursor = "",
     limit: Limit = LIMIT,
 ) -> Page[RunItem]:
@@ -90,6 +94,8 @@ async def executions(
         workflow_id=workflow_id,
         q=q,
         since=in_utc("since", since),
+        ended_since=in_utc("ended_since", ended_since),
+        ended_before=in_utc("ended_before", ended_before),
         cursor=cursor,
         limit=limit,
     )

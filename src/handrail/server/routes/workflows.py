@@ -1,11 +1,13 @@
 """Definitions: stored, validated, listed; each change makes a new version."""
 
+import asyncio
 from typing import Annotated, Any
 
 from litestar import get, post, put
 from litestar.params import Parameter
 
 from handrail.engine.definitions import DefinitionItem, DefinitionView
+from handrail.engine.documents import Document, load
 from handrail.engine.engine import Defined, Engine
 from handrail.engine.pages import LIMIT, Page
 from handrail.kernel.certificate import Bound
@@ -22,6 +24,19 @@ class Validated(Value, omit_defaults=False):
     errors: tuple[Place, ...]
     bound: Bound | None
     warnings: tuple[Place, ...]
+
+
+class Written(Value, forbid_unknown_fields=True):
+    """A definition as somebody types it: JSON or YAML."""
+
+    text: str
+
+
+class Read(Value, omit_defaults=False):
+    """`document` is null where the text is none; what is wrong says in which line."""
+
+    document: Document
+    errors: tuple[Place, ...]
 
 
 @post("/workflows", responses=documented())
@@ -43,6 +58,13 @@ async def validate(engine: Engine, data: dict[str, Any]) -> Validated:
         bound=found.bound,
         warnings=places(found.warnings),
     )
+
+
+@post("/workflows/read", status_code=200, responses=documented())
+async def read(data: Written) -> Read:
+    """The document that a JSON or YAML text holds. What it means is for `validate` to say."""
+    document, problems = await asyncio.to_thread(load, data.text)
+    return Read(document=document, errors=places(tuple(problems)))
 
 
 @get("/workflows", responses=documented())
@@ -91,4 +113,4 @@ async def _may_edit(engine: Engine, caller: Caller, workflow_id: str, name: str)
             raise Wrong(403, "foreign_definition", f"{told}; {hint}")
 
 
-HANDLERS = [define, validate, workflows, workflow, versions, redefine]
+HANDLERS = [define, validate, read, workflows, workflow, versions, redefine]
