@@ -37,6 +37,8 @@ IMPURE_CALLS = {
     "time.perf_counter",
     "time.time",
 }
+PLAIN = {"Any", "Kind", "PersonRole", "Role"}
+"""Names of types that are no structs."""
 NEVER_TRACKED = {"uv.lock", "node_modules", "dist", ".venv"}
 
 # Spelt in pieces: this file is checked as well.
@@ -114,6 +116,37 @@ def bare_except(path: str, text: str) -> Iterator[str]:
             yield f"{path}:{node.lineno}: bare except; name the errors that are expected here"
 
 
+def late(path: str, text: str) -> Iterator[str]:
+    """A type that threads may read for the first time together; see `kernel/decision.learn`. The
+    commands and the simulator have one thread."""
+    if path.startswith(("src/handrail/cli/", "src/handrail/testing/")):
+        return
+    tree = ast.parse(text)
+    known: set[str] = set()
+    for statement in tree.body:
+        if not isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            for call in _calls(statement, "learn", "Decoder"):
+                known |= {name for part in call.args for name in _classes(part)}
+    for call in _calls(tree, "convert", "decode"):
+        kinds = [part.value for part in call.keywords if part.arg == "type"]
+        if ast.unparse(call.func) == "msgspec.convert":
+            kinds += call.args[1:2]
+        for name in sorted({name for kind in kinds for name in _classes(kind)} - known):
+            yield f"{path}:{call.lineno}: {name} is learnt late; write learn({name}) in the module"
+
+
+def _calls(tree: ast.AST, *names: str) -> Iterator[ast.Call]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in names:
+            yield node
+
+
+def _classes(kind: ast.AST) -> set[str]:
+    names = {node.id for node in ast.walk(kind) if isinstance(node, ast.Name)}
+    names |= {node.attr for node in ast.walk(kind) if isinstance(node, ast.Attribute)}
+    return {name for name in names if name[0].isupper() and name not in PLAIN}
+
+
 def matches(pattern: re.Pattern[str], what: str) -> Check:
     def check(path: str, text: str) -> Iterator[str]:
         for number, line in enumerate(text.splitlines(), start=1):
@@ -162,7 +195,7 @@ def expect_none(check: Check, paths: list[str]) -> None:
 
 @pytest.mark.parametrize(
     "check",
-    [length_of_file, length_of_functions, header, printing, impurity],
+    [length_of_file, length_of_functions, header, printing, impurity, late],
     ids=lambda check: check.__name__,
 )
 def test_source_files_are_tidy(check: Check):
@@ -201,6 +234,8 @@ def test_nothing_built_or_locked_is_tracked():
         (impurity, "src/handrail/kernel/a.py", "import json\nimport uuid\n", 2),
         (impurity, "src/handrail/kernel/a.py", "from random import choice\n", 1),
         (impurity, "src/handrail/kernel/a.py", "import datetime as d\nd.datetime.now()\n", 2),
+        (late, "src/a.py", "def f(x):\n    return msgspec.convert(x, list[Node])\n", 2),
+        (late, "src/a.py", "def f(x):\n    return json.decode(x, type=Node)\n", 2),
         (bare_except, "src/a.py", "try:\n    pass\nexcept :\n    pass\n", 3),
         (unfinished, "README.md", "later\nTO" + "DO: write\n", 2),
         (machine_path, "README.md", "cd /wo" + "rk/x\n", 1),
@@ -219,6 +254,8 @@ def test_each_check_finds_what_it_looks_for(check: Check, path: str, text: str, 
         (length_of_file, "src/handrail/kernel/a.py", "\n" * KERNEL_LINES_MAX),
         (printing, "src/handrail/cli/a.py", "print(1)\n"),
         (impurity, "src/handrail/engine/a.py", "import uuid\n"),
+        (late, "src/a.py", "learn(Node)\ndef f(x):\n    return msgspec.convert(x, Node)\n"),
+        (late, "src/a.py", "def f(x):\n    return json.decode(x, type=dict[str, Any])\n"),
         (machine_path, "README.md", "docs/wo" + "rk/x and https://example.org/ro" + "ot/x\n"),
         (registry, "README.md", "installed with pip from PyPI\n"),
     ],

@@ -10,7 +10,10 @@ import msgspec
 
 from handrail.agents.prompt import ANSWER_TOOL
 from handrail.engine.dispatch import DispatchView
+from handrail.kernel.decision import learn
 from handrail.kernel.result import Outcome, Result, Usage
+
+learn(Result)
 
 Schema = dict[str, Any]
 

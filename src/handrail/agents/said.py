@@ -7,7 +7,10 @@ for it, whoever says something and says that all went well (exit code 0, status 
 import msgspec
 
 from handrail.engine.dispatch import DispatchView
+from handrail.kernel.decision import learn
 from handrail.kernel.result import Outcome, Result
+
+learn(Result)
 
 
 def result_of(said: bytes, dispatch: DispatchView) -> Result:

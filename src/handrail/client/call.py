@@ -1,6 +1,8 @@
 """One call of the API as a value: what is sent, and how the answer is read. No I/O here."""
 
 from collections.abc import Callable, Generator, Mapping
+from functools import cache
+from threading import Lock
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
@@ -14,6 +16,8 @@ JSON, MARKDOWN = "application/json", "text/markdown"
 EVENTS = "text/event-stream"
 API = "/api/v1"
 
+_learning = Lock()
+"""One thread at a time: see `handrail.kernel.decision.learn`."""
 Query = Mapping[str, str | int | float | None]
 
 
@@ -78,6 +82,12 @@ def send(
 
 
 def reader(answer: type[T]) -> Callable[[bytes], T]:
+    with _learning:
+        return _reader(answer)
+
+
+@cache  # as many as there are kinds of answers
+def _reader(answer: type[T]) -> Callable[[bytes], T]:
     return msgspec.json.Decoder(answer).decode
 
 

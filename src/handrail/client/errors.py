@@ -9,7 +9,7 @@ from http import HTTPStatus
 
 import msgspec
 
-from handrail.kernel.decision import Value
+from handrail.kernel.decision import Value, learn
 from handrail.kernel.definition import Problem
 
 DETAIL_MAX = 500
@@ -78,6 +78,7 @@ KINDS: dict[int, type[ClientError]] = {
     409: Conflict,
     422: Invalid,
 }
+learn(ProblemDocument)
 
 
 def error_of(call: str, status: int, body: bytes) -> ClientError:

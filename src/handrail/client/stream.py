@@ -32,7 +32,7 @@ from handrail.client.talk import (
     pause,
     request,
 )
-from handrail.kernel.decision import Value
+from handrail.kernel.decision import Value, learn
 
 SILENCE_SECONDS = 60.0
 FRAME_BYTES_MAX = 64_000_000
@@ -54,6 +54,9 @@ class Event(Value):
     seq: int = 0
     actor: str = ""
     data: dict[str, Any] = {}
+
+
+learn(Event)
 
 
 class Open(NamedTuple):

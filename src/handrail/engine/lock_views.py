@@ -2,10 +2,9 @@
 
 from datetime import datetime
 
-import msgspec
-
 from handrail.engine.core import Core
 from handrail.engine.pages import LIMIT, Page, checked_cursor, checked_limit
+from handrail.engine.works import decode_lock
 from handrail.kernel import lock as locks
 from handrail.kernel.shown import Shown
 from handrail.store.port import LockState
@@ -48,7 +47,7 @@ class WithLocks(Core):
 
 
 def _view(row: LockState) -> LockView:
-    lock = msgspec.json.decode(row.state, type=locks.Lock)
+    lock = decode_lock(row.state)
     held, due = lock.holder, locks.next_due(lock)
     holder = None
     if held is not None and due is not None:

@@ -41,6 +41,7 @@ class Forfeited(Value, tag=True):
 
 RunMessage = Granted | Forfeited
 Command = c.RunCommand | locks.LockCommand | RunMessage | Order
+decode_lock = msgspec.json.Decoder(locks.Lock).decode
 decode_to_lock = msgspec.json.Decoder(locks.LockCommand).decode
 decode_to_run = msgspec.json.Decoder(RunMessage).decode
 
@@ -120,7 +121,7 @@ class LockWork:
         self.stream, self.row = stream, row
         self.lock = locks.Lock(repository=stream.removeprefix(LOCK))
         if row is not None:
-            self.lock = msgspec.json.decode(row.state, type=locks.Lock)
+            self.lock = decode_lock(row.state)
         self.seq = row.seq if row is not None else 0
         self.events: tuple[locks.LockEvent, ...] = ()
         self.effects: tuple[locks.LockEffect, ...] = ()

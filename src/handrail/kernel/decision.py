@@ -11,7 +11,7 @@ next. A decision may carry events *and* a refusal: a command that comes after a 
 deadline's events recorded in the same commit, and is itself refused.
 """
 
-from typing import Generic, TypeVar, dataclass_transform
+from typing import Generic, TypeVar, cast, dataclass_transform
 
 import msgspec
 
@@ -26,6 +26,16 @@ class Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
     A frozen value holds only what was there before it, so no cycle goes through one, and Python's
     collector need not look at it: with a thousand runs in memory that was a quarter of the time.
     """
+
+
+def learn(*kinds: object) -> None:
+    """To be called where a module that reads such values is imported.
+
+    msgspec looks at a type when it first reads one, and does not expect a second thread meanwhile:
+    that one finds a type half known, and the process ends with a segmentation fault.
+    """
+    for kind in kinds:
+        msgspec.json.Decoder(cast("type[object]", kind))
 
 
 class Refusal(Value):

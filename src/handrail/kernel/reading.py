@@ -21,7 +21,7 @@ from typing import Any, TypeGuard, TypeVar
 import msgspec
 from msgspec import UNSET
 
-from handrail.kernel.decision import Value
+from handrail.kernel.decision import Value, learn
 from handrail.kernel.definition import (
     Definition,
     Node,
@@ -46,6 +46,7 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhdw])")
 _OUT_OF_RANGE = re.compile(r"Expected `(?:int|float)` [<>]")
 DURATIONS = frozenset({"timeout", "queue_timeout", "deadline", "max_duration"})
 KINDS: dict[str, type[Workflow] | type[Team]] = {"workflow": Workflow, "team": Team}
+learn(*KINDS.values(), StopRules)
 
 
 def seconds(text: str) -> float | None:

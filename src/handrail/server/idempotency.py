@@ -21,6 +21,7 @@ from msgspec.structs import replace
 
 from handrail.engine.engine import Engine
 from handrail.engine.vocabulary import tell
+from handrail.kernel.decision import learn
 from handrail.server.access import Caller
 from handrail.server.problems import RETRY_SECONDS, Wrong
 from handrail.store.port import KeyRow, StoreError, iso
@@ -56,6 +57,9 @@ class Kept(msgspec.Struct, frozen=True):
     """Base64."""
     shown_once: bool = False
     """It held a secret, so that its body is in memory alone."""
+
+
+learn(Kept)
 
 
 class Answers:

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from handrail.engine.bugs import NAME_CHARS, ErrorReport
-from handrail.kernel.decision import Value
+from handrail.kernel.decision import Value, learn
 
 FRAMES_MAX = 100
 MARKS = ("event_id", "exception", "logentry")
@@ -65,6 +65,9 @@ class Event(Value):
     project: str | int | None = None
     server_name: str | None = None
     environment: str | None = None
+
+
+learn(Event)
 
 
 def is_event(data: dict[str, Any]) -> bool:

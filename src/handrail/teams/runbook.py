@@ -14,7 +14,7 @@ import msgspec
 
 from handrail.engine.documents import load
 from handrail.engine.likeness import covered, signature, words
-from handrail.kernel.decision import Value
+from handrail.kernel.decision import Value, learn
 
 FILE = Path(__file__).parent / "runbook.yaml"
 FITS = 0.7
@@ -44,6 +44,9 @@ class Entry(Value):
 class Runbook(Value):
     vocabulary: dict[str, dict[str, int]]
     entries: tuple[Entry, ...]
+
+
+learn(Runbook)
 
 
 class Named(NamedTuple):

@@ -8,11 +8,14 @@ from litestar import get, post
 from handrail.engine.bugs import Bug, BugFiled, ErrorReport
 from handrail.engine.engine import Engine
 from handrail.engine.pages import LIMIT, Page
+from handrail.kernel.decision import learn
 from handrail.kernel.misfit import in_words
 from handrail.server.access import Caller
 from handrail.server.paging import Cursor, Limit
 from handrail.server.problems import Wrong, documented
 from handrail.server.sentry import is_event, report_of
+
+learn(ErrorReport)
 
 
 @post("/bugs", responses=documented(), status_code=200)

@@ -7,7 +7,7 @@ from litestar import delete, get, post
 
 from handrail.engine.engine import Engine
 from handrail.engine.pages import Page
-from handrail.kernel.decision import Value
+from handrail.kernel.decision import Value, learn
 from handrail.kernel.event_shown import ENGINE
 from handrail.kernel.reading import seconds
 from handrail.server.access import Caller, PersonRole, Role
@@ -47,6 +47,9 @@ class TokenView(Value, omit_defaults=False):
 class MadeToken(TokenView, frozen=True, kw_only=True):
     token: str
     """Shown this once; only its digest is kept."""
+
+
+learn(MadeToken)
 
 
 class NewSignIn(Value):

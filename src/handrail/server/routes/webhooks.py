@@ -15,7 +15,7 @@ from uuid_utils import uuid7
 from handrail.engine.engine import Engine
 from handrail.engine.pages import Page
 from handrail.engine.webhooks import KINDS, UNASKED, Kind, kinds_of
-from handrail.kernel.decision import Value
+from handrail.kernel.decision import Value, learn
 from handrail.server.access import Caller
 from handrail.server.courier import Courier, Linked
 from handrail.server.idempotency import SHOWN_ONCE
@@ -62,6 +62,9 @@ class WebhookView(Value, omit_defaults=False):
 class MadeWebhook(WebhookView, frozen=True, kw_only=True):
     secret: str
     """Shown this once."""
+
+
+learn(Linked, MadeWebhook)
 
 
 @get("/webhooks", responses=documented())

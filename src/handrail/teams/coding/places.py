@@ -22,7 +22,7 @@ import msgspec
 import yaml
 
 from handrail.agents.commands import CommandLimits, run_here
-from handrail.kernel.decision import Value
+from handrail.kernel.decision import Value, learn
 from handrail.kernel.definition import Constraints
 from handrail.teams.coding.workspace import NotAllowed, Workspace
 
@@ -56,6 +56,9 @@ class Scene(Value):
 class Scenes(Value):
     bugs: dict[str, Bug]
     scenes: dict[str, Scene]
+
+
+learn(Scenes)
 
 
 def sample_files() -> dict[str, str]:
