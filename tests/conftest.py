@@ -1,5 +1,6 @@
 """What all tests share: examples are the same on every machine, and new ones in the long form."""
 
+import gc
 import os
 
 import pytest
@@ -14,3 +15,11 @@ pytest.register_assert_rewrite(
 settings.register_profile("same", derandomize=True, database=None)
 settings.register_profile("new", derandomize=False)
 settings.load_profile("new" if os.environ.get("HANDRAIL_LONG") else "same")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """What was imported and collected is there to the end: the garbage collector need not look at
+    it again after every few tests."""
+    gc.collect()
+    gc.freeze()

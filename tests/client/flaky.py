@@ -30,13 +30,18 @@ class Flaky:
         self._lock = threading.Lock()
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listening.getsockname()[1]}"
-        threading.Thread(target=self._listen, daemon=True).start()
+        self._threads = [threading.Thread(target=self._listen, daemon=True)]
+        self._threads[0].start()
 
     def __enter__(self) -> "Flaky":
         return self
 
     def __exit__(self, *_: object) -> None:
+        """Nobody is left: a request that is still on its way would find the server gone."""
+        self._listening.shutdown(socket.SHUT_RDWR)  # close() alone wakes nobody
         self._listening.close()
+        for thread in self._threads:
+            thread.join(SECONDS)
 
     def _listen(self) -> None:
         while True:
@@ -44,7 +49,9 @@ class Flaky:
                 client, _ = self._listening.accept()
             except OSError:
                 return
-            threading.Thread(target=self._meet, args=(client,), daemon=True).start()
+            meeting = threading.Thread(target=self._meet, args=(client,), daemon=True)
+            self._threads.append(meeting)
+            meeting.start()
 
     def _meet(self, client: socket.socket) -> None:
         with client:

@@ -6,14 +6,12 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-import uvicorn
-
 from handrail.engine.engine import Engine
 from handrail.engine.opening import open as open_engine
 from handrail.engine.settings import EngineSettings
 from handrail.server.app import Served
 from handrail.server.secrets import issue
-from handrail.server.serve import listening
+from handrail.server.serve import Listener, listening
 from handrail.server.settings import ServerSettings
 
 T = TypeVar("T")
@@ -41,7 +39,7 @@ class Server:
         self.settings = settings or ServerSettings(drain=0)
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
-        self._uvicorn: uvicorn.Server | None = None
+        self._uvicorn: Listener | None = None
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._engine: Engine | None = None
@@ -83,7 +81,7 @@ class Server:
             config.timeout_graceful_shutdown = 1
             if self._before is not None:
                 await asyncio.to_thread(self._before)
-            self._uvicorn = uvicorn.Server(config)
+            self._uvicorn = Listener(config)
             serving = asyncio.create_task(self._uvicorn.serve())
             while not self._uvicorn.started and not serving.done():
                 await asyncio.sleep(0.01)

@@ -17,7 +17,7 @@ from handrail.client.turns import Turn, Turns
 from handrail.engine.channel_views import TurnView
 from handrail.kernel import channel_events as ev
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 @contextmanager

@@ -23,6 +23,8 @@ HEAD = struct.Struct("=4sIQQ")
 DATABASE = "power.db"
 CHECKPOINT_PAGES = 60
 """Far fewer than usual, so that there are checkpoints to fail in."""
+SECONDS = 600
+"""For a load that takes two: machines stall."""
 
 
 def compiled(folder: Path) -> Path:
@@ -45,7 +47,7 @@ def recorded(folder: Path, synchronous: str) -> list["Record"]:
     library, log = compiled(folder), folder / "log"
     environment = preloaded(library, SHIM_MARK="/lines/", SHIM_LOG=str(log))
     command = [sys.executable, str(HERE / "power.py"), str(folder), synchronous]
-    subprocess.run(command, env=environment, check=True, timeout=120, capture_output=True)
+    subprocess.run(command, env=environment, check=True, timeout=SECONDS, capture_output=True)
     return list(read(log))
 
 

@@ -29,6 +29,7 @@ class Proxy:
             self.at, self.heard, self.sent, self.cut = at, heard, 0, 0
 
     def close(self) -> None:
+        self._listening.shutdown(socket.SHUT_RDWR)  # close() alone wakes nobody
         self._listening.close()
 
     def _listen(self) -> None:

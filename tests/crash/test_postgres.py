@@ -35,7 +35,7 @@ def test_three_engines_through_kills_crashes_and_cuts(tmp_path: Path):
         [*command, "--folder", str(tmp_path)],
         capture_output=True,
         text=True,
-        timeout=180 + 3 * FAULTS,
+        timeout=1_200 + 3 * FAULTS,
         check=False,
     )
     assert done.stdout, done.stderr[-2_000:]

@@ -88,7 +88,7 @@ def test_runs_go_on_after_the_power_is_back(tmp_path: Path):
             image = put(tmp_path / str(n), disk, chance.choice(HOWS), chance)
             url = f"sqlite:///{image}/{power.DATABASE}"
             command = [sys.executable, str(power.HERE / "load.py"), url, str(image), f"after-{n}"]
-            subprocess.run(command, check=True, timeout=60, capture_output=True)
+            subprocess.run(command, check=True, timeout=power.SECONDS, capture_output=True)
             found = checks.look(image, checks.sqlite_rows(image / power.DATABASE))
             assert found.wrong + checks.audited(url) == [], n
             assert found.runs > 0

@@ -17,14 +17,17 @@ from pathlib import Path
 
 import checks
 import psycopg
-from campaign import born, left_alone
+from campaign import born, left_alone, said
 
 from handrail.testing.postgres import PostgresServer
 
 ENGINES = 3
 SETTINGS = {"lease": 2.0, "pulse": 0.1}
 QUOTA_A_FAULT = 8
-END_SECONDS = 60
+END_SECONDS = 600  # it takes a few; on a busy machine many times that
+AT_WORK = 0.5
+"""Of all faults: those that wait until something was acknowledged since the last one. The others
+come when they come, also to engines that are still opening."""
 KINDS = ("kill", "kill", "kill", "crash", "cut", "cut")
 CUT = """SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 WHERE pid <> pg_backend_pid() AND datname = current_database()"""
@@ -62,12 +65,20 @@ class Together:
             with psycopg.connect(self.url, autocommit=True) as db:
                 db.execute(CUT)
 
+    def more(self) -> None:
+        """Until something more was acknowledged."""
+        before, deadline = said(self.folder), time.monotonic() + END_SECONDS
+        while said(self.folder) == before and time.monotonic() < deadline:
+            time.sleep(0.005)
+
     def play(self, faults: int, mean: float) -> checks.Found:
         self.engines = [self.start(self.quota) for _ in range(ENGINES)]
-        time.sleep(1)  # the first ones make the tables
+        self.more()  # the first ones make the tables
         kinds = [KINDS[n % len(KINDS)] for n in range(faults)]
         self.chance.shuffle(kinds)
         for kind in kinds:
+            if self.chance.random() < AT_WORK:
+                self.more()
             time.sleep(min(self.chance.expovariate(1 / mean), 4 * mean))
             self.fault(kind)
         # Those who lived through the last faults go on: nothing they remember may hold up a run.

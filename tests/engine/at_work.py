@@ -40,10 +40,20 @@ def go(work: Coroutine[Any, Any, T]) -> T:
             break
         task.cancel()
     if task.done():
-        loop.run_until_complete(loop.shutdown_asyncgens())
-        loop.close()
+        _ended(loop)
         return task.result()
     raise AssertionError(f"it does not stop: {task.get_stack()}")
+
+
+def _ended(loop: asyncio.AbstractEventLoop) -> None:
+    """As `asyncio.run` does: a task that is left would keep its sockets open."""
+    left = asyncio.all_tasks(loop)
+    for task in left:
+        task.cancel()
+    if left:
+        loop.run_until_complete(asyncio.wait(left, timeout=PATIENCE))
+    loop.run_until_complete(loop.shutdown_asyncgens())
+    loop.close()
 
 
 @asynccontextmanager

@@ -1,12 +1,14 @@
 """When something goes wrong: nobody is left waiting, and nobody else suffers."""
 
 import asyncio
+import threading
 from typing import Any
 
 import pytest
 from tests.engine.at_work import (
     ANA,
     DONE,
+    PATIENCE,
     ROLE,
     chain,
     check_stored,
@@ -19,6 +21,7 @@ from tests.engine.at_work import (
 
 from handrail.engine import keeper, works
 from handrail.kernel.run import commands as c
+from handrail.store.office import Office
 from handrail.store.port import StoreError
 from handrail.testing.clock import ManualClock
 
@@ -172,9 +175,43 @@ def test_a_database_that_is_away_is_asked_again_but_not_all_the_time(
 
             monkeypatch.setattr(engine.store, "reserve", away)
             engine.add_agent(lambda d: DONE, ROLE)
+            async with asyncio.timeout(PATIENCE):
+                while not asked:
+                    await asyncio.sleep(0.01)
             await asyncio.sleep(0.3)
-            assert 1 <= len(asked) < 30
+            assert len(asked) < 30
             monkeypatch.setattr(engine.store, "reserve", reserve)
             assert len(await run.questions(60)) == 1
 
     go(play())
+
+
+def test_a_connection_that_is_made_while_the_engine_closes_is_closed_too(
+    postgres_url: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+):
+    made: list[Office] = []
+    asked, closes = threading.Event(), threading.Event()
+
+    async def play():
+        async with opened(postgres_url, clock) as engine:
+            reader, close = engine.store.reader, engine.keeper.close
+
+            def late() -> Office:
+                asked.set()
+                assert closes.wait(PATIENCE)
+                made.append(reader())
+                return made[0]
+
+            def closing() -> None:
+                closes.set()
+                close()
+
+            monkeypatch.setattr(engine.store, "reader", late)
+            monkeypatch.setattr(engine.keeper, "close", closing)
+            asking = asyncio.create_task(engine.locks())
+            await asyncio.to_thread(asked.wait, PATIENCE)
+            asking.cancel()  # its thread goes on
+
+    go(play())
+    with pytest.raises(StoreError, match="closed"):
+        made[0].locks(after="", limit=1)

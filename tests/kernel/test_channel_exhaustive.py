@@ -242,6 +242,7 @@ class Explorer:
             assert not human_waits(channel)
 
 
+@pytest.mark.heavy
 @pytest.mark.requirement("T3", "T4", "T5", "T6", "T9", "T10")
 @pytest.mark.parametrize("mode", list(HumanMode))
 def test_no_reachable_state_has_two_active_agents_an_old_token_or_a_lost_message(mode: HumanMode):
@@ -251,6 +252,7 @@ def test_no_reachable_state_has_two_active_agents_an_old_token_or_a_lost_message
     assert not LONG or steps < ALL, "there is no state that more steps would lead to"
 
 
+@pytest.mark.heavy
 @pytest.mark.requirement("T2", "T7", "T11", "T13", "T14")
 @pytest.mark.parametrize("order", list(TurnOrder))
 def test_people_pauses_silence_and_busy_agents_break_nothing_in_any_order(order: TurnOrder):
@@ -258,6 +260,7 @@ def test_people_pauses_silence_and_busy_agents_break_nothing_in_any_order(order:
     Explorer(config, wide=True).run(5 if LONG else 3)
 
 
+@pytest.mark.heavy
 @pytest.mark.requirement("T2")
 def test_every_cell_of_the_table_is_reached_and_no_other():
     explorer = Explorer(TurnConfig(human_interrupt_mode=HumanMode.INTERRUPT), wide=True)

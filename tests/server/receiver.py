@@ -30,16 +30,27 @@ class Receiver:
         self.raw = b""
         self.hangs = False
         self.url = ""
+        self._answering: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
     async def listening(self) -> AsyncIterator["Receiver"]:
-        server = await asyncio.start_server(self._answer, "127.0.0.1", 0)
+        server = await asyncio.start_server(self._met, "127.0.0.1", 0)
         host, port = server.sockets[0].getsockname()
         self.url = f"http://{host}:{port}/hook"
         try:
             yield self
         finally:
             server.close()
+            for task in self._answering:
+                task.cancel()
+            await asyncio.gather(*self._answering, return_exceptions=True)
+
+    def _met(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.ensure_future(self._answer(reader, writer))
+        self._answering.add(task)
+        task.add_done_callback(self._answering.discard)
+        # Whether or not the rest was taken, and also if it was cancelled before it began.
+        task.add_done_callback(lambda _: writer.transport.abort())
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -52,11 +63,10 @@ class Receiver:
                 await reader.read()  # until the other side gives up
             plain = f"HTTP/1.1 {self.status} x\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
             writer.write(self.raw or plain.encode())
-            await writer.drain()
+            writer.close()
+            await writer.wait_closed()
         except (ConnectionError, asyncio.IncompleteReadError):
             pass
-        finally:
-            writer.close()
 
     @property
     def kinds(self) -> list[str]:

@@ -608,3 +608,10 @@ async def test_the_audit_says_who_did_what_in_a_channel(house: House):
     verified = told(await house.viewer.get("/audit/verify"))
     assert verified["ok"], verified
     assert ada.name == "ada"
+
+
+@pytest.mark.parametrize("name", ["a/b", ".", "..", "a\nb", ""])
+async def test_a_channel_whose_id_cannot_be_an_address_is_refused(house: House, name: str):
+    answer = await house.operator.post("/channels", json={"id": name})
+    assert answer.status_code == 422
+    assert told(await house.operator.get("/channels"))["items"] == []

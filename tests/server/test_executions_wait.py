@@ -11,6 +11,7 @@ import uvicorn
 from msgspec.structs import replace
 from tests.server.house import ASKS, PLAIN, House, problem, told
 
+from handrail.server.serve import Listener
 from handrail.server.settings import ServerSettings
 
 
@@ -103,7 +104,7 @@ async def _listening(house: House):
     config = uvicorn.Config(
         house.served.asgi, http="httptools", ws="none", lifespan="on", log_config=None
     )
-    server = uvicorn.Server(config)
+    server = Listener(config)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         serving = asyncio.create_task(server.serve([listener]))
         try:

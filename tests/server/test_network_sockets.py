@@ -139,6 +139,20 @@ def test_a_stream_ends_well_when_the_server_does(server: Server) -> None:
     assert told.endswith(b"retry: 1000\n\n\r\n0\r\n\r\n")
 
 
+def test_an_answer_that_nobody_takes_does_not_outlive_the_server(server: Server) -> None:
+    """uvicorn would wait for a while, and then leave the connection as it is."""
+    bead = server.do(server.engine.file_bead(title="a bug"))
+    server.do(server.engine.put_file(bead.id, "big", bytes(IN_FLIGHT_MAX)))
+    token, path = server.token("viewer"), f"GET /api/v1/beads/{bead.id}/files/big"
+    with sent(server, token, path, room=4_096) as line:
+        heard(line, "200 OK")
+        assert server._uvicorn is not None
+        (connection,) = server._uvicorn.server_state.connections
+        ours = connection.transport.get_extra_info("socket")  # pyright: ignore
+        server.stop()
+        assert ours.fileno() == -1, "closed"
+
+
 def test_a_reader_that_does_not_read_costs_the_server_nothing(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:

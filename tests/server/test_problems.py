@@ -100,12 +100,26 @@ async def test_a_database_that_is_away_asks_to_try_again(
     house: House, monkeypatch: pytest.MonkeyPatch
 ):
     async def away(self: Engine, bead_id: str) -> None:
-        raise StoreError("connection refused")
+        raise StoreError("no connection to db.example, port 5432")
 
     monkeypatch.setattr(Engine, "bead", away)
     answer = await house.viewer.get("/beads/x")
     problem(answer, 503, "unavailable")
     assert int(answer.headers["retry-after"]) > 0
+    assert "db.example" not in answer.text, "where it is stands in the log"
+
+
+async def test_whoever_asks_for_the_health_is_not_told_where_the_database_is(
+    house: House, monkeypatch: pytest.MonkeyPatch
+):
+    async def away(self: Engine) -> int:
+        raise StoreError("no connection to db.example, port 5432")
+
+    monkeypatch.setattr(Engine, "position", away)
+    answer = await house.nobody.get(f"{ADDRESS}/readyz")
+    assert answer.status_code == 503
+    assert answer.json()["status"] == "unavailable"
+    assert "db.example" not in answer.text
 
 
 async def test_every_answer_carries_the_headers_that_keep_browsers_safe(house: House):

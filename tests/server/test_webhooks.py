@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.engine.at_work import chain, node
+from tests.engine.at_work import PATIENCE, chain, node
 from tests.server.house import ADMIN, CEO, House, pages, problem, told
 from tests.server.receiver import Received, Receiver
 
@@ -325,12 +325,30 @@ async def test_a_receiver_that_never_answers_is_given_up_on(
 async def test_one_that_hangs_does_not_hold_up_the_others(
     inside: House, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(sending, "SEND_SECONDS", 0.5)
+    monkeypatch.setattr(sending, "SEND_SECONDS", 2.0)
     async with receiving(inside) as (slow, _), receiving(inside) as (quick, _):
         slow.hangs = True
         await inside.asked()
         await look(inside)
         assert (len(slow.received), len(quick.received)) == (1, 1)
+
+
+async def test_a_courier_that_is_told_to_end_as_it_is_woken_ends(
+    inside: House, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(sending, "PAUSE_SECONDS", 0)
+    courier = inside.served.courier
+    for turns in range(6):  # of the loop, between the one and the other
+        going = asyncio.create_task(courier.go_on())
+        async with asyncio.timeout(PATIENCE):
+            while not courier._awake._waiters:  # pyright: ignore
+                await asyncio.sleep(0.001)
+        courier.wake()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        going.cancel()
+        await asyncio.wait((going,), timeout=PATIENCE)
+        assert going.cancelled(), turns
 
 
 async def test_nobody_there_is_a_reason(inside: House):

@@ -50,11 +50,13 @@ from handrail.engine.refused import Refused
 from handrail.kernel import channel_events as ev
 from handrail.kernel.channel import RECENT_MESSAGES_MAX, Channel, TurnConfig, queue
 from handrail.kernel.channel_evolve import Disposition, disposition
-from handrail.kernel.decision import Refusal
+from handrail.kernel.decision import Refusal, learn
 from handrail.kernel.lifecycle import PROPERTIES, AgentState, Receiving
 from handrail.store.channels import ChannelRow, LogRow, MemberRow
 from handrail.store.office import Office
 from handrail.store.port import StoreError, iso
+
+learn(TurnConfig)
 
 ID_MAX = 200
 TEXT_MAX = 100_000
@@ -95,6 +97,9 @@ class WithChannels(WithAttendance):
         if not 0 < len(channel_id) <= ID_MAX or not channel_id.isprintable():
             told = f"{channel_id[:40]!r} is no id for a channel: 1 to {ID_MAX} plain characters"
             refuse("bad_channel", told, "take another id")
+        if "/" in channel_id or channel_id in (".", ".."):
+            told = f"'{channel_id}' cannot be part of an address"
+            refuse("bad_channel", told, "take an id without a slash")
         await self._tell_channel(channel_id, Open(config=config or self.turn_config()), by)
         return await self.channel(channel_id)
 

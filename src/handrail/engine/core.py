@@ -121,8 +121,7 @@ class Core:
         if self.listeners:
             self.listeners.tell(EngineClosed(self.clock()))
         self.keeper.close()
-        if self._reader is not None and self._reader is not self.store:
-            self._reader.close()
+        self._close_reader()
         self.store.close()
         self._closed.set()
 
@@ -165,6 +164,14 @@ class Core:
             if self._reader is None:
                 self._reader = self.store.reader()
             return self._reader
+
+    def _close_reader(self) -> None:
+        """A question that nobody waits for any more may be opening it on a thread just now. Who
+        asks later finds the store, which is closed."""
+        with self._reader_lock:
+            reader, self._reader = self._reader, self.store
+        if reader is not None and reader is not self.store:
+            reader.close()
 
     async def _slowly(self, question: Callable[[Office], T]) -> T:
         """A question to the reader, on a thread: nobody else waits for the answer."""
@@ -300,6 +307,13 @@ class Core:
             self._ends.ring(work.stream, work.run)
         if self.listeners:
             self.listeners.tell(work)
+
+    def wrote(self, run: Run) -> None:
+        """A run was changed on disk without being asked here: whoever waits for it is told."""
+        self._changes.ring(run.id, None)
+        self._changes.ring(ANYTHING, None)
+        if run.ended:
+            self._ends.ring(run.id, run)
 
     async def state(self, run_id: str) -> Run:
         """The run as it stands on disk."""

@@ -142,7 +142,7 @@ ENGINE: dict[str, Line] = {
     "engine_failed": _line(
         CRITICAL, "reason exception", "A loop of the engine died, and the engine with it."
     ),
-    "database_away": _line(WARNING, "reason", "The database could not be used; tried again."),
+    "database_away": _line(WARNING, "reason", "The database could not be used now."),
     "commit_unsure": _line(
         WARNING, "", "The connection broke during a commit; what became of it is looked up."
     ),

@@ -28,7 +28,7 @@ from handrail.engine.engine import Engine
 from handrail.engine.refused import Refused
 from handrail.engine.vocabulary import tell
 from handrail.kernel.approval import Approval
-from handrail.kernel.decision import Value
+from handrail.kernel.decision import Value, learn
 from handrail.kernel.run.state import Person
 from handrail.server.access import PersonRole
 from handrail.server.links import link_to, path_of
@@ -67,6 +67,9 @@ class Linked(Value):
     role: PersonRole = "operator"
 
 
+learn(Linked)
+
+
 class Courier:
     def __init__(self, engine: Engine, settings: ServerSettings) -> None:
         self.engine, self.settings = engine, settings
@@ -94,7 +97,8 @@ class Courier:
                 await self.engine.feed_changed(LOOK_SECONDS)
             else:
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._awake.wait(), LOOK_SECONDS)
+                    async with asyncio.timeout(LOOK_SECONDS):  # wait_for may lose a cancellation
+                        await self._awake.wait()
                 self._awake.clear()
 
     async def close(self) -> None:

@@ -1,9 +1,11 @@
 """What goes wrong, as an RFC 9457 problem document: the one form in which the API says no.
 
 `code` names the problem for programs, `detail` tells a person what is wrong and where, and `errors`
-lists every place of the input that has to change, each with a hint.
+lists every place of the input that has to change, each with a hint. What the database says of
+itself names hosts and paths: it is for the log.
 """
 
+import logging
 from http import HTTPStatus
 from typing import Any, cast
 
@@ -14,9 +16,12 @@ from litestar.openapi.datastructures import ResponseSpec
 
 from handrail.engine.engine import InvalidDefinition
 from handrail.engine.refused import Refused
+from handrail.engine.vocabulary import tell
 from handrail.kernel.decision import Refusal
 from handrail.kernel.definition import Problem as Placed
 from handrail.store.port import StoreError
+
+log = logging.getLogger("handrail.http")
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_SECONDS = 1
@@ -127,7 +132,7 @@ def wrong_of(error: Exception) -> Wrong | None:
         case InvalidDefinition():
             return _invalid(error)
         case StoreError():
-            told = f"the database cannot be used now: {error}; try again"
+            told = "the database cannot be used now; try again; the server's log says why"
             again = {"Retry-After": str(RETRY_SECONDS)}
             return Wrong(503, "unavailable", told, headers=again)
         case ValidationException():
@@ -145,6 +150,8 @@ def answer(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]
     wrong = wrong_of(error)
     if wrong is None:
         raise error
+    if isinstance(error, StoreError):
+        tell(log, "database_away", reason=str(error))
     return Response(
         wrong.body(), status_code=wrong.status, media_type=MEDIA_TYPE, headers=wrong.headers
     )

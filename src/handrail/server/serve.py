@@ -129,7 +129,17 @@ def listening(served: Served, host: str, port: int) -> uvicorn.Config:
     )
 
 
-class _Server(uvicorn.Server):
+class Listener(uvicorn.Server):
+    """uvicorn's, and it leaves no connection behind: one that came while it was closing, or whose
+    answer nobody took, uvicorn would leave open."""
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().shutdown(sockets)
+        for one in list(self.server_state.connections):
+            one.transport.abort()  # pyright: ignore[reportAttributeAccessIssue] - ours have one
+
+
+class _Server(Listener):
     def __init__(self, served: Served, host: str, port: int) -> None:
         super().__init__(listening(served, host, port))
         self.served = served

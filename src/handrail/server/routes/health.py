@@ -1,4 +1,8 @@
-"""Whether the server is alive, and whether it should be given requests."""
+"""Whether the server is alive, and whether it should be given requests.
+
+Anybody may ask, so what is wrong with the database stands in the log: its words name hosts and
+paths.
+"""
 
 from litestar import Response, get
 
@@ -6,6 +10,9 @@ from handrail.engine.engine import Engine
 from handrail.kernel.decision import Value
 from handrail.server.waits import Waits
 from handrail.store.port import StoreError
+
+FAILED = "the engine has failed; the server's log says why"
+UNAVAILABLE = "the database does not answer; the server's log says why"
 
 
 class Health(Value):
@@ -18,7 +25,7 @@ async def healthz(engine: Engine) -> Response[Health]:
     """200 while the engine lives; else this process should be ended and started again."""
     failure = engine.failure
     if failure is not None:
-        return Response(Health(status="failed", reason=str(failure)), status_code=503)
+        return Response(Health(status="failed", reason=FAILED), status_code=503)
     return Response(Health(status="ok"))
 
 
@@ -29,8 +36,8 @@ async def readyz(engine: Engine, waits: Waits) -> Response[Health]:
         return Response(Health(status="draining", reason="this server ends"), status_code=503)
     try:
         await engine.position()
-    except StoreError as error:
-        return Response(Health(status="unavailable", reason=str(error)), status_code=503)
+    except StoreError:
+        return Response(Health(status="unavailable", reason=UNAVAILABLE), status_code=503)
     return Response(Health(status="ok"))
 
 
