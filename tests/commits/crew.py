@@ -1,7 +1,9 @@
-"""An engine with beads, specialists, managers and one repository, to be run beside others and to be
-killed.
+"""Beads, specialists, managers and one repository: an engine or a server with workers, to be run
+beside others and to be killed.
 
-    python crew.py URL FOLDER COUNT     works until all beads have ended; prints how
+    python crew.py work URL FOLDER BARE COUNT       until all beads have ended; prints how
+    python crew.py serve URL FOLDER BARE WORKERS    a server with these of the workers ("0,1,2");
+                                                    prints its address
 
 Every bead adds a line to a file of its own and, each tenth one, changes the same line of one that
 others change too: those conflict, are proposed again, and approved again.
@@ -11,6 +13,7 @@ import asyncio
 import json
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 import handrail.engine.opening as opening
@@ -21,10 +24,12 @@ from handrail.engine.settings import EngineSettings
 from handrail.kernel.definition import Settings
 from handrail.kernel.result import Outcome, Result
 from handrail.kernel.run.machine import Person
+from handrail.server.serve import serve
 
 ANA = Person(name="ana", role="ceo")
 WORKERS = 5
 SECONDS = 900
+SETTINGS = EngineSettings(lease=4, heartbeat=0.5, pulse=0.1, kernel=Settings(role_grace=60))
 SHARED = "shared.txt"
 FIX = {
     "id": "fix-and-commit",
@@ -38,9 +43,7 @@ FIX = {
             "id": "apply",
             "type": "task",
             "role": "engineering-manager",
-            # More than it is killed: who was killed after the push finds the commit there the next
-            # time, but a fix that is on the branch already cannot be proposed once more.
-            "max_attempts": 15,
+            "max_attempts": 2,
             "config": {
                 "kind": "commit",
                 "repository": "app",
@@ -63,26 +66,36 @@ def specialist(copies: Copies):
         (folder / f"bead-{n}.txt").write_text(f"fixed {n}\n")
         if n % 5 == 0:
             (folder / SHARED).write_text(f"last: {n}\n")
-        proposal = await copies.propose(bead)
+        proposal = await copies.propose(bead, run=dispatch.run.id)
         made = {name: getattr(proposal, name) for name in proposal.__struct_fields__}
         return Result(outcome=Outcome.SUCCESS, text=proposal.patch, data={"proposal": made})
 
     return fix
 
 
+def says(kind: str, text: str) -> tuple[str, str]:
+    """What the person answers: yes; to what was lost, once more; what does not fit the branch is
+    moved back to where it is proposed."""
+    if kind != "escalation":
+        return "approve", ""
+    if "reworks used up" in text:
+        return "move", "propose it on the branch as it is"
+    return "revise", "do it again"
+
+
 async def see_through(engine: Engine, n: int) -> str:
-    """One bead, filed once however often this is asked, with a person who says yes, and once more
-    to what is escalated."""
+    """One bead, filed once however often this is asked, with a person who answers."""
     run = await engine.start(
         FIX["id"], title=f"Bug {n}", context={"n": n}, key=f"bead-{n}", filed_by="crew"
     )
     for _ in range(SECONDS):
         for question in await run.questions(1):
+            decision, text = says(question.kind, question.text)
             try:
-                if question.kind == "escalation":
-                    await run.move("fix", by=ANA, reason="propose it on the branch as it is")
+                if decision == "move":
+                    await run.move("fix", by=ANA, reason=text)
                 else:
-                    await run.answer(question.id, by=ANA, decision="approve")
+                    await run.answer(question.id, text, by=ANA, decision=decision)
             except Refused:
                 pass  # the other engine's person was faster
         state = await run.state()
@@ -91,25 +104,38 @@ async def see_through(engine: Engine, n: int) -> str:
     return "never"
 
 
-async def crew(url: str, folder: Path, count: int, bare: Path) -> dict[str, int]:
-    settings = EngineSettings(lease=3, heartbeat=0.5, pulse=0.1, kernel=Settings(role_grace=60))
+async def hire(engine: Engine, folder: Path, bare: Path, workers: Iterable[int]) -> None:
+    """Each worker is a specialist and a manager, with folders that no other process has."""
     repository = Repository(url=str(bare))
-    async with opening.open(url, settings=settings) as engine:
-        await engine.define(FIX, by="crew")
-        for n in range(WORKERS):
-            home = folder / f"worker-{n}-{time.monotonic_ns()}"
-            fix, commit = specialist(Copies(repository, home)), Lane(repository, home)
-            await engine.add_agent(fix, "backend-engineer", name=f"specialist-{n}", capacity=1)
-            await engine.add_agent(
-                *(commit_agent(commit, f"manager-{n}"), "engineering-manager"),
-                name=f"manager-{n}",
-                capacity=1,
-            )
+    await engine.define(FIX, by="crew")
+    for n in workers:
+        home = folder / f"worker-{n}-{time.monotonic_ns()}"
+        fix = specialist(Copies(repository, home))
+        commit = commit_agent(Lane(repository, home), f"manager-{n}")
+        await engine.add_agent(fix, "backend-engineer", name=f"specialist-{n}", capacity=1)
+        await engine.add_agent(commit, "engineering-manager", name=f"manager-{n}", capacity=1)
+
+
+async def crew(url: str, folder: Path, bare: Path, count: int) -> dict[str, int]:
+    async with opening.open(url, settings=SETTINGS) as engine:
+        await hire(engine, folder, bare, range(WORKERS))
         ended = await asyncio.gather(*(see_through(engine, n) for n in range(count)))
     return {how: ended.count(how) for how in set(ended)}
 
 
+async def server(url: str, folder: Path, bare: Path, workers: str) -> int:
+    async def ready(engine: Engine, address: str) -> bool:
+        await hire(engine, folder, bare, map(int, workers.split(",")))
+        sys.stdout.write(f"{address}\n")
+        sys.stdout.flush()
+        return True
+
+    return await serve(url, port=0, engine_settings=SETTINGS, ready=ready)
+
+
 if __name__ == "__main__":
-    where, place, beads, upstream = sys.argv[1:5]
-    found = asyncio.run(crew(where, Path(place), int(beads), Path(upstream)))
+    how, where, place, upstream, what = sys.argv[1:]
+    if how == "serve":
+        sys.exit(asyncio.run(server(where, Path(place), Path(upstream), what)))
+    found = asyncio.run(crew(where, Path(place), Path(upstream), int(what)))
     sys.stdout.write(json.dumps(found))

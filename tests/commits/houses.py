@@ -1,17 +1,35 @@
-"""Real repositories for the lane: a bare one with a commit, hooks that leave a trace, and changes
-that are approved."""
+"""Real repositories for the lane: a bare one with a commit, hooks that leave a trace and at which a
+process can be made to stand still, and changes that are approved."""
 
 import asyncio
 import os
 import subprocess
-from collections.abc import Coroutine
+import time
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
+
+from tests.patience import PATIENCE
 
 from handrail.commits import Change, Copies, Lane, NotApplied, Proposal, Repository
 
 T = TypeVar("T")
 TRACE = '#!/bin/sh\necho "pre-commit $(git rev-parse HEAD)" >> "{trace}"\n{more}\n'
+PUSHED = """#!/bin/sh
+commit= fence=
+while read old new ref; do case "$ref" in
+    refs/heads/main) commit=$new ;;
+    refs/handrail/fence/main) fence=$(git cat-file blob "$new" | head -n 1) ;;
+esac; done
+[ -n "$commit" ] || exit 0
+echo "$commit $fence" >> "{pushed}"
+"""
+"""Of each push to the branch: the commit, and the fence that came with it."""
+STANDS = """
+mv "{gate}" "{gate}.held" 2> /dev/null || exit 0
+echo "$$ $(ps -o pgid= $$)" > "{gate}.new" && mv "{gate}.new" "{gate}.reached"
+n=0; while [ -e "{gate}.held" ] && [ $n -lt 2400 ]; do sleep 0.05; n=$((n+1)); done
+"""
 FILES = {"app.py": "def total(n):\n    return n\n", "README.md": "An app.\n"}
 WHO = {
     "GIT_AUTHOR_NAME": "ana",
@@ -32,6 +50,56 @@ def git(folder: Path, *words: str, stdin: str = "", ok: bool = True) -> str:
     return ran.stdout.strip() if ok else ran.stdout + ran.stderr
 
 
+def wait(holds: Callable[[], object]) -> None:
+    """Until another process has come so far."""
+    until = time.monotonic() + 6 * PATIENCE
+    while not holds():
+        assert time.monotonic() < until, "it never came so far"
+        time.sleep(0.02)
+
+
+class Gate:
+    """Where the next process that comes along stands still, for two minutes at most."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        self._held = place.with_name(f"{place.name}.held")
+        self._reached = place.with_name(f"{place.name}.reached")
+
+    def shut(self) -> None:
+        self.place.touch()
+
+    @property
+    def reached(self) -> bool:
+        return self._reached.exists()
+
+    @property
+    def pid(self) -> int:
+        """Of the hook that stands there."""
+        return int(self._reached.read_text().split()[0])
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether any process of its group is alive."""
+        group = self._reached.read_text().split()[1]
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            try:
+                state, _, found, *_ = stat.read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            if found == group and state != "Z":
+                return True
+        return False
+
+    def open(self) -> None:
+        """Whoever stands there goes on, and has ended afterwards."""
+        for path in (self.place, self._held):
+            path.unlink(missing_ok=True)
+        if self.reached:
+            wait(lambda: not self.goes_on)
+            self._reached.unlink()
+
+
 class House:
     """A bare repository, a person's clone of it, and the folders of lane and beads."""
 
@@ -47,11 +115,34 @@ class House:
         self.repository = Repository(url=str(self.bare), **rules)
         self.lane = Lane(self.repository, folder / "lane")
         self.copies = Copies(self.repository, folder / "copies")
+        self.gates: dict[str, Gate] = {}
 
     def hook(self, name: str, text: str) -> None:
         place = self.bare / "hooks" / name
         place.write_text(text)
         place.chmod(0o755)
+
+    def put_gates(self) -> None:
+        """In the middle of a commit, of a push, and between a push and the word that it was."""
+        self.pushed = self.folder / "pushed"
+        texts = {
+            "pre-commit": TRACE.format(trace=self.trace, more=""),
+            "pre-push": "#!/bin/sh\ncat > /dev/null\n",
+            "post-receive": PUSHED.format(pushed=self.pushed),
+        }
+        for moment, text in texts.items():
+            gate = self.gates[moment] = Gate(self.folder / f"gate-{moment}")
+            self.hook(moment, text + STANDS.format(gate=gate.place))
+
+    def fences(self) -> dict[str, int]:
+        """Commit -> the fence that it was pushed with, in that order."""
+        told = self.pushed.read_text() if self.pushed.exists() else ""
+        rows = [line.split() for line in told.splitlines()]
+        return {commit: int(fence) for commit, fence in rows}
+
+    def fence(self) -> int:
+        """The newest holder's."""
+        return int(git(self.bare, "cat-file", "blob", self.repository.fence).split()[0])
 
     def push(self, files: dict[str, str], title: str) -> str:
         """What a person commits by hand."""
@@ -71,9 +162,10 @@ class House:
     def read(self, path: str) -> str:
         return git(self.bare, "show", f"main:{path}")
 
-    def log(self, form: str = "%H") -> list[str]:
-        """The branch, the oldest first."""
-        return git(self.bare, "log", "--reverse", f"--format={form}", "main").splitlines()
+    def log(self, form: str = "%H", *paths: str) -> list[str]:
+        """The branch, or what of it touches these paths, the oldest first."""
+        words = ("log", "--reverse", f"--format={form}", "main", "--", *paths)
+        return git(self.bare, *words).splitlines()
 
     def traced(self) -> list[str]:
         """The heads on which the pre-commit hook ran."""

@@ -8,6 +8,7 @@ import random
 import subprocess
 import sys
 import time
+from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import msgspec
 import pytest
 from tests.commits.crew import ANA, FIX, SHARED, crew
 from tests.commits.houses import House, git
+from tests.commits.servers import Servers, crewed, until
 from tests.kernel.driving import chain, node
 from tests.patience import PATIENCE
 
@@ -22,6 +24,7 @@ import handrail.engine.opening as opening
 from handrail.commits import commit_agent
 from handrail.kernel import lock as locks
 from handrail.kernel.result import Outcome, Result
+from handrail.kernel.run.events import Claimed, Reported
 
 pytest_plugins = ["tests.fixtures_postgres"]
 HERE = Path(__file__).parent
@@ -31,22 +34,46 @@ decode = msgspec.json.Decoder(tuple[locks.LockEvent, ...]).decode
 
 @pytest.fixture
 def house(tmp_path: Path) -> House:
-    return House(tmp_path / "house", {SHARED: "last: nobody\n"})
+    house = House(tmp_path / "house", {SHARED: "last: nobody\n"})
+    house.put_gates()
+    return house
 
 
-async def lock_events(url: str) -> list[locks.LockEvent]:
+async def recorded(url: str) -> tuple[list[locks.LockEvent], dict[str, set[str]]]:
+    """The lock's events; for each run the agents that brought a fix, or took it to be applied."""
     async with opening.open(url, visit=True) as engine:
-        return [event for entry in engine.store.journal("lock:app") for event in decode(entry.body)]
+        told = [event for row in engine.store.journal("lock:app") for event in decode(row.body)]
+        hands: dict[str, set[str]] = {}
+        for run in (await engine.executions(limit=100)).items:
+            events = await engine.history(run.id)
+            fixed = {e.agent for e in events if isinstance(e, Reported) and e.place == "fix"}
+            held = {e.agent for e in events if isinstance(e, Claimed) and e.place == "apply"}
+            hands[run.id] = fixed | {agent.partition("@")[0] for agent in held}
+        return told, hands
 
 
-def check_lock(events: list[locks.LockEvent]) -> None:
-    """No grant before the last holder is gone; fences rise."""
+def check_record(house: House, url: str) -> None:
+    """Every commit came with the fence of a grant to its own run. Of one file, whichever it is, no
+    commit's grant began before that of the one before it was gone; nor of the whole repository.
+    Authors and committers are those that the record names."""
+    events, hands = asyncio.run(recorded(url))
     lock = locks.Lock(repository="app")
+    held: dict[int, tuple[str, datetime, datetime]] = {}
     for event in events:
-        lock = locks.evolve(lock, event)
-    fences = [event.fence for event in events if isinstance(event, locks.LockGranted)]
-    assert fences == sorted(set(fences))
+        before, lock = lock.holder, locks.evolve(lock, event)
+        if before is not None and lock.holder is None:
+            held[before.fence] = before.request.run, before.granted_at, event.at
     assert lock.holder is None
+    pushed = house.fences()
+    assert set(pushed) == set(house.log()[1:])
+    for told in house.log("%H|%an|%cn|%(trailers:key=Run,valueonly,separator=%x2C)")[1:]:
+        commit, author, committer, run = told.split("|")
+        assert held[pushed[commit]][0] == run
+        assert {author, committer} <= hands[run]
+    names = git(house.bare, "ls-tree", "-r", "--name-only", "main").splitlines()
+    for paths in ([], *([name] for name in names)):
+        spans = [held[pushed[one]][1:] for one in house.log("%H", *paths) if one in pushed]
+        assert all(gone <= granted for (_, gone), (granted, _) in pairwise(spans))
 
 
 def check_history(house: House, count: int) -> None:
@@ -72,13 +99,13 @@ def test_beads_of_five_workers_are_committed_one_at_a_time(
     count: int, house: House, tmp_path: Path
 ):
     url = f"sqlite:///{tmp_path / 'work.db'}"
-    assert asyncio.run(crew(url, tmp_path, count, house.bare)) == {"done_success": count}
+    assert asyncio.run(crew(url, tmp_path, house.bare, count)) == {"done_success": count}
     check_history(house, count)
-    check_lock(asyncio.run(lock_events(url)))
+    check_record(house, url)
 
 
 def child(url: str, folder: Path, count: int, bare: Path) -> subprocess.Popen[str]:
-    words = [sys.executable, str(HERE / "crew.py"), url, str(folder), str(count), str(bare)]
+    words = [sys.executable, str(HERE / "crew.py"), "work", url, str(folder), str(bare), str(count)]
     return subprocess.Popen(words, stdout=subprocess.PIPE, text=True, start_new_session=True)
 
 
@@ -97,21 +124,47 @@ def test_workers_that_are_killed_at_any_moment_lose_and_double_nothing(
     told, _ = child(url, tmp_path, count, house.bare).communicate(timeout=600)
     assert json.loads(told) == {"done_success": count}
     check_history(house, count)
-    check_lock(asyncio.run(lock_events(url)))
+    check_record(house, url)
+
+
+async def killed_at(house: House, servers: Servers, moment: str, beads: int) -> None:
+    """Whoever holds the lock is killed there. What it left running goes on when the next holder has
+    come, and is too late."""
+    gate = house.gates[moment]
+    await servers.file(beads)
+    holder = await servers.holder(gate)
+    fence = house.fence()
+    await servers.kill(holder)
+    await until(lambda: house.fence() > fence)
+    await asyncio.to_thread(gate.open)
 
 
 @pytest.mark.heavy
-@pytest.mark.requirement("L12.1", "L12.2")
-def test_two_engines_on_one_postgres_share_the_lane(
+@pytest.mark.requirement("L12.1", "L12.2", "L12.5", "L12.6", "L16")
+def test_two_servers_on_one_postgres_share_the_lane_whoever_is_killed(
     house: House, tmp_path: Path, postgres_url: str
 ):
-    count = 50 if LONG else 12
-    both = [child(postgres_url, tmp_path, count, house.bare) for _ in range(2)]
-    for one in both:
-        told, _ = one.communicate(timeout=900)
-        assert json.loads(told) == {"done_success": count}
+    """In the middle of a commit, of a push, between push and word, and anywhere."""
+    rounds, beads = (3, 5) if LONG else (1, 2)
+
+    async def play() -> list[str]:
+        async with crewed(postgres_url, tmp_path, house) as servers:
+            for _ in range(rounds):
+                for moment in house.gates:
+                    await killed_at(house, servers, moment, beads)
+            await servers.file(beads)
+            await servers.kill(servers.alive[0])
+            ended = await servers.ended()
+            assert servers.kills == 3 * rounds + 1
+            await asyncio.to_thread(servers.command, "verify")
+            await asyncio.to_thread(servers.command, "doctor")
+            return ended
+
+    ended = asyncio.run(play())
+    count = 50 if LONG else 8
+    assert ended == ["done_success"] * count
     check_history(house, count)
-    check_lock(asyncio.run(lock_events(postgres_url)))
+    check_record(house, postgres_url)
 
 
 @pytest.mark.requirement("L11.6", "L16")

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from benchmarks import middleware as bench
 from tests.engine.at_work import go
 
 from handrail.engine import opening
@@ -277,6 +278,26 @@ def test_other_scopes_of_asgi_go_through():
     go(play())
 
 
+def test_an_error_that_is_answered_and_let_go_on_is_told_once():
+    async def both(scope: dict[str, Any], receive: Any, send: Any) -> None:
+        try:
+            HANDLERS[4](1)
+        except ValueError:
+            await answer(send, 500)
+            raise
+
+    async def play():
+        post = Post()
+        reporter = Reporter(post, service="shop")
+        assert await ask(AsgiMiddleware(both, reporter), "/both") == [500, -1]
+        await asyncio.to_thread(reporter.close, SECONDS)
+        assert [(one.type, one.status, one.count) for one in post.reports] == [
+            ("ValueError", 500, 1)
+        ]
+
+    go(play())
+
+
 def wsgi(environ: dict[str, Any], start_response: Any) -> Any:
     path = environ["PATH_INFO"]
     if path == "/raises":
@@ -290,8 +311,21 @@ def wsgi(environ: dict[str, Any], start_response: Any) -> Any:
         except ValueError:
             start_response("500 Sorry", [])
             return [b"sorry"]
+    if path == "/lazy":
+        return lazy(start_response)
+    if path == "/both":
+        try:
+            HANDLERS[3](1)
+        except ValueError:
+            start_response("500 Sorry", [])
+            raise
     start_response({"/404": "404 No", "/503": "503 Busy"}.get(path, "200 OK"), [])
     return [b"so"]
+
+
+def lazy(start_response: Any) -> Any:
+    start_response("502 Bad", [])
+    yield b"so"
 
 
 def late() -> Any:
@@ -313,17 +347,53 @@ def test_a_wsgi_app_is_watched_in_the_same_way():
         found = served({"PATH_INFO": path, "REQUEST_METHOD": "GET", "HTTP_COOKIE": "x"}, start)
         return b"".join(found)
 
-    for path in ("/raises", "/later"):
-        with pytest.raises(ValueError, match=r"at once|in the middle"):
+    for path in ("/raises", "/later", "/both"):
+        with pytest.raises(ValueError, match=r"at once|in the middle|bad order"):
             ask_for(path)
-    for path in ("/handled", "/503", "/404", "/fine"):
+    for path in ("/handled", "/503", "/404", "/fine", "/lazy"):
         ask_for(path)
-    assert seen == ["200 OK", "500 Sorry", "503 Busy", "404 No", "200 OK"]
-    reporter.close(SECONDS)
-    told = sorted((one.route, one.type, one.status) for one in post.reports)
-    assert told == [
-        ("/503", "", 503),
-        ("/handled", "ValueError", 500),
-        ("/later", "ValueError", 500),
-        ("/raises", "ValueError", 500),
+    assert seen == [
+        *("200 OK", "500 Sorry", "500 Sorry", "503 Busy", "404 No", "200 OK", "502 Bad")
     ]
+    reporter.close(SECONDS)
+    told = sorted((one.route, one.type, one.status, one.count) for one in post.reports)
+    assert told == [
+        ("/503", "", 503, 1),
+        ("/both", "ValueError", 500, 1),
+        ("/handled", "ValueError", 500, 1),
+        ("/later", "ValueError", 500, 1),
+        ("/lazy", "", 502, 1),
+        ("/raises", "ValueError", 500, 1),
+    ]
+
+
+def test_what_a_wsgi_app_begins_its_answer_with_is_passed_on_whatever_it_is():
+    post = Post()
+    reporter = Reporter(post, service="shop")
+    seen: list[tuple[object, ...]] = []
+
+    def start(*given: object) -> Callable[[bytes], object]:
+        seen.append(given)
+        return lambda body: None
+
+    def odd(environ: dict[str, Any], start_response: Any) -> list[bytes]:
+        start_response("", [])
+        start_response("5xx", [("a", "b")])
+        try:
+            HANDLERS[2](1)
+        except ValueError as error:
+            start_response("502 Bad", [], exc_info=(ValueError, error, error.__traceback__))
+        return [b"so"]
+
+    assert WsgiMiddleware(odd, reporter)({"PATH_INFO": "/odd"}, start) == [b"so"]
+    assert [len(given) for given in seen] == [2, 2, 3]
+    reporter.close(SECONDS)
+    assert [(one.type, one.status) for one in post.reports] == [("", 500), ("ValueError", 502)]
+
+
+def test_the_benchmark_measures_every_kind_of_app_and_says_what_costs_too_much():
+    found = bench.measure(2, 2)
+    assert set(found) == {"asgi", "wsgi", "wsgi, streamed"}
+    figures = {"asgi": {"cpu_us": 90.0, "overhead": 0.01}, "wsgi": {"cpu_us": 20, "overhead": 0.03}}
+    rows = bench.page(figures, 7).splitlines()[-2:]
+    assert [row.split("|")[-2].strip() for row in rows] == ["yes", "NO"]

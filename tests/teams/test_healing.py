@@ -14,6 +14,7 @@ from tests.teams.ward import ANA, PATIENCE, Ward, approve, question
 from handrail.engine.dispatch import Dispatch
 from handrail.engine.engine import Engine
 from handrail.engine.handle import RunHandle
+from handrail.engine.returned import AgentFailed
 from handrail.kernel.approval import approvals
 from handrail.kernel.history import transitions
 from handrail.kernel.result import Result
@@ -217,6 +218,35 @@ def test_what_a_run_pushed_while_it_was_closed_is_taken_back_by_whoever_heals_ne
             assert len((await engine.executions(workflow_id=REVERT)).items) == 1, "once"
 
     monkeypatch.setattr(Healers, "apply", closed_meanwhile)
+    go(play())
+
+
+@pytest.mark.requirement("L6.4", "L11.6", "L12.5")
+def test_a_fix_that_was_pushed_by_attempts_that_were_lost_is_shown_as_committed_and_ends_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    commits, lost = Healers.apply, iter(range(3))
+
+    async def dies_afterwards(healers: Healers, dispatch: Dispatch) -> Result:
+        told = await commits(healers, dispatch)
+        if next(lost, None) is not None:
+            raise AgentFailed("killed before it told")
+        return told
+
+    async def play():
+        ward = Ward(tmp_path, "missing-self")
+        async with ward.healed() as engine:
+            run = await ward.report(engine, "missing-self")
+            first = await approve(run)
+            assert (await question(run, "escalation")).place == "apply"
+            pushed = git(ward.bare, "rev-parse", "main")
+            await run.move("investigation", by=ANA, reason="look at it again")
+            again = await approve(run)
+            assert (again["commit"], again["patch_id"]) == (pushed, first["patch_id"])
+            assert (await run.result(PATIENCE)).terminal_status == "done_success"
+            assert git(ward.bare, "rev-parse", "main") == pushed
+
+    monkeypatch.setattr(Healers, "apply", dies_afterwards)
     go(play())
 
 

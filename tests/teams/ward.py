@@ -32,6 +32,22 @@ FAILED = {
 """Bug -> what the shop reports of it: type, message, file, function."""
 
 
+def reported(bug: str) -> ErrorReport:
+    """What the middleware would report of it."""
+    kind, message, file, function = FAILED[bug]
+    told = f'Traceback (most recent call last):\n  File "/srv/shop/{file}", line 1, in {function}'
+    request = bugs()[bug].request
+    return ErrorReport(
+        service="shop",
+        type=kind,
+        message=message,
+        traceback=f"{told}\n    a line\n{kind}: {message}",
+        method=request.method,
+        route=request.path,
+        status=500,
+    )
+
+
 class Ward:
     """`mine` is a person's clone of the shop's repository."""
 
@@ -48,23 +64,7 @@ class Ward:
 
     async def report(self, engine: Engine, bug: str) -> RunHandle:
         """What the middleware would report of it."""
-        kind, message, file, function = FAILED[bug]
-        told = (
-            f'Traceback (most recent call last):\n  File "/srv/shop/{file}", line 1, in {function}'
-        )
-        request = bugs()[bug].request
-        filed = await engine.report_bug(
-            ErrorReport(
-                service="shop",
-                type=kind,
-                message=message,
-                traceback=f"{told}\n    a line\n{kind}: {message}",
-                method=request.method,
-                route=request.path,
-                status=500,
-            ),
-            by="shop",
-        )
+        filed = await engine.report_bug(reported(bug), by="shop")
         assert filed.execution_id is not None
         return RunHandle(engine, filed.execution_id)
 

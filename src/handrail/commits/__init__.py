@@ -9,7 +9,7 @@ from handrail.commits.copies import Copies
 from handrail.commits.lane import Applied, Change, Lane
 from handrail.commits.patches import Proposal
 from handrail.commits.repository import Repository
-from handrail.commits.step import change_of, commit_agent
+from handrail.commits.step import changes_of, commit_agent
 from handrail.commits.trouble import NotApplied
 
 __all__ = [
@@ -20,6 +20,6 @@ __all__ = [
     "NotApplied",
     "Proposal",
     "Repository",
-    "change_of",
+    "changes_of",
     "commit_agent",
 ]

@@ -11,9 +11,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from uuid import uuid4
 
+from msgspec.structs import replace
+
 from handrail.commits.fence import Fence
 from handrail.commits.git import Git
-from handrail.commits.message import is_id
+from handrail.commits.message import is_id, standing
 from handrail.commits.patches import Proposal, propose, touched
 from handrail.commits.places import Places
 from handrail.commits.repository import Repository
@@ -53,23 +55,21 @@ class Copies:
             shutil.rmtree(making, ignore_errors=True)
         return folder
 
-    async def propose(self, bead: str) -> Proposal:
-        """What changed in the bead's folder. Raises if it must not be committed, or is nothing."""
+    async def propose(self, bead: str, *, run: str = "") -> Proposal:
+        """What changed in the bead's folder. If that is nothing, since that run has pushed it and
+        was lost before it told: its commit. Raises if there is nothing that may be committed."""
         folder, base = self._folder(bead), self._base(bead)
         if folder.is_symlink() or not folder.is_dir() or not base.is_file():
             raise NotApplied("no_copy", f"bead '{bead}' has no working copy", "open one")
         async with self.places.at_work(tree=folder) as git:
-            await Fence(git, self.repository, 0).fetch()
+            head = await Fence(git, self.repository, 0).fetch()
             begun = base.read_text(encoding="utf-8")
             await git.say("read-tree", begun)
             await git.say("add", "--all", ".")
             tree = await git.say("write-tree")
             files = await touched(git, begun, tree)
             self.repository.refuse_files(files)
-            if not files:
-                told = f"nothing changed in the working copy of bead '{bead}'"
-                raise NotApplied("nothing", told, "change something, then propose it")
-            return await propose(git, begun, tree)
+            return await (propose(git, begun, tree) if files else _pushed(git, head, bead, run))
 
     def begun(self, bead: str) -> str:
         """The commit that the bead's folder began with; "" without a folder."""
@@ -113,3 +113,14 @@ class Copies:
 
     def _base(self, bead: str) -> Path:
         return self._folder(bead).with_name(f"{bead}.base")
+
+
+async def _pushed(git: Git, head: str, bead: str, run: str) -> Proposal:
+    """What the lane has committed for this run: approved again, it is found there, and told."""
+    trailers = {"Bead": bead, "Run": run}
+    found = await standing(git, head, head, trailers) if is_id(run) else []
+    if not found:
+        told = f"nothing changed in the working copy of bead '{bead}'"
+        raise NotApplied("nothing", told, "change something, then propose it")
+    parent = await git.say("rev-parse", "--verify", f"{found[0]}^")
+    return replace(await propose(git, parent, found[0]), commit=found[0])

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from handrail.commits.fence import Fence
 from handrail.commits.git import LIMITS, Git
 from handrail.commits.hooks import lay_hooks
-from handrail.commits.message import commits_with, is_id, message, person, trailers_of
+from handrail.commits.message import is_id, message, person, standing, taken_back, trailers_of
 from handrail.commits.patches import Proposal, identify, touched, tree_of
 from handrail.commits.places import Places
 from handrail.commits.repository import Repository
@@ -102,18 +102,19 @@ class Lane:
             rail = Fence(git, self.repository, fence)
             await rail.fetch()
             await rail.held()
-            return await _standing(git, change, await rail.fetch())
+            head = await rail.fetch()
+            known = await _is_on(git, change.proposal.base, head)
+            return await _standing(git, change, head) if known else ""
 
     async def revert(self, commit: str, change: Change, fence: int) -> Applied:
         """Takes back a commit of the lane; `change` says for whom and why."""
         _check_ids(change.bead, change.run, commit)
 
         async def find(git: Git, head: str) -> str:
-            if not await git.finds("merge-base", "--is-ancestor", commit, head):
+            if not await _is_on(git, commit, head):
                 told = f"commit '{commit}' is not on {self.repository.branch}"
                 raise NotApplied("unknown_commit", told, "there is nothing to take back")
-            found = await commits_with(git, commit, head, {"Reverts": commit})
-            return found[0] if found else ""
+            return await taken_back(git, commit, head)
 
         async def make(git: Git, head: str) -> None:
             undo = await git.run(
@@ -165,7 +166,7 @@ class Lane:
     async def _check(self, git: Git, wanted: Proposal, head: str) -> None:
         """What is to be applied is what was approved, and may be applied at all."""
         base = wanted.base
-        if not is_id(base) or not await git.finds("merge-base", "--is-ancestor", base, head):
+        if not await _is_on(git, base, head):
             told = f"the patch is based on '{base[:60]}', which is not on {self.repository.branch}"
             raise NotApplied("unknown_base", told, "propose it again on the branch as it is")
         tree = await tree_of(git, wanted)
@@ -212,12 +213,15 @@ class Lane:
         return await lay_hooks(git, self.repository, head, git.folder.parent / "hooks")
 
 
+async def _is_on(git: Git, commit: str, head: str) -> bool:
+    return is_id(commit) and await git.finds("merge-base", "--is-ancestor", commit, head)
+
+
 async def _standing(git: Git, change: Change, head: str) -> str:
     """The commit of this change, if it is on the branch and was not taken back."""
     wanted, carried = change.proposal, {"Bead": change.bead, "Run": change.run}
-    for commit in await commits_with(git, wanted.base, head, carried):
-        mine = await identify(git, f"{commit}^", commit) == wanted.patch_id
-        if mine and not await commits_with(git, commit, head, {"Reverts": commit}):
+    for commit in await standing(git, f"{wanted.base}..{head}", head, carried):
+        if await identify(git, f"{commit}^", commit) == wanted.patch_id:
             return commit
     return ""
 

@@ -36,17 +36,29 @@ def person(name: str, kind: str) -> dict[str, str]:
     return {f"GIT_{kind}_NAME": plain, f"GIT_{kind}_EMAIL": f"{mailbox}@{MAIL}"}
 
 
+async def standing(git: Git, among: str, head: str, wanted: dict[str, str]) -> list[str]:
+    """Those of them that were not taken back."""
+    found = await commits_with(git, among, wanted)
+    return [one for one in found if not await taken_back(git, one, head)]
+
+
+async def taken_back(git: Git, commit: str, head: str) -> str:
+    """The commit that takes this one back; "" if none does."""
+    found = await commits_with(git, f"{commit}..{head}", {"Reverts": commit})
+    return found[0] if found else ""
+
+
 async def trailers_of(git: Git, commit: str) -> dict[str, str]:
     told = await git.say("show", "-s", "--format=%(trailers:only,unfold)", commit)
     pairs = (line.partition(": ") for line in told.splitlines())
     return {name: value for name, _, value in pairs}
 
 
-async def commits_with(git: Git, since: str, head: str, wanted: dict[str, str]) -> list[str]:
-    """Commits after `since` that carry these trailers, the newest first."""
+async def commits_with(git: Git, among: str, wanted: dict[str, str]) -> list[str]:
+    """Commits that carry these trailers, the newest first; `among` is HEAD, or SINCE..HEAD."""
     grep = [f"--grep={name}: {value}" for name, value in wanted.items()]
     how = ("log", "--format=%H", "--fixed-strings", "--all-match", f"--max-count={FOUND_MAX}")
-    told = await git.say(*how, *grep, f"{since}..{head}")
+    told = await git.say(*how, *grep, among)
     found: list[str] = []
     for commit in told.splitlines():
         carried = await trailers_of(git, commit)

@@ -26,12 +26,14 @@ BINARY = b"\nGIT binary patch\n"
 
 
 class Proposal(Value):
-    """What somebody wants to be committed. It lies in the bead's context under `proposal`."""
+    """What somebody wants to be committed. It lies in the bead's context under `proposal`. `commit`
+    is for people: the run has committed it already, and nobody was told."""
 
     patch: str
     base: str
     patch_id: str
     files: tuple[str, ...]
+    commit: str = ""
 
 
 async def propose(git: Git, base: str, tree: str) -> Proposal:

@@ -5,6 +5,7 @@ stood there when the question was asked which a person answered with yes, and wh
 answer is bound to. Without such an answer nothing is committed.
 """
 
+import contextlib
 from collections.abc import Awaitable, Callable
 
 import msgspec
@@ -14,10 +15,13 @@ from handrail.commits.patches import Proposal
 from handrail.commits.trouble import NotApplied
 from handrail.engine.dispatch import Dispatch
 from handrail.kernel.approval import Approval, approvals
+from handrail.kernel.decision import learn
 from handrail.kernel.result import Evidence, Outcome, Result
 from handrail.kernel.run.events import Asked, Reasked, Reported
 from handrail.kernel.run.state import Run
 from handrail.kernel.steps import Events
+
+learn(Proposal)
 
 
 def commit_agent(lane: Lane, name: str) -> Callable[[Dispatch], Awaitable[Result]]:
@@ -44,15 +48,25 @@ def commit_agent(lane: Lane, name: str) -> Callable[[Dispatch], Awaitable[Result
 
 def approved_change(dispatch: Dispatch, committer: str) -> Change:
     """What the last answer of a person lets be committed. Raises `NotApplied` if nothing."""
-    return change_of(dispatch.run, dispatch.past, committer)
-
-
-def change_of(run: Run, events: Events, committer: str) -> Change:
-    """As `approved_change`, of a run and its events, whether or not it has ended."""
-    approval = _approved(events)
-    if approval is None:
+    run, events = dispatch.run, dispatch.past
+    asked = [one for one in approvals(events) if one.type == "approval" and one.decision]
+    if not asked or asked[-1].decision != "approve":
         told = f"nobody approved a patch in run '{run.id}'"
         raise NotApplied("not_approved", told, "ask a person before the commit node")
+    return _change(run, events, asked[-1], committer)
+
+
+def changes_of(run: Run, events: Events) -> tuple[Change, ...]:
+    """All that people have let this run commit, the newest first, whatever they said later."""
+    found: list[Change] = []
+    for one in reversed(approvals(events)):
+        if one.type == "approval" and one.decision == "approve":
+            with contextlib.suppress(NotApplied):
+                found.append(_change(run, events, one, ""))
+    return tuple(found)
+
+
+def _change(run: Run, events: Events, approval: Approval, committer: str) -> Change:
     try:
         proposal = msgspec.convert(approval.proposal, Proposal)
     except msgspec.ValidationError as error:
@@ -68,12 +82,6 @@ def change_of(run: Run, events: Events, committer: str) -> Change:
         approved_by=approval.approved_by,
         proposal=proposal,
     )
-
-
-def _approved(events: Events) -> Approval | None:
-    """The last settled question about a result, if it was answered with yes."""
-    asked = [one for one in approvals(events) if one.type == "approval" and one.decision]
-    return asked[-1] if asked and asked[-1].decision == "approve" else None
 
 
 def _author(events: Events, approval: Approval, otherwise: str) -> str:

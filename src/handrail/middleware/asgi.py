@@ -2,13 +2,13 @@
 
 The app sees nothing of it: what it raises goes on, what it sends is sent as it is. A framework that
 answers an error by itself does so while it handles the exception; so that is known here, too.
-"""
 
-# Annotations of a function that is made for every request would be evaluated for every request.
-from __future__ import annotations
+Every request pays for this, so it is written as `wsgi.py` is: made once, and little for each.
+"""
 
 import sys
 from collections.abc import Awaitable, Callable, MutableMapping
+from types import MethodType
 from typing import Any
 
 from handrail.middleware.reporter import Reporter
@@ -18,45 +18,47 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 SendMessage = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, SendMessage], Awaitable[None]]
+Seen = tuple[SendMessage, Scope, Reporter]
 START = "http.response.start"
+NOTED = "handrail.noted"
+"""In the scope of a request that has failed: the error that was noted, or None."""
 
 
-class AsgiMiddleware:
+def AsgiMiddleware(app: App, reporter: Reporter) -> App:  # noqa: N802 - it stands where a class would
     """Put it outermost, so that it sees what the app's own error pages hide."""
 
-    def __init__(self, app: App, reporter: Reporter) -> None:
-        self.app, self.reporter = app, reporter
-
-    async def __call__(self, scope: Scope, receive: Receive, send: SendMessage) -> None:
+    async def watched(scope: Scope, receive: Receive, send: SendMessage) -> None:
         if scope["type"] != "http":
-            return await self._other(scope, receive, send)
-        failed = 0
-        handled: BaseException | None = None
-
-        def watched(message: Message) -> Awaitable[None]:
-            nonlocal failed, handled
-            if message["type"] == START and message["status"] >= 500:
-                failed, handled = message["status"], sys.exc_info()[1]
-            return send(message)
-
+            return await _other(app, reporter, scope, receive, send)
         try:
-            await self.app(scope, receive, watched)
+            return await app(scope, receive, MethodType(_sent, (send, scope, reporter)))
         except Exception as error:
-            self._note(scope, error, failed or 500)
-            raise
-        if failed:
-            self._note(scope, handled, failed)
-        return None
-
-    async def _other(self, scope: Scope, receive: Receive, send: SendMessage) -> None:
-        """A socket, or the app's own beginning and end: what it raises counts."""
-        try:
-            await self.app(scope, receive, send)
-        except Exception as error:
-            self._note(scope, error, 0)
+            if scope.get(NOTED) is not error:  # answered with, before it was let go on
+                _note(reporter, scope, error, 500)
             raise
 
-    def _note(self, scope: Scope, error: BaseException | None, status: int) -> None:
-        path = scope.get("path_template") or getattr(scope.get("route"), "path", None)
-        named = path if isinstance(path, str) else str(scope.get("path", ""))
-        self.reporter.note(error, method=scope.get("method", ""), path=named, status=status)
+    return watched
+
+
+def _sent(seen: Seen, message: Message) -> Awaitable[None]:
+    if message["type"] == START and message["status"] >= 500:
+        _note(seen[2], seen[1], sys.exc_info()[1], message["status"])
+    return seen[0](message)
+
+
+async def _other(
+    app: App, reporter: Reporter, scope: Scope, receive: Receive, send: SendMessage
+) -> None:
+    """A socket, or the app's own beginning and end: what it raises counts."""
+    try:
+        await app(scope, receive, send)
+    except Exception as error:
+        _note(reporter, scope, error, 0)
+        raise
+
+
+def _note(reporter: Reporter, scope: Scope, error: BaseException | None, status: int) -> None:
+    scope[NOTED] = error
+    path = scope.get("path_template") or getattr(scope.get("route"), "path", None)
+    named = path if isinstance(path, str) else str(scope.get("path", ""))
+    reporter.note(error, method=scope.get("method", ""), path=named, status=status)

@@ -1,12 +1,13 @@
 """Around a WSGI app: what it raises, also while its answer is being read, and each answer with a
 status of 500 or more, is reported. What it raises goes on, what it answers is passed on as it is.
+
+Every request pays for this, so it is written for that: a function that is made once, not an object
+that is called; and for each request a tuple and a bound function, neither an object nor a closure.
 """
 
-# Annotations of a function that is made for every request would be evaluated for every request.
-from __future__ import annotations
-
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
+from types import GeneratorType, MethodType
 from typing import Any
 
 from handrail.middleware.reporter import Reporter
@@ -14,56 +15,75 @@ from handrail.middleware.reporter import Reporter
 Environ = dict[str, Any]
 StartResponse = Callable[..., Callable[[bytes], object]]
 App = Callable[[Environ, StartResponse], Iterable[bytes]]
+ExcInfo = tuple[Any, BaseException | None, Any]
+Seen = tuple[StartResponse, Environ, Reporter]
+NOTED = "handrail.noted"
+"""In the environment of a request that has failed: the error that was noted, or None."""
 
 
-class WsgiMiddleware:
+def WsgiMiddleware(app: App, reporter: Reporter) -> App:  # noqa: N802 - it stands where a class would
     """Put it outermost, so that it sees what the app's own error pages hide."""
 
-    def __init__(self, app: App, reporter: Reporter) -> None:
-        self.app, self.reporter = app, reporter
-
-    def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
-        failed = 0
-        raised: BaseException | None = None
-
-        def watched(status: str, headers: object, *exc_info: Any) -> Callable[[bytes], object]:  # noqa: ANN401 - as WSGI has it
-            nonlocal failed, raised
-            if status[0] == "5":
-                failed = int(status[:3])
-                raised = exc_info[0][1] if exc_info and exc_info[0] else sys.exc_info()[1]
-            return start_response(status, headers, *exc_info)
-
+    def watched(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         try:
-            answer = self.app(environ, watched)
+            answer = app(environ, MethodType(_started, (start_response, environ, reporter)))
         except Exception as error:
-            self._note(environ, error, 500)
+            _raised(reporter, environ, error)
             raise
-        if failed:
-            self._note(environ, raised, failed)
+        kind = type(answer)
+        if kind is list:  # made already, as nearly always
             return answer
-        if isinstance(answer, list):  # made already
-            return answer
-        return _Watched(answer, lambda error: self._note(environ, error, 500))
+        if kind is GeneratorType:  # if nobody reads it, it has begun nothing that must be closed
+            return _read(answer, environ, reporter)
+        return _Reading(answer, environ, reporter)
 
-    def _note(self, environ: Environ, error: BaseException | None, status: int) -> None:
-        method, path = environ.get("REQUEST_METHOD", ""), environ.get("PATH_INFO", "")
-        self.reporter.note(error, method=method, path=path, status=status)
+    return watched
 
 
-class _Watched:
+def _started(
+    seen: Seen, status: str, headers: object, exc_info: ExcInfo | None = None
+) -> Callable[[bytes], object]:
+    """The app begins its answer."""
+    if "5" <= status < "6":
+        error = exc_info[1] if exc_info else sys.exc_info()[1]
+        code = int(status[:3]) if status[:3].isdecimal() else 500
+        _note(seen[2], seen[1], error, code)
+    if exc_info is None:
+        return seen[0](status, headers)
+    return seen[0](status, headers, exc_info)
+
+
+def _read(answer: Iterable[bytes], environ: Environ, reporter: Reporter) -> Generator[bytes]:
     """An answer that is made while it is read."""
+    try:
+        yield from answer
+    except Exception as error:
+        _raised(reporter, environ, error)
+        raise
 
-    def __init__(self, answer: Iterable[bytes], note: Callable[[Exception], None]) -> None:
-        self._answer, self._note = answer, note
+
+class _Reading:
+    """One that is no generator: it is closed even if nobody reads it."""
+
+    def __init__(self, answer: Iterable[bytes], environ: Environ, reporter: Reporter) -> None:
+        self._answer, self._environ, self._reporter = answer, environ, reporter
 
     def __iter__(self) -> Iterator[bytes]:
-        try:
-            yield from self._answer
-        except Exception as error:
-            self._note(error)
-            raise
+        return _read(self._answer, self._environ, self._reporter)
 
     def close(self) -> None:
         closing = getattr(self._answer, "close", None)
         if closing is not None:
             closing()
+
+
+def _raised(reporter: Reporter, environ: Environ, error: Exception) -> None:
+    """Unless the app has answered with that very error before it let it go on."""
+    if environ.get(NOTED) is not error:
+        _note(reporter, environ, error, 500)
+
+
+def _note(reporter: Reporter, environ: Environ, error: BaseException | None, status: int) -> None:
+    environ[NOTED] = error
+    method, path = environ.get("REQUEST_METHOD", ""), environ.get("PATH_INFO", "")
+    reporter.note(error, method=method, path=path, status=status)

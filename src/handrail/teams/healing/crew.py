@@ -204,7 +204,7 @@ class Healers:
         if any(one.exit_code for one in evidence.checks):
             told = f"it was changed, and is not mended: {verdict_of(evidence)}"
             return self._without(dispatch, repaired, Outcome.CONTINUE, told)
-        proposal = await self.copies.propose(dispatch.bead.id)
+        proposal = await self.copies.propose(dispatch.bead.id, run=dispatch.run.id)
         if proposal.patch_id in _turned_down(dispatch):
             await self.copies.open(dispatch.bead.id, fresh=True)
             told = "the repair that helps is one that a person has turned down; looking on"

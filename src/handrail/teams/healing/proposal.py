@@ -64,6 +64,8 @@ def _lines_changed(patch: str) -> int:
 def shown(proposal: Proposal, cause: Cause, checks: tuple[Check, ...], risk: Risk) -> str:
     """The proposal as a person reads it."""
     lines = [f"Cause: {cause.told}"]
+    if proposal.commit:
+        lines.append(f"On the branch already: this run committed it as {proposal.commit}")
     lines += [f"Written by: {cause.blame}"] if cause.blame else []
     lines += [f"Risk: {risk.level}, because {'; '.join(risk.why)}", "Tests:"]
     lines += [f"  {one.command}: {'green' if not one.exit_code else 'red'}" for one in checks]

@@ -17,7 +17,7 @@ from urllib.parse import unquote
 import msgspec
 
 from handrail.engine.bugs import place
-from handrail.kernel.decision import Value
+from handrail.kernel.decision import Value, learn
 from handrail.teams.coding.failures import Failure, tracebacks
 from handrail.teams.coding.workspace import NotAllowed, Workspace
 
@@ -73,6 +73,9 @@ class Example(Value):
     body: Any = None
     status: int = 200
     answer: Any = msgspec.UNSET
+
+
+learn(Example)
 
 
 class Reproduction(Value):

@@ -14,7 +14,7 @@ import yaml
 
 from handrail.agents.commands import CommandLimits, run_here
 from handrail.commits import Repository
-from handrail.kernel.decision import Value
+from handrail.kernel.decision import Value, learn
 from handrail.teams.healing.service import Service
 
 SAMPLE = Path(__file__).parent / "sample"
@@ -44,6 +44,9 @@ class Bug(Value):
     changes: tuple[Change, ...]
     request: Request
     fixable: bool = False
+
+
+learn(Bug)
 
 
 def bugs() -> dict[str, Bug]:

@@ -10,7 +10,7 @@ import msgspec
 import yaml
 
 from handrail.commits import Copies, Lane, Repository
-from handrail.kernel.decision import Value
+from handrail.kernel.decision import Value, learn
 from handrail.kernel.definition import Constraints
 
 GUARDED = (".git", ".githooks")
@@ -46,6 +46,9 @@ class Service(Value, forbid_unknown_fields=True):
         hooks = (self.repository.hooks_within,) if self.repository.hooks_within else ()
         named = (*GUARDED, *hooks, *self.repository.protected)
         return Constraints(paths=tuple(one.rstrip("/") for one in dict.fromkeys(named)))
+
+
+learn(Service)
 
 
 def read_service(file: Path | str) -> Service:

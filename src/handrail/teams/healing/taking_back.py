@@ -12,7 +12,7 @@ import contextlib
 
 from msgspec.structs import replace
 
-from handrail.commits import Change, Lane, NotApplied, change_of
+from handrail.commits import Change, Lane, changes_of
 from handrail.engine.bugs import WORKFLOW
 from handrail.engine.dispatch import Dispatch
 from handrail.engine.engine import Engine
@@ -82,7 +82,7 @@ async def _file_if_open(engine: Engine, run_id: str) -> None:
 
 async def _file(engine: Engine, run_id: str) -> None:
     """A bead, if that run may have pushed something; the same one, whoever files it."""
-    if unwanted(await engine.state(run_id), await engine.history(run_id)) is None:
+    if not unwanted(await engine.state(run_id), await engine.history(run_id)):
         return
     await engine.start(
         REVERT,
@@ -94,15 +94,11 @@ async def _file(engine: Engine, run_id: str) -> None:
     )
 
 
-def unwanted(run: Run, events: Events) -> Change | None:
-    """What a run that did not end well may have pushed; None if it cannot have. Told or not: one
-    that was closed while it pushed has told nobody."""
+def unwanted(run: Run, events: Events) -> tuple[Change, ...]:
+    """What a run that did not end well may have pushed, the newest first. Told or not: one that was
+    closed while it pushed has told nobody."""
     begun = any(isinstance(event, Offered) and event.lock is not None for event in events)
-    if not begun or not _ended_badly(run.terminal_status):
-        return None
-    with contextlib.suppress(NotApplied):
-        return change_of(run, events, "")
-    return None
+    return changes_of(run, events) if begun and _ended_badly(run.terminal_status) else ()
 
 
 async def take_back(engine: Engine, lane: Lane, dispatch: Dispatch) -> Result:
@@ -113,20 +109,28 @@ async def take_back(engine: Engine, lane: Lane, dispatch: Dispatch) -> Result:
         wrong = unwanted(await engine.state(run_id), await engine.history(run_id))
     except Refused as refused:
         return fail(refused.refusal.message)
-    if wrong is None or dispatch.lock is None:
+    if not wrong or dispatch.lock is None:
         return fail(f"run '{run_id}' has left nothing on the branch that should be taken back")
-    commit = await lane.left(wrong, dispatch.lock)
-    if not commit:
+    by = ""
+    told: list[str] = []
+    for change in wrong:
+        if commit := await lane.left(change, dispatch.lock):
+            by = (await lane.revert(commit, _opposite(change, dispatch), dispatch.lock)).commit
+            told.append(f"{commit[:12]} is taken back by {by}.")
+    if not told:
         return succeed(f"Run {run_id} has left nothing on the branch.")
-    change = replace(
-        wrong,
+    return succeed("\n".join(told), data={"commit": by})
+
+
+def _opposite(change: Change, dispatch: Dispatch) -> Change:
+    """For whom and why it is taken back."""
+    return replace(
+        change,
         bead=dispatch.bead.id,
         run=dispatch.run.id,
-        title=f"Take back: {wrong.title}",
+        title=f"Take back: {change.title}",
         author=dispatch.token.agent,
         committer=dispatch.token.agent,
         approved_by=(),
         body=dispatch.bead.description,
     )
-    done = await lane.revert(commit, change, dispatch.lock)
-    return succeed(f"{commit[:12]} is taken back by {done.commit}.", data={"commit": done.commit})
