@@ -34,7 +34,7 @@ expect.set_options(timeout=SECONDS)
 class Site(Server):
     def __init__(self, database: str, browser: Browser, teams: Sequence[str] = NAMES) -> None:
         settings = ServerSettings(drain=0)
-        engine = EngineSettings(pulse=0.05, lease=SILENT_SECONDS)
+        engine = EngineSettings(pulse=0.05, lease=SILENT_SECONDS, offline_after=SILENT_SECONDS)
         super().__init__(database, engine=engine, settings=settings)
         self.browser, self.teams = browser, teams
         self._contexts: list[BrowserContext] = []

@@ -102,6 +102,7 @@ def test_five_revisions_in_a_row_are_kept_complete_and_in_order(asked: tuple[Sit
     assert [one.text for one in view.iterations][:5] == said
     assert [one.n for one in view.iterations] == [1, 2, 3, 4, 5, 6]
     page.goto(f"/runs/{run}?tab=iterations")
+    expect(page.locator(".graph")).to_be_visible()  # what is below it stands still from now on
     for n in range(1, 7):
         page.get_by_role("button", name=f"Round {n}", exact=True).click()
         expect(page.locator(".round").last).to_contain_text(f"Round {n}")

@@ -1,10 +1,12 @@
 """A run on the page: watched live to its end, looked into, and taken over by a person."""
 
+import re
 import threading
 from collections.abc import Callable
+from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Request, expect
 from tests.engine.at_work import chain, node
 from tests.page.samples import filled
 from tests.page.site import Site
@@ -53,6 +55,44 @@ def test_a_run_is_watched_live_to_its_end(held: tuple[Site, Held, str]):
     expect(page.locator(".node-now")).to_have_count(0)
     expect(page.locator(".lane-row")).to_have_count(2)
     assert not site.wrong
+
+
+def asked_by(page: Page) -> set[str]:
+    """The paths of the API about runs and beads that the page asks from now on."""
+    found: set[str] = set()
+    parts = ("/api/v1/executions/", "/api/v1/beads/")
+
+    def note(request: Request) -> None:
+        path = urlsplit(request.url).path
+        found.update({path} if path.startswith(parts) else ())
+
+    page.on("request", note)
+    return found
+
+
+def test_what_an_event_has_changed_in_a_run_is_asked_in_one_go(held: tuple[Site, Held, str]):
+    site, agent, run = held
+    page = site.visit(f"/runs/{run}")
+    expect(page.locator(".node-now")).to_contain_text("First")
+    asked = asked_by(page)
+    agent.gate("first").set()
+    expect(page.locator(".node-now")).to_contain_text("Second")
+    expect(page.locator(".lane-row")).to_have_count(2)
+    assert asked == {f"/api/v1/executions/{run}/whole"}
+    agent.gate("second").set()
+
+
+def test_what_the_list_shows_of_its_runs_is_asked_in_one_go(held: tuple[Site, Held, str]):
+    site, agent, _ = held
+    page = site.visit()
+    asked = asked_by(page)
+    page.goto("/runs")
+    expect(page.locator(".row-bar")).to_contain_text("1 of")
+    agent.gate("first").set()
+    expect(page.locator(".row-bar")).to_contain_text("2 of")
+    assert asked == {"/api/v1/executions/summaries"}
+    agent.gate("second").set()
+    expect(page.locator(".row-bar")).to_contain_text("2 steps in")
 
 
 def take_over(page: Page, action: str, reason: str, more: Callable[[], object] = lambda: None):
@@ -138,7 +178,7 @@ def test_the_slider_steps_through_the_history(site: Site):
     page = site.visit(f"/runs/{run}")
     page.get_by_role("button", name="Replay").click()
     slider = page.get_by_role("slider")
-    expect(page.locator(".replay-told")).to_contain_text("0 of ")
+    expect(page.locator(".replay-told")).to_contain_text(re.compile("0 of [1-9]"))
     slider.press("ArrowRight")
     expect(page.locator(".replay-told")).to_contain_text("started")
     expect(page.locator(".node-now")).to_contain_text("Orchestrator")

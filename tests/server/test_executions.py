@@ -6,6 +6,7 @@ import pytest
 from tests.engine.at_work import chain, edge, node, team, workflow
 from tests.server.house import ASKS, PLAIN, WORKER, House, pages, problem, told
 
+from handrail.engine.reading import IDS_MAX
 from handrail.kernel.result import Evidence, Outcome, Result, Usage
 
 CONTRACT = {
@@ -15,7 +16,7 @@ CONTRACT = {
     *("last_progress_step", "total_steps", "remaining", "created_at", "updated_at", "ended_at"),
     "duration",
 }
-PARTS = ("", "/transitions", "/steps", "/report", "/why")
+PARTS = ("", "/whole", "/transitions", "/steps", "/report", "/why")
 
 
 @pytest.mark.requirement("S1", "S5", "H7.5")
@@ -55,7 +56,44 @@ async def test_only_people_look_at_runs(house: House):
         problem(await house.nobody.get(path), 401, "no_token")
 
 
+async def test_the_whole_run_is_what_its_parts_say(house: House):
+    bead_id = (await house.asked())["original_bead_id"]
+    bead = told(await house.viewer.get(f"/beads/{bead_id}"))
+    run_id = bead["execution_id"]
+    parts = {
+        one: told(await house.viewer.get(f"/executions/{run_id}{path}"))
+        for one, path in {"run": "", "report": "/report", "why": "/why", "steps": "/steps"}.items()
+    }
+    whole = told(await house.viewer.get(f"/executions/{run_id}/whole"))
+    parts["report"] |= {"steps": []}
+    assert whole == {**parts, "steps": parts["steps"]["items"], "bead": bead}
+    went = told(await house.viewer.get(f"/executions/{run_id}/transitions"))
+    ways = [(one["from_node_id"], one["to_node_id"]) for one in whole["report"]["transitions"]]
+    assert ways == [(one["from_node_id"], one["to_node_id"]) for one in went]
+
+
 # Lists
+
+
+async def test_what_a_list_shows_of_its_runs_is_asked_in_one_go(house: House):
+    await house.define(PLAIN)
+    done = (await house.file("plain"))["execution_id"]
+    house.works(Result(outcome=Outcome.SUCCESS, usage=Usage(tokens=10, cost=0.5)))
+    await house.quiet()
+    house.works(Result(outcome=Outcome.FAILURE, text="no"))
+    await house.define(ASKS)
+    going = (await house.file("asks"))["execution_id"]
+    asked = f"/executions/summaries?ids={done},none,{going}"
+    found = {one["id"]: one for one in told(await house.viewer.get(asked))["items"]}
+    assert set(found) == {done, going}, "one that nobody knows is left out"
+    for run_id, summary in found.items():
+        view = told(await house.viewer.get(f"/executions/{run_id}"))
+        assert summary == {name: view[name] for name in summary}
+    assert (found[done]["usage"]["cost"], found[done]["total_steps"]) == (0.5, 1)
+    assert found[going]["remaining"] > 0
+    assert told(await house.viewer.get("/executions/summaries?ids="))["items"] == []
+    many = ",".join(["none"] * (IDS_MAX + 1))
+    problem(await house.viewer.get(f"/executions/summaries?ids={many}"), 422, "bad_limit")
 
 
 async def test_runs_are_listed_the_newest_first_and_filtered(house: House):

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { DefinitionDocument, HistoryEvent } from "../src/api/schema";
-import { layout, type Point } from "../src/graph/layout";
+import { boundsOf, layout, type Point } from "../src/graph/layout";
 import { graphOf } from "../src/graph/model";
 import { locate } from "../src/logic/locate";
 import { merged } from "../src/logic/merge";
@@ -66,6 +66,28 @@ test("a team's hub stands in the middle of its ring, and whoever ends the run is
   const graph = graphOf(TEAM);
   expect(layout(graph, 800).nodes.get("hub")).toMatchObject({ x: 0, y: 0 });
   expect(graph.nodes.filter((one) => one.terminator).map((one) => one.id)).toEqual(["x"]);
+});
+
+test.each([800, 340])("no agent of a ring stands on another, and nothing is drawn outside of its bounds, %i pixels wide", (width) => {
+  const ids = ["a", "b", "c", "d", "e", "f", "g"];
+  const graph = graphOf({ start: "hub", agents: [{ id: "hub", hands_off_to: ids }, ...ids.map((id) => ({ id, hands_off_to: ["hub"] }))] });
+  const placed = layout(graph, width);
+  const boxes = [...placed.nodes.values()];
+  boxes.forEach((one, n) =>
+    boxes.slice(n + 1).forEach((other) => {
+      expect(Math.abs(one.x - other.x) < one.width && Math.abs(one.y - other.y) < one.height).toBe(false);
+    }),
+  );
+  const bounds = boundsOf(graph, placed);
+  boxes.forEach((one) => expect([one.x - one.width / 2 >= bounds.x, one.x + one.width / 2 <= bounds.x + bounds.width]).toEqual([true, true]));
+});
+
+test("the label of a way back is within the bounds of the drawing", () => {
+  const graph = graphOf(FLOW);
+  const placed = layout(graph, 340);
+  const bounds = boundsOf(graph, placed);
+  const rework = graph.ways.find((way) => way.label === "rework");
+  expect((placed.labels.get(rework?.id ?? "")?.x ?? 0) + 30).toBeLessThan(bounds.x + bounds.width);
 });
 
 test("a definition that names what is not there is drawn without it", () =>

@@ -12,7 +12,6 @@ What a method says it did is on disk when it returns. What is refused raises `Re
 database cannot do, `StoreError`.
 """
 
-from handrail.engine.beads import WithBeads
 from handrail.engine.bugs import WithBugs
 from handrail.engine.credentials import WithCredentials
 from handrail.engine.definitions import Defined, InvalidDefinition
@@ -20,11 +19,11 @@ from handrail.engine.figures import WithFigures
 from handrail.engine.lock_views import WithLocks
 from handrail.engine.memory import WithMemory
 from handrail.engine.oversight import WithOversight
-from handrail.engine.reading import WithReading
 from handrail.engine.refused import Refused
 from handrail.engine.replaying import WithReplays
 from handrail.engine.reports import WithReports
 from handrail.engine.webhooks import WithWebhooks
+from handrail.engine.whole import WithWholes
 from handrail.engine.with_agents import WithAgents
 
 __all__ = ["Defined", "Engine", "InvalidDefinition", "Refused"]
@@ -35,8 +34,7 @@ class Engine(
     WithAgents,
     WithBugs,
     WithLocks,
-    WithBeads,
-    WithReading,
+    WithWholes,
     WithReplays,
     WithOversight,
     WithFigures,

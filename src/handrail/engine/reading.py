@@ -1,5 +1,6 @@
 """Runs as they are shown: in lists, in full, step by step, event by event."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -7,8 +8,9 @@ import msgspec
 
 from handrail.engine.journal import PAGE
 from handrail.engine.pages import LIMIT, Page, bad_cursor, checked_cursor, checked_limit, refuse
+from handrail.engine.project import loaded
 from handrail.engine.runs import WithRuns
-from handrail.engine.why import Why, explained
+from handrail.engine.why import Why, explained, look
 from handrail.kernel.event_shown import ShownEvent, shown_event
 from handrail.kernel.report import Report, report
 from handrail.kernel.run.state import Run
@@ -19,6 +21,7 @@ from handrail.store.office import Office, RunRow
 from handrail.store.port import Recorded, TransitionShown, iso, moment
 
 TEXT_MAX = 200
+IDS_MAX = 100
 BETWEEN = ":"
 """Stands in a cursor between the run and the number of its event."""
 
@@ -91,6 +94,15 @@ class WithReading(WithRuns):
         """What is shown of a run without a look at its events."""
         return run_summary(await self.plan_of(run), run, self.clock())
 
+    async def summaries(self, ids: Sequence[str]) -> tuple[RunSummary, ...]:
+        """The same of many runs; those that nobody knows are left out. Refused: bad_limit."""
+        if len(ids) > IDS_MAX:
+            told = f"at most {IDS_MAX} runs are told of at a time, not {len(ids)}"
+            refuse("bad_limit", told, "ask for some, then for the others")
+        found = await self._io(self.store.load, list(ids))
+        runs = [loaded(one.subject, one.tail) for one in found.values()]
+        return tuple([await self.summary(run) for run in runs])
+
     async def history_of(
         self, run_id: str, after_seq: int = 0, limit: int = LIMIT
     ) -> list[ShownEvent]:
@@ -132,7 +144,11 @@ class WithReading(WithRuns):
 
     async def explain(self, run_id: str) -> Why:
         """Why the run stopped, waits or is not worked on, and what to do. Refused: unknown_run."""
-        waiting, told = await self.why(run_id), await self.report_of(run_id)
+        run = await self.state(run_id)
+        return await self._why(run, report(await self._story(run)))
+
+    async def _why(self, run: Run, told: Report) -> Why:
+        waiting = await look(self.keeper, run, self.settings.lease)
         newest = await self._io(self.store.definition, told.definition_id)
         return explained(told, waiting, newest.version if newest is not None else told.version)
 

@@ -45,10 +45,20 @@ export async function post<T>(path: string, body: unknown): Promise<T> {
 export async function ask<T>(method: string, path: string, options: Options = {}): Promise<T> {
   const answer = await reach(method, path, options);
   if (answer.status === 204) return undefined as T;
-  const text = await answer.text().catch(() => Promise.reject(new Unreachable("the answer broke off")));
-  if (!answer.ok) throw problem(answer.status, text);
+  const text = await textOf(answer);
   const isJson = (answer.headers.get("content-type") ?? "").includes("json");
   return (isJson ? JSON.parse(text) : text) as T;
+}
+
+/** The answer to a GET as it came. */
+export async function read(path: string): Promise<string> {
+  return textOf(await reach("GET", path, {}));
+}
+
+async function textOf(answer: Response): Promise<string> {
+  const text = await answer.text().catch(() => Promise.reject(new Unreachable("the answer broke off")));
+  if (!answer.ok) throw problem(answer.status, text);
+  return text;
 }
 
 /** Server-sent events, as they come; the caller reads the body. */
@@ -68,7 +78,8 @@ async function reach(method: string, path: string, options: Options): Promise<Re
   const body = isForm ? (options.body as FormData) : JSON.stringify(options.body);
   const signal = options.signal ?? AbortSignal.timeout(SECONDS * 1000);
   try {
-    return await fetch(API + path, { method, headers, body, signal });
+    // not kept: else a browser lets the same question of two tabs wait for each other
+    return await fetch(API + path, { method, headers, body, signal, cache: "no-store" });
   } catch {
     throw new Unreachable("the server cannot be reached");
   }

@@ -40,6 +40,9 @@ export function listen(hears: Hears): () => void {
   return () => listeners.delete(hears);
 }
 
+/** Of the last event that was heard; empty before the first. */
+export const position = (): string => last;
+
 /** Called when the connection is there again: what is shown may be old. */
 export function onReturn(back: () => void): () => void {
   returns.add(back);

@@ -4,9 +4,11 @@
  * jumps; an error stands beside it.
  */
 import { useEffect, useSyncExternalStore } from "react";
-import { get } from "./client";
-import { listen, onReturn } from "./live";
+import { kept } from "../logic/kept";
+import { get, read } from "./client";
+import { listen, onReturn, position } from "./live";
 import type { HistoryEvent } from "./schema";
+import { hearAnswers, isBefore, once } from "./shared";
 
 const AGAIN_MS = 150; // events that come together are one reason to ask
 const KEPT_MAX = 300;
@@ -24,6 +26,8 @@ class Entry {
   readonly watchers = new Set<() => void>();
   private busy = false;
   private dirty = false;
+  private known = ""; // asked for after the event at this position
+  private wanted = ""; // the last event that may have changed it
   private timer: ReturnType<typeof setTimeout> | undefined;
 
   constructor(
@@ -31,37 +35,63 @@ class Entry {
     private readonly accept: string | undefined,
   ) {}
 
+  /** Asks, unless it is asking already. */
+  look(): void {
+    if (!this.busy) this.ask();
+  }
+
   /** Asks now; if it is asking already, once more afterwards. */
-  ask(): void {
+  ask(share = false): void {
     if (this.busy) {
       this.dirty = true;
       return;
     }
     this.busy = true;
-    void get(this.path, { accept: this.accept })
-      .then((data) => this.set({ data, error: undefined }))
+    const [at, before] = [position(), this.known];
+    const isShared = share && this.accept === undefined;
+    const asked = isShared ? once(this.path, at, () => read(this.path)).then((text): unknown => JSON.parse(text)) : get(this.path, { accept: this.accept });
+    void asked
+      .then((data) => (this.known === before || !isBefore(at, this.known)) && this.take(data, at)) // unless another tab was told later
       .catch((error: unknown) => this.set({ error: error as Error }))
       .finally(() => {
-        this.busy = false;
-        if (this.dirty) this.soon();
-        this.dirty = false;
+        const isOld = this.dirty;
+        this.busy = this.dirty = false;
+        if (isOld) this.ask();
       });
   }
 
+  /** An event may have changed it: asked for soon, unless another tab was told meanwhile. */
   soon(): void {
+    this.wanted = position();
     this.timer ??= setTimeout(() => {
       this.timer = undefined;
-      this.ask();
+      if (isBefore(this.known, this.wanted)) this.ask(true);
     }, AGAIN_MS);
   }
 
+  /** What another tab was answered. */
+  hear(data: unknown, at: string): void {
+    if (isBefore(this.known, at)) this.take(data, at);
+  }
+
+  private take(data: unknown, at: string): void {
+    this.known = at;
+    this.set({ data, error: undefined });
+  }
+
   set(change: Partial<Asked<unknown>>): void {
-    this.state = { ...this.state, ...change };
+    const data = "data" in change ? kept(this.state.data, change.data) : this.state.data;
+    if (data === this.state.data && change.error === this.state.error) return;
+    this.state = { ...this.state, ...change, data };
     this.watchers.forEach((one) => one());
   }
 }
 
 const entries = new Map<string, Entry>();
+hearAnswers(({ key, at, text }) => {
+  const found = text === null ? undefined : entries.get(` ${key}`);
+  if (found?.watchers.size && text !== null) found.hear(JSON.parse(text), at);
+});
 
 function entry(path: string, accept?: string): Entry {
   const key = `${accept ?? ""} ${path}`;
@@ -85,7 +115,7 @@ export function useQuery<T>(path: string | null, concerns?: Concerns, accept?: s
     found ? (changed) => (found.watchers.add(changed), () => found.watchers.delete(changed)) : still,
     () => found?.state ?? NOTHING,
   );
-  useEffect(() => found?.ask(), [found]);
+  useEffect(() => found?.look(), [found]);
   useEffect(() => {
     if (!found || !concerns) return undefined;
     const quiet = listen((event) => concerns(event) && found.soon());

@@ -5,7 +5,9 @@ type Schemas = components["schemas"];
 
 export type Me = Schemas["Me"];
 export type Run = Schemas["RunView"];
+export type WholeRun = Schemas["WholeRun"];
 export type RunItem = Schemas["RunItem"];
+export type RunSummary = Schemas["RunSummary"];
 export type Why = Schemas["Why"];
 export type Report = Schemas["Report"];
 export type Step = Schemas["FullStep"];

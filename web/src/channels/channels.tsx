@@ -1,5 +1,5 @@
 /** Channels: the list, and the one in hand as a conversation beside its queue. */
-import { useState } from "react";
+import { useEffect, useMemo, useState } from "react";
 import { useQuery, type Concerns } from "../api/query";
 import type { Channel, Page } from "../api/schema";
 import { standingOf } from "../logic/channels";
@@ -7,7 +7,7 @@ import { useMe } from "../me";
 import { go, useRoute } from "../route";
 import { Empty, Link, Loaded, StateBadge } from "../ui/atoms";
 import { useKeys } from "../ui/keys";
-import { Conversation } from "./conversation";
+import { base, Conversation } from "./conversation";
 import { NewChannel } from "./new_channel";
 
 const LIST = "/channels?limit=200";
@@ -18,16 +18,21 @@ worker = handrail.Worker()
 @worker.channel("reviews")
 async def review(turn):
     return f"I have read {len(turn.messages)} messages"`;
-const ofChannels: Concerns = (event) => event.stream?.startsWith("channel:") ?? false;
 
 export const place = (id: string): string => `/channels/${encodeURIComponent(id)}`;
 
 export function Channels() {
   const { item } = useRoute();
   const me = useMe();
-  const list = useQuery<Page<Channel>>(LIST, ofChannels);
+  const others = useMemo<Concerns>(() => ({ stream }) => (stream?.startsWith("channel:") ?? false) && stream !== `channel:${item}`, [item]);
+  const list = useQuery<Page<Channel>>(LIST, others);
+  const inHand = useQuery<Channel>(item ? base(item) : null); // followed below, by the conversation
+  const { again } = list;
+  useEffect(() => {
+    if (inHand.error) again(); // it may be there no more
+  }, [inHand.error, again]);
   const [making, setMaking] = useState(false);
-  const items = list.data?.items ?? [];
+  const items = (list.data?.items ?? []).map((one) => (one.id === item ? (inHand.data ?? one) : one));
   const at = items.findIndex((one) => one.id === item);
   const move = (step: number): void => {
     const to = items[Math.min(items.length - 1, Math.max(0, at + step))];

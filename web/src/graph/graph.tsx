@@ -1,10 +1,10 @@
 /** A definition, drawn; with a run's standing, where it is and how often it went each way. */
-import { BaseEdge, EdgeLabelRenderer, Handle, Position, ReactFlow, type Edge, type EdgeProps, type Node, type NodeProps } from "@xyflow/react";
+import { BaseEdge, EdgeLabelRenderer, Handle, Position, ReactFlow, type Edge, type EdgeProps, type Node, type NodeProps, type ReactFlowInstance } from "@xyflow/react";
 import "@xyflow/react/dist/base.css";
-import { useLayoutEffect, useMemo, useRef, useState } from "react";
+import { memo, useLayoutEffect, useMemo, useRef, useState } from "react";
 import type { DefinitionDocument } from "../api/schema";
 import { wayKey, type Standing } from "../logic/replay";
-import { layout, pathThrough, sizeOfAll, type Point } from "./layout";
+import { boundsOf, layout, pathThrough, type Point } from "./layout";
 import { graphOf, type GraphNode, type GraphWay } from "./model";
 import "./graph.css";
 
@@ -28,7 +28,7 @@ interface Props {
   counters?: Record<string, { count: number; limit: number | null }>;
 }
 
-export default function GraphView({ document, standing, attempts, counters }: Props) {
+export default memo(function GraphView({ document, standing, attempts, counters }: Props) {
   const figure = useRef<HTMLElement>(null);
   const [width, setWidth] = useState(0);
   useLayoutEffect(() => {
@@ -67,8 +67,14 @@ export default function GraphView({ document, standing, attempts, counters }: Pr
       },
     };
   });
-  const size = sizeOfAll(placed);
-  const shape = { "--graph-ratio": (size.height + MARGIN) / (size.width + MARGIN), "--graph-height": `${Math.min(520, size.height + MARGIN)}px` };
+  const bounds = boundsOf(graph, placed);
+  const [whole, high] = [bounds.width + MARGIN, bounds.height + MARGIN];
+  const shape = { "--graph-ratio": high / whole, "--graph-height": `${Math.min(HIGHEST, high)}px` };
+  const fit = (flow: ReactFlowInstance<Node<NodeData>, Edge<WayData>>): void => {
+    const { clientWidth = whole, clientHeight = high } = figure.current ?? {};
+    const zoom = Math.min(LARGEST, clientWidth / whole, clientHeight / high);
+    void flow.setViewport({ zoom, x: clientWidth / 2 - (bounds.x + bounds.width / 2) * zoom, y: clientHeight / 2 - (bounds.y + bounds.height / 2) * zoom });
+  };
   return (
     <figure ref={figure} className={`graph graph-${graph.kind}`} style={shape as React.CSSProperties}>
       <ReactFlow
@@ -77,8 +83,7 @@ export default function GraphView({ document, standing, attempts, counters }: Pr
         edges={edges}
         nodeTypes={NODES}
         edgeTypes={EDGES}
-        fitView
-        fitViewOptions={{ padding: 0.06, maxZoom: 1.1 }}
+        onInit={fit}
         minZoom={0.2}
         maxZoom={2}
         nodesDraggable={false}
@@ -94,9 +99,11 @@ export default function GraphView({ document, standing, attempts, counters }: Pr
       <figcaption className="sr">{inWords(document, standing)}</figcaption>
     </figure>
   );
-}
+});
 
-const MARGIN = 48;
+const MARGIN = 32;
+const HIGHEST = 560; // pixels, then it is drawn smaller
+const LARGEST = 1.1; // times its size
 const NODES = { place: PlaceNode };
 const EDGES = { way: WayEdge };
 

@@ -3,7 +3,7 @@ import dagre from "@dagrejs/dagre";
 import type { Graph, GraphWay } from "./model";
 
 export const WIDTH = 168;
-export const HEIGHT = 52;
+export const HEIGHT = 58;
 const SMALL = 40;
 
 export interface Point {
@@ -22,24 +22,41 @@ export interface Placed {
 
 /** From left to right where that can be read in so many pixels, else from top to bottom. */
 export function layout(graph: Graph, width: number): Placed {
-  if (graph.kind === "team") return ring(graph);
+  if (graph.kind === "team") return ring(graph, width < NARROW);
   const across = layered(graph, "LR");
-  return sizeOfAll(across).width * SMALLEST <= width ? across : layered(graph, "TB");
+  return boundsOf(graph, across).width * SMALLEST <= width ? across : layered(graph, "TB");
 }
+
+const NARROW = 480;
+const NARROW_WIDTH = 124;
 
 /** How much smaller than it is meant a drawing may be. */
 const SMALLEST = 0.8;
 
-export function sizeOfAll(placed: Placed): { width: number; height: number } {
+const LETTER = 6.5;
+
+export interface Bounds extends Point {
+  width: number;
+  height: number;
+}
+
+/** Around everything that is drawn, labels too; `x` and `y` are its upper left corner. */
+export function boundsOf(graph: Graph, placed: Placed): Bounds {
   const points = [...placed.nodes.values()].flatMap((one) => [
     { x: one.x - one.width / 2, y: one.y - one.height / 2 },
     { x: one.x + one.width / 2, y: one.y + one.height / 2 },
   ]);
   for (const way of placed.ways.values()) points.push(...way);
-  if (!points.length) return { width: 1, height: 1 };
+  for (const way of graph.ways) {
+    const at = way.back && placed.labels.get(way.id);
+    const half = ((way.label.length + (way.limit ? 4 : 0)) * LETTER) / 2 + 8;
+    if (at) points.push({ x: at.x - half, y: at.y }, { x: at.x + half, y: at.y });
+  }
+  if (!points.length) return { x: 0, y: 0, width: 1, height: 1 };
   const xs = points.map((one) => one.x);
   const ys = points.map((one) => one.y);
-  return { width: Math.max(...xs) - Math.min(...xs), height: Math.max(...ys) - Math.min(...ys) };
+  const [x, y] = [Math.min(...xs), Math.min(...ys)];
+  return { x, y, width: Math.max(...xs) - x, height: Math.max(...ys) - y };
 }
 
 export const sizeOf = (kind: string): { width: number; height: number } =>
@@ -90,20 +107,22 @@ function besides(placed: Placed, way: GraphWay, direction: "LR" | "TB", n: numbe
       : [{ x: from.x + shift, y: edge(from) }, { x: from.x + shift, y: side }, { x: to.x - shift, y: side }, { x: to.x - shift, y: edge(to) + 2 }];
   placed.ways.set(way.id, points);
   const [a, b] = [points[1] as Point, points[2] as Point];
-  placed.labels.set(way.id, { x: (a.x + b.x) / 2, y: (a.y + b.y) / 2 });
+  // nearer to where it comes from: there no other way leaves or comes in
+  placed.labels.set(way.id, { x: a.x + (b.x - a.x) * 0.3, y: a.y + (b.y - a.y) * 0.3 });
 }
 
 /** A circle, the first agent at the top; a hub that talks with everybody stands in the middle. */
-function ring(graph: Graph): Placed {
+function ring(graph: Graph, narrow: boolean): Placed {
   const hub = hubOf(graph);
   const around = graph.nodes.filter((one) => one.id !== hub);
-  const radius = Math.max(170, (around.length * (WIDTH + 24)) / (2 * Math.PI));
+  const size = { width: narrow ? NARROW_WIDTH : WIDTH, height: HEIGHT };
+  const radius = Math.max(narrow ? 125 : 170, (around.length * (size.width + 24)) / (2 * Math.PI));
+  const [wide, high] = narrow ? [1, 1] : [1.15, 0.8]; // where there is room wider than high, as the nodes are
   const placed: Placed = { nodes: new Map(), ways: new Map(), labels: new Map() };
-  if (hub) placed.nodes.set(hub, { x: 0, y: 0, ...sizeOf("agent") });
+  if (hub) placed.nodes.set(hub, { x: 0, y: 0, ...size });
   around.forEach((node, n) => {
     const angle = (2 * Math.PI * n) / around.length - Math.PI / 2;
-    // wider than high, as the nodes are
-    placed.nodes.set(node.id, { x: Math.cos(angle) * radius * 1.15, y: Math.sin(angle) * radius * 0.8, ...sizeOf("agent") });
+    placed.nodes.set(node.id, { x: Math.cos(angle) * radius * wide, y: Math.sin(angle) * radius * high, ...size });
   });
   for (const way of graph.ways) {
     const points = bent(placed, way);
@@ -123,6 +142,8 @@ function hubOf(graph: Graph): string | undefined {
   })?.id;
 }
 
+const SHORT = 80;
+
 /** From border to border, a little to the right, so that there and back are two lines. */
 function bent(placed: Placed, way: GraphWay): Point[] {
   const from = placed.nodes.get(way.from);
@@ -141,10 +162,10 @@ function border(node: Box, towards: Point): Point {
   return { x: node.x + dx * scale, y: node.y + dy * scale };
 }
 
-/** On the curve itself, nearer to where it comes from: there and back do not meet. */
+/** On the curve itself, nearer to where it comes from: there and back do not meet. Of a short one in the middle. */
 function halfway([a, control, b]: Point[]): Point {
   if (!a || !control || !b) return { x: 0, y: 0 };
-  const t = 0.36;
+  const t = Math.hypot(b.x - a.x, b.y - a.y) < SHORT ? 0.5 : 0.36;
   const mix = (p: number, q: number, r: number): number => (1 - t) ** 2 * p + 2 * t * (1 - t) * q + t * t * r;
   return { x: mix(a.x, control.x, b.x), y: mix(a.y, control.y, b.y) };
 }

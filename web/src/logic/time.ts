@@ -32,12 +32,15 @@ export function relative(moment: string, now: number): string {
   return seconds > 0 ? `in ${told}` : `${told} ago`;
 }
 
+const CLOCK = new Intl.DateTimeFormat([], { hour: "2-digit", minute: "2-digit" }); // made once: that takes long
+const EXACT = new Intl.DateTimeFormat([], { dateStyle: "medium", timeStyle: "medium" });
+
 export function clock(moment: string): string {
-  return new Date(moment).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
+  return CLOCK.format(new Date(moment));
 }
 
 export function exact(moment: string): string {
-  return new Date(moment).toLocaleString([], { dateStyle: "medium", timeStyle: "medium" });
+  return EXACT.format(new Date(moment));
 }
 
 /** Seconds of "24h", "7d", "90min"; undefined if it is no length of time. */

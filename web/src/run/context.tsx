@@ -1,10 +1,9 @@
 /** What the bead knows: its context, as the agents see it. */
 import type { Bead } from "../api/schema";
-import { Empty, Skeleton } from "../ui/atoms";
+import { Empty } from "../ui/atoms";
 import { Markdown } from "../ui/markdown";
 
-export function Context({ bead }: { bead: Bead | undefined }) {
-  if (!bead) return <Skeleton lines={4} />;
+export function Context({ bead }: { bead: Bead }) {
   const entries = Object.entries(bead.context);
   return (
     <>

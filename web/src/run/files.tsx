@@ -4,13 +4,12 @@ import { ask } from "../api/client";
 import { useQuery } from "../api/query";
 import type { Bead, BeadFile, Page } from "../api/schema";
 import { useMe } from "../me";
-import { Empty, Id, Loaded, Moment, Skeleton, Trouble } from "../ui/atoms";
+import { Empty, Id, Loaded, Moment, Trouble } from "../ui/atoms";
 
-export function Files({ bead }: { bead: Bead | undefined }) {
-  const files = useQuery<Page<BeadFile>>(bead ? `/beads/${bead.id}/files` : null);
+export function Files({ bead }: { bead: Bead }) {
+  const files = useQuery<Page<BeadFile>>(`/beads/${bead.id}/files`);
   const me = useMe();
   const [error, setError] = useState<Error>();
-  if (!bead) return <Skeleton lines={3} />;
   const send = async (file: File | undefined): Promise<void> => {
     if (!file) return;
     const form = new FormData();

@@ -1,10 +1,9 @@
 /** What the run has used of what it may, the nearest limit first. */
 import type { Bound, Report, Run } from "../api/schema";
 import { meters } from "../logic/meters";
-import { Bar, Skeleton } from "../ui/atoms";
+import { Bar } from "../ui/atoms";
 
-export function Meters({ report, bound, run }: { report: Report | undefined; bound: Bound | null | undefined; run: Run }) {
-  if (!report) return <Skeleton lines={5} />;
+export function Meters({ report, bound, run }: { report: Report; bound: Bound | null | undefined; run: Run }) {
   const found = meters(report, bound, run.soft_rules);
   const used = found.filter((one) => one.used > 0);
   const others = found.filter((one) => one.used === 0);

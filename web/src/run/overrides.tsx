@@ -1,7 +1,7 @@
 /** What a person may do to a run, each with a reason and with what will happen. */
 import { useState } from "react";
 import { post } from "../api/client";
-import { again, put, useQuery } from "../api/query";
+import { again, useQuery } from "../api/query";
 import type { DefinitionDocument, DefinitionItem, Page, Run } from "../api/schema";
 import { placeTitle } from "../logic/words";
 import { useMe } from "../me";
@@ -75,7 +75,7 @@ function Override({ run, document, action, close }: { run: Run; document: Defini
         go(`/runs/${begun.id}`);
       } else {
         const body = { action, reason, ...(node && { node }), ...(version && { version: Number(version) }) };
-        put(`/executions/${run.id}`, await post<Run>(`/executions/${run.id}/override`, body));
+        await post<Run>(`/executions/${run.id}/override`, body);
         again(`/executions/${run.id}/`, "/approvals");
       }
       setReason("");

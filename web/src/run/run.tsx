@@ -1,10 +1,11 @@
 /** A run: where it is in one sentence, the graph, what it may still use, and everything that happened. */
-import { lazy, Suspense, useMemo, useState } from "react";
+import { lazy, Suspense, useMemo, useRef, useState } from "react";
 import { path } from "../api/client";
 import { useQuery, type Concerns } from "../api/query";
-import type { Bead, DefinitionDocument, DefinitionView, Report, Run, Transition, Why } from "../api/schema";
+import type { Bead, DefinitionDocument, DefinitionView, Report, Run, Step, WholeRun, Why } from "../api/schema";
+import { kept } from "../logic/kept";
 import { standing, standingOf } from "../logic/replay";
-import { certificate, sentence, stateOf, withoutState, type Reasons } from "../logic/words";
+import { certificate, sentence, stateOf, withoutState } from "../logic/words";
 import { duration } from "../logic/time";
 import { setQuery, useRoute } from "../route";
 import { Id, Link, Loaded, Moment, Skeleton, StateBadge, Tabs, useNow } from "../ui/atoms";
@@ -26,34 +27,25 @@ type Tab = "timeline" | "iterations" | "report" | "events" | "context" | "files"
 export function RunView() {
   const { item } = useRoute();
   const concerns = useMemo<Concerns>(() => (event) => event.execution_id === item, [item]);
-  const run = useQuery<Run>(`/executions/${item}`, concerns);
-  const transitions = useQuery<Transition[]>(`/executions/${item}/transitions`, concerns);
+  const whole = useQuery<WholeRun>(`/executions/${item}/whole`, concerns);
   return (
-    <Loaded of={run} lines={12}>
-      {(found) => <Shown run={found} transitions={transitions.data ?? NONE} concerns={concerns} />}
+    <Loaded of={whole} lines={12}>
+      {(found) => <Shown whole={found} concerns={concerns} />}
     </Loaded>
   );
 }
 
-const NONE: Transition[] = [];
-
-function Shown({ run, transitions, concerns }: { run: Run; transitions: Transition[]; concerns: Concerns }) {
-  const ended = run.status === "ended";
-  const waits = useQuery<Why>(ended ? null : `/executions/${run.id}/why`, concerns);
-  const bead = useQuery<Bead>(`/beads/${run.bead_id}`, concerns);
+function Shown({ whole, concerns }: { whole: WholeRun; concerns: Concerns }) {
+  const { run, bead, report, why } = whole;
   const definition = useQuery<DefinitionView>(path(`/workflows/${encodeURIComponent(run.workflow_id)}`, { version: run.workflow_version }));
-  const report = useQuery<Report>(`/executions/${run.id}/report`, concerns);
   const document = definition.data?.definition as DefinitionDocument | undefined;
-  const why = ended ? whyOf(report.data) : waits.data;
   const [replaying, setReplaying] = useState<number>();
   const story = useStory(run, replaying !== undefined);
-  const at = useMemo(
-    () => (replaying === undefined || !story ? standingOf(run, transitions) : standing(story, replaying)),
-    [replaying, story, run, transitions],
-  );
+  const at = useKept(replaying === undefined || !story ? standingOf(run, report.transitions) : standing(story, replaying));
+  if (!definition.data && !definition.error) return <Skeleton lines={12} />; // else what is below the graph would jump
   return (
     <div className="run">
-      <Head run={run} why={why} bead={bead.data} document={document} />
+      <Head run={run} why={why} bead={bead} document={document} />
       <div className="run-above">
         <section className="panel run-graph" aria-label="Graph">
           {document ? (
@@ -66,7 +58,7 @@ function Shown({ run, transitions, concerns }: { run: Run; transitions: Transiti
           <Replay run={run} story={story} at={replaying} move={setReplaying} />
         </section>
         <aside className="run-side" aria-label="Limits">
-          <Meters report={report.data} bound={definition.data?.bound} run={run} />
+          <Meters report={report} bound={definition.data?.bound} run={run} />
           {definition.data?.bound && (
             <section className="panel">
               <h2>Certificate</h2>
@@ -76,24 +68,26 @@ function Shown({ run, transitions, concerns }: { run: Run; transitions: Transiti
           )}
         </aside>
       </div>
-      <Lower run={run} bead={bead.data} report={report.data} concerns={concerns} />
+      <Lower run={run} bead={bead} steps={whole.steps} report={report} concerns={concerns} />
     </div>
   );
 }
 
-/** Of a run that has ended the report says why, and nothing is waited for. */
-function whyOf(report: Report | undefined): Reasons | undefined {
-  return report && { why: report.why, waiting: [] };
+/** The value as it was, as long as it is equal. */
+function useKept<T>(value: T): T {
+  const held = useRef(value);
+  held.current = kept(held.current, value);
+  return held.current;
 }
 
-function Head({ run, why, bead, document }: { run: Run; why: Reasons | undefined; bead: Bead | undefined; document: DefinitionDocument | undefined }) {
+function Head({ run, why, bead, document }: { run: Run; why: Why; bead: Bead; document: DefinitionDocument | undefined }) {
   const now = useNow();
-  const asked = why?.waiting.find((one) => one.code === "asked")?.hint.replace(/^answer /, "");
+  const asked = why.waiting.find((one) => one.code === "asked")?.hint.replace(/^answer /, "");
   const seconds = run.ended_at ? run.duration : (now - Date.parse(run.created_at)) / 1000;
   return (
     <header className="run-head">
       <div className="run-title">
-        <h1>{bead?.title ?? "Run"}</h1>
+        <h1>{bead.title || "Run"}</h1>
         <Overrides run={run} document={document} />
       </div>
       <p className="sentence" role="status">
@@ -115,7 +109,7 @@ function Head({ run, why, bead, document }: { run: Run; why: Reasons | undefined
         </span>
         <span>
           begun <Moment at={run.created_at} />
-          {bead?.filed_by ? ` by ${bead.filed_by}` : ""}
+          {bead.filed_by ? ` by ${bead.filed_by}` : ""}
         </span>
         <span>{duration(Math.max(0, seconds))}</span>
         <span>{run.total_steps} steps</span>
@@ -141,7 +135,7 @@ function Head({ run, why, bead, document }: { run: Run; why: Reasons | undefined
   );
 }
 
-function Lower({ run, bead, report, concerns }: { run: Run; bead: Bead | undefined; report: Report | undefined; concerns: Concerns }) {
+function Lower({ run, bead, steps, report, concerns }: { run: Run; bead: Bead; steps: Step[]; report: Report; concerns: Concerns }) {
   const { query } = useRoute();
   const tab = (query.get("tab") as Tab | null) ?? "timeline";
   const tabs: [Tab, string][] = [
@@ -156,7 +150,7 @@ function Lower({ run, bead, report, concerns }: { run: Run; bead: Bead | undefin
     <section className="run-lower">
       <Tabs tabs={tabs} now={tab} choose={(to) => setQuery("tab", to === "timeline" ? "" : to)} />
       <div className="panel" role="tabpanel" aria-label={tab}>
-        {tab === "timeline" && <Timeline run={run} report={report} concerns={concerns} />}
+        {tab === "timeline" && <Timeline steps={steps} acts={report.acts} />}
         {tab === "iterations" && <Iterations run={run} />}
         {tab === "report" && <ReportView run={run} concerns={concerns} />}
         {tab === "events" && <Events run={run} />}

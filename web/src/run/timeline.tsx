@@ -3,12 +3,11 @@
  * diamond where a person acted. A row opens to what was said, with its evidence and what it cost.
  */
 import { useVirtualizer } from "@tanstack/react-virtual";
-import { useMemo, useRef, useState } from "react";
-import { useQuery, type Concerns } from "../api/query";
-import type { HumanAct, Page, Report, Run, Step } from "../api/schema";
+import { memo, useMemo, useRef, useState } from "react";
+import type { HumanAct, Step } from "../api/schema";
 import { duration } from "../logic/time";
 import { agentName, nodeTitle } from "../logic/words";
-import { Empty, Loaded, Moment } from "../ui/atoms";
+import { Empty, Moment } from "../ui/atoms";
 import { Markdown } from "../ui/markdown";
 
 const ROW = 48;
@@ -17,16 +16,7 @@ const PEOPLE = "people";
 
 type Entry = { at: string; lane: string; step?: Step; act?: HumanAct };
 
-export function Timeline({ run, report, concerns }: { run: Run; report: Report | undefined; concerns: Concerns }) {
-  const steps = useQuery<Page<Step>>(`/executions/${run.id}/steps`, concerns);
-  return (
-    <Loaded of={steps} lines={6}>
-      {(found) => <Lanes steps={found.items} acts={report?.acts ?? []} />}
-    </Loaded>
-  );
-}
-
-function Lanes({ steps, acts }: { steps: Step[]; acts: HumanAct[] }) {
+export const Timeline = memo(function Timeline({ steps, acts }: { steps: Step[]; acts: HumanAct[] }) {
   const [open, setOpen] = useState<number>();
   const scroller = useRef<HTMLDivElement>(null);
   const entries = useMemo(() => inOrder(steps, acts), [steps, acts]);
@@ -69,7 +59,7 @@ function Lanes({ steps, acts }: { steps: Step[]; acts: HumanAct[] }) {
       {chosen && <Detail entry={chosen} close={() => setOpen(undefined)} />}
     </div>
   );
-}
+});
 
 const HALF = ROW / 2;
 /** The two halves of one curve, from the middle of a row to the middle of the next. */

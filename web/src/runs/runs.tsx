@@ -1,8 +1,8 @@
 /** All runs, the newest first, filtered by words; only what is seen is drawn. */
 import { useVirtualizer } from "@tanstack/react-virtual";
-import { memo, useEffect, useMemo, useRef, useState } from "react";
-import { useQuery, type Concerns } from "../api/query";
-import type { DefinitionItem, Page, Run, RunItem } from "../api/schema";
+import { memo, useEffect, useRef, useState } from "react";
+import { useQuery } from "../api/query";
+import type { DefinitionItem, Page, RunItem, RunSummary } from "../api/schema";
 import { read, STATUSES, toggled } from "../logic/filters";
 import { duration } from "../logic/time";
 import { agentName, stateOf } from "../logic/words";
@@ -10,6 +10,7 @@ import { setQuery, useRoute } from "../route";
 import { Bar, Empty, Link, Moment, PageHead, Skeleton, StateBadge, Trouble } from "../ui/atoms";
 import { useRunList } from "./list";
 import { NewRun } from "./new_run";
+import { useProgress } from "./progress";
 
 const ROW = 56;
 const FILTERS: [string, string][] = [...STATUSES.slice(0, 3), "done", "partial", "stuck", "constraint", "closed"].map((one) => ["status", one]);
@@ -86,6 +87,7 @@ function Rows({ list }: { list: ReturnType<typeof useRunList> }) {
   const seen = rows.getVirtualItems();
   const lastSeen = seen.at(-1)?.index ?? 0;
   const { more, items } = list;
+  const made = useProgress(seen.flatMap((row) => items[row.index]?.id ?? []));
   useEffect(() => {
     if (lastSeen > items.length - 40) more();
   }, [lastSeen, items.length, more]);
@@ -118,7 +120,7 @@ function Rows({ list }: { list: ReturnType<typeof useRunList> }) {
             return (
               run && (
                 <li key={run.id} style={{ transform: `translateY(${row.start}px)` }}>
-                  <Row run={run} />
+                  <Row run={run} made={made.get(run.id)} />
                 </li>
               )
             );
@@ -129,13 +131,10 @@ function Rows({ list }: { list: ReturnType<typeof useRunList> }) {
   );
 }
 
-const Row = memo(function Row({ run }: { run: RunItem }) {
+const Row = memo(function Row({ run, made }: { run: RunItem; made: RunSummary | undefined }) {
   const going = run.status !== "ended";
-  const settled = useSettled();
-  const concerns = useMemo<Concerns>(() => (event) => event.execution_id === run.id, [run.id]);
-  const view = useQuery<Run>(settled ? `/executions/${run.id}` : null, concerns);
-  const used = view.data?.total_steps ?? 0;
-  const most = used + (view.data?.remaining ?? 0);
+  const used = made?.total_steps ?? 0;
+  const most = used + (made?.remaining ?? 0);
   return (
     <Link to={`/runs/${run.id}`} className="row">
       <StateBadge state={stateOf(run)} />
@@ -147,10 +146,10 @@ const Row = memo(function Row({ run }: { run: RunItem }) {
       </span>
       <span className="cut">{going ? agentName(run.current_node_id ?? "") : (run.stop_rule ?? "").replaceAll("_", " ")}</span>
       <span className="row-bar">
-        {going && view.data && <Bar used={used} limit={most} label={`${used} of at most ${most}`} />}
-        <small className="faint">{progress(run, view.data)}</small>
+        {going && made && <Bar used={used} limit={most} label={`${used} of at most ${most}`} />}
+        <small className="faint">{progress(run, made)}</small>
       </span>
-      <span className="right faint">{view.data?.usage.cost ? view.data.usage.cost.toFixed(2) : "–"}</span>
+      <span className="right faint">{made?.usage.cost ? made.usage.cost.toFixed(2) : "–"}</span>
       <span className="right faint">
         <Moment at={run.created_at} />
       </span>
@@ -159,19 +158,9 @@ const Row = memo(function Row({ run }: { run: RunItem }) {
 });
 
 /** "4 of at most 73 steps", or what it took. */
-function progress(run: RunItem, view: Run | undefined): string {
-  if (run.status === "ended") return view ? `${counted(view.total_steps)} in ${duration(run.duration)}` : duration(run.duration);
-  return view ? `${view.total_steps} of ${(view.total_steps + view.remaining).toLocaleString()} at most` : "…";
+function progress(run: RunItem, made: RunSummary | undefined): string {
+  if (run.status === "ended") return made ? `${counted(made.total_steps)} in ${duration(run.duration)}` : duration(run.duration);
+  return made ? `${made.total_steps} of ${(made.total_steps + made.remaining).toLocaleString()} at most` : "…";
 }
 
 const counted = (steps: number): string => `${steps.toLocaleString()} ${steps === 1 ? "step" : "steps"}`;
-
-/** A row that is only scrolled past asks for nothing. */
-function useSettled(): boolean {
-  const [settled, setSettled] = useState(false);
-  useEffect(() => {
-    const timer = setTimeout(() => setSettled(true), 200);
-    return () => clearTimeout(timer);
-  }, []);
-  return settled;
-}

@@ -50,20 +50,20 @@ setInterval(() => {
   ticks.forEach((one) => one());
 }, 1000);
 
+const ticking = (tick: () => void): (() => void) => (ticks.add(tick), () => ticks.delete(tick));
+
 /** The time, to the second, for whatever tells how long something takes. */
 export function useNow(): number {
-  return useSyncExternalStore(
-    (tick) => (ticks.add(tick), () => ticks.delete(tick)),
-    () => now,
-  );
+  return useSyncExternalStore(ticking, () => now);
 }
 
+/** How long ago; drawn again when the words change. */
 export function Moment({ at }: { at: string | null | undefined }) {
-  const time = useNow();
+  const told = useSyncExternalStore(ticking, () => (at ? relative(at, now) : ""));
   if (!at) return <span className="faint">–</span>;
   return (
     <time dateTime={at} title={exact(at)}>
-      {relative(at, time)}
+      {told}
     </time>
   );
 }

@@ -12,9 +12,10 @@ from msgspec import Meta
 
 from handrail.engine.engine import Engine
 from handrail.engine.pages import LIMIT, Page
-from handrail.engine.reading import RunItem
+from handrail.engine.reading import IDS_MAX, RunItem
 from handrail.engine.refused import Refused
 from handrail.engine.runs import Override
+from handrail.engine.whole import WholeRun
 from handrail.engine.why import Why
 from handrail.kernel.definition import TerminalStatus
 from handrail.kernel.report import Report, markdown
@@ -22,7 +23,7 @@ from handrail.kernel.run import commands as c
 from handrail.kernel.run.state import Person, RunStatus
 from handrail.kernel.shown import Transition
 from handrail.kernel.steps import FullStep
-from handrail.kernel.view import RunView
+from handrail.kernel.view import RunSummary, RunView
 from handrail.server.access import Caller
 from handrail.server.authors import Signed, check_author
 from handrail.server.bodies import Text
@@ -51,6 +52,12 @@ Query = Annotated[
 Since = Annotated[datetime | None, Parameter(description="Begun at this moment or later.")]
 EndedSince = Annotated[datetime | None, Parameter(description="Ended at this moment or later.")]
 EndedBefore = Annotated[datetime | None, Parameter(description="Ended before this moment.")]
+Ids = Annotated[
+    str,
+    Parameter(
+        max_length=100 * IDS_MAX, description=f"Of runs, {IDS_MAX} at most, with commas between."
+    ),
+]
 
 
 class TakeOver(Signed, kw_only=True):
@@ -101,6 +108,13 @@ async def executions(
     )
 
 
+@get("/executions/summaries", responses=documented())
+async def summaries(engine: Engine, ids: Ids) -> Page[RunSummary]:
+    """Of many runs what a list shows of each: its steps, what it may still use, its cost. Those
+    that nobody knows are left out."""
+    return Page(items=await engine.summaries([one for one in ids.split(",") if one]))
+
+
 @get("/executions/{execution_id:str}", responses=documented(404))
 async def execution(
     request: Request[Any, Any, Any],
@@ -116,6 +130,13 @@ async def execution(
         async with waits.place(caller):
             await waits.or_drain(engine.wait(execution_id, seconds), request)
     return await engine.view(execution_id)
+
+
+@get("/executions/{execution_id:str}/whole", responses=documented(404))
+async def whole(engine: Engine, execution_id: str) -> WholeRun:
+    """A run with its bead, its steps, its report and why it stands there, as of one moment: for
+    whoever follows it."""
+    return await engine.whole(execution_id)
 
 
 @get("/executions/{execution_id:str}/transitions", responses=documented(404))
@@ -201,4 +222,14 @@ def _needed(path: str, hint: str) -> Wrong:
     return Wrong(422, "bad_body", f"{told}; {hint}", errors=(Place("missing", path, told, hint),))
 
 
-HANDLERS = [executions, execution, transitions, steps, report, why, override]
+HANDLERS = [
+    executions,
+    summaries,
+    execution,
+    whole,
+    transitions,
+    steps,
+    report,
+    why,
+    override,
+]
