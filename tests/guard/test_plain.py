@@ -166,3 +166,16 @@ def test_arguments_are_kept_as_digests_unless_they_have_to_be_compared():
     forbidden = Guard(StopRules(constraints={"commands": ("*rm -rf*",)}))
     with pytest.raises(Exception, match="constraint"):
         guarded(turn, forbidden)()
+
+
+def test_what_yields_cannot_be_guarded_and_is_refused_when_it_is_decorated():
+    def pieces():
+        yield 1
+
+    async def pieces_async():
+        yield 1
+
+    for function in (pieces, pieces_async):
+        for decorate in (guarded, tool, agent("a")):
+            with pytest.raises(ValueError, match="yields"):
+                decorate(function)

@@ -3,13 +3,13 @@
 from datetime import timedelta
 
 import pytest
-from tests.kernel.driving import ANA, NOON, Driven, chain, node, team
+from tests.kernel.driving import ANA, NOON, Driven, chain, node, plan_of, team
 
 from handrail.kernel.definition import Settings
 from handrail.kernel.run import commands as c
 from handrail.kernel.run.effects import CancelWork
-from handrail.kernel.run.events import TimedOut
-from handrail.kernel.run.machine import next_due
+from handrail.kernel.run.events import Ended, TimedOut
+from handrail.kernel.run.machine import decide, evolve, next_due
 
 DAY = 86_400
 QUICK = chain(node("a", timeout=60, queue_timeout=30), node("b"))
@@ -208,3 +208,18 @@ def test_a_tick_that_ends_the_run_is_no_refusal() -> None:
     decision = run.advance(1)
     assert decision.refusal is None
     assert run.run.ended
+
+
+@pytest.mark.requirement("K17")
+def test_a_turn_in_a_program_elsewhere_of_which_nothing_more_is_heard_ends_the_run() -> None:
+    """A guarded run: nothing of it is offered here, and it is told of by its guard."""
+    settings = Settings(queue_timeout=100)
+    plan = plan_of(team({"a": []}, terminator="a", stop_rules={"max_duration": None}), settings)
+    begun = Driven(plan).events[0]
+    run = evolve(None, begun)
+    assert next_due(plan, run) == NOON + timedelta(seconds=100)
+    decision = decide(plan, run, c.Tick(), NOON + timedelta(seconds=100))
+    (ended,) = decision.events
+    assert isinstance(ended, Ended)
+    assert ended.stop.rule == "agent_lost"
+    assert "nothing more was heard of 'a', which works elsewhere" in ended.stop.reason

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from handrail.cli import tables, words
+from handrail.cli.asking import server_of
 from handrail.cli.database import (
     FAILED,
     WRONG_INPUT,
@@ -41,14 +42,13 @@ class Wanted(NamedTuple):
     name: str = ""
     rules: str = ""
     database: str = ""
+    server: str = ""
 
 
 def guard_team(wanted: Wanted, *, as_json: bool) -> int:
     """Runs and prints; the exit code."""
     try:
-        url = settings(database=wanted.database)["database"]
-        look(url, make=True)
-        guard = Guard(_rules(wanted.rules), record=url)
+        guard = Guard(_rules(wanted.rules), record=_record(wanted))
         team = imported(wanted.target, "team:app", "a team")
         start = around(team, guard, wanted.name or wanted.target)
         given = _input(wanted.given)
@@ -79,8 +79,19 @@ def _tell(run: GuardedRun | None, result: object, *, as_json: bool) -> None:
     tables.note(words.clean(report.why))
     for line in stopped(report.stop):
         tables.note(f"  {words.clean(line)}")
+    if run.unrecorded:
+        tables.note(f"  {run.unrecorded} events of it could not be recorded")
     if run.recorded:
         tables.note(f"  on record as {run.recorded}: handrail report {run.recorded}")
+
+
+def _record(wanted: Wanted) -> str:
+    """Where the run is recorded: a server, or a database, which is made if it is not there."""
+    found = settings(database=wanted.database, server=wanted.server)
+    server = server_of(found)
+    if not server:
+        look(found["database"], make=True)
+    return server or found["database"]
 
 
 def _rules(given: str) -> StopRules:

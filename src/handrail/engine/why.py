@@ -13,6 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from handrail.engine.keeper import Keeper
+from handrail.engine.works import decode_lock
 from handrail.kernel.decision import Value
 from handrail.kernel.definition import TerminalStatus
 from handrail.kernel.lock import Lock
@@ -80,7 +81,7 @@ async def look(keeper: Keeper, run: Run, lease: float) -> tuple[Waiting, ...]:
 
 def _known(store: Office, run: Run, repositories: list[str], now: datetime, lease: float) -> Known:
     found = store.load_locks(repositories) if repositories else {}
-    states = (msgspec.json.decode(row.state, type=Lock) for row in found.values())
+    states = (decode_lock(row.state) for row in found.values())
     return Known(
         now=now,
         lease=lease,
@@ -114,6 +115,8 @@ def _waiting(plan: Plan, run: Run, token: Token, known: Known) -> Waiting:
         code, message, hint = _claimed(plan, run, token, known)
     elif token.phase is Phase.OFFERED:
         code, message, hint = _offered(plan, run, token, known)
+    elif run.kind == "team":
+        code, (message, hint) = "elsewhere", _elsewhere(run, token)
     else:
         code, (message, hint) = "lock", _locked(plan, run, token, known)
     return Waiting(place=token.place, code=code, message=message, since=since, hint=hint)
@@ -145,6 +148,12 @@ def _claimed(plan: Plan, run: Run, token: Token, known: Known) -> tuple[str, str
     told = f"{token.agent} is at work on it{_again(plan, token)}, and has until {until}; {after}"
     give = f"`handrail override {run.id} move --node {token.place} --reason TEXT`"
     return "claimed", told, f"wait for its result, or take it away from {token.agent}: {give}"
+
+
+def _elsewhere(run: Run, token: Token) -> tuple[str, str]:
+    told = f"{token.place} has the turn, in a program elsewhere that is under guard"
+    close = f"`handrail override {run.id} close --reason TEXT`"
+    return told, f"wait for what it does next, or stop the program at its next step: {close}"
 
 
 def _again(plan: Plan, token: Token) -> str:

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -39,8 +39,14 @@ from handrail.kernel.rules import (
 from handrail.kernel.run.events import Ended, HandedOff, Reported, RunEvent, Started
 from handrail.kernel.run.state import Stop, stop_of
 
+if TYPE_CHECKING:
+    from handrail.guard.live import Live, Reply
+
 log = logging.getLogger("handrail.guard")
 
+SERVER = ("http://", "https://")
+ANSWER_SECONDS = 24 * 3600.0
+"""That a person has for an answer, if nothing else is said."""
 Clock = Callable[[], datetime]
 
 
@@ -66,15 +72,24 @@ class Guard:
     """Stop rules, checked once, for any number of runs."""
 
     def __init__(
-        self, rules: StopRules | None = None, *, clock: Clock = _utc_now, record: str = ""
+        self,
+        rules: StopRules | None = None,
+        *,
+        clock: Clock = _utc_now,
+        record: str = "",
+        token: str = "",
+        answer_seconds: float = ANSWER_SECONDS,
     ) -> None:
         """Raises ValueError, naming the limit, if a rule cannot be used. `record` is a Handrail
-        database, such as `sqlite:///work.db`, that every run is written to when it has ended."""
+        database, such as `sqlite:///work.db`, that every run is written to when it has ended; or a
+        server, such as `http://127.0.0.1:8080`, that is told of it while it goes on, with `token`,
+        else `HANDRAIL_TOKEN`. People who are asked there have `answer_seconds` for an answer."""
         checked, problems = read_rules(msgspec.to_builtins(rules or StopRules()))
         if checked is None:
             raise ValueError("; ".join(str(problem) for problem in problems))
         self.limits = limits(checked)
-        self.clock, self.record = clock, record
+        self.clock, self.record, self.token = clock, record, token
+        self.answer_seconds = answer_seconds
         self.last: GuardedRun | None = None
         """The run that was begun last: its report, its stop, its id where it was recorded."""
 
@@ -95,11 +110,18 @@ class Guard:
         recorded."""
         guarded = GuardedRun(self, name, task=task, paths=paths, goal=goal, raises=raises)
         self.last = guarded
+        if self.record.startswith(SERVER):
+            from handrail.guard.live import Live  # only who records waits for a client
+
+            guarded.live = Live(guarded, self.record, self.token, team)
         try:
             yield guarded
         except Stopped as stop:
             if stop.run is not guarded:
                 guarded.fail(f"a run inside it was stopped: {stop}")
+            raise
+        except GeneratorExit:
+            guarded.fail("the stream was left before its end")
             raise
         except BaseException as error:
             guarded.fail(f"{type(error).__name__}: {error}")
@@ -107,7 +129,9 @@ class Guard:
         else:
             guarded.complete()
         finally:
-            if self.record:
+            if guarded.live is not None:
+                guarded.live.close()
+            elif self.record:
                 guarded.recorded = _recorded(guarded.events, self.record, team)
 
 
@@ -139,7 +163,15 @@ class GuardedRun:
         self.name = name
         self.stop: Stop | None = None
         self.recorded = ""
-        """Its id in the database that it was recorded in."""
+        """Its id where it is recorded."""
+        self.unrecorded = 0
+        """Of a run on a server, the events that it could not be told."""
+        self.live: Live | None = None
+        self.opened_by = ""
+        """Who has the turn first, where that is known before anything has happened."""
+        self.outside: tuple[TerminalStatus, Stop] | None = None
+        """How the run was ended on the server; it ends here at its next step."""
+        self._answer_seconds = guard.answer_seconds
         self._limits, self._clock, self._raises, self._goal = (
             guard.limits,
             guard.clock,
@@ -168,7 +200,7 @@ class GuardedRun:
 
     def handoff(self, source: str, target: str, *, reason: str = "") -> Stop | None:
         """Before control goes from source to target."""
-        if self.stop is not None:
+        if self.stop is not None or self.outside is not None:
             return self._over()
         now = self._clock()
         ledger = self._ledger
@@ -211,10 +243,23 @@ class GuardedRun:
         task: str = "",
     ) -> Stop | None:
         """After an agent's turn: what it rests on, what it used. Several in one turn are steps."""
-        if self.stop is not None:
-            return self._over()
         given = replace(_read(evidence, Evidence), measured=True) if evidence else NO_EVIDENCE
         spent = _read(usage, Usage) if usage else NO_USAGE
+        return self.told(agent, text, given, spent, milestone=milestone, task=task)
+
+    def told(
+        self,
+        agent: str,
+        text: str,
+        given: Evidence,
+        spent: Usage,
+        *,
+        milestone: str = "",
+        task: str = "",
+    ) -> Stop | None:
+        """As `result`, of values that need no reading: evidence is measured, or none."""
+        if self.stop is not None or self.outside is not None:
+            return self._over()
         now = self._clock()
         full = self._full(agent, now)
         if full:
@@ -245,6 +290,20 @@ class GuardedRun:
         )
         return self._end(fired, agent, now) if fired else None
 
+    def ask(self, question: str) -> "Reply | None":
+        """Asks a person, through the inbox of the server that the run is recorded on, and waits.
+        None if nobody answered in time, or the run was closed: then it is stopped. Raises
+        ClientError if the server cannot be asked, ValueError if there is none."""
+        if self.live is None:
+            told = "people are asked through a server, and this run is recorded on none"
+            raise ValueError(f"{told}; say Guard(record='http://HOST:PORT')")
+        before = self._clock()
+        reply = self.live.ask(question, self._answer_seconds)
+        self._started += self._clock() - before  # the time that people take is not the run's
+        if reply is None:
+            self._over()
+        return reply
+
     def report(self) -> Report:
         """The run report so far: status, counters, the rule that fired, why."""
         return report(self.events)
@@ -264,7 +323,9 @@ class GuardedRun:
 
     def _full(self, agent: str, now: datetime) -> list[Fired]:
         """Rules against this result as such: time is up, or it would be one step too many."""
-        elapsed = (now - self._started).total_seconds()
+        elapsed, most = (now - self._started).total_seconds(), self._limits.max_duration
+        if not self._answered and (most is None or elapsed < most):
+            return []  # the first result of a turn, in time: as most are
         ledger = self._ledger
         moment = Moment(
             ledger=ledger, limits=self._limits, agent=agent, elapsed=elapsed, step=ledger.steps
@@ -274,7 +335,10 @@ class GuardedRun:
 
     def _over(self) -> Stop:
         """Nothing goes on after the end: the reason again, raised or as a value."""
-        assert self.stop is not None
+        if self.stop is None and self.outside is not None:
+            status, self.stop = self.outside
+            self.events.append(Ended(at=self._clock(), status=status, stop=self.stop))
+        assert self.stop is not None, "it is over"
         if self._raises:
             raise stopped(self.stop, self)
         return self.stop

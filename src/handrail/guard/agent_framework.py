@@ -13,7 +13,7 @@ What a stop leaves: a `WorkflowRunResult` with the events so far, as `partial`.
 from collections.abc import Iterator
 
 from handrail.guard import Guard
-from handrail.guard.watch import Theirs, Watch, framework, watching
+from handrail.guard.watch import Theirs, Watch, framework, refuse_stream, watching
 
 EXTRA = "agent-framework"
 
@@ -26,6 +26,8 @@ class GuardedWorkflow:
 
     async def run(self, message: Theirs = None, **options: Theirs) -> Theirs:
         """As `workflow.run(message)`; raises `Stopped` when a rule ends the run."""
+        if options.pop("stream", False):
+            refuse_stream("workflow.run(stream=True)", "call `run` without it")
         result: type[Theirs] = framework("agent_framework", EXTRA).WorkflowRunResult
         with watching(self.guard, self.name, message) as watch:
             turns, seen = _Turns(watch), list[Theirs]()
@@ -72,7 +74,7 @@ class _Turns:
                     call = calls[part.call_id]
                     self.watch.called(call.name, call.arguments, part.result, part.exception)
             self.watch.answered(text=response.text, tokens=usage.get("total_token_count") or 0)
-            self.watch.settle()
+            self.watch.step()
 
     def nothing(self, event: Theirs) -> None:
         """An event that tells the guard nothing."""

@@ -11,6 +11,9 @@ import msgspec
 
 from handrail.guard import Guard
 from handrail.guard.watch import Theirs
+from handrail.kernel.decision import learn
+
+learn(Theirs)
 
 Start = Callable[[str], Theirs]
 """Runs the team on a text to its end, and returns its own result."""
@@ -51,4 +54,5 @@ ADAPTERS: dict[str, tuple[str, Callable[[Theirs, str], Theirs]]] = {
     "pydantic_ai": ("pydantic_ai", lambda team, given: team.run_sync(given)),
     "autogen_agentchat": ("autogen", lambda team, given: asyncio.run(team.run(task=given))),
     "agent_framework": ("agent_framework", lambda team, given: asyncio.run(team.run(given))),
+    "crewai": ("crewai", lambda team, given: team.kickoff({"input": given})),
 }

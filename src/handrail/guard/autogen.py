@@ -11,9 +11,10 @@ What a stop leaves: a `TaskResult` with the messages so far and the reason, as `
 """
 
 import asyncio
+from collections.abc import AsyncIterator
 
 from handrail.guard import Guard
-from handrail.guard.watch import Theirs, Watch, framework, watching
+from handrail.guard.watch import Theirs, Watch, framework, streaming
 
 EXTRA = "autogen"
 
@@ -26,23 +27,30 @@ class GuardedTeam:
 
     async def run(self, *, task: Theirs = None, **options: Theirs) -> Theirs:
         """As `team.run(task=task)`; raises `Stopped` when a rule ends the run."""
+        result: Theirs = None
+        async for message in self.run_stream(task=task, **options):
+            result = message
+        return result
+
+    async def run_stream(self, *, task: Theirs = None, **options: Theirs) -> AsyncIterator[Theirs]:
+        """As `team.run_stream(task=task)`; raises `Stopped` when a rule ends the run."""
         base = framework("autogen_agentchat.base", EXTRA)
         token = options.pop("cancellation_token", None)
         token = token or framework("autogen_core", EXTRA).CancellationToken()
-        with watching(self.guard, self.name, task) as watch:
+        options |= {"task": task, "cancellation_token": token}
+        with streaming(self.guard, self.name, task) as watch:
             seen: list[Theirs] = []
             heard = _Heard(watch)
             try:
-                async for message in self.team.run_stream(
-                    task=task, cancellation_token=token, **options
-                ):
+                async for message in watch.drawn_async(self.team.run_stream(**options)):
                     if isinstance(message, base.TaskResult):
                         watch.partial = message
-                        continue
-                    seen.append(message)
-                    heard.message(message)
+                    else:
+                        seen.append(message)
+                        heard.message(message)
                     if watch.stop is not None:
                         token.cancel()
+                    yield message
             except asyncio.CancelledError:
                 if watch.stop is None:
                     raise
@@ -50,7 +58,6 @@ class GuardedTeam:
                 reason = f"{watch.stop.rule}: {watch.stop.reason}"
                 watch.partial = base.TaskResult(messages=seen, stop_reason=reason)
                 await self.team.reset()
-        return watch.partial
 
 
 def guarded(team: Theirs, guard: Guard | None = None, *, name: str = "") -> GuardedTeam:

@@ -13,20 +13,23 @@ checkpointer, the thread as it stood before that node.
 """
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from uuid import UUID
 
 from handrail.guard import Guard
-from handrail.guard.watch import Theirs, Watch, framework, watching
+from handrail.guard.people import ASKS_MAX, ask, ask_async
+from handrail.guard.watch import Theirs, Watch, framework, streaming, watching
 from handrail.kernel.reading import is_mapping
 
 EXTRA = "langgraph"
 STEP_TAG = "graph:step:"
-ASKS_MAX = 10
-"""Times that people are asked in one run, as in the engine's."""
+HEARD = ("chain", "llm", "chat_model", "agent")
+"""Kinds of events; tools are among those of agents."""
+UNHEARD = ("retriever", "retry", "custom_event")
 
 Answer = Callable[[object], object]
 """From what an interrupt asks to what the graph is resumed with."""
+Config = Mapping[str, Theirs] | None
 
 
 class GuardedGraph:
@@ -35,32 +38,55 @@ class GuardedGraph:
     def __init__(self, graph: Theirs, guard: Guard, name: str, answer: Answer | None) -> None:
         self.graph, self.guard, self.name, self.answer = graph, guard, name, answer
 
-    def invoke(
-        self, given: object, config: Mapping[str, Theirs] | None = None, **options: Theirs
-    ) -> Theirs:
+    def invoke(self, given: object, config: Config = None, **options: Theirs) -> Theirs:
         """As `graph.invoke`; raises `Stopped` when a rule ends the run."""
         with watching(self.guard, self.name, given) as watch:
             configured = _watched(config, watch, self.graph)
             watch.partial = self.graph.invoke(given, configured, **options)
-            for question in _questions(watch, self.answer):
-                resume = _resumed(self.answer, question)
-                watch.partial = self.graph.invoke(resume, configured, **options)
+            for asked in _asked(watch):
+                said = self._said(asked) or _reply(ask(watch, asked.value))
+                if said is None:
+                    break
+                watch.partial = self.graph.invoke(_resume(asked, said), configured, **options)
         return watch.partial
 
-    async def ainvoke(
-        self,
-        given: object,
-        config: Mapping[str, Theirs] | None = None,
-        **options: Theirs,
-    ) -> Theirs:
+    async def ainvoke(self, given: object, config: Config = None, **options: Theirs) -> Theirs:
         """As `graph.ainvoke`; raises `Stopped` when a rule ends the run."""
         with watching(self.guard, self.name, given) as watch:
             configured = _watched(config, watch, self.graph)
             watch.partial = await self.graph.ainvoke(given, configured, **options)
-            for question in _questions(watch, self.answer):
-                resume = _resumed(self.answer, question)
+            for asked in _asked(watch):
+                said = self._said(asked) or _reply(await ask_async(watch, asked.value))
+                if said is None:
+                    break
+                resume = _resume(asked, said)
                 watch.partial = await self.graph.ainvoke(resume, configured, **options)
         return watch.partial
+
+    def stream(self, given: object, config: Config = None, **options: Theirs) -> Iterator[Theirs]:
+        """As `graph.stream`; raises `Stopped` when a rule ends the run. An interrupt ends it."""
+        with streaming(self.guard, self.name, given) as watch:
+            configured = _watched(config, watch, self.graph)
+            yield from watch.drawn(self.graph.stream(given, configured, **options))
+
+    async def astream(
+        self, given: object, config: Config = None, **options: Theirs
+    ) -> AsyncIterator[Theirs]:
+        """As `graph.astream`; raises `Stopped` when a rule ends the run. An interrupt ends it."""
+        with streaming(self.guard, self.name, given) as watch:
+            configured = _watched(config, watch, self.graph)
+            async for piece in watch.drawn_async(self.graph.astream(given, configured, **options)):
+                yield piece
+
+    def _said(self, asked: Theirs) -> "_Said | None":
+        return _Said(self.answer(asked.value)) if self.answer is not None else None
+
+
+class _Said:
+    """An answer, which may be anything, also nothing."""
+
+    def __init__(self, value: object) -> None:
+        self.value = value
 
 
 def guarded(
@@ -70,30 +96,34 @@ def guarded(
     name: str = "",
     answer: Answer | None = None,
 ) -> GuardedGraph:
-    """`answer` is asked when the graph interrupts itself for a person; without it the graph's own
-    result says so, as ever."""
+    """`answer` is asked when the graph interrupts itself for a person; without it a person is asked
+    through the server that records the run; without one the graph's own result says so, as ever."""
     return GuardedGraph(graph, guard or Guard(), name or graph.get_name(), answer)
 
 
-def _questions(watch: Watch, answer: Answer | None) -> Theirs:
+def _asked(watch: Watch) -> Iterator[Theirs]:
     """What the graph asks, again and again, as often as people may be asked."""
-    for _ in range(ASKS_MAX if answer is not None else 0):
+    for _ in range(ASKS_MAX):
         result = watch.partial
         asked: Theirs = result.get("__interrupt__") if is_mapping(result) else None
         if not asked or watch.stop is not None:
             return
-        yield asked[0].value
+        yield asked[0]
 
 
-def _resumed(answer: Answer | None, question: object) -> object:
-    assert answer is not None, "asked only if there is one"
-    return framework("langgraph.types", EXTRA).Command(resume=answer(question))
+def _reply(reply: Theirs) -> _Said | None:
+    """A person's words; a yes without words is True."""
+    return None if reply is None else _Said(reply.text or True)
 
 
-def _watched(config: Mapping[str, Theirs] | None, watch: Watch, graph: Theirs) -> dict[str, Theirs]:
+def _resume(asked: Theirs, said: _Said) -> Theirs:
+    return framework("langgraph.types", EXTRA).Command(resume={asked.id: said.value})
+
+
+def _watched(config: Config, watch: Watch, graph: Theirs) -> dict[str, Theirs]:
     """The caller's configuration with the guard among its callbacks."""
     configured: dict[str, Theirs] = dict(config or {})
-    handler = _handler()(watch, _tool_nodes(graph))
+    handler = _handler()(watch, _ToolNodes(graph))
     held = configured.get("callbacks")
     if held is None or isinstance(held, list):
         configured["callbacks"] = [*(held or ()), handler]
@@ -103,28 +133,44 @@ def _watched(config: Mapping[str, Theirs] | None, watch: Watch, graph: Theirs) -
     return configured
 
 
-def _tool_nodes(graph: Theirs) -> frozenset[str]:
-    """Nodes that only run tools, of the graph and of those inside it."""
-    tools = framework("langgraph.prebuilt", EXTRA).ToolNode
-    found = {name for name, node in graph.nodes.items() if isinstance(node.bound, tools)}
-    for outer, inner in graph.get_subgraphs(recurse=True):
-        path = outer.replace("|", "/")
-        found |= {f"{path}/{n}" for n, node in inner.nodes.items() if isinstance(node.bound, tools)}
-    return frozenset(found)
+class _ToolNodes:
+    """Nodes that only run tools, of the graph and of those inside it. To look for graphs inside
+    takes a while, so they are looked for when a node of one begins."""
+
+    def __init__(self, graph: Theirs) -> None:
+        self.graph = graph
+        self.kind = framework("langgraph.prebuilt", EXTRA).ToolNode
+        self.outer = {name for name, node in graph.nodes.items() if self._is(node)}
+
+    def has(self, name: str, *, inside: bool) -> bool:
+        return name in (self.inner if inside else self.outer)
+
+    @functools.cached_property
+    def inner(self) -> set[str]:
+        found = set[str]()
+        for outer, inner in self.graph.get_subgraphs(recurse=True):
+            path = outer.replace("|", "/")
+            found |= {f"{path}/{name}" for name, node in inner.nodes.items() if self._is(node)}
+        return found
+
+    def _is(self, node: Theirs) -> bool:
+        return isinstance(node.bound, self.kind)
 
 
 @functools.cache
 def _handler() -> Theirs:
     """The class of callbacks; it can be made only where the framework is installed."""
     base = framework("langchain_core.callbacks", EXTRA).BaseCallbackHandler
-    ways = {"raise_error": True, "run_inline": True, "ignore_retriever": True, "ignore_retry": True}
+    ways = {"raise_error": True, "run_inline": True}
+    ways |= {f"ignore_{kind}": False for kind in HEARD}
+    ways |= {f"ignore_{kind}": True for kind in UNHEARD}
     return type("HandrailGuard", (_Callbacks, base), ways)
 
 
 class _Callbacks:
     """What the framework calls, and what the guard is told of it."""
 
-    def __init__(self, watch: Watch, tool_nodes: frozenset[str]) -> None:
+    def __init__(self, watch: Watch, tool_nodes: _ToolNodes) -> None:
         self.watch, self.turns = watch, _Turns(watch, tool_nodes)
         self.tools: dict[UUID, tuple[str, object]] = {}
 
@@ -169,7 +215,7 @@ class _Callbacks:
 class _Turns:
     """From nodes that begin to turns. `source` had the turn in the superstep before."""
 
-    def __init__(self, watch: Watch, tool_nodes: frozenset[str]) -> None:
+    def __init__(self, watch: Watch, tool_nodes: _ToolNodes) -> None:
         self.watch, self.tool_nodes = watch, tool_nodes
         self.at: tuple[str, int] | None = None
         self.names: set[str] = set()
@@ -178,13 +224,14 @@ class _Turns:
 
     def began(self, about: Mapping[str, Theirs], inputs: object) -> None:
         outer, _, _ = about["langgraph_checkpoint_ns"].rpartition("|")
-        parts = [part.partition(":")[0] for part in outer.split("|") if part]
-        name = "/".join((*parts, about["langgraph_node"]))
+        name: str = about["langgraph_node"]
+        if outer:
+            name = "/".join((*(part.partition(":")[0] for part in outer.split("|")), name))
         at = (outer, about["langgraph_step"])
         if at != self.at:
             self.at, self.source = at, min(self.names, default="")
             self.names = set()
-        if name in self.tool_nodes:
+        if self.tool_nodes.has(name, inside=bool(outer)):
             self.names.add(self.source)
             self.ran_tools = True
             return
@@ -209,6 +256,7 @@ def _is_interrupt(error: BaseException) -> bool:
 def _tokens(response: Theirs) -> int:
     """As the message says, or else the answer as a whole; providers differ."""
     message = getattr(response.generations[0][0], "message", None)
-    whole: dict[str, Theirs] = response.llm_output or {}
-    told = (getattr(message, "usage_metadata", None), whole.get("token_usage"))
-    return next((int(usage.get("total_tokens") or 0) for usage in told if usage), 0)
+    usage: Theirs = getattr(message, "usage_metadata", None)
+    if not usage and response.llm_output:
+        usage = response.llm_output.get("token_usage")
+    return usage.get("total_tokens") or 0 if usage else 0

@@ -11,8 +11,11 @@ What a stop leaves: the SDK's `RunErrorDetails` (new items, raw responses, last 
 `partial`.
 """
 
+from collections.abc import AsyncIterator
+
 from handrail.guard import Guard
-from handrail.guard.watch import Theirs, Watch, framework, watching
+from handrail.guard.people import ASKS_MAX, ask, ask_async, is_yes
+from handrail.guard.watch import Theirs, Watch, framework, streaming, watching
 
 EXTRA = "openai-agents"
 FAILED = "An error occurred while running the tool"
@@ -29,8 +32,16 @@ class GuardedAgent:
         """As `Runner.run(agent, given)`; raises `Stopped` when a rule ends the run."""
         runner = framework("agents", EXTRA).Runner
         with watching(self.guard, self.name, given) as watch:
+            options = _watched(options, watch)
             try:
-                watch.partial = await runner.run(self.agent, given, **_watched(options, watch))
+                watch.partial = await runner.run(self.agent, given, **options)
+                for _ in range(ASKS_MAX):
+                    wanted = watch.partial.interruptions
+                    said = [await ask_async(watch, _question(item)) for item in wanted]
+                    if not said or None in said:
+                        break
+                    state = _decided(watch.partial, said)
+                    watch.partial = await runner.run(self.agent, state, **options)
             except Exception as error:
                 watch.partial = getattr(error, "run_data", None)
                 raise
@@ -40,12 +51,65 @@ class GuardedAgent:
         """As `Runner.run_sync(agent, given)`; raises `Stopped` when a rule ends the run."""
         runner = framework("agents", EXTRA).Runner
         with watching(self.guard, self.name, given) as watch:
+            options = _watched(options, watch)
             try:
-                watch.partial = runner.run_sync(self.agent, given, **_watched(options, watch))
+                watch.partial = runner.run_sync(self.agent, given, **options)
+                for _ in range(ASKS_MAX):
+                    said = [ask(watch, _question(item)) for item in watch.partial.interruptions]
+                    if not said or None in said:
+                        break
+                    state = _decided(watch.partial, said)
+                    watch.partial = runner.run_sync(self.agent, state, **options)
             except Exception as error:
                 watch.partial = getattr(error, "run_data", None)
                 raise
         return watch.partial
+
+    def run_streamed(self, given: Theirs, **options: Theirs) -> "GuardedStream":
+        """As `Runner.run_streamed(agent, given)`; it begins with `stream_events()`, which raises
+        `Stopped` when a rule ends the run."""
+        return GuardedStream(self, given, options)
+
+
+class GuardedStream:
+    """A streamed run. Once it has begun, whatever the SDK's result can do else it can do too."""
+
+    def __init__(self, of: GuardedAgent, given: Theirs, options: dict[str, Theirs]) -> None:
+        self._of, self._given, self._options = of, given, options
+        self._result: Theirs = None
+
+    async def stream_events(self) -> AsyncIterator[Theirs]:
+        of, runner = self._of, framework("agents", EXTRA).Runner
+        with streaming(of.guard, of.name, self._given) as watch:
+            options = _watched(self._options, watch)
+            with watch.here():
+                watch.partial = runner.run_streamed(of.agent, self._given, **options)
+            self._result = watch.partial
+            async for piece in watch.drawn_async(self._result.stream_events()):
+                yield piece
+
+    def __getattr__(self, name: str) -> Theirs:
+        if self._result is None:
+            told = f"a streamed run has no '{name}' before it has begun"
+            raise AttributeError(f"{told}; iterate over stream_events() first")
+        return getattr(self._result, name)
+
+
+def _question(item: Theirs) -> str:
+    """What a tool that wants an approval is to be allowed."""
+    given = getattr(item.raw_item, "arguments", "")
+    return f"{item.agent.name} wants to call {item.tool_name}({given})"
+
+
+def _decided(result: Theirs, said: list[Theirs]) -> Theirs:
+    """The run's state with what people said: a yes lets the tool run, else it is told why not."""
+    state = result.to_state()
+    for item, reply in zip(result.interruptions, said, strict=True):
+        if is_yes(reply):
+            state.approve(item)
+        else:
+            state.reject(item, rejection_message=reply.text)
+    return state
 
 
 def guarded(agent: Theirs, guard: Guard | None = None, *, name: str = "") -> GuardedAgent:

@@ -38,6 +38,7 @@ def agent(name: str) -> Callable[[F], F]:
 def tool(function: F) -> F:
     """Each call of the function is evidence: what it was given, and what it returned or raised."""
     name: str = getattr(function, "__name__", "tool")
+    _no_generator(function)
 
     if inspect.iscoroutinefunction(function):
 
@@ -94,8 +95,16 @@ def _called(
         watch.called(name, [given, named], found, told)
 
 
+def _no_generator(function: Callable[..., Theirs]) -> None:
+    """What is iterated over runs when its call has returned, past the guard."""
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        told = f"'{getattr(function, '__name__', 'a function')}' yields, which cannot be guarded"
+        raise ValueError(f"{told}; decorate a function that returns, and let it iterate")
+
+
 def _around(function: F, context: Callable[[], Theirs]) -> F:
     """The function inside a context that is made for each call."""
+    _no_generator(function)
     if inspect.iscoroutinefunction(function):
 
         @functools.wraps(function)

@@ -12,15 +12,28 @@ and every guarded agent that runs inside it takes the turn:
             result = await guarded(agents[name]).run(task)
 
 An agent that is run by another one's tool gets the turn, and gives it back. A tool that wants an
-approval or is deferred ends the agent's run as ever, with what it wants as the result.
+approval is asked for through the server that records the run; without one, and if it is deferred,
+it ends the agent's run as ever, with what it wants as the result.
 
 What a stop leaves: the messages so far, as `partial`.
 """
 
 import asyncio
+from typing import NoReturn
 
 from handrail.guard import Guard
-from handrail.guard.watch import Theirs, Watch, joining, watching
+from handrail.guard.people import ASKS_MAX, ask_async, is_yes
+from handrail.guard.watch import (
+    Theirs,
+    Watch,
+    framework,
+    joining,
+    refuse_stream,
+    text_of,
+    watching,
+)
+
+EXTRA = "pydantic-ai"
 
 __all__ = ["GuardedAgent", "guarded", "watching"]
 
@@ -35,14 +48,29 @@ class GuardedAgent:
         """As `agent.run(given)`, with the options of `agent.iter`; raises `Stopped` when a rule
         ends the run."""
         with joining(self.guard, self.name, given) as watch:
-            told = _Told(watch)
-            async with self.agent.iter(given, **options) as run:
-                async for node in run:
-                    watch.partial = run.all_messages()
-                    told.node(node)
-                    watch.check()
-            watch.partial = result = run.result
+            result = await self._run(watch, given, options)
+            for _ in range(ASKS_MAX):
+                allowed = await _allowed(watch, result)
+                if allowed is None:
+                    break
+                result = await self._run(watch, None, {**options, **allowed})
+                watch.check()
         return result
+
+    async def _run(self, watch: Watch, given: Theirs, options: dict[str, Theirs]) -> Theirs:
+        told = _Told(watch)
+        async with self.agent.iter(given, **options) as run:
+            async for node in run:
+                watch.partial = run.all_messages()
+                told.node(node)
+                watch.check()
+        watch.partial = run.result
+        return run.result
+
+    def run_stream(self, *given: Theirs, **options: Theirs) -> NoReturn:
+        refuse_stream("agent.run_stream", "call `run`, or be guarded and not streamed")
+
+    iter = run_stream_events = run_stream_sync = run_stream
 
     def run_sync(self, given: Theirs = None, **options: Theirs) -> Theirs:
         """As `agent.run_sync(given)`; raises `Stopped` when a rule ends the run."""
@@ -51,6 +79,25 @@ class GuardedAgent:
 
 def guarded(agent: Theirs, guard: Guard | None = None, *, name: str = "") -> GuardedAgent:
     return GuardedAgent(agent, guard, name or agent.name or "agent")
+
+
+async def _allowed(watch: Watch, result: Theirs) -> dict[str, Theirs] | None:
+    """What people say to tools that want an approval, as options of the run that goes on; None if
+    none wants one, or nobody can be asked."""
+    deferred = framework("pydantic_ai", EXTRA)
+    wanted = result.output
+    if not isinstance(wanted, deferred.DeferredToolRequests) or wanted.calls:
+        return None
+    said: dict[str, Theirs] = {}
+    for call in wanted.approvals:
+        asks = f"{watch.agent} wants to call {call.tool_name}({text_of(call.args)})"
+        reply = await ask_async(watch, asks)
+        watch.check()
+        if reply is None:
+            return None
+        said[call.tool_call_id] = is_yes(reply) or deferred.ToolDenied(reply.text)
+    results = wanted.build_results(approvals=said)
+    return {"message_history": result.all_messages(), "deferred_tool_results": results}
 
 
 class _Told:

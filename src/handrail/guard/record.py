@@ -1,47 +1,39 @@
 """A guarded run in a Handrail database: `runs`, `show`, `report`, `why`, `replay` and the page know
 it like any other.
 
-What the guard saw becomes the history of a team's run: who had the turn, each step offered, taken
-and answered, each handoff, the end with its reason. The definition says which agents there were and
-who handed to whom; the same team again is the same version. All of it is one transaction, written
-when the run has ended: of a program that is killed nothing is on record.
+Two ways. `record` writes a whole run that has ended, in one transaction: of a program that is
+killed nothing is on record. `begin`, `tell` and `ask` are a server's side of a run that is told of
+while it goes on (`live.py`). The same team again is the same version; one that shows an agent or a
+way that nobody knew is the next version, and the run goes on under it.
 
-An agent that has brought the run to its own end is its terminator. A step and the handoff that
-follows it are one answer, given when it was handed over. Where several agents worked at once, their
-steps stand under the one whose turn it was; a handoff by another one is preceded by a move of the
-turn to it.
+Times of a run that goes on are those of the program, put right by the difference of the clocks and
+kept within what has happened and now.
 """
 
-from collections.abc import Sequence
-from datetime import datetime
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 from uuid_utils import uuid7
 
+from handrail.client.guard_calls import Heard, Seen
 from handrail.engine.engine import Engine
 from handrail.engine.opening import open as open_engine
-from handrail.engine.project import project
-from handrail.kernel.limits import Limits
-from handrail.kernel.plan import check
-from handrail.kernel.result import Outcome, Result
-from handrail.kernel.rules import StopRule
-from handrail.kernel.run.events import (
-    Claimed,
-    Ended,
-    HandedOff,
-    Moved,
-    Offered,
-    Reported,
-    RunEvent,
-    Started,
-)
-from handrail.kernel.run.evolve import replay
-from handrail.store.port import StoreError, iso
+from handrail.engine.pages import refuse
+from handrail.engine.project import kept, loaded, project
+from handrail.guard.story import Story, definition, ended_by, history
+from handrail.kernel.limits import ASKS_MAX, Limits
+from handrail.kernel.plain import why_not_plain
+from handrail.kernel.plan import Plan, check
+from handrail.kernel.run.events import Ended, Migrated, RunEvent, Started
+from handrail.kernel.run.evolve import evolve, replay
+from handrail.kernel.run.state import Run
+from handrail.store.port import Execution, StoreError, Write, iso, moment
 
-STEPS_MAX = 100_000
-"""In the definition of a run that had neither a limit of handoffs nor of steps."""
+TRIES = 8
+"""Of one word to a run that others change at the same moment."""
 
 
 def record(events: Sequence[RunEvent], database: str, team: str) -> str:
@@ -53,7 +45,8 @@ def record(events: Sequence[RunEvent], database: str, team: str) -> str:
 async def _write(engine: Engine, events: Sequence[RunEvent], team: str) -> str:
     first = events[0]
     assert isinstance(first, Started), "a guarded run begins with it"
-    document = definition(events, team)
+    document = definition(team, first.limits, events)
+    document = ended_by(document, events, document["start"])
     defined = await engine.define(document)
     plan, _ = check(document, engine.settings.kernel)
     assert plan is not None, "it has just been defined"
@@ -74,142 +67,202 @@ async def _write(engine: Engine, events: Sequence[RunEvent], team: str) -> str:
     return run_id
 
 
-def definition(events: Sequence[RunEvent], team: str) -> dict[str, Any]:
-    """The team as the run has shown it."""
-    ways: dict[str, list[str]] = {}
-    for event in events:
-        if isinstance(event, HandedOff):
-            ways.setdefault(event.source, []).append(event.target)
-            ways.setdefault(event.target, [])
-        elif isinstance(event, Reported):
-            ways.setdefault(event.agent, [])
-    if not ways:
-        ways["nobody"] = []
-    start = next(iter(ways))
-    reached = {start, *(target for targets in ways.values() for target in targets)}
-    ways[start] += [agent for agent in ways if agent not in reached]  # worked beside the others
-    first = events[0]
-    assert isinstance(first, Started), "a guarded run begins with it"
-    final = next(
-        (one.target for one in reversed(events) if isinstance(one, HandedOff) and one.accepted),
-        start,
+async def begin(
+    engine: Engine,
+    team: str,
+    limits: Limits,
+    *,
+    by: str,
+    title: str = "",
+    agent: str = "",
+    paths: tuple[str, ...] | None = None,
+) -> Heard:
+    """A run that is told of while it goes on; `agent` has the turn first. Refused: not_guarded,
+    unusable."""
+    _plain([team, title, agent, paths or ()])
+    known = await _known(engine, team)
+    if agent:
+        known["start"] = agent
+    document = definition(team, limits, (), known, apart=True)
+    defined = await engine.define(document, by=by, workflow_id=team)
+    started = Started(
+        at=engine.clock(),
+        run_id=uuid7().hex,
+        bead_id=uuid7().hex,
+        definition_id=defined.id,
+        version=defined.version,
+        kind="team",
+        place=document["start"],
+        limits=limits,
+        title=title or team,
+        filed_by=by,
+        paths=paths,
     )
-    return {
-        "name": team,
-        "kind": "team",
-        "start": start,
-        "terminator": final,
-        "agents": [
-            {"id": agent, "hands_off_to": sorted(set(targets))} for agent, targets in ways.items()
-        ],
-        "stop_rules": _rules(first.limits),
-        "metadata": {"guarded": True},
-    }
+    run = evolve(None, started)
+    write, _ = project(await _plan(engine, run), None, run, [started])
+    if not await _commit(engine, write):
+        raise StoreError(f"run '{run.id}' was not written: another one has its id; try again")
+    engine.wrote(run)
+    return _heard(run)
 
 
-def _rules(limits: Limits) -> dict[str, Any]:
-    rules: dict[str, Any] = msgspec.to_builtins(limits)
-    if limits.max_handoffs is None and limits.max_steps is None:
-        rules["max_steps"] = STEPS_MAX
-    return rules
+async def tell(
+    engine: Engine, run_id: str, events: Sequence[Seen], *, by: str, at: datetime
+) -> Heard:
+    """What the guard has seen since. Refused: unknown_run, not_guarded, not_yours, ended,
+    unusable."""
+    _plain(msgspec.to_builtins(events))
+    if any(isinstance(event, Ended) for event in events[:-1]):
+        refuse("unusable", "something is told after the end of the run", "tell the end last")
+    if any(event.at.tzinfo is None for event in events):
+        refuse("unusable", "the time of an event has no zone", "tell times in UTC")
+
+    def more(story: Story, now: datetime) -> str:
+        story.go_on(_timed(events, at, story.since, now))
+        return ""
+
+    return await _told(engine, run_id, events, by, more)
 
 
-def history(events: Sequence[RunEvent]) -> list[RunEvent]:
-    """The guard's events as those of a team's run."""
-    started = events[0]
-    assert isinstance(started, Started), "a guarded run begins with it"
-    told = _Story(started)
-    for event, after in zip(events[1:], [*events[2:], None], strict=True):
-        match event:
-            case Reported():
-                told.reported(event, after)
-            case HandedOff():
-                told.handed_off(event)
-            case Ended():
-                told.ended(event)
-            case _:
-                raise AssertionError(f"no guard records {type(event).__name__}")
-    return told.events
+async def ask(engine: Engine, run_id: str, question: str, seconds: float, *, by: str) -> Heard:
+    """A question to a person, whose answer the guarded program waits for. Refused: as `tell`, and
+    too_many_asks, asked."""
+    _plain([question])
+
+    def asked(story: Story, now: datetime) -> str:
+        if story.run.asks >= ASKS_MAX:
+            told = f"run '{run_id}' has asked people {ASKS_MAX} times"
+            refuse("too_many_asks", told, "decide without them")
+        return story.ask(question, now, seconds).id
+
+    return await _told(engine, run_id, (), by, asked)
 
 
-class _Story:
-    """The history as far as it is told. `answered`: the holder's last step has its result."""
+async def _told(
+    engine: Engine,
+    run_id: str,
+    events: Sequence[Seen],
+    by: str,
+    tells: Callable[[Story, datetime], str],
+) -> Heard:
+    for _ in range(TRIES):
+        found = await engine.keeper.io(engine.store.load, [run_id])
+        if run_id not in found:
+            refuse("unknown_run", f"there is no run '{run_id}'", "look at the list of runs")
+        row = found[run_id].subject
+        run = loaded(row, found[run_id].tail)
+        document = await _document(engine, run)
+        _check(run, document, by)
+        story = Story(run, moment(row.updated_at))
+        await _grown(engine, story, document, events, by)
+        question = tells(story, max(engine.clock(), story.since))
+        if not story.events:
+            return _heard(run)
+        if await _appended(engine, row, run, story):
+            return _heard(story.run, question)
+    raise StoreError(f"run '{run_id}' is changed by others all the time; try again")
 
-    def __init__(self, started: Started) -> None:
-        self.events: list[RunEvent] = [started]
-        self.holder, self.fence, self.answered = started.place, 0, False
-        self._offer(started.at)
 
-    def reported(self, event: Reported, after: RunEvent | None) -> None:
-        if self.answered:
-            self._offer(event.at)
-        at, result = event.at, replace(event.result, outcome=Outcome.CONTINUE)
-        if isinstance(after, HandedOff) and after.source == self.holder:
-            at, result = after.at, _handing(result, after)
-        elif isinstance(after, Ended) and after.stop.rule is StopRule.COMPLETED:
-            at, result = after.at, _ending(result, after)
-        self._report(at, result, event)
+async def _document(engine: Engine, run: Run) -> dict[str, Any]:
+    found = await engine.keeper.io(engine.store.definition, run.definition_id, run.version)
+    assert found is not None, "a run's definition is never removed"
+    return msgspec.json.decode(found.definition, type=dict[str, Any])
 
-    def handed_off(self, event: HandedOff) -> None:
-        if event.source != self.holder:
-            self._move(event)
-        if not self.answered:
-            self._report(event.at, _handing(Result(), event))
-        self.events.append(event)
-        if event.accepted:
-            self.holder, self.answered = event.target, False
-            self._offer(event.at)
 
-    def ended(self, event: Ended) -> None:
-        last = self.events[-1]
-        if event.stop.rule is StopRule.COMPLETED:
-            if not self.answered:
-                self._report(event.at, _ending(Result(), event))
-            stop = replace(event.stop, rule=StopRule.TERMINATED, agent=self.holder)
-            event = replace(event, stop=stop)
-        elif isinstance(last, Claimed) and event.stop.rule is not StopRule.AGENT_LOST:
-            del self.events[-2:]  # the next step was not taken any more
-        self.events.append(event)
+def _check(run: Run, document: dict[str, Any], by: str) -> None:
+    if not _is_guarded(document):
+        told = f"run '{run.id}' is no guarded run: its agents answer for themselves"
+        refuse("not_guarded", told, "begin one with POST /guarded-runs")
+    if run.filed_by != by:
+        told = f"run '{run.id}' was begun by {run.filed_by}, not by {by}"
+        refuse("not_allowed", told, "use the token that it was begun with")
+    if run.ended:
+        assert run.stop is not None, "an end has its reason"
+        told = f"run '{run.id}' has ended ({run.terminal_status}): {run.stop.reason}"
+        refuse("ended", told, "stop the program")
+    if run.questions or run.paused_at is not None:
+        told = f"run '{run.id}' waits for a person"
+        refuse("asked", told, "wait until it is answered, or let go on")
 
-    def _offer(self, at: datetime) -> None:
-        self.fence += 1
-        self.answered = False
-        place, fence = self.holder, self.fence
-        self.events += [
-            Offered(at=at, place=place, fence=fence, attempt=1, role=place),
-            Claimed(at=at, place=place, fence=fence, agent=place),
-        ]
 
-    def _report(self, at: datetime, result: Result, seen: Reported | None = None) -> None:
-        event = Reported(
-            at=at, place=self.holder, fence=self.fence, agent=self.holder, result=result
+async def _grown(
+    engine: Engine, story: Story, known: dict[str, Any], events: Sequence[Seen], by: str
+) -> None:
+    """If these events show more of the team than is known, the run goes on under that."""
+    run = story.run
+    if not events:
+        return
+    document = definition(known["name"], run.limits, events, known, apart=True)
+    document = ended_by(document, events, story.holder)
+    if document == known:
+        return
+    defined = await engine.define(document, by=by, workflow_id=run.definition_id)
+    story.migrate(
+        Migrated(
+            at=story.since,
+            by=by,
+            reason="the guard has seen more of the team",
+            definition_id=defined.id,
+            version=defined.version,
+            limits=run.limits,
         )
-        if seen is not None:
-            event = replace(event, agent=seen.agent, weighed=seen.weighed, phase=seen.phase)
-        self.events.append(event)
-        self.answered = True
-
-    def _move(self, event: HandedOff) -> None:
-        """The turn goes to an agent that worked beside the holder."""
-        self.events.append(
-            Moved(
-                at=event.at,
-                source=self.holder,
-                targets=(event.source,),
-                outcome="beside",
-                reason="several agents worked at once",
-                enters=(event.source,),
-                cancels=(self.holder,),
-                spends=event.source,  # so it is no handoff: nobody handed it over
-            )
-        )
-        self.holder = event.source
-        self._offer(event.at)
+    )
 
 
-def _handing(result: Result, event: HandedOff) -> Result:
-    return replace(result, outcome=Outcome.HANDOFF, to=event.target, reason=event.reason)
+async def _appended(engine: Engine, row: Execution, run: Run, story: Story) -> bool:
+    plan = await _plan(engine, story.run)
+    write, _ = project(plan, kept(plan, run, row), story.run, story.events)
+    won = await _commit(engine, write)
+    if won:
+        engine.wrote(story.run)
+    return won
 
 
-def _ending(result: Result, event: Ended) -> Result:
-    return replace(result, outcome=Outcome.TERMINATE, reason=event.stop.reason)
+async def _plan(engine: Engine, run: Run) -> Plan:
+    """Its definition; one that was used before is known."""
+    version = run.definition_id, run.version
+    if not engine.plans.knows(*version):
+        found = await engine.keeper.io(engine.store.definition, *version)
+        engine.plans.add(*version, found)
+    return engine.plans.get(*version)
+
+
+async def _commit(engine: Engine, write: Write) -> bool:
+    _, won = await engine.keeper.io(engine.store.commit, [write], iso(engine.clock()))
+    return won[0]
+
+
+async def _known(engine: Engine, team: str) -> dict[str, Any]:
+    """The team as it was seen before; nothing if it never was."""
+    found = await engine.keeper.io(engine.store.definition, team)
+    if found is None or found.workflow_id != team:
+        return {}
+    document = msgspec.json.decode(found.definition, type=dict[str, Any])
+    if not _is_guarded(document):
+        told = f"there is a definition '{team}' that is no guarded team"
+        refuse("not_guarded", told, "give the guarded run another name")
+    return document
+
+
+def _is_guarded(document: dict[str, Any]) -> bool:
+    return bool(document.get("metadata", {}).get("guarded"))
+
+
+def _plain(values: Any) -> None:  # noqa: ANN401 - any JSON
+    why = why_not_plain(values)
+    if why:
+        refuse("unusable", f"it cannot be recorded: {why}", "correct it and send it again")
+
+
+def _timed(events: Sequence[Seen], at: datetime, since: datetime, now: datetime) -> Sequence[Seen]:
+    """As long ago as the teller says, which has `at` on its clock now; none before the last."""
+    found: list[Seen] = []
+    for event in events:
+        ago = min(max(at - event.at, timedelta()), now - since)
+        since = now - ago
+        found.append(replace(event, at=since))
+    return found
+
+
+def _heard(run: Run, question: str = "") -> Heard:
+    return Heard(id=run.id, status=run.status, stop=run.stop, question=question)

@@ -12,10 +12,11 @@ What a stop leaves: the framework's own result as it stands then (status FAILED 
 cancelled), as `partial`.
 """
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 
 from handrail.guard import Guard
-from handrail.guard.watch import Theirs, current, framework, watching
+from handrail.guard.people import ASKS_MAX, ask, ask_async
+from handrail.guard.watch import Theirs, current, framework, streaming, text_of, watching
 
 EXTRA = "strands"
 HANDOFF_TOOL = "handoff_to_agent"
@@ -29,17 +30,51 @@ class GuardedTeam:
         self.team, self.guard, self.name = team, guard, name
         _hook(team)
 
-    def __call__(self, task: object, **options: Theirs) -> Theirs:
+    def __call__(self, task: Theirs, **options: Theirs) -> Theirs:
         """As `team(task)`; raises `Stopped` when a rule ends the run."""
         with watching(self.guard, self.name, task) as watch:
             watch.partial = self.team(task, **options)
+            for _ in range(ASKS_MAX):
+                wanted = watch.partial.interrupts
+                said = [ask(watch, _question(one)) for one in wanted]
+                if not said or None in said:
+                    break
+                watch.partial = self.team(_responses(wanted, said), **options)
         return watch.partial
 
-    async def invoke_async(self, task: object, **options: Theirs) -> Theirs:
+    async def invoke_async(self, task: Theirs, **options: Theirs) -> Theirs:
         """As `team.invoke_async(task)`; raises `Stopped` when a rule ends the run."""
         with watching(self.guard, self.name, task) as watch:
             watch.partial = await self.team.invoke_async(task, **options)
+            for _ in range(ASKS_MAX):
+                wanted = watch.partial.interrupts
+                said = [await ask_async(watch, _question(one)) for one in wanted]
+                if not said or None in said:
+                    break
+                responses = _responses(wanted, said)
+                watch.partial = await self.team.invoke_async(responses, **options)
         return watch.partial
+
+    async def stream_async(self, task: Theirs, **options: Theirs) -> AsyncIterator[Theirs]:
+        """As `team.stream_async(task)`; raises `Stopped` when a rule ends the run. An interrupt
+        ends it."""
+        with streaming(self.guard, self.name, task) as watch:
+            async for piece in watch.drawn_async(self.team.stream_async(task, **options)):
+                watch.partial = piece.get("result", watch.partial)
+                yield piece
+
+
+def _question(interrupt: Theirs) -> str:
+    reason = interrupt.reason
+    return f"{interrupt.name}: {text_of(reason)}" if reason is not None else interrupt.name
+
+
+def _responses(wanted: Theirs, said: list[Theirs]) -> list[dict[str, Theirs]]:
+    """What people said, as the framework takes it: their words, or True for a yes without any."""
+    return [
+        {"interruptResponse": {"interruptId": one.id, "response": reply.text or True}}
+        for one, reply in zip(wanted, said, strict=True)
+    ]
 
 
 def guarded(team: Theirs, guard: Guard | None = None, *, name: str = "") -> GuardedTeam:

@@ -12,16 +12,17 @@ Frameworks call from several threads and tasks; one lock lets them in one at a t
 
 import hashlib
 import importlib
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Generator, Iterator
+from contextlib import aclosing, closing, contextmanager
 from contextvars import ContextVar
 from threading import RLock
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 import msgspec
 
-from handrail.guard import Guard, GuardedRun
+from handrail.guard import NO_USAGE, Guard, GuardedRun
 from handrail.guard.errors import stopped
+from handrail.kernel.result import FIGURE_MAX, NO_EVIDENCE, Check, Evidence, Usage
 from handrail.kernel.run.state import Stop
 from handrail.kernel.signature import signature
 
@@ -33,6 +34,8 @@ TEXT_MAX = 2_000
 """Of what a model answered; the framework keeps the rest."""
 
 TITLE_MAX = 200
+END = object()
+"""After the last piece of a stream."""
 
 current: ContextVar["Watch | None"] = ContextVar("handrail_watch", default=None)
 """The run that is being watched here, for hooks that a framework keeps for longer than a run."""
@@ -45,23 +48,24 @@ class Watch:
         self.run, self.in_clear = run, in_clear
         self.agent = ""
         """Who has the turn."""
-        self.partial: object = None
+        self.partial: Theirs = None
         self.stop: Stop | None = None
         self._lock = RLock()
         self._text = ""
         self._tokens = 0
         self._answered = False
-        self._checks: list[dict[str, Any]] = []
+        self._checks: list[Check] = []
         self._found: dict[str, str] = {}
 
     def turn(self, agent: str, *, source: str | None = None, reason: str = "") -> Stop | None:
         """The agent gets the turn from `source`; from whoever had it, if that is not said; from
         nobody, if it is empty. From somebody it is a handoff."""
         with self._lock:
-            self.settle()
+            self._settle()
             source = self.agent if source is None else source
             if self.stop is None:
                 self.agent = agent
+                self.run.opened_by = self.run.opened_by or source or agent
                 if source:
                     self.stop = self.run.handoff(source, agent, reason=reason)
             return self.stop
@@ -69,53 +73,76 @@ class Watch:
     def resume(self, agent: str) -> Stop | None:
         """The turn is back with an agent that had only asked another one: no handoff."""
         with self._lock:
-            self.settle()
+            self._settle()
             self.agent = agent
             return self.stop
 
     def step(self) -> Stop | None:
-        """A model is about to be asked."""
+        """A model is about to be asked: the step before is over, and the run is told of it."""
         with self._lock:
-            return self.settle()
+            return self._settle()
 
     def answered(self, *, text: str = "", tokens: int = 0) -> None:
         """A model has answered."""
         with self._lock:
             self._text, self._answered = text[:TEXT_MAX], True
-            self._tokens += tokens
+            self._tokens += min(max(int(tokens), 0), FIGURE_MAX)
 
     def called(self, tool: str, given: object, found: object = "", error: object = None) -> None:
         """A tool has been called: what it was given, and what it returned or raised."""
         with self._lock:
-            shown = _text(given) if self.in_clear else f"#{_digest(_text(given))}"
-            failed = error is not None
-            check = {"command": f"{tool} {shown}", "exit_code": int(failed)}
-            if failed:
-                check["stderr"] = _text(error)[:TEXT_MAX]
-            else:
-                masked = signature(_text(given), _text(found))
+            asked, failed = text_of(given), error is not None
+            shown = asked if self.in_clear else f"#{_digest(asked)}"
+            wrong = text_of(error)[:TEXT_MAX] if failed else ""
+            if not failed:
                 path = f"tool:{tool}"
+                masked = signature(asked, text_of(found))
                 self._found[path] = _digest(self._found.get(path, "") + masked)
+            check = Check(command=f"{tool} {shown}", exit_code=int(failed), stderr=wrong)
             self._checks.append(check)
 
-    def settle(self) -> Stop | None:
+    def _settle(self) -> Stop | None:
         """Tells the run of the step that is over, if there was one."""
-        with self._lock:
-            if self.stop is None and (self._answered or self._checks):
-                evidence: dict[str, Any] = {}
-                if self._checks:
-                    evidence["checks"] = self._checks
-                if self._found:
-                    evidence["files"] = self._found
-                self.stop = self.run.result(
-                    self.agent,
-                    text=self._text,
-                    evidence=evidence,
-                    usage={"tokens": self._tokens} if self._tokens else None,
+        if self.stop is None and (self._answered or self._checks):
+            evidence = NO_EVIDENCE
+            if self._checks:
+                evidence = Evidence(
+                    files=self._found or None, checks=tuple(self._checks), measured=True
                 )
-                self._text, self._tokens, self._answered = "", 0, False
                 self._checks, self._found = [], {}
-            return self.stop
+            usage = Usage(tokens=self._tokens) if self._tokens else NO_USAGE
+            self.stop = self.run.told(self.agent, self._text, evidence, usage)
+            self._text, self._tokens, self._answered = "", 0, False
+        return self.stop
+
+    @contextmanager
+    def here(self) -> Generator[None]:
+        """What happens inside is part of the run."""
+        before = current.set(self)
+        try:
+            yield
+        finally:
+            current.reset(before)
+
+    def drawn(self, pieces: Theirs) -> Iterator[Theirs]:
+        """What a framework yields; it is closed, whoever ends first."""
+        with closing(pieces):
+            while True:
+                with self.here():
+                    piece = next(pieces, END)
+                if piece is END:
+                    return
+                yield piece
+
+    async def drawn_async(self, pieces: Theirs) -> AsyncIterator[Theirs]:
+        """The same of what is waited for."""
+        async with aclosing(pieces):
+            while True:
+                with self.here():
+                    piece = await anext(pieces, END)
+                if piece is END:
+                    return
+                yield piece
 
     def check(self) -> None:
         """Raises the stop, if there is one: for hooks that end a framework's run by an error."""
@@ -127,17 +154,22 @@ class Watch:
 def watching(guard: Guard, name: str, task: object = "") -> Generator[Watch]:
     """A run that an adapter watches. When the framework has come to rest a stop is raised, with
     what there is of its result; an error of its own passes through and is on record."""
-    with guard.run(name, task=_text(task)[:TITLE_MAX], raises=False, team=name) as run:
+    with streaming(guard, name, task) as watch, watch.here():
+        yield watch
+
+
+@contextmanager
+def streaming(guard: Guard, name: str, task: object = "") -> Generator[Watch]:
+    """As `watching`, for what is drawn piece by piece: what the caller does between two pieces is
+    no part of the run."""
+    with guard.run(name, task=text_of(task)[:TITLE_MAX], raises=False, team=name) as run:
         watch = Watch(run, in_clear=bool(guard.limits.constraints.commands))
-        before = current.set(watch)
         try:
             yield watch
-            watch.settle()
+            watch.step()
         except Exception:
             if watch.stop is None:
                 raise
-        finally:
-            current.reset(before)
     watch.check()
 
 
@@ -183,7 +215,12 @@ def framework(module: str, extra: str) -> Theirs:
         raise ModuleNotFoundError(told, name=error.name) from None
 
 
-def _text(value: object) -> str:
+def refuse_stream(call: str, instead: str) -> NoReturn:
+    """A call that would go past the guard is not made."""
+    raise NotImplementedError(f"{call} cannot be guarded, so it is not called; {instead}")
+
+
+def text_of(value: object) -> str:
     """One text for one value, whatever a framework passes."""
     if isinstance(value, str):
         return value

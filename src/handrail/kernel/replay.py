@@ -240,9 +240,10 @@ def _moved(walk: _Walk, book: Book, event: Moved) -> None:
 def _migrated(walk: _Walk, book: Book, event: Migrated) -> None:
     walk.plan = book.plan = walk.plans(event.definition_id, event.version)
     book.emit(replace(event, limits=walk.limits(event, book.run.context)))
-    after = walk.events[walk.next + 1 :]
-    book.emit(next(one for one in after if isinstance(one, Moved)))
-    _advance(book)
+    for follows in walk.events[walk.next + 1 : walk.next + 2]:
+        if isinstance(follows, Moved):  # else a guard has seen more of its team; nothing moves
+            book.emit(follows)
+            _advance(book)
 
 
 def _answered(walk: _Walk, book: Book, event: Answered) -> None:

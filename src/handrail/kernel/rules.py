@@ -91,10 +91,10 @@ def judge_result(moment: Moment) -> list[Fired]:
         moment.evidence == NO_EVIDENCE
         and not (ledger.idle.count or ledger.returns.count)
         and not (ledger.measured.research or ledger.claimed.research)
-        and limits.max_tokens is None
-        and limits.max_cost is None
-    ):
-        return []  # nothing shown, nothing counted, nothing to spend: the usual result
+    ):  # nothing shown, nothing counted, as of most results: only what was spent can be too much
+        bounded = limits.max_tokens is not None or limits.max_cost is not None
+        spent = _budget(moment) if bounded else None
+        return [spent] if spent is not None else []
     return _judge(ON_RESULT, moment)
 
 

@@ -106,7 +106,7 @@ def time_out(book: Book, token: Token, clock: str) -> None:
                 at=book.now, place=token.place, fence=token.fence, agent=token.agent, clock=clock
             )
         )
-    why = _why(token, clock)
+    why = _why(book.run, token, clock)
     if book.run.kind == "workflow":
         workflow.settle(book, token.place, workflow.Ending.TIMED_OUT, why)
     elif clock == "work":
@@ -115,12 +115,14 @@ def time_out(book: Book, token: Token, clock: str) -> None:
         _stop(book, StopRule.AGENT_LOST, why)
 
 
-def _why(token: Token, clock: str) -> str:
+def _why(run: Run, token: Token, clock: str) -> str:
     if clock == "work":
         return f"{token.agent} worked on '{token.place}' past its timeout"
     if clock == "role":
         return f"no live agent has the role '{token.role}' for '{token.place}'"
     if token.phase not in (Phase.OFFERED, Phase.CLAIMED):
+        if run.kind == "team":
+            return f"nothing more was heard of '{token.place}', which works elsewhere"
         return f"the commit lock for '{token.place}' did not come in time"
     return f"nobody with the role '{token.role}' took '{token.place}' in time"
 
