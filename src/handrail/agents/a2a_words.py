@@ -1,0 +1,196 @@
+"""What is said in A2A, protocol 1.0, over JSON-RPC: the shapes that Handrail sends and reads.
+
+Names and values are the protocol's. What it has beyond these (history, extensions, signatures,
+push notifications) is passed over. Both sides use them: `agents/a2a.py` asks an agent that speaks
+A2A, `handrail.a2a` answers as one.
+"""
+
+from collections.abc import Iterable
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from handrail.kernel.decision import Value, learn
+
+PROTOCOL = "1.0"
+VERSION_HEADER = "A2A-Version"
+CARD_PATH = "/.well-known/agent-card.json"
+JSON_RPC = "JSONRPC"
+"""The binding of the protocol that is spoken here."""
+TEXT, DATA = "text/plain", "application/json"
+
+
+class TaskState(StrEnum):
+    SUBMITTED = "TASK_STATE_SUBMITTED"
+    WORKING = "TASK_STATE_WORKING"
+    COMPLETED = "TASK_STATE_COMPLETED"
+    FAILED = "TASK_STATE_FAILED"
+    CANCELED = "TASK_STATE_CANCELED"
+    REJECTED = "TASK_STATE_REJECTED"
+    INPUT_REQUIRED = "TASK_STATE_INPUT_REQUIRED"
+    AUTH_REQUIRED = "TASK_STATE_AUTH_REQUIRED"
+
+
+ENDED = frozenset({TaskState.COMPLETED, TaskState.FAILED, TaskState.CANCELED, TaskState.REJECTED})
+ASKS = frozenset({TaskState.INPUT_REQUIRED, TaskState.AUTH_REQUIRED})
+SETTLED = ENDED | ASKS
+"""Nothing more happens to such a task by itself."""
+
+
+class Role(StrEnum):
+    USER = "ROLE_USER"
+    AGENT = "ROLE_AGENT"
+
+
+class Said(Value, rename="camel"):
+    """Base of the shapes."""
+
+
+class Part(Said):
+    """One of these. Files (`raw`, `url`) are known so that they can be refused."""
+
+    text: str | None = None
+    data: Any = UNSET
+    raw: str | None = None
+    url: str | None = None
+    media_type: str = ""
+
+
+class Message(Said):
+    message_id: str
+    role: str
+    parts: tuple[Part, ...] = ()
+    context_id: str = ""
+    task_id: str = ""
+    metadata: dict[str, Any] = {}
+
+
+class TaskStatus(Said):
+    state: str = ""
+    """A `TaskState`; one that is none of them is passed on as it is."""
+    message: Message | None = None
+    timestamp: datetime | None = None
+
+
+class Artifact(Said):
+    artifact_id: str
+    name: str = ""
+    parts: tuple[Part, ...] = ()
+
+
+class Task(Said):
+    id: str
+    context_id: str = ""
+    status: TaskStatus = TaskStatus()
+    artifacts: tuple[Artifact, ...] = ()
+
+
+class StatusUpdate(Said):
+    task_id: str
+    context_id: str
+    status: TaskStatus
+
+
+class ArtifactUpdate(Said):
+    task_id: str
+    context_id: str
+    artifact: Artifact
+    last_chunk: bool = False
+
+
+class Sent(Said):
+    """What comes of a message, and what a stream tells: one of these."""
+
+    task: Task | None = None
+    message: Message | None = None
+    status_update: StatusUpdate | None = None
+    artifact_update: ArtifactUpdate | None = None
+
+
+class Configuration(Said):
+    accepted_output_modes: tuple[str, ...] = ()
+    return_immediately: bool = False
+
+
+class SendMessage(Said):
+    message: Message
+    configuration: Configuration = Configuration()
+    metadata: dict[str, Any] = {}
+    tenant: str = ""
+
+
+class OfTask(Said):
+    """The parameters of a call about one task."""
+
+    id: str
+    tenant: str = ""
+
+
+class Interface(Said):
+    url: str
+    protocol_binding: str = ""
+    protocol_version: str = ""
+    tenant: str = ""
+
+
+class Capabilities(Said):
+    streaming: bool = False
+    extended_agent_card: bool = False
+
+
+class Skill(Said):
+    id: str
+    name: str
+    description: str
+    tags: tuple[str, ...] = ()
+
+
+class Card(Said):
+    """Who an agent is, and where it is reached."""
+
+    name: str
+    supported_interfaces: tuple[Interface, ...] = ()
+    description: str = ""
+    version: str = ""
+    capabilities: Capabilities = Capabilities()
+    security_schemes: dict[str, Any] = {}
+    security_requirements: tuple[dict[str, Any], ...] = ()
+    default_input_modes: tuple[str, ...] = ()
+    default_output_modes: tuple[str, ...] = ()
+    skills: tuple[Skill, ...] = ()
+
+
+class Request(Value):
+    """A call, as JSON-RPC has it."""
+
+    method: str
+    jsonrpc: str = ""
+    id: str | int | None = None
+    params: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class Wrong(Value):
+    """Why a call came to nothing."""
+
+    code: int
+    message: str = ""
+    data: Any = None
+
+
+class Reply(Value):
+    """What comes back of a call."""
+
+    result: msgspec.Raw | UnsetType = UNSET
+    error: Wrong | None = None
+
+
+learn(Card, Reply, Sent, Task, Request, SendMessage, OfTask)
+
+
+def text_of(parts: Iterable[Part]) -> str:
+    """What they say in words. A NUL has no place in a database."""
+    said = (part.text for part in parts if part.text)
+    return "\n".join(said).replace("\0", "")
