@@ -5,6 +5,7 @@ import sys
 
 import pytest
 from tests.cli.calling import call
+from tests.client.serving import Server
 
 TEAM = """
 from handrail.guard.plain import agent
@@ -106,3 +107,12 @@ def test_wrong_usage_is_told_in_one_line(target, options, named):
     assert told.code == 2
     assert named in told.err
     assert told.err.count("\n") == 1
+
+
+def test_it_is_recorded_on_a_server_that_is_named(tmp_path, monkeypatch):
+    with Server(f"sqlite:///{tmp_path / 'served.db'}") as server:
+        monkeypatch.setenv("HANDRAIL_TOKEN", server.token("operator", "program"))
+        told = call("guard", "their_team:once", "--input", "it", "--server", server.url, "--json")
+        state = server.do(server.engine.state(json.loads(told.out)["run"]))
+    assert (told.code, state.terminal_status) == (0, "done_success")
+    assert not (tmp_path / ".handrail").exists()

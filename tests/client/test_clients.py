@@ -3,6 +3,8 @@
 import inspect
 import re
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -87,12 +89,12 @@ def test_a_method_of_either_client_tells_its_own_signature(client: Any):
     assert list(inspect.signature(one).parameters) == ["bead_id"]
 
 
-def at_work(server: Server, name: str = "worker-1", role: str = ROLE) -> Any:
+@contextmanager
+def at_work(server: Server, name: str = "worker-1", role: str = ROLE) -> Iterator[SyncClient]:
     """A client of an agent that has registered."""
-    token = server.token("agent", name)
-    client = SyncClient(Client(server.url, token))
-    client.register_agent(name, [role])
-    return client
+    with Client(server.url, server.token("agent", name)) as client:
+        client.register_agent(name, [role])
+        yield client
 
 
 def test_a_bead_is_filed_worked_approved_and_looked_at(client: Any, server: Server):
@@ -114,20 +116,23 @@ def test_a_bead_is_filed_worked_approved_and_looked_at(client: Any, server: Serv
     assert client.patch_bead(bead.id, {"severity": 2}).context["severity"] == 2
     assert client.why(bead.execution_id).waiting[0].place == "fix"
 
-    agent = at_work(server)
-    dispatch = agent.claim("worker-1", wait=PATIENCE)
-    assert dispatch is not None
-    assert (dispatch.bead.title, dispatch.node, dispatch.role) == ("500 on /invoices", "fix", ROLE)
-    assert [one.name for one in dispatch.bead.files] == ["log.txt"]
-    assert agent.file(bead.id, "log.txt") == b"Traceback"
-    assert not agent.beat_dispatch(dispatch.id, dispatch.fence).ended
-    assert agent.heartbeat("worker-1", holding=[dispatch.id]).held == (dispatch.id,)
-    said = {"outcome": "success", "text": "fixed", "data": {"fixed": True}}
-    taken = agent.report_result(dispatch.id, dispatch.fence, said)
-    assert taken.accepted
-    assert taken.execution.id == bead.execution_id
-    assert agent.claim("worker-1") is None
-    agent.close()
+    with at_work(server) as agent:
+        dispatch = agent.claim("worker-1", wait=PATIENCE)
+        assert dispatch is not None
+        assert (dispatch.bead.title, dispatch.node, dispatch.role) == (
+            "500 on /invoices",
+            "fix",
+            ROLE,
+        )
+        assert [one.name for one in dispatch.bead.files] == ["log.txt"]
+        assert agent.file(bead.id, "log.txt") == b"Traceback"
+        assert not agent.beat_dispatch(dispatch.id, dispatch.fence).ended
+        assert agent.heartbeat("worker-1", holding=[dispatch.id]).held == (dispatch.id,)
+        said = {"outcome": "success", "text": "fixed", "data": {"fixed": True}}
+        taken = agent.report_result(dispatch.id, dispatch.fence, said)
+        assert taken.accepted
+        assert taken.execution.id == bead.execution_id
+        assert agent.claim("worker-1") is None
 
     (asked,) = client.approvals(status="open").items
     assert client.approval(asked.id).result == "fixed"
@@ -141,6 +146,8 @@ def test_a_bead_is_filed_worked_approved_and_looked_at(client: Any, server: Serv
     assert client.report(run.id).terminal_status == "done_success"
     assert "fixed" in client.report_markdown(run.id)
     assert client.why(run.id).stop.rule == "completed"
+    assert client.whole_execution(run.id).run == run
+    assert client.summaries([run.id]).items[0].total_steps == run.total_steps
     assert [one.id for one in client.executions(status="ended").items] == [run.id]
     assert [one.id for one in client.bead_executions(bead.id).items] == [run.id]
     assert client.bead(bead.id).status == "closed"
@@ -313,10 +320,10 @@ def test_the_same_key_means_the_same_bead(client: Any):
 
 def worked(server: Server, execution: str) -> None:
     """Another hand finishes the run of one task."""
-    agent = at_work(server)
-    dispatch = agent.claim("worker-1", wait=PATIENCE)
-    agent.report_result(dispatch.id, dispatch.fence, {"outcome": "success"})
-    agent.close()
+    with at_work(server) as agent:
+        dispatch = agent.claim("worker-1", wait=PATIENCE)
+        assert dispatch is not None
+        agent.report_result(dispatch.id, dispatch.fence, {"outcome": "success"})
 
 
 def test_a_run_is_followed_event_by_event_to_its_end(client: Any, server: Server):
@@ -325,8 +332,10 @@ def test_a_run_is_followed_event_by_event_to_its_end(client: Any, server: Server
     events = client.events(bead.execution_id)
     seen = [next(events).type for _ in range(3)]
     assert seen == ["started", "moved", "offered"]
-    threading.Thread(target=worked, args=(server, bead.execution_id), daemon=True).start()
+    working = threading.Thread(target=worked, args=(server, bead.execution_id), daemon=True)
+    working.start()
     rest = list(events)
+    working.join(PATIENCE)
     assert [one.type for one in rest][-1] == "ended"
     assert [one.seq for one in rest] == list(range(4, 4 + len(rest)))
     assert rest[0].actor == "worker-1"

@@ -189,7 +189,7 @@ async def _asked(server: Server, run: str) -> str:
 
 
 COMMAND = re.compile(
-    r"\bhandrail (?!handrail)((?:[a-z][a-z-]*)(?: [a-z][a-z-]*)*)((?: (?!\|)[^\s`|;&)]+)*)"
+    r"\bhandrail (?!handrail)((?:[a-z][a-z0-9-]*)(?: [a-z][a-z0-9-]*)*)((?: (?!\|)[^\s`|;&)]+)*)"
 )
 
 

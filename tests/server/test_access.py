@@ -33,6 +33,9 @@ BODIES: dict[Call, Any] = {
     ("POST", "/beads"): {"title": "a bug"},
     ("PATCH", "/beads/{bead_id}"): {"context": {"a": 1}},
     ("POST", "/beads/{bead_id}/executions"): {},
+    ("POST", "/guarded-runs"): {"team": "guarded", "agent": "a", "limits": {}},
+    ("POST", "/guarded-runs/{execution_id}/events"): {"events": [], "at": "2026-01-01T00:00:00Z"},
+    ("POST", "/guarded-runs/{execution_id}/question"): {"question": "may I?", "seconds": 1},
     ("POST", "/executions/{execution_id}/override"): {"action": "close", "reason": "enough"},
     ("POST", "/approvals/{approval_id}/answer"): {"text": "the first"},
     ("POST", "/agents"): {"id": "{agent_id}", "roles": [WORKER]},
@@ -121,7 +124,7 @@ def request(call: Call, objects: dict[str, str]) -> tuple[str, str, Any]:
 async def status(client: httpx.AsyncClient, call: Call, objects: dict[str, str]) -> int:
     method, path, body = request(call, objects)
     query = "?name=x.txt" if method == "POST" and path.endswith("/files") else ""
-    if path.endswith("/events"):  # a stream has no end: whether it begins is enough
+    if method == "GET" and path.endswith("/events"):  # a stream has no end: its beginning is enough
         return await _begins(client, f"http://handrail.test{path}")
     sent = await client.request(method, f"http://handrail.test{path}{query}", json=body)
     return sent.status_code

@@ -184,6 +184,30 @@ def mcp(
     raise typer.Exit(serve_mcp(Wanted(server, http, host, port, silence)))
 
 
+@app.command()
+def a2a(
+    server: Server = "",
+    url: Annotated[
+        str,
+        typer.Option(
+            metavar="URL", help="Where others reach it, for its cards; left out, where it listens."
+        ),
+    ] = "",
+    host: Annotated[str, typer.Option(help="Where to listen.")] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(min=0, max=65_535, help="Where to listen; 0 takes a free one.")
+    ] = 8091,
+) -> None:
+    """Let others reach definitions as agents, by A2A.
+
+    A2A is the Agent2Agent protocol. Every definition is an agent, at its id below this address; a
+    message to it files a bead. Every request brings its own token. Ends on SIGTERM or Ctrl-C.
+    """
+    from handrail.cli.a2a import Wanted, serve_a2a
+
+    raise typer.Exit(serve_a2a(Wanted(server, url, host, port)))
+
+
 asked.add_to(app)
 
 
@@ -214,8 +238,8 @@ def guard(
         str,
         typer.Argument(
             metavar="MODULE:OBJECT",
-            help="A function, or a team of LangGraph, Strands, OpenAI Agents, Pydantic AI, AutoGen "
-            "or Agent Framework.",
+            help="A function, or a team of LangGraph, Strands, OpenAI Agents, Pydantic AI, "
+            "AutoGen, Agent Framework or CrewAI.",
         ),
     ],
     given: Annotated[
@@ -226,16 +250,18 @@ def guard(
         str, typer.Option(metavar="FILE", help="Stop rules, or the name of a profile.")
     ] = "",
     database: Database = "",
+    server: Server = "",
     as_json: AsJson = False,
 ) -> None:
     """Run somebody's own team under guard, as it is.
 
     Prints the team's result; on standard error why it ended. The run is on record afterwards, for
-    runs, show, report, why and replay. Exit code 1 if a rule stopped it or the team raised.
+    runs, show, report, why and replay; on a server while it goes on, too. Exit code 1 if a rule
+    stopped it or the team raised.
     """
     from handrail.cli.guard import Wanted, guard_team
 
-    wanted = Wanted(target=target, given=given, name=name, rules=rules, database=database)
+    wanted = Wanted(target, given, name=name, rules=rules, database=database, server=server)
     raise typer.Exit(guard_team(wanted, as_json=as_json))
 
 

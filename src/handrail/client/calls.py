@@ -28,6 +28,7 @@ from handrail.client.call import (
 from handrail.client.channel_calls import ChannelCalls
 from handrail.client.endpoint import endpoint, stream
 from handrail.client.errors import wrong_file
+from handrail.client.guard_calls import GuardCalls
 from handrail.client.healing_calls import HealingCalls
 from handrail.client.memory_calls import MemoryCalls
 from handrail.client.review_calls import ReviewCalls
@@ -49,6 +50,7 @@ from handrail.engine.figures import WorkflowFigures
 from handrail.engine.pages import Page
 from handrail.engine.reading import RunItem
 from handrail.engine.replaying import Replays
+from handrail.engine.whole import WholeRun
 from handrail.engine.why import Why
 from handrail.kernel.approval import Approval
 from handrail.kernel.event_shown import ShownEvent
@@ -56,7 +58,7 @@ from handrail.kernel.report import Report
 from handrail.kernel.shown import Transition
 from handrail.kernel.steps import FullStep
 from handrail.kernel.tune import Tuning
-from handrail.kernel.view import RunView
+from handrail.kernel.view import RunSummary, RunView
 
 WAIT_MAX = 60.0
 """The longest that a server keeps an answer back; a longer wait is several calls."""
@@ -253,6 +255,17 @@ class RunCalls:
         return _waiting(execution_id, wait)
 
     @endpoint
+    def whole_execution(self, execution_id: str) -> Call[WholeRun]:
+        """The run with its bead, its steps, its report, and why it stands there."""
+        return get(path("executions", execution_id, "whole"), WholeRun)
+
+    @endpoint
+    def summaries(self, execution_ids: Sequence[str]) -> Call[Page[RunSummary]]:
+        """Of these runs, 100 at most, their steps, what they may still use, and their cost."""
+        query = {"ids": ",".join(execution_ids)}
+        return get("/executions/summaries", Page[RunSummary], query)
+
+    @endpoint
     def result(self, execution_id: str, *, timeout: float | None = None) -> Script[RunView]:
         """The ended run. Raises `TimeoutError` if it has not ended after so many seconds."""
         until = None if timeout is None else time.monotonic() + timeout
@@ -437,6 +450,7 @@ class Calls(
     RunCalls,
     ApprovalCalls,
     AgentCalls,
+    GuardCalls,
     ChannelCalls,
     MemoryCalls,
     HealingCalls,

@@ -99,9 +99,18 @@ TABLE: dict[tuple[str, str], Access] = {
     ("GET", f"{API}/beads/{{bead_id}}/files/{{name}}"): Access(
         people="viewer", agents=True, own="an agent reads files of beads it has a dispatch of"
     ),
+    ("POST", f"{API}/guarded-runs"): OPERATOR,
+    ("POST", f"{API}/guarded-runs/{{execution_id}}/events"): Access(
+        people="operator", own="only who began the guarded run tells of it"
+    ),
+    ("POST", f"{API}/guarded-runs/{{execution_id}}/question"): Access(
+        people="operator", own="only who began the guarded run asks for it"
+    ),
     ("GET", f"{API}/executions"): VIEWER,
     ("POST", f"{API}/executions/replay"): VIEWER,
+    ("GET", f"{API}/executions/summaries"): VIEWER,
     ("GET", f"{API}/executions/{{execution_id}}"): VIEWER,
+    ("GET", f"{API}/executions/{{execution_id}}/whole"): VIEWER,
     ("GET", f"{API}/executions/{{execution_id}}/transitions"): VIEWER,
     ("GET", f"{API}/executions/{{execution_id}}/steps"): VIEWER,
     ("GET", f"{API}/executions/{{execution_id}}/report"): VIEWER,

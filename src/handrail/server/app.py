@@ -5,7 +5,7 @@ import importlib
 import warnings
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Self
 
 from litestar import Litestar, Router
 from litestar.di import Provide
@@ -46,6 +46,7 @@ UNDER_API = (
     "events",
     "executions",
     "files",
+    "guarded_runs",
     "locks",
     "memory",
     "replay",
@@ -95,7 +96,7 @@ class Served:
             "built": page.read(),
         }
         app = Litestar(
-            route_handlers=[*_handlers(AT_ROOT), Router(API, route_handlers=_handlers(UNDER_API))],
+            route_handlers=[*_handlers(AT_ROOT), _Here(API, route_handlers=_handlers(UNDER_API))],
             dependencies={
                 **{name: Provide(_giving(it), sync_to_thread=False) for name, it in given.items()},
                 "caller": Provide(_caller, sync_to_thread=False),
@@ -135,7 +136,10 @@ class Served:
 
 def _handlers(names: Sequence[str]) -> list[HTTPRouteHandler]:
     modules = [importlib.import_module(f"handrail.server.routes.{name}") for name in names]
-    return [handler for module in modules for handler in module.HANDLERS]
+    handlers: list[HTTPRouteHandler] = [one for module in modules for one in module.HANDLERS]
+    for handler in handlers:
+        _ = handler.parsed_fn_signature  # read once in a process, and kept with the handler
+    return handlers
 
 
 def _giving(it: object) -> Any:  # noqa: ANN401 - a function that Litestar calls
@@ -158,6 +162,13 @@ def _all_known(app: Litestar) -> None:
         if method not in ("OPTIONS", "HEAD")
     }
     assert routes <= set(TABLE), sorted(routes - set(TABLE))
+
+
+class _Here(Router):
+    """Made for this application alone: Litestar would copy it first, with all that hangs on it."""
+
+    def __deepcopy__(self, _: object) -> Self:
+        return self
 
 
 class _Nowhere(Router):
