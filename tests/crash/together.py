@@ -25,6 +25,7 @@ ENGINES = 3
 SETTINGS = {"lease": 2.0, "pulse": 0.1}
 QUOTA_A_FAULT = 8
 END_SECONDS = 600  # it takes a few; on a busy machine many times that
+MORE_SECONDS = 10
 AT_WORK = 0.5
 """Of all faults: those that wait until something was acknowledged since the last one. The others
 come when they come, also to engines that are still opening."""
@@ -41,6 +42,7 @@ class Together:
         self.engines: list[int] = []
         self.faults: Counter[str] = Counter()
         self.lives = 0
+        self.working = True
 
     def start(self, quota: int) -> int:
         self.lives += 1
@@ -65,15 +67,16 @@ class Together:
             with psycopg.connect(self.url, autocommit=True) as db:
                 db.execute(CUT)
 
-    def more(self) -> None:
-        """Until something more was acknowledged."""
-        before, deadline = said(self.folder), time.monotonic() + END_SECONDS
-        while said(self.folder) == before and time.monotonic() < deadline:
+    def more(self, most: float = MORE_SECONDS) -> None:
+        """Until something more was acknowledged. Where nothing is, all is done, and never will."""
+        before, deadline = said(self.folder), time.monotonic() + most
+        while self.working and said(self.folder) == before:
+            self.working = time.monotonic() < deadline
             time.sleep(0.005)
 
     def play(self, faults: int, mean: float) -> checks.Found:
         self.engines = [self.start(self.quota) for _ in range(ENGINES)]
-        self.more()  # the first ones make the tables
+        self.more(END_SECONDS)  # the first ones make the tables
         kinds = [KINDS[n % len(KINDS)] for n in range(faults)]
         self.chance.shuffle(kinds)
         for kind in kinds:
