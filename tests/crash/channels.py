@@ -181,6 +181,7 @@ class Play:
         began, before = time.monotonic(), await _turns(client)
         person = asyncio.create_task(self._person(client))
         stopped = await self._stop_some()
+        await self._stop_completing(client)
         after = await _turns(client)
         seconds = time.monotonic() - began
         person.cancel()
@@ -215,6 +216,29 @@ class Play:
                 group.create_task(stop(worker, seconds))
                 await asyncio.sleep(self.plan.lease * self.chance.uniform(0.3, 1))
         return stopped
+
+    async def _stop_completing(self, client: AsyncClient) -> None:
+        """A process has the end of a turn on its lips until the turn is over without it."""
+        worker, record = self.workers[0], self.folder / "worker-0.jsonl"
+        worker.send_signal(signal.SIGUSR1)
+        stops: list[tuple[str, int]] = []
+
+        async def stopped() -> str:
+            lines = map(json.loads, record.read_text(encoding="utf-8").splitlines())
+            stops.extend((channel, turn) for what, channel, turn, *_ in lines if what == "stops")
+            return "" if stops else "nobody completes a turn"
+
+        async def over() -> str:
+            channel, number = stops[0]
+            turn = (await client.channel(channel)).turn
+            gone_on = turn is None or turn.number != number
+            return "" if gone_on else f"turn {number} of {channel} does not end: {turn}"
+
+        try:
+            await _until(stopped)
+            await _until(over)
+        finally:
+            worker.send_signal(signal.SIGCONT)
 
     async def _person(self, client: AsyncClient) -> None:
         """Says something here and there; half of the turns that it interrupts it lets go on."""

@@ -30,6 +30,8 @@ class Notes:
         self.said: set[tuple[str, str]] = set()
         self.completes: set[Turn] = set()
         self.completed: set[Turn] = set()
+        self.stops: set[Turn] = set()
+        """Turns that a process was stopped in, with their completion ready."""
         self.given: list[tuple[Turn, list[int]]] = []
         """What a turn came with: the ids of its messages."""
 
@@ -167,4 +169,5 @@ class Record:
             "messages": sum(map(len, self.messages.values())),
             "ends": Counter(how.value for how in self.ended.values()),
             "late_completions_refused": len(late - ended),
+            "stopped_completing": len(self.notes.stops),
         }

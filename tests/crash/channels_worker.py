@@ -4,10 +4,13 @@
 
 AGENTS is a JSON object: agent -> {"token", "capacity", "channels"}. What was tried and what was
 acknowledged is a line of RECORD each, written before and after: [what, channel, turn, agent, more].
+SIGUSR1 stops the process right before it completes its next turn, whichever that is.
 """
 
 import asyncio
 import json
+import os
+import signal
 import sys
 from collections.abc import Callable
 from itertools import count
@@ -27,9 +30,15 @@ Note = Callable[..., None]
 def watched(note: Note) -> None:
     """Completions are the worker's own doing: they are seen where it says them."""
     complete, take = Turn.complete, Turns._take
+    wanted: list[int] = []
+    signal.signal(signal.SIGUSR1, lambda number, _: wanted.append(number))
 
     async def completes(turn: Turn) -> None:
         note("completes", turn)
+        if wanted:
+            wanted.clear()
+            note("stops", turn)
+            os.kill(os.getpid(), signal.SIGSTOP)
         await complete(turn)
         note("completed", turn)
 

@@ -23,6 +23,7 @@ def test_stopped_agents_never_share_a_turn_end_anothers_or_lose_a_message(
     found = asyncio.run(Play(plan, postgres_url, tmp_path).through())
     assert found["wrong"] == []
     assert found["channels"] == plan.channels
+    assert found["stopped_completing"] == 1
     assert found["late_completions_refused"] > 0, "nobody was stopped in a turn"
     lost = found["turns"] - found["ends"]["TURN_COMPLETE"]
     assert lost > 0, found
