@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from pathlib import Path
 import httpx
 import pytest
 import yaml
+from tests.client.serving import free_port
 
 from handrail.engine.staff import STOP_SECONDS
 from handrail.server.serve import CLOSE_SECONDS
@@ -34,11 +34,6 @@ def unit(name: str) -> configparser.ConfigParser:
     parser.optionxform = str  # type: ignore[assignment]
     parser.read(DEPLOY / name)
     return parser
-
-
-def free_port() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return str(probe.getsockname()[1])
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -105,7 +100,7 @@ def test_the_service_starts_and_ends_in_the_time_it_is_given(tmp_path: Path):
     longest = ServerSettings().drain + CLOSE_SECONDS + STOP_SECONDS
     patience = float(service["TimeoutStopSec"])
     assert patience > 2 * longest
-    with running(tmp_path, *command, **given, HANDRAIL_PORT=free_port()) as (process, address):
+    with running(tmp_path, *command, **given, HANDRAIL_PORT=str(free_port())) as (process, address):
         assert httpx.get(f"{address}/healthz").status_code == 200
         process.send_signal(getattr(signal, service["KillSignal"]))
         assert process.wait(patience) == 0
@@ -142,7 +137,7 @@ def instruction(name: str) -> list[str]:
 
 
 def test_the_container_wants_a_token_then_starts_and_is_found_healthy(tmp_path: Path):
-    port = free_port()
+    port = str(free_port())
     [program] = instruction("ENTRYPOINT")
     command = [port if part == "8080" else part for part in instruction("CMD")]
     healthy = [part.replace(":8080", f":{port}") for part in instruction("HEALTHCHECK")]

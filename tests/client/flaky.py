@@ -8,7 +8,6 @@ from typing import Literal
 
 Mishap = Literal["fine", "lost", "deaf", "twice", "slow", "busy"]
 SECONDS = 60
-SLOW = 0.6
 BUSY = (
     b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nretry-after: 0\r\n"
     b"connection: close\r\n\r\n"
@@ -70,13 +69,13 @@ class Flaky:
             answer = self._forward(request)
             if mishap == "twice":
                 answer = self._forward(request)
-            if mishap == "slow":
-                threading.Event().wait(SLOW)
-            if mishap != "deaf":
-                try:
+            try:
+                if mishap == "slow":
+                    client.recv(1)  # there is nothing more to read: it comes back once they left
+                if mishap != "deaf":
                     client.sendall(answer)
-                except OSError:
-                    return
+            except OSError:
+                return
 
     def _read(self, client: socket.socket) -> bytes | None:
         """One request, which asks for the connection to be closed after it."""

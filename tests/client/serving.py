@@ -1,11 +1,14 @@
 """A real server on loopback, in a thread of the test; it can be stopped, started and asked."""
 
 import asyncio
+import atexit
 import socket
 import threading
+from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from handrail.engine.clock import Clock
 from handrail.engine.engine import Engine
 from handrail.engine.opening import open as open_engine
 from handrail.engine.settings import EngineSettings
@@ -18,10 +21,26 @@ T = TypeVar("T")
 PATIENCE = 60.0
 
 
+_kept: deque[socket.socket] = deque()
+_KEPT_MAX = 64
+
+
 def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
+    """A port where nobody listens, kept bound: no other process is given it before a server of ours
+    listens there, nor while that is started again. A server may have it: SO_REUSEADDR lets it."""
+    one = socket.socket()
+    one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    one.bind(("127.0.0.1", 0))
+    _kept.append(one)
+    if len(_kept) > _KEPT_MAX:
+        _kept.popleft().close()
+    return one.getsockname()[1]
+
+
+@atexit.register
+def _let_go() -> None:
+    while _kept:
+        _kept.popleft().close()
 
 
 class Server:
@@ -33,8 +52,9 @@ class Server:
         *,
         engine: EngineSettings | None = None,
         settings: ServerSettings | None = None,
+        clock: Clock | None = None,
     ) -> None:
-        self.database = database
+        self.database, self.clock = database, clock
         self.engine_settings = engine or EngineSettings()
         self.settings = settings or ServerSettings(drain=0)
         self.port = free_port()
@@ -74,7 +94,8 @@ class Server:
 
     async def _serve(self, up: threading.Event) -> None:
         self._loop = asyncio.get_running_loop()
-        async with open_engine(self.database, settings=self.engine_settings) as engine:
+        opened = open_engine(self.database, settings=self.engine_settings, clock=self.clock)
+        async with opened as engine:
             self._engine = engine
             self._served = Served(engine, self.settings)
             config = listening(self._served, "127.0.0.1", self.port)

@@ -3,6 +3,7 @@
 import asyncio
 import re
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -48,7 +49,8 @@ def seated(server: Server, name: str) -> Worker:
 def reads(office: Any, wanted: Callable[[list[Any]], bool], channel: str = "reviews") -> list[Any]:
     """What was said, once it is what is wanted."""
     found: list[Any] = []
-    for _ in range(200):
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
         after = found[-1].id if found else 0
         found += office.messages(channel, after=after, wait=0.2).items
         if wanted([one.text for one in found if one.kind == "message"]):
@@ -56,13 +58,22 @@ def reads(office: Any, wanted: Callable[[list[Any]], bool], channel: str = "revi
     raise AssertionError([one.text for one in found])
 
 
+def until(holds: Callable[[], bool], what: str) -> None:
+    end = time.monotonic() + PATIENCE
+    while not holds():
+        assert time.monotonic() < end, what
+        threading.Event().wait(0.02)
+
+
+def registered(office: Any, agent: str) -> None:
+    """Waits until it is."""
+    until(lambda: any(one.id == agent for one in office.agents().items), f"{agent} registers")
+
+
 def join(office: Any, *agents: str, channel: str = "reviews") -> None:
     """As soon as they have registered."""
     for agent in agents:
-        for _ in range(200):
-            if any(one.id == agent for one in office.agents().items):
-                break
-            threading.Event().wait(0.02)
+        registered(office, agent)
         office.join_channel(channel, agent)
 
 
@@ -156,12 +167,20 @@ def test_a_function_pauses_its_turn_and_goes_on(server: Server, office: Any) -> 
 
 
 @pytest.mark.requirement("T6")
+@pytest.mark.parametrize("refused_first", [True, False], ids=["refused first", "resumed first"])
 def test_an_interrupted_answer_is_said_when_the_person_lets_it_go_on(
-    server: Server, office: Any
+    server: Server, office: Any, monkeypatch: pytest.MonkeyPatch, *, refused_first: bool
 ) -> None:
     office.create_channel("reviews", {"humanInterruptMode": "interrupt"})
     worker, begun = seated(server, "ada"), threading.Event()
-    go_on = threading.Event()
+    go_on, refused, look = threading.Event(), threading.Event(), Turn._since
+
+    async def looked(turn: Turn, position: int, wait: float) -> Any:
+        found = await look(turn, position, wait)
+        refused.set()
+        return found
+
+    monkeypatch.setattr(Turn, "_since", looked)
 
     @worker.channel("reviews")
     def answer(turn: Any) -> str:
@@ -175,8 +194,11 @@ def test_an_interrupted_answer_is_said_when_the_person_lets_it_go_on(
         assert begun.wait(PATIENCE)
         office.say("reviews", "stop")
         assert office.channel("reviews").states == {"ada": "WAITING"}
-        go_on.set()
+        if refused_first:
+            go_on.set()
+            assert refused.wait(PATIENCE)
         office.turn("reviews", "resume", agent_id="ada")
+        go_on.set()
         reads(office, lambda texts: texts[:3] == ["stop", "part one", "stop"])
 
 
@@ -291,11 +313,7 @@ def test_a_worker_that_was_lost_in_one_of_its_channels_is_queued_there_again(
             join(office, "ada", channel=name)
         lost = ev.TakeOffline(agent_id="ada", detail="it was silent")
         server.do(server.engine.order("reviews", lost, by="engine"))
-        for _ in range(200):
-            if office.channel("reviews").states == {"ada": "QUEUED"}:
-                break
-            threading.Event().wait(0.05)
-        assert office.channel("reviews").states == {"ada": "QUEUED"}
+        until(lambda: office.channel("reviews").states == {"ada": "QUEUED"}, "it is queued again")
         said = [one["type"] for one in _events(office, "channel:reviews")]
         assert said.count("MemberAdded") == 2
     assert office.channel("plans").states == {"ada": "QUEUED"}
@@ -323,10 +341,7 @@ def test_the_examples_of_the_page_hold_a_conversation(
     worker = made["worker"]
     worker.url, worker.token = server.url, server.token("agent", "ada")
     with working(worker):
-        for _ in range(200):
-            if office.agents().items:
-                break
-            threading.Event().wait(0.02)
+        registered(office, "ada")
         monkeypatch.setenv("HANDRAIL_TOKEN", server.token("operator", "olga"))
         exec(examples["room.py"], {})
         said = reads(office, lambda texts: "I have read 1 messages" in texts)

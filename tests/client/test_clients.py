@@ -205,7 +205,9 @@ def test_a_wait_that_is_too_short_is_told(client: Any):
         client.result(bead.execution_id, timeout=0.1)
 
 
-def test_what_the_server_refuses_is_one_line_with_all_of_it(client: Any, server: Server):
+def test_what_the_server_refuses_is_one_line_with_all_of_it(
+    client: Any, server: Server, monkeypatch: pytest.MonkeyPatch
+):
     with pytest.raises(Invalid) as invalid:
         client.create_workflow({**FIX, "nodes": FIX["nodes"][1:]})
     assert invalid.value.code == "invalid_definition"
@@ -220,6 +222,12 @@ def test_what_the_server_refuses_is_one_line_with_all_of_it(client: Any, server:
     with Client(server.url, "hr_wrong") as stranger, pytest.raises(Denied) as denied:
         stranger.beads()
     assert denied.value.status == 401
+    monkeypatch.delenv("HANDRAIL_TOKEN", raising=False)
+    with Client(server.url) as nobody, pytest.raises(Denied) as missing:
+        nobody.beads()
+    assert str(missing.value).endswith(
+        "this needs a token; make one with `handrail token create`, and set HANDRAIL_TOKEN to it"
+    )
     with Client(server.url, server.token("viewer", "vic")) as viewer, pytest.raises(Denied) as less:
         viewer.create_bead("x")
     assert less.value.status == 403
@@ -279,7 +287,7 @@ def test_a_call_that_is_tried_again_does_nothing_twice(
     with Flaky(server.port) as flaky:
 
         def through(token: str) -> Any:
-            return Client(flaky.url, token, timeout=0.3)
+            return Client(flaky.url, token, timeout=1 if "slow" in mishaps else PATIENCE)
 
         with through(admin) as client, through(agent_token) as agent:
 

@@ -170,7 +170,10 @@ def test_a_second_signal_ends_it_at_once(
         ("agents:unmarked", "'agents:unmarked' is a function, no Worker"),
         ("agents:ROLES", "'agents:ROLES' is a list, no Worker"),
         ("broken:worker", "module 'broken' cannot be imported: ZeroDivisionError"),
-        ("lacking:worker", "ModuleNotFoundError: No module named 'not_installed_at_all'"),
+        (
+            "lacking:worker",
+            "No module named 'not_installed_at_all' (lacking.py, line 1); install handrail where",
+        ),
         ("wrong:worker", "module 'wrong' cannot be imported: SyntaxError"),
         ("agents:nobody", "the worker has no function"),
     ],

@@ -1,6 +1,7 @@
 """Reported errors on every store: counted, filed once by whoever is first, again after a close."""
 
 import asyncio
+import time
 
 from tests.engine.at_work import ANA, chain, go, node, opened
 
@@ -80,3 +81,19 @@ def test_what_is_scrubbed_stays_readable_and_takes_no_time_on_hostile_texts():
         "\0\ud800",
     ):
         assert len(scrubbed(text)) <= 21_000
+
+
+def test_a_hostile_text_is_scrubbed_in_the_time_that_it_is_long():
+    plain = cost("some words that say nothing of it, " * 600)
+    for text in ("pass-" * 4_000, "a-" * 10_000):
+        assert cost(text) < 12 * plain, text[:10]
+
+
+def cost(text: str) -> float:
+    """Of the processor, in seconds, at best."""
+    spent: list[float] = []
+    for _ in range(3):
+        before = time.thread_time()
+        scrubbed(text)
+        spent.append(time.thread_time() - before)
+    return min(spent)

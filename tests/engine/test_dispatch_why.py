@@ -60,6 +60,20 @@ def test_why_a_run_is_not_worked_on(url: str, clock: ManualClock):
     go(play())
 
 
+def test_why_names_nobody_who_takes_other_definitions_only(file_url: str, clock: ManualClock):
+    async def play():
+        async with opened(file_url, clock) as engine:
+            await engine.add_agent(lambda _: "", ROLE, name="builtin", only=["another"])
+            run = await started(engine, ONE)
+            clock.advance(30)
+            await engine.tick()
+            (waiting,) = await engine.why(run.id)
+            assert waiting.code == "not_theirs"
+            assert "takes 'w': builtin@" in waiting.message
+
+    go(play())
+
+
 def test_why_knows_of_disabled_agents(file_url: str, clock: ManualClock):
     async def play():
         engine = await crashing(file_url, clock)

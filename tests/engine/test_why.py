@@ -33,7 +33,7 @@ def agent(name: str = "coder-1", role: str = ROLE, **rest: Any) -> AgentRow:
 
 def only(d: Driven, *agents: AgentRow, **known: Any) -> Waiting:
     """What the one open place waits for."""
-    (found,) = why(d.plan, d.run, Known(now=d.now, lease=60, agents=agents, **known))
+    (found,) = why(d.plan, d.run, Known(now=d.now, offline_after=60, agents=agents, **known))
     assert found.hint, "it says what to do"
     assert found.place in d.run.tokens
     return found
@@ -93,6 +93,29 @@ def test_somebody_is_free_and_has_not_asked():
     found = only(Driven(chain(node("a"))), agent(), agent("coder-2"), busy={"s-coder-1": 1})
     assert found.code == "asking"
     assert found.message == "coder-2 could take it and has not asked for work yet"
+
+
+def test_who_is_given_work_and_leaves_it_is_not_named_as_somebody_who_could_take_it():
+    d = Driven(chain(node("a")))
+    builtin = agent("backend-engineer@9e0e834e", engine="e1")
+    assert only(d, builtin).code == "asking", "it may be given it in a moment"
+    d.now += timedelta(seconds=30)
+    found = only(d, builtin)
+    assert found.code == "not_theirs"
+    assert found.message == (
+        "nobody who works as backend-engineer takes 'w': backend-engineer@9e0e834e is there, is "
+        "free and leaves it (built-in agents take built-in definitions only); if it stays so, a "
+        "person is asked at 2026-01-02 12:00:00 UTC"
+    )
+    assert found.hint == (
+        "start an agent with the role 'backend-engineer': `handrail worker MODULE:NAME`"
+    )
+    own = only(d, builtin, agent(), busy={"s-coder-1": 1})
+    assert own.code == "full"
+    assert own.message.startswith("coder-1 could take it, and works on 1 of 1 things")
+    silent = agent("coder-0", beat_at=iso(NOON - timedelta(minutes=1)))
+    asking = only(d, builtin, silent, agent())
+    assert asking.message == "coder-1 could take it and has not asked for work yet"
 
 
 def test_whoever_committed_does_not_verify():
@@ -201,7 +224,7 @@ def test_it_waits_for_the_commit_lock():
 def test_an_ended_run_waits_for_nothing():
     d = Driven(chain(node("a")))
     d.succeed("a")
-    assert why(d.plan, d.run, Known(now=d.now, lease=60)) == ()
+    assert why(d.plan, d.run, Known(now=d.now, offline_after=60)) == ()
 
 
 # What to do next
@@ -215,6 +238,17 @@ def test_every_rule_says_what_to_do_next(rule: StopRule):
     found = explained(_stopped_by(d, rule), (), 1)
     assert found.next.startswith(NEXT[rule])
     assert found.next.endswith("start another run of the bead: POST /api/v1/beads/b1/executions")
+
+
+def test_a_guarded_run_is_done_again_by_its_program():
+    told = _stopped_by(histories.looping(), StopRule.MAX_HANDOFFS)
+    found = explained(told, (), 1, guarded=True)
+    assert found.next == f"{NEXT[StopRule.MAX_HANDOFFS]}; then run that program again, under guard"
+    lost = explained(_stopped_by(histories.looping(), StopRule.AGENT_LOST), (), 1, guarded=True)
+    assert lost.next == (
+        "look in the report where the program was last heard of; mend why it raised an error, "
+        "or fell silent; then run that program again, under guard"
+    )
 
 
 def _stopped_by(d: Driven, rule: StopRule) -> Any:
@@ -244,7 +278,7 @@ def test_what_is_stuck_at_an_end_of_the_definition_points_to_the_report():
 
 def test_a_newer_version_of_the_definition_is_noted():
     d = Driven(chain(node("a")))
-    waiting = why(d.plan, d.run, Known(now=d.now, lease=60))
+    waiting = why(d.plan, d.run, Known(now=d.now, offline_after=60))
     found = explained(report(d.events), waiting, 3)
     assert found.next == waiting[0].hint
     assert found.notes == (

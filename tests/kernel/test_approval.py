@@ -63,7 +63,7 @@ def test_an_agents_question_and_a_review_say_what_an_answer_does() -> None:
     run = Driven(chain(node("a", max_attempts=2)))
     run.report(outcome=Outcome.ASK, question="which?")
     (asked,) = approvals(run.events)
-    assert asked.proposed_next_steps == ("answer: the agent's next dispatch brings it the text",)
+    assert asked.proposed_next_steps == ("answer: whoever asks gets the text, and goes on",)
     run = Driven(team({"p": ["i"], "i": []}, review={"after": ["i"], "back_to": "p"}))
     run.hand("i")
     run.hand("review", text="total 1")

@@ -207,6 +207,15 @@ def test_where_nobody_knows_the_paths_the_first_sight_of_one_counts_once_and_cha
     assert book.result(files(b_py="2"))
 
 
+@pytest.mark.requirement("S6")
+def test_a_file_that_gets_another_name_each_turn_is_progress_once():
+    book = Book()
+    assert book.result(files(app0_py="1"))
+    for n in range(1, 6):
+        assert not book.result(files(**{f"app{n}_py": "1", f"app{n - 1}_py": ""}))
+    assert book.result(files(app5_py=""), **known("app5.py")), "one of the task's that goes"
+
+
 @pytest.mark.requirement("S16", "S3")
 def test_file_changes_under_one_error_buy_no_more_rounds_than_the_limit():
     plain, changing = Book(), Book()

@@ -12,11 +12,23 @@ from tests.kernel.driving import files, green, red
 
 from handrail.kernel.definition import Constraints, StopRules, TerminalStatus
 from handrail.kernel.forbidden import command_forbidden, path_forbidden
-from handrail.kernel.ledger import CITED_MAX, Ledger, edge_key, handed, renewed, reported, way
+from handrail.kernel.ledger import (
+    CITED_MAX,
+    Ledger,
+    Tally,
+    edge_key,
+    handed,
+    renewed,
+    reported,
+    way,
+)
 from handrail.kernel.limits import PROFILES, STRICT, Limits, limits, scoped
 from handrail.kernel.progress import weigh
 from handrail.kernel.result import Check, Evidence, Usage
 from handrail.kernel.rules import (
+    ON_HANDOFF,
+    ON_RESULT,
+    ON_STEP,
     ORDER,
     Fired,
     Moment,
@@ -211,12 +223,16 @@ def test_the_shortest_period_is_found_in_any_walk(trail: str, times: int, period
     assert repetition(trail, times, period_max) == brute_force(trail, times, period_max)
 
 
-@given(st.text("abcd", min_size=1, max_size=64), st.integers(2, 5), st.text("abcd", max_size=30))
+@given(
+    st.integers(1, 300).flatmap(lambda size: st.text("abcd", min_size=size, max_size=size)),
+    st.integers(2, 5),
+    st.text("abcd", max_size=30),
+)
 @settings(max_examples=300, deadline=None)
 def test_a_repeated_walk_is_found_whatever_came_before(block: str, times: int, before: str):
     trail = block * times + before
-    found = repetition(trail, times, 64)
-    assert found == brute_force(trail, times, 64)
+    found = repetition(trail, times, 300)
+    assert found == brute_force(trail, times, 300)
     assert 0 < found <= len(block)
 
 
@@ -506,6 +522,47 @@ def test_any_text_may_be_a_path_a_command_or_a_constraint(one: str, rule: str):
 
 
 # Several at once, and statuses
+
+
+@given(st.data())
+def test_a_judgement_is_what_all_its_rules_say(data: st.DataObject):
+    small, most = st.integers(0, 4), st.none() | st.integers(0, 4)
+    ledger = Ledger(
+        steps=data.draw(small),
+        handoffs=data.draw(small),
+        tokens=data.draw(small),
+        cost=data.draw(small),
+        epoch=data.draw(st.integers(0, 1)),
+        idle=Tally(count=data.draw(small)),
+    )
+    for target in data.draw(st.lists(st.sampled_from("bc"), max_size=4)):
+        ledger = handed(ledger, STRICT, "a", target, "")
+    every = only(
+        **{
+            name: data.draw(most)
+            for name in (
+                "max_handoffs",
+                "max_edge",
+                "max_steps",
+                "max_duration",
+                "max_tokens",
+                "max_cost",
+                "no_change_limit",
+            )
+        },
+        repeat_limit=data.draw(st.none() | st.integers(2, 3)),
+    )
+    evidence = data.draw(st.sampled_from([Evidence(), files(a="1"), red("x")]))
+    moment = Moment(
+        ledger, every, "a", evidence, "a", "b", way(ledger, "a", "b"), 1, data.draw(small)
+    )
+    for judge, rules in (
+        (judge_handoff, ON_HANDOFF),
+        (judge_step, ON_STEP),
+        (judge_result, ON_RESULT),
+    ):
+        said = [fired for rule in rules if (fired := rule(moment)) is not None]
+        assert judge(moment) == said
 
 
 def test_rules_that_fire_together_stand_in_their_order():

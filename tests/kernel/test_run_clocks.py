@@ -213,13 +213,14 @@ def test_a_tick_that_ends_the_run_is_no_refusal() -> None:
 @pytest.mark.requirement("K17")
 def test_a_turn_in_a_program_elsewhere_of_which_nothing_more_is_heard_ends_the_run() -> None:
     """A guarded run: nothing of it is offered here, and it is told of by its guard."""
-    settings = Settings(queue_timeout=100)
-    plan = plan_of(team({"a": []}, terminator="a", stop_rules={"max_duration": None}), settings)
-    begun = Driven(plan).events[0]
+    settings, rules = Settings(guard_silence=100), {"max_duration": None}
+    document = team({"a": []}, terminator="a", stop_rules=rules)
+    begun = Driven(plan_of(document)).events[0]
+    plan = plan_of({**document, "metadata": {"guarded": True}}, settings)
     run = evolve(None, begun)
     assert next_due(plan, run) == NOON + timedelta(seconds=100)
     decision = decide(plan, run, c.Tick(), NOON + timedelta(seconds=100))
     (ended,) = decision.events
     assert isinstance(ended, Ended)
     assert ended.stop.rule == "agent_lost"
-    assert "nothing more was heard of 'a', which works elsewhere" in ended.stop.reason
+    assert "nothing was heard for 100 s of the program elsewhere in which 'a'" in ended.stop.reason

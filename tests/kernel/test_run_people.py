@@ -3,6 +3,7 @@
 import pytest
 from tests.kernel.driving import ANA, NOON, OLA, Driven, chain, edge, node, plan_of, team, workflow
 
+from handrail.kernel.history import human_acts
 from handrail.kernel.result import Outcome
 from handrail.kernel.run import commands as c
 from handrail.kernel.run.effects import CancelWork, Notify
@@ -162,6 +163,18 @@ def test_a_change_of_the_bead_voids_the_question_and_asks_again_with_the_old_dea
     assert run.of(Reasked)[0].question_id == old.id
     assert code(run.do(c.Answer(question_id=old.id, by=ANA, text="ok"))) == "not_open"
     assert len(run.of(Patched)) == 1
+
+
+@pytest.mark.requirement("K16")
+def test_a_file_hung_on_the_bead_is_somebodys_act_and_leaves_the_question_open() -> None:
+    run = waiting(context={"amount": 1})
+    asked = run.question()
+    run.do(c.Patch(by=OLA, patch={}, files={"invoice.txt": "82"}))
+    assert run.question() == asked
+    assert OLA.name in run.run.hands
+    assert [(act.act, act.by, act.reason) for act in human_acts(run.events)] == [
+        ("patch", OLA.name, "invoice.txt")
+    ]
 
 
 @pytest.mark.requirement("K16")

@@ -238,6 +238,39 @@ def test_nothing_that_goes_wrong_in_the_reporter_reaches_a_request(
     assert reporter.failed == 1
 
 
+def test_an_error_on_which_thousands_hang_is_told_alone_and_one_with_a_few_with_them():
+    class SilentError(Exception):
+        @property
+        def status_code(self) -> int:
+            raise RuntimeError("nobody knows")
+
+    post = Post()
+    reporter = Reporter(post, service="shop")
+    reporter.note(chained(3))
+    reporter.flush(SECONDS)
+    group = ExceptionGroup("many", [ValueError("one of them")] * 5_000)
+    for error in (chained(5_000), group, SilentError("a status that raises")):
+        reporter.note(error)
+        reporter.flush(SECONDS)
+    reporter.close(SECONDS)
+    few, long, many, silent = (one.traceback for one in post.reports)
+    assert few.count("KeyError") == 4
+    assert (long.count("LookupError: tried"), "During handling" in long) == (1, False)
+    assert "5000 sub-exceptions" in many
+    assert "one of them" not in many
+    assert "a status that raises" in silent
+
+
+def chained(others: int) -> BaseException:
+    """An error that came of another, and so on."""
+    error: BaseException = KeyError("first")
+    for _ in range(others):
+        last = (KeyError if others < 10 else LookupError)("tried")
+        last.__context__ = error
+        error = last
+    return error
+
+
 def test_errors_are_routed_by_a_table_that_users_extend():
     post = Post()
     reporter = Reporter(post, service="shop", routing=[("Value*", "data-engineer")])

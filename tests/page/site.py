@@ -8,11 +8,13 @@
 What a page does is waited for by what it shows, never by time.
 """
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 from tests.client.serving import Server
+from tests.patience import PATIENCE
 
 from handrail.engine.dispatch import Dispatch
 from handrail.engine.settings import EngineSettings
@@ -22,7 +24,7 @@ from handrail.server.settings import ServerSettings
 from handrail.teams import NAMES, employ
 
 WIDE, NARROW = (1280, 800), (390, 844)
-SECONDS = 20_000
+SECONDS = 1_000 * PATIENCE
 """How long a test waits for what should be there, in milliseconds."""
 
 SILENT_SECONDS = 3_600.0
@@ -73,12 +75,11 @@ class Site(Server):
 
     def settled(self, run: str, *statuses: str) -> Any:
         """The run, once it stands so."""
-        for _ in range(400):
-            view = self.do(self.engine.view(run))
-            if view.status in (statuses or ("waiting", "ended")):
-                return view
+        wanted, end = statuses or ("waiting", "ended"), time.monotonic() + PATIENCE
+        while (view := self.do(self.engine.view(run))).status not in wanted:
+            assert time.monotonic() < end, f"run {run} is {view.status}, not {wanted}"
             self.do(self.engine.wait(run, 0.05))
-        raise AssertionError(f"run {run} is {view.status}, not {statuses}")
+        return view
 
     def patience(self, run: str) -> None:
         """Until a long run has ended."""

@@ -1,39 +1,17 @@
 """What went wrong in public projects, where it went wrong: between a server and its callers."""
 
 import shutil
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.engine.at_work import chain, go, node
+from tests.engine.at_work import chain, node
+from tests.scenarios.at_server import PAYS, Play, question
 from tests.server.crew import crew, outsider, seq_of
 from tests.server.house import ASKS, CEO, OPERATOR, PLAIN, WORKER, House, problem, told
 
-from handrail.testing.clock import ManualClock
-
-Play = Callable[[House], Awaitable[None]]
 DEADLINE = chain(node("fix"), node("look", "approval", deadline=60), id="deadline")
-PAYS = chain(node("prepare"), node("look", "approval"), node("pay"), id="pays")
-
-
-@pytest.fixture
-def at(tmp_path: Path) -> Callable[[Play], None]:
-    """Plays a scenario at a server of its own."""
-
-    def play(scenario: Play) -> None:
-        async def opened() -> None:
-            async with House(f"sqlite:///{tmp_path / 'work.db'}", ManualClock()).opened() as house:
-                await scenario(house)
-
-        go(opened())
-
-    return play
-
-
-async def question(house: House) -> dict[str, Any]:
-    (found,) = told(await house.viewer.get("/approvals", params={"status": "open"}))["items"]
-    return found
 
 
 async def answer(house: House, approval: dict[str, Any], **body: Any) -> Any:

@@ -22,13 +22,14 @@ class Received(msgspec.Struct):
 
 
 class Receiver:
-    """`status` is what it answers next; `raw` a whole answer instead; `hangs` none at all."""
+    """`status` is what it answers next; `raw` a whole answer instead; `hangs` none at all. One that
+    `stays` leaves the connection open for more, until the other side closes it."""
 
     def __init__(self) -> None:
         self.received: list[Received] = []
         self.status = 204
         self.raw = b""
-        self.hangs = False
+        self.hangs = self.stays = False
         self.url = ""
         self._answering: set[asyncio.Task[None]] = set()
 
@@ -63,6 +64,8 @@ class Receiver:
                 await reader.read()  # until the other side gives up
             plain = f"HTTP/1.1 {self.status} x\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
             writer.write(self.raw or plain.encode())
+            if self.stays:
+                await reader.read()
             writer.close()
             await writer.wait_closed()
         except (ConnectionError, asyncio.IncompleteReadError):

@@ -66,7 +66,7 @@ OPEN_TO_WHO_KNOWS = {
 CALLS = sorted(TABLE)
 NOTHING = dict.fromkeys(
     ("workflow_id", "bead_id", "execution_id", "dispatch_id", "agent_id", "name", "token_id",
-     "channel_id", "memory_id", "token", "webhook_id", "code"), "none",
+     "channel_id", "memory_id", "token", "webhook_id", "session_id", "code"), "none",
 )  # fmt: skip
 
 
@@ -107,6 +107,7 @@ async def furnished(house: House) -> dict[str, dict[str, str]]:
             "memory_id": "none",
             "token": "none",
             "webhook_id": "none",
+            "session_id": "none",
             "code": "none",
         }
     found["foreign"]["approval_id"] = (await house.asked())["id"]

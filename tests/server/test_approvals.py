@@ -197,7 +197,11 @@ async def test_an_answer_to_a_run_that_has_ended_is_refused_and_kept(house: Hous
     asked = await house.asked()
     await _answer(house.ceo, asked, text="ok")
     path = f"/approvals/{asked['id']}/answer"
-    problem(await house.ceo.post(path, json={"decision": "reject"}), 409, "ended")
+    answer = await house.ceo.post(path, json={"decision": "reject"})
+    detail = problem(answer, 409, "ended")["detail"]
+    assert detail.startswith(
+        f"question '{asked['id']}' was answered already: approve by {CEO} at 20"
+    )
     assert await house.notes(asked["execution_id"]) == [(CEO, "replayed_answer")]
 
 

@@ -538,6 +538,50 @@ async def test_a_head_that_does_not_end_is_cut_off(begin: bytes):
         writer.close()
 
 
+ENDLESS = b"POST /wait HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n"
+
+
+@pytest.mark.parametrize(
+    ("begin", "more"),
+    [(b"0\r\n", b"a: b\r\n" * 1_000), (b"0\r\nx: ", b"a" * 6_000), (b"2;", b"a" * 6_000)],
+)
+async def test_what_stands_behind_a_body_is_bounded_and_dropped(begin: bytes, more: bytes):
+    async with listening() as (port, state):
+        reader, writer = await sent(port, ENDLESS)
+        await until(lambda: state.tasks)
+        (one,) = state.connections
+        heads = list(one.headers)  # pyright: ignore[reportAttributeAccessIssue]
+        writer.write(begin)
+        with suppress(ConnectionError):
+            for _ in range(1_000):
+                writer.write(more)
+                await writer.drain()
+        await until(lambda: not state.connections)
+        assert one.headers == heads  # pyright: ignore[reportAttributeAccessIssue]
+        assert b"200 OK" not in await rest(reader)
+        writer.close()
+
+
+async def test_who_sends_many_requests_ahead_is_cut_off_and_who_sends_some_is_answered():
+    ask = b"GET /small HTTP/1.1\r\nhost: x\r\n\r\n"
+    async with listening() as (port, state):
+        reader, writer = await sent(port, ask * 50)
+        for _ in range(50):
+            await asyncio.wait_for(reader.readuntil(b"x\r\n0\r\n\r\n"), PATIENCE)
+        writer.close()
+        await until(lambda: not state.connections)
+        reader, writer = await sent(port, b"GET /wait HTTP/1.1\r\nhost: x\r\n\r\n")
+        await until(lambda: state.tasks)
+        (one,) = state.connections
+        with suppress(ConnectionError):
+            for _ in range(100):
+                writer.write(ask * 1_000)
+                await writer.drain()
+        await until(lambda: not state.connections)
+        assert len(one.pipeline) <= connection.PIPELINED_MAX  # pyright: ignore[reportAttributeAccessIssue]
+        writer.close()
+
+
 @pytest.mark.parametrize(
     "begin",
     [

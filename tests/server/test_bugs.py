@@ -103,6 +103,15 @@ async def test_no_more_than_so_many_are_filed_in_an_hour(
     assert (await report(house, error(service="sxxx")))["filed"] == "new"
 
 
+async def test_one_reporter_leaves_the_others_room(house: House, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(bugs, "FILED_BY_ONE", 2)
+    found = [await report(house, error(service=f"s{'x' * n}")) for n in range(3)]
+    assert [one["filed"] for one in found] == ["new"] * 2 + [None]
+    assert "2 of them by rudi" in found[-1]["reason"]
+    other = await house.client("rosa", "reporter")
+    assert told(await other.post("/bugs", json=error(service="z")))["filed"] == "new"
+
+
 async def test_an_event_of_sentry_is_read_without_its_variables(house: House):
     event = {
         "event_id": "fc6d8c0c43fc4630ad850ee518f1b9d0",

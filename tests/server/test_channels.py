@@ -9,6 +9,7 @@ from tests.server.crew import Outsider, outsider, waiting
 from tests.server.house import CEO, OPERATOR, PLAIN, WORKER, House, problem, told
 from tests.server.logged import logging_to
 
+from handrail.engine.channels import TEXT_MAX, TURN_TEXT_MAX
 from handrail.kernel.lifecycle import TRANSITIONS, AgentState, Trigger
 
 ROOM = "/channels/reviews"
@@ -176,6 +177,21 @@ async def test_a_claim_gives_the_turn_with_what_was_said_since(house: House):
     await bob.say("me too")
     await bob.done(second)
     assert [one["text"] for one in (await ada.turn())["messages"]] == ["me too"]
+
+
+async def test_an_agent_says_so_much_in_a_turn_and_in_the_next_again(house: House):
+    ada, bob = await room(house, "ada", "bob")
+    await posted(house, "please look at #12")
+    turn = await ada.turn()
+    for _ in range(TURN_TEXT_MAX // TEXT_MAX):
+        told(await ada.say("x" * TEXT_MAX), 201)
+    refused = problem(await ada.say("y"), 422, "long_message")
+    assert "complete it" in refused["detail"]
+    await ada.done(turn)
+    await bob.done(await bob.turn())
+    await posted(house, "and at #13")
+    assert (await shown(house))["active"] == "ada"
+    told(await ada.say("y"), 201)
 
 
 @pytest.mark.requirement("T3")

@@ -303,6 +303,14 @@ async def test_a_redirect_is_not_followed(inside: House):
         assert (await shown(inside))["reason"] == "it answered 307"
 
 
+async def test_no_connection_is_kept_for_another_name_of_the_same_address(inside: House):
+    async with receiving(inside) as (receiver, _):
+        receiver.raw, receiver.stays = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n", True
+        await approve(inside, await inside.asked())
+        await look(inside)
+        assert receiver.kinds == ["approval.opened", "approval.answered", "run.ended"]
+
+
 async def test_an_endless_answer_is_cut(inside: House):
     async with receiving(inside) as (receiver, _):
         receiver.raw = b"HTTP/1.1 200 OK\r\ncontent-length: 1000000000\r\n\r\n" + b"x" * 100_000
@@ -496,7 +504,7 @@ async def test_the_engine_does_not_wait_for_a_receiver(
 
 
 async def test_a_server_tells_by_itself_while_it_runs(inside: House):
-    async with receiving(inside) as (receiver, _), inside.served._lifespan(inside.served.litestar):
+    async with receiving(inside) as (receiver, _), inside.served.lifespan(inside.served.litestar):
         asked = await inside.asked()
         for _ in range(2_000):
             if receiver.received:

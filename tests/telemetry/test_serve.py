@@ -78,5 +78,5 @@ def test_whoever_asks_for_traces_without_the_extra_is_told_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ):
     monkeypatch.setattr(wanted, "find_spec", lambda _: None)
-    with pytest.raises(NoTraces, match=r"pip install 'handrail\[otel\]'"):
+    with pytest.raises(NoTraces, match=r"uv tool install --force '\.\[otel\]'"):
         traces({ENDPOINT: "http://127.0.0.1:1"})

@@ -10,7 +10,11 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode
 from tests.engine.at_work import ANA, DONE, ROLE, Worker, abandon, chain, crashing, go, node, opened
 
+from handrail import Guard
 from handrail.engine.engine import Engine
+from handrail.guard.record import begin, tell
+from handrail.guard.story import seen
+from handrail.kernel.limits import STRICT
 from handrail.kernel.result import Check, Evidence, Outcome, Result, Usage
 from handrail.kernel.run.state import Person
 from handrail.telemetry.export import Traces
@@ -154,3 +158,35 @@ def test_a_dispatch_that_outlives_its_engine_is_one_whole_span(
     assert run.name == "invoke_workflow one"
     assert agent.parent.span_id == run.context.span_id
     assert 30 <= (agent.end_time - agent.start_time) / 1e9 <= 50
+
+
+def test_each_step_that_a_guard_tells_of_is_a_span(
+    url: str, traces: Traces, sent: InMemorySpanExporter
+):
+    with Guard().run("ticket 1", raises=False) as run:
+        for source, target in (("planner", "coder"), ("coder", "planner")):
+            run.result(source, text="done", usage={"tokens": 7})
+            run.handoff(source, target)
+        run.result("planner", usage={"tokens": 7})
+
+    async def told() -> None:
+        async with opened(url, ManualClock()) as engine:
+            engine.listeners.add(traces)
+            heard = await begin(engine, "their team", STRICT, by="ana", agent="planner")
+            events = seen(run.events)
+            for some in (events[:3], events[3:]):
+                await tell(engine, heard.id, some, by="ana", at=engine.clock())
+
+    go(told())
+    found = spans(traces, sent)
+    assert [one.name for one in found] == [
+        "invoke_agent planner",
+        "invoke_agent coder",
+        "invoke_agent planner",
+        "invoke_workflow their team",
+    ]
+    assert [(one.attributes or {}).get("handrail.usage.tokens") for one in found] == [7, 7, 7, 21]
+    assert (found[0].attributes or {})["gen_ai.agent.id"] == "planner"
+    whole = found[-1].context
+    assert whole is not None
+    assert {one.parent and one.parent.span_id for one in found[:-1]} == {whole.span_id}

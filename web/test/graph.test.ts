@@ -35,6 +35,11 @@ test("ways back are there, dashed, with their limits", () => {
   ]);
 });
 
+test("an agent of a guarded program is called by its name alone", () => {
+  const agents = [{ id: "a", role: "guarded:a", hands_off_to: [] }];
+  expect(graphOf({ start: "a", terminator: "a", agents }).nodes.map((node) => node.role)).toEqual(["a"]);
+});
+
 test.each([2000, 400])("no way is hidden behind a node that it only passes, %i pixels wide", (width) => {
   const graph = graphOf(FLOW);
   const placed = layout(graph, width);

@@ -29,6 +29,7 @@ from handrail.agents.given import Given, Works, view, who
 from handrail.agents.model_errors import about
 from handrail.agents.secrets import without_secrets
 from handrail.engine.dispatch import DispatchView
+from handrail.engine.extras import install
 from handrail.engine.returned import AgentFailed, told
 from handrail.kernel.decision import Value
 from handrail.kernel.result import FIGURE_MAX, Result, Usage
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from pydantic_ai.settings import ModelSettings
     from pydantic_ai.usage import RunUsage
 
-EXTRA = "pip install 'handrail[models]'"
 Tools = Callable[[Any], Sequence[Callable[..., object]]]
 """The tools of a turn: functions with annotations and a docstring, by its dispatch."""
 
@@ -187,9 +187,8 @@ def _known(name: str) -> "Model":
         from pydantic_ai.exceptions import UserError
         from pydantic_ai.models import infer_model
     except ImportError:
-        raise BadModel(
-            f"the model '{name}' needs a package that is not installed; {EXTRA}"
-        ) from None
+        told = f"the model '{name}' needs a package that is not installed"
+        raise BadModel(f"{told}; {install('models')}") from None
     try:
         return infer_model(name)
     except (UserError, ImportError, ValueError) as error:

@@ -38,6 +38,7 @@ from handrail.client.shapes import (
     MadeToken,
     Me,
     ReadText,
+    SessionView,
     SettingView,
     SignIn,
     TokenView,
@@ -48,7 +49,7 @@ from handrail.engine.beads import BeadView, FileInfo
 from handrail.engine.definitions import Defined, DefinitionItem, DefinitionView
 from handrail.engine.figures import WorkflowFigures
 from handrail.engine.pages import Page
-from handrail.engine.reading import RunItem
+from handrail.engine.reading import NoteView, RunItem
 from handrail.engine.replaying import Replays
 from handrail.engine.whole import WholeRun
 from handrail.engine.why import Why
@@ -288,6 +289,11 @@ class RunCalls:
         return get(path("executions", execution_id, "steps"), Page[FullStep])
 
     @endpoint
+    def notes(self, execution_id: str) -> Call[Page[NoteView]]:
+        """What was refused, changed nothing and is kept as evidence."""
+        return get(path("executions", execution_id, "notes"), Page[NoteView])
+
+    @endpoint
     def report(self, execution_id: str) -> Call[Report]:
         """What happened, and why it stopped."""
         return get(path("executions", execution_id, "report"), Report)
@@ -432,6 +438,16 @@ class OfficeCalls:
     def create_sign_in(self, name: str, *, role: str = "viewer") -> Call[SignIn]:
         """A one-time link to the page for a person."""
         return send("POST", "/sign-ins", SignIn, {"name": name, "role": role})
+
+    @endpoint
+    def sessions(self) -> Call[Page[SessionView]]:
+        """One's own sessions of the page; an admin sees all."""
+        return get("/sessions", Page[SessionView])
+
+    @endpoint
+    def end_session(self, session_id: str) -> Call[None]:
+        """Whoever is signed in by it is signed out."""
+        return Call(method="DELETE", path=path("sessions", session_id), read=nothing)
 
     @endpoint
     def settings(self) -> Call[Page[SettingView]]:

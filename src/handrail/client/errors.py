@@ -16,6 +16,9 @@ DETAIL_MAX = 500
 """Characters of an answer that is no problem document."""
 ERRORS_TOLD = 3
 
+NO_TOKEN = "no_token"  # noqa: S105 - the code of the refusal
+MAKE_ONE = "this needs a token; make one with `handrail token create`, and set HANDRAIL_TOKEN to it"
+"""What a server says to whoever calls it by hand is another thing: how a token is sent."""
 REMEDIES = {
     401: "set HANDRAIL_TOKEN to a token that is valid (handrail token create)",
     403: "use a token that may",
@@ -88,8 +91,9 @@ def error_of(call: str, status: int, body: bytes) -> ClientError:
     except (msgspec.DecodeError, UnicodeDecodeError):
         text = " ".join(body[: 4 * DETAIL_MAX].decode(errors="replace").split())
         problem = ProblemDocument(detail=text[:DETAIL_MAX])
+    detail = MAKE_ONE if problem.code == NO_TOKEN else problem.detail
     problem = msgspec.structs.replace(
-        problem, status=status, title=problem.title or _phrase(status), code=problem.code
+        problem, status=status, title=problem.title or _phrase(status), detail=detail
     )
     return KINDS.get(status, ClientError)(call, problem)
 

@@ -103,6 +103,17 @@ class SignIn(Value):
     expires_at: datetime
 
 
+class SessionView(Value):
+    """A session of the page. `mine` is the one that asks."""
+
+    id: str
+    name: str
+    role: str
+    created_at: datetime
+    expires_at: datetime | None
+    mine: bool
+
+
 class SettingView(Value):
     """A setting with its value, and where that came from."""
 

@@ -21,7 +21,15 @@ Rules
 import asyncio
 import inspect
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Generator,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from typing import Any, Protocol, TypeVar, cast
@@ -62,8 +70,9 @@ class Turn:
     def __init__(self, view: TurnView, client: AsyncClient, insist: Insist) -> None:
         self.channel, self.number, self.messages = view.channel_id, view.turn, view.messages
         self.timeout_at = view.timeout_at
-        self._client, self._insist, self._seen = client, insist, view.position
-        self._agent = view.agent_id
+        self._client, self._insist, self._agent = client, insist, view.agent_id
+        self._seen = self._looked = view.position
+        """Up to where the function has read, and up to where an interrupted turn was looked at."""
 
     async def say(self, text: str, *, to: str | None = None) -> None:
         """A message, now: a partial answer. Raises `TurnOver`."""
@@ -92,14 +101,18 @@ class Turn:
         ):
             raise TurnOver(f"turn {self.number} in channel '{self.channel}' is over")
         if view.active != self._agent:
-            await self.more(LOOK_SECONDS)
+            found = await self._since(max(self._seen, self._looked), LOOK_SECONDS)
+            self._looked = max((self._looked, *(one.id for one in found)))
 
     async def more(self, wait: float = 0) -> tuple[MessageView, ...]:
         """What others have said since, waiting for the first so many seconds."""
-        read = partial(self._client.messages, self.channel, after=self._seen, wait=wait)
-        found = (await self._insist(read)).items
+        found = await self._since(self._seen, wait)
         self._seen = max((self._seen, *(one.id for one in found)))
         return tuple(one for one in found if one.kind == "message" and one.author != self._agent)
+
+    async def _since(self, position: int, wait: float) -> Sequence[MessageView]:
+        read = partial(self._client.messages, self.channel, after=position, wait=wait)
+        return (await self._insist(read)).items
 
     @asynccontextmanager
     async def wait(self, reason: str = "", seconds: float | None = None) -> AsyncGenerator[None]:

@@ -67,7 +67,8 @@ class AgentLines:
 
     def __call__(self, heard: Heard) -> None:
         if isinstance(heard, RunWork):
-            self._run(heard)
+            if not heard.plan.guarded:  # whose agents work elsewhere, under whatever names
+                self._run(heard)
         elif isinstance(heard, AgentHeard):
             self._agent(heard)
         elif isinstance(heard, EngineClosed):

@@ -1,15 +1,25 @@
 """Questions to people: the inbox, and one question with all that belongs to it.
 
 In lists a question is made from its row; what an open one shows stands in its run, and is looked
-up. The whole dossier is made from the run's events, for one question at a time.
+up, with the attempts that led to it. Of one that is settled all that is made from the run's events,
+for one question at a time.
 """
 
 from typing import Any, NoReturn
 
+from handrail.engine.journal import read_events
 from handrail.engine.pages import LIMIT, Page, bad_cursor, checked_cursor, checked_limit, refuse
 from handrail.engine.project import decode_events, loaded
 from handrail.engine.runs import WithRuns
-from handrail.kernel.approval import Approval, Status, approvals, asked_of, next_steps, waits_for
+from handrail.kernel.approval import (
+    Approval,
+    Attempt,
+    Status,
+    approvals,
+    asked_of,
+    next_steps,
+    waits_for,
+)
 from handrail.kernel.run.events import Reported
 from handrail.kernel.run.state import Question, QuestionKind, Run
 from handrail.store.office import Office
@@ -31,8 +41,8 @@ class WithApprovals(WithRuns):
         cursor: str = "",
         limit: int = LIMIT,
     ) -> Page[Approval]:
-        """Those asked last come first. Open ones have the result that they show; the attempts
-        stand in `approval` alone. Refused: bad_status."""
+        """Those asked last come first. Open ones have the result that they show and the attempts;
+        of those that are settled these stand in `approval` alone. Refused: bad_status."""
         before, limit = _before(checked_cursor(cursor)), checked_limit(limit)
         if status is not None and status not in STATUSES:
             told = f"'{status[:40]}' is no status of an approval"
@@ -97,7 +107,7 @@ def _item(store: Office, row: ApprovalRow, run: Run | None) -> Approval:
         result=_shown(store, row.execution_id, question) if question is not None else "",
         digest=row.digest,
         failure_reason=row.question if escalated else "",
-        attempt_history=(),
+        attempt_history=_attempts(store, run, question) if run and question else (),
         proposed_next_steps=next_steps(question) if question is not None else (),
         created_at=moment(row.created_at),
         deadline=question.deadline if question is not None else moment(row.deadline),
@@ -128,6 +138,14 @@ def _shown(store: Office, run_id: str, question: Question) -> str:
     (entry,) = store.journal(run_id, question.result - 1, 1)
     event = decode_events(entry.body)[question.result - (entry.seq - entry.count) - 1]
     return event.result.text if isinstance(event, Reported) else ""
+
+
+def _attempts(store: Office, run: Run, question: Question) -> tuple[Attempt, ...]:
+    """How it came to the question: nobody has tried anything at an approval node."""
+    if not question.own and question.kind is not QuestionKind.ESCALATION:
+        return ()
+    found = approvals(read_events(store, run.id, run.seq))
+    return next(one.attempt_history for one in found if one.id == question.id)
 
 
 def _unknown(approval_id: str) -> NoReturn:

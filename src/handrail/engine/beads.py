@@ -32,6 +32,7 @@ from handrail.kernel.shown import Shown
 from handrail.store.office import FILES_MAX, BeadItem, FileRow, Office
 from handrail.store.port import BeadRow, KeyRow, Loaded, iso, moment
 
+NO_FILES: Mapping[str, str] = {}
 FILE_MAX = 10_000_000
 """Bytes of one file."""
 NAME_MAX = 200
@@ -185,7 +186,7 @@ class WithBeads(WithApprovals):
 
     async def patch_bead(self, bead_id: str, patch: Mapping[str, Any], by: Person) -> BeadView:
         """The patch is merged into the context (RFC 7396). Refused: engine_keys, unusable,
-        not_allowed, unknown_bead."""
+        context_too_large, not_allowed, unknown_bead."""
         wanted = dict(patch)
         _check_context(wanted, by.name)
         if LEVELS.get(by.role, -1) < LEVELS["operator"]:
@@ -207,10 +208,12 @@ class WithBeads(WithApprovals):
             active = await self._io(self.store.active_run, bead_id)
         return active is None or await self._patch_run(active, patch, by)
 
-    async def _patch_run(self, run_id: str, patch: dict[str, Any], by: Person) -> bool:
+    async def _patch_run(
+        self, run_id: str, patch: dict[str, Any], by: Person, files: Mapping[str, str] = NO_FILES
+    ) -> bool:
         """False if the run has ended meanwhile."""
         try:
-            await self.command(run_id, c.Patch(by=by, patch=patch))
+            await self.command(run_id, c.Patch(by=by, patch=patch, files=dict(files)))
         except Refused as refused:
             if refused.refusal.code != "ended":
                 raise
@@ -222,6 +225,9 @@ class WithBeads(WithApprovals):
         if row is None:
             _unknown(bead_id)
         context = merged(msgspec.json.decode(row.context), patch)
+        if why := why_not_plain(context):
+            told = f"with this the context of bead '{bead_id}' cannot be stored: {why}"
+            refuse("context_too_large", told, "take something out of it (a null removes a key)")
         at = iso(max(self.clock(), moment(row.updated_at) + TICK))  # never the same as before
         changed = replace(row, context=encode(context).decode(), updated_at=at)
         return await self._io(self.store.change_bead, changed, row.updated_at)
@@ -311,9 +317,13 @@ class WithBeads(WithApprovals):
             created_at=iso(self.clock()),
         )
         self._check()
+        files: list[FileRow] = await self._io(self.store.files, bead_id)
+        if len(files) < FILES_MAX and all(one.name != name for one in files):
+            # before it is there: nobody hangs one on without being on record for it
+            await self._hung_on(bead_id, {name: file.sha256}, by)
         if await self._io(self.store.put_file, file):
             return _info(file)
-        files: list[FileRow] = await self._io(self.store.files, bead_id)
+        files = await self._io(self.store.files, bead_id)
         known = next((one for one in files if one.name == name), None)
         if known is None:
             told = f"bead '{bead_id}' has {FILES_MAX} files already"
@@ -322,6 +332,11 @@ class WithBeads(WithApprovals):
             told = f"bead '{bead_id}' has another file '{name}'"
             refuse("file_exists", told, "take another name: files do not change")
         return _info(known)
+
+    async def _hung_on(self, bead_id: str, files: dict[str, str], by: str) -> None:
+        active = await self._io(self.store.active_run, bead_id)
+        if active is not None:
+            await self._patch_run(active, {}, Person(name=by or "engine"), files)
 
     async def files(self, bead_id: str) -> list[FileInfo]:
         """By name. Refused: unknown_bead."""

@@ -5,8 +5,9 @@ Rules
 2. While the bead of a signature is worked on, the same error again is counted, and nothing more:
    its context stays as it is, so that no open question about it is voided.
 3. Once that bead is closed, the same error is a regression: a new bead, which names the old one.
-4. At most FILED_AN_HOUR beads are filed in an hour, whatever is reported. Beyond that errors of
-   signatures that are not known yet are turned away, and the answer says so.
+4. At most FILED_AN_HOUR beads are filed in an hour, whatever is reported, and of one reporter
+   FILED_BY_ONE, so that none keeps out the others. Beyond that errors of signatures that are not
+   known yet are turned away, and the answer says so.
 5. No text is stored as it came: `scrub.py` first.
 
 The bead runs through `auto-bug-workflow` if that is defined, and waits for somebody if not. Which
@@ -31,7 +32,7 @@ from handrail.store.healing import BugRow
 from handrail.store.port import KeyRow, iso, moment
 
 WORKFLOW = "auto-bug-workflow"
-FILED_AN_HOUR = 100
+FILED_AN_HOUR, FILED_BY_ONE = 100, 50
 CLOSED = frozenset({"closed", "error", None})
 """How a bead stands that nobody works on any more; None: it was archived."""
 NAME_CHARS = 200
@@ -129,9 +130,10 @@ class WithBugs(WithBeads):
                 return None
             row = msgspec.structs.replace(known, count=known.count + report.count)
             return _answer("known", "it is worked on already", told, row)
-        lately: int = await self._io(self.store.bugs_since, iso(now - timedelta(hours=1)))
-        if lately >= FILED_AN_HOUR:
-            return _answer(None, f"{lately} bugs were filed within the hour", told)
+        lately, own = await self._io(self.store.bugs_since, iso(now - timedelta(hours=1)), by)
+        if lately >= FILED_AN_HOUR or own >= FILED_BY_ONE:
+            filed = f"{lately} bugs were filed within the hour, {own} of them by {by}"
+            return _answer(None, filed, told)
         earlier = known.bead_id if known is not None else None
         bead_id, run_id = await self._file(report, told, digest, earlier, by)
         row = BugRow(
@@ -175,8 +177,9 @@ def signature_of(report: ErrorReport) -> str:
     """What makes two errors the same: service and failure; without a traceback also where."""
     text = scrubbed(report.traceback)
     if not text:
-        what = f"{report.type}: {report.message}" if report.type else f"HTTP {report.status} error"
-        text = scrubbed(f"{report.method} {place(report.route)}\n{what}")
+        what = report.type or f"HTTP {report.status} error"
+        said = f"{what}: {report.message}" if report.type or report.message else what
+        text = scrubbed(f"{report.method} {place(report.route)}\n{said}")
     return signature(report.service or "service", text)
 
 

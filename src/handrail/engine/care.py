@@ -79,7 +79,7 @@ def _write(store: Records, writer: Writer, run_id: str) -> tuple[ArchivedRun, Pr
     """The run with all that belongs to it, after a look whether it is what was written."""
     found = store.load([run_id]).get(run_id)
     if found is None:
-        raise StoreError(f"{store.where}: there is no run {run_id}; look at the list of runs")
+        raise StoreError(f"{store.where}: there is no run {run_id}; `handrail runs` lists them")
     row = found.subject
     if row.status != "ended":
         raise StoreError(

@@ -12,6 +12,7 @@ Everything is decided by the kernel's machine (`kernel/channel.py`) and committe
 """
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import takewhile
 from typing import Any
@@ -61,6 +62,10 @@ learn(TurnConfig)
 ID_MAX = 200
 TEXT_MAX = 100_000
 """Characters of a message."""
+TURN_TEXT_MAX = 1_000_000
+"""Characters that an agent says in one turn: it may send as many messages as it likes."""
+SPEAKERS_MAX = 10_000
+"""Agents in channels of whom it is known here how much they have said."""
 SAID_MAX = 1_000
 """Messages that a turn brings with it; of more, the last."""
 LATE = frozenset({"stale_turn", "turn_expired"})
@@ -77,6 +82,8 @@ class WithChannels(WithAttendance):
         self._telling: set[asyncio.Task[None]] = set()
         self._peopled: bool | None = None
         """Whether any channel has a member, as of the last look; None: look again."""
+        self._said: OrderedDict[tuple[str, str], tuple[int, int]] = OrderedDict()
+        """What agents have said here: channel and agent -> the turn, and characters in it."""
 
     # The channel
 
@@ -207,7 +214,9 @@ class WithChannels(WithAttendance):
         to: str | None = None,
         key: str = "",
     ) -> Posted:
-        """The active agent says something. Refused: not_active, stale_turn, turn_expired."""
+        """The active agent says something. Refused: not_active, stale_turn, turn_expired,
+        long_message."""
+        await self._check_said(channel_id, agent_id, text)
         message_id = f"{agent_id}:{key}" if key else uuid7().hex
         command = ev.Respond(
             message_id=message_id,
@@ -231,6 +240,8 @@ class WithChannels(WithAttendance):
             RECENT_MESSAGES_MAX,
         )
         row = next(one for one in reversed(rows) if one.message_id == command.message_id)
+        if isinstance(command, ev.Respond):
+            self._add_said(channel, command)
         told = [one.event for one in work.events if not isinstance(one.event, _SHELL)]
         new = [e for e in told if isinstance(e, ev.MessagePosted) and e.number == row.number]
         others = len(queue(channel)) > 1
@@ -239,6 +250,24 @@ class WithChannels(WithAttendance):
             became = disposition(new[0], told) if new else _since(channel, row)
         fields = {name: getattr(it, name) for it in (shown_message(row),) for name in _FIELDS}
         return Posted(**fields, disposition=became)
+
+    async def _check_said(self, channel_id: str, agent_id: str, text: str) -> None:
+        number, size = self._said.get((channel_id, agent_id), (0, 0))
+        if size + len(text) <= TURN_TEXT_MAX:
+            return
+        turn = (await self._channel(channel_id))[1].turn
+        if turn is not None and (turn.agent_id, turn.number) == (agent_id, number):
+            told = f"'{agent_id}' has said {size:,} characters in this turn of '{channel_id}'"
+            refuse("long_message", told, f"complete it: {TURN_TEXT_MAX:,} are the most")
+
+    def _add_said(self, channel: Channel, said: ev.Respond) -> None:
+        who, turn = (channel.id, said.agent_id), channel.turn
+        number, size = self._said.pop(who, (0, 0))
+        if turn is not None and turn.agent_id == said.agent_id:
+            before = size if turn.number == number else 0
+            self._said[who] = turn.number, before + len(said.text)
+        if len(self._said) > SPEAKERS_MAX:
+            self._said.popitem(last=False)
 
     async def channel_log(
         self,

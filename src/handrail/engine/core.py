@@ -36,6 +36,8 @@ log = logging.getLogger("handrail.engine")
 
 T = TypeVar("T")
 KEY_MAX = 255
+NOTE_BYTES_MAX = 50_000
+"""Of a refused result that are kept as evidence; of one with more, its beginning and its digest."""
 SHORT = 200
 """Events that are read at once where the store is near."""
 ANYTHING = ""
@@ -266,7 +268,7 @@ class Core:
         )
 
     def _note(self, run_id: str, report: c.Report, code: str) -> Note:
-        at, body = iso(self.clock()), encode(report).decode()
+        at, body = iso(self.clock()), _kept(encode(report))
         return Note(execution_id=run_id, at=at, actor=report.agent, code=code, body=body)
 
     def _note_soon(self, run_id: str, report: c.Report, code: str) -> None:
@@ -308,12 +310,9 @@ class Core:
         if self.listeners:
             self.listeners.tell(work)
 
-    def wrote(self, run: Run) -> None:
-        """A run was changed on disk without being asked here: whoever waits for it is told."""
-        self._changes.ring(run.id, None)
-        self._changes.ring(ANYTHING, None)
-        if run.ended:
-            self._ends.ring(run.id, run)
+    def wrote(self, work: RunWork) -> None:
+        """A run was changed on disk without a command: whoever waits or listens is told."""
+        self._heard(work)
 
     async def state(self, run_id: str) -> Run:
         """The run as it stands on disk."""
@@ -339,4 +338,13 @@ class Core:
 
 def _unknown(run_id: str) -> Refusal:
     told = f"there is no run '{run_id}'"
-    return Refusal(code="unknown_run", message=told, hint="look at the list of runs")
+    return Refusal(code="unknown_run", message=told, hint="`handrail runs` lists them")
+
+
+def _kept(report: bytes) -> str:
+    """A refused report as a note holds it: whoever is refused may send as much as it likes."""
+    if len(report) <= NOTE_BYTES_MAX:
+        return report.decode()
+    begins = report[:NOTE_BYTES_MAX].decode(errors="ignore")
+    cut = {"bytes": len(report), "sha256": hashlib.sha256(report).hexdigest(), "begins": begins}
+    return encode(cut).decode()

@@ -14,7 +14,6 @@ from handrail.engine.core import Core
 from handrail.engine.documents import load
 from handrail.engine.pages import LIMIT, Page, checked_cursor, checked_limit, refuse
 from handrail.kernel.certificate import Bound
-from handrail.kernel.decision import Value
 from handrail.kernel.definition import Problem
 from handrail.kernel.plan import Checked, Plan, check
 from handrail.kernel.shown import Shown
@@ -33,7 +32,7 @@ class InvalidDefinition(Exception):  # noqa: N818 - an answer, not a mistake of 
         self.problems = tuple(problems)
 
 
-class Defined(Value):
+class Defined(Shown):
     """A stored definition: its id and version, and what a run of it can cost at most."""
 
     id: str

@@ -36,7 +36,7 @@ class Bead(Value):
     context: dict[str, Any] = {}
 
 
-class Allowed(Value):
+class Allowed(Shown):
     """What the holder of the turn may answer; in a team also whom it may hand off to."""
 
     outcomes: tuple[str, ...]

@@ -40,7 +40,12 @@ from handrail.store.office import Office
 from handrail.store.port import AgentRow, DispatchRow
 
 FENCE_DIGITS_MAX = 15
-NO_RESULT = frozenset({"bad_ask", "bad_outcome", "not_multi_dispatch", "unusable"})
+NO_RESULT = frozenset(
+    {
+        *("bad_ask", "bad_outcome", "not_multi_dispatch", "unusable"),
+        *("result_too_large", "context_too_large"),
+    }
+)
 """Refusals of what is no result at all: the dispatch stays open, and it is no evidence either."""
 
 

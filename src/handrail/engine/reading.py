@@ -18,7 +18,7 @@ from handrail.kernel.shown import Shown, Transition
 from handrail.kernel.steps import FullStep, full_steps
 from handrail.kernel.view import RunSummary, RunView, run_summary, run_view
 from handrail.store.office import Office, RunRow
-from handrail.store.port import Recorded, TransitionShown, iso, moment
+from handrail.store.port import Note, Recorded, TransitionShown, iso, moment
 
 TEXT_MAX = 200
 IDS_MAX = 100
@@ -43,6 +43,16 @@ class RunItem(Shown):
     updated_at: datetime
     ended_at: datetime | None
     duration: float
+
+
+class NoteView(Shown):
+    """What was refused and is kept as evidence: a late, doubled or foreign result, an answer to
+    what is settled, a forged name. `said` is what was sent."""
+
+    at: datetime
+    actor: str
+    code: str
+    said: Any
 
 
 class WithReading(WithRuns):
@@ -131,6 +141,13 @@ class WithReading(WithRuns):
         """Every dispatch of the run with its result in full. Refused: unknown_run."""
         return full_steps(await self.history(run_id))
 
+    async def notes(self, run_id: str) -> tuple[NoteView, ...]:
+        """What was refused and changed nothing: the first 100 of the run. Refused: unknown_run."""
+        rows, _ = await self._slowly(lambda store: store.notes(run_id))
+        if not rows:
+            await self.state(run_id)
+        return tuple(_note(row) for row in rows)
+
     async def transitions(self, run_id: str) -> tuple[Transition, ...]:
         """Where the run went, and who sent it. Refused: unknown_run."""
         rows = await self._slowly(lambda store: store.transitions(run_id))
@@ -148,9 +165,14 @@ class WithReading(WithRuns):
         return await self._why(run, report(await self._story(run)))
 
     async def _why(self, run: Run, told: Report) -> Why:
-        waiting = await look(self.keeper, run, self.settings.lease)
+        waiting = await look(self.keeper, run, self.settings.offline_after)
         newest = await self._io(self.store.definition, told.definition_id)
-        return explained(told, waiting, newest.version if newest is not None else told.version)
+        version = newest.version if newest is not None else told.version
+        guarded = (await self.plan_of(run)).guarded
+        if guarded:
+            version = told.version  # nobody takes it to another one but its program
+        _, refused = await self._io(self.store.notes, run.id)
+        return explained(told, waiting, version, refused, guarded=guarded)
 
 
 def _iso(at: datetime | None) -> str | None:
@@ -176,6 +198,11 @@ def _item(row: RunRow, now: datetime) -> RunItem:
         ended_at=ended,
         duration=((ended or max(now, began)) - began).total_seconds(),
     )
+
+
+def _note(row: Note) -> NoteView:
+    said = msgspec.json.decode(row.body)
+    return NoteView(at=moment(row.at), actor=row.actor, code=row.code, said=said)
 
 
 def _transition(row: TransitionShown) -> Transition:

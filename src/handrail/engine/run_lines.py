@@ -92,7 +92,7 @@ def _moved(_: Run, event: Moved) -> Iterator[tuple[str, Fields]]:
 
 
 def _patched(_: Run, event: Patched) -> Iterator[tuple[str, Fields]]:
-    yield "patched", {**_read("patched", event), "keys": sorted(event.patch)}
+    yield "patched", {**_read("patched", event), "keys": sorted({*event.patch, *event.files})}
 
 
 _MORE: dict[type[RunEvent], Callable[[Run, Any], Iterator[tuple[str, Fields]]]] = {

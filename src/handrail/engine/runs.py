@@ -12,15 +12,19 @@ from handrail.engine.definitions import WithDefinitions
 from handrail.engine.handle import RunHandle
 from handrail.engine.journal import PAGE, read_events
 from handrail.engine.project import decode_events
+from handrail.engine.refused import Refused
 from handrail.engine.why import Waiting, look
+from handrail.kernel.decision import Refusal
 from handrail.kernel.run import commands as c
 from handrail.kernel.run.events import RunEvent
 from handrail.kernel.run.machine import Person, Run
-from handrail.store.port import KeyRow
+from handrail.store.port import ApprovalRow, KeyRow, moment
 
 Override = c.Move | c.Migrate | c.Close | c.Pause | c.Resume
 LOOK_SECONDS = 5.0
 """After so long at most, one who waits looks whether what memory had of the run was old."""
+SETTLED = ("ended", "not_open")
+"""Refusals of an answer, of which the question itself may know more."""
 
 
 class WithRuns(WithDefinitions):
@@ -87,7 +91,7 @@ class WithRuns(WithDefinitions):
 
     async def why(self, run_id: str) -> tuple[Waiting, ...]:
         """What each open place of the run waits for; nothing if it has ended."""
-        return await look(self.keeper, await self.state(run_id), self.settings.lease)
+        return await look(self.keeper, await self.state(run_id), self.settings.offline_after)
 
     async def wait(self, run_id: str, timeout: float | None = None) -> Run:
         """Until the run has ended, or so many seconds: the run as it stands then. That it ended at
@@ -172,7 +176,11 @@ class WithRuns(WithDefinitions):
             question_id=question_id, by=person, text=text, decision=decision, digest=digest
         )
         kept = self._key(key, person.name, [question_id, text, decision, digest], {})
-        return await self.command(run_id, command, key=kept)
+        try:
+            return await self.command(run_id, command, key=kept)
+        except Refused as refused:
+            row = await self._io(self.store.approval, question_id)
+            raise Refused(_answered_before(refused.refusal, row)) from None
 
     async def override(self, run_id: str, command: Override, *, key: str = "") -> Run:
         """A person takes over. A migration without a place stays where the run stands."""
@@ -182,3 +190,14 @@ class WithRuns(WithDefinitions):
             standing = await self.state(run_id)
             command = replace(command, place=next(iter(standing.tokens), ""))
         return await self.command(run_id, command, key=kept)
+
+
+def _answered_before(refusal: Refusal, row: ApprovalRow | None) -> Refusal:
+    """Whose answer stands, if there is one; else what was said."""
+    if refusal.code not in SETTLED or row is None or row.status != "answered":
+        return refusal
+    assert row.settled_at is not None, "an answer settles it"
+    told = f"question '{row.id}' was answered already: {row.decision or 'answer'}"
+    told = f"{told} by {row.answered_by} at {moment(row.settled_at):%Y-%m-%d %H:%M:%S} UTC"
+    hint = f"`handrail why {row.execution_id}` says what came of it"
+    return replace(refusal, message=told, hint=hint)

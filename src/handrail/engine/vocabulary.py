@@ -97,7 +97,9 @@ RUNS: dict[str, Line] = {
     "paused": _line(INFO, "actor=by reason deadline", "A person paused a run."),
     "resumed": _line(INFO, "actor=by reason", "A person let it go on."),
     "patched": _line(
-        INFO, "actor=by keys=", "A bead's context was changed from outside; only the keys."
+        INFO,
+        "actor=by keys=",
+        "A bead was changed from outside; only the keys, and names of files.",
     ),
     "migrated": _line(
         INFO,
@@ -106,6 +108,9 @@ RUNS: dict[str, Line] = {
     ),
     "clocks_pushed": _line(
         INFO, "seconds", "Nobody was alive so long; the run's clocks did not run meanwhile."
+    ),
+    "heard_of": _line(
+        DEBUG, "place", "A sign of life of a guarded program in which nothing happened."
     ),
     "warned": _line(WARNING, "code message place", "Something doubtful that did not stop a run."),
     "ended": _line(

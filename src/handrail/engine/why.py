@@ -29,6 +29,9 @@ from handrail.store.port import AgentRow, DispatchRow, iso, moment
 
 NAMED_MAX = 3
 """Agents that a sentence names."""
+HANDED = timedelta(seconds=5)
+"""A function in a server's process does not ask for work: within a pulse or a few it is given what
+it takes. What waits for longer beside one that is free is not for it."""
 
 
 class Waiting(Value):
@@ -59,7 +62,8 @@ class Known(NamedTuple):
     """What the database says of everything around the run."""
 
     now: datetime
-    lease: float
+    offline_after: float
+    """Seconds of silence, as where agents are shown."""
     agents: Sequence[AgentRow] = ()
     dispatches: Sequence[DispatchRow] = ()
     """Those of the run."""
@@ -69,22 +73,24 @@ class Known(NamedTuple):
     """By repository."""
 
 
-async def look(keeper: Keeper, run: Run, lease: float) -> tuple[Waiting, ...]:
+async def look(keeper: Keeper, run: Run, offline_after: float) -> tuple[Waiting, ...]:
     """What every open place of the run waits for, with all that one has to know for it."""
     store, version = keeper.store, (run.definition_id, run.version)
     if not keeper.plans.knows(*version):
         keeper.plans.add(*version, await keeper.io(store.definition, *version))
     plan = keeper.plan(run)
-    known = await keeper.io(_known, store, run, _repositories(plan, run), keeper.clock(), lease)
-    return why(plan, run, known)
+    around = _repositories(plan, run), keeper.clock(), offline_after
+    return why(plan, run, await keeper.io(_known, store, run, *around))
 
 
-def _known(store: Office, run: Run, repositories: list[str], now: datetime, lease: float) -> Known:
+def _known(
+    store: Office, run: Run, repositories: list[str], now: datetime, offline_after: float
+) -> Known:
     found = store.load_locks(repositories) if repositories else {}
     states = (decode_lock(row.state) for row in found.values())
     return Known(
         now=now,
-        lease=lease,
+        offline_after=offline_after,
         agents=store.agents(),
         dispatches=store.dispatches(run.id),
         busy=Counter(row.session for row in store.held()),
@@ -116,7 +122,7 @@ def _waiting(plan: Plan, run: Run, token: Token, known: Known) -> Waiting:
     elif token.phase is Phase.OFFERED:
         code, message, hint = _offered(plan, run, token, known)
     elif run.kind == "team":
-        code, (message, hint) = "elsewhere", _elsewhere(run, token)
+        code, (message, hint) = "elsewhere", _elsewhere(plan, run, token)
     else:
         code, (message, hint) = "lock", _locked(plan, run, token, known)
     return Waiting(place=token.place, code=code, message=message, since=since, hint=hint)
@@ -150,8 +156,10 @@ def _claimed(plan: Plan, run: Run, token: Token, known: Known) -> tuple[str, str
     return "claimed", told, f"wait for its result, or take it away from {token.agent}: {give}"
 
 
-def _elsewhere(run: Run, token: Token) -> tuple[str, str]:
+def _elsewhere(plan: Plan, run: Run, token: Token) -> tuple[str, str]:
+    until = _at(token.since + plan.usual_waits[0])
     told = f"{token.place} has the turn, in a program elsewhere that is under guard"
+    told = f"{told}; unheard of, it is given up at {until}"
     close = f"`handrail override {run.id} close --reason TEXT`"
     return told, f"wait for what it does next, or stop the program at its next step: {close}"
 
@@ -191,7 +199,7 @@ def _offered(plan: Plan, run: Run, token: Token, known: Known) -> tuple[str, str
         told = found(here)
         if told is not None:
             return code, *told
-    free = _named([agent for agent in here.present if not here.full(agent)])
+    free = _named([agent for agent in here.takers if not here.full(agent)])
     told = f"{free} could take it and has not asked for work yet"
     return "asking", told, f"wait a moment; if it stays so, look whether {free} still runs"
 
@@ -211,7 +219,7 @@ class _Here(NamedTuple):
 
     @property
     def present(self) -> list[AgentRow]:
-        alive = iso(self.known.now - timedelta(seconds=self.known.lease))
+        alive = iso(self.known.now - timedelta(seconds=self.known.offline_after))
         return [agent for agent in self.enabled if agent.beat_at > alive]
 
     @property
@@ -221,12 +229,23 @@ class _Here(NamedTuple):
         return [one for one in self.present if not verifies or one.id not in self.run.committers]
 
     @property
+    def takers(self) -> list[AgentRow]:
+        """Who of them takes it, as far as one can tell."""
+        asks = self.known.now - self.token.since <= HANDED
+        return [one for one in self.others if asks or one.engine is None or self.full(one)]
+
+    @property
     def _kind(self) -> str | None:
         return self.plan.node(self.token.place).config.kind
 
     @property
     def role(self) -> str:
         return f"the role '{self.token.role}'"
+
+    @property
+    def wait(self) -> float:
+        """Seconds that it waits for somebody who is there."""
+        return self.plan.waits.get(self.token.place, self.plan.usual_waits)[0].total_seconds()
 
     def full(self, agent: AgentRow) -> bool:
         return self.known.busy.get(agent.session, 0) >= agent.capacity
@@ -278,15 +297,23 @@ def _own_commit(here: _Here) -> Told:
     return told, f"start another agent with {here.role}"
 
 
-def _full(here: _Here) -> Told:
-    if not all(here.full(agent) for agent in here.others):
+def _not_theirs(here: _Here) -> Told:
+    if here.takers:
         return None
-    at_once = sum(agent.capacity for agent in here.others)
+    told = f"nobody who works as {here.token.role} takes '{here.run.definition_id}'"
+    told += f": {_named(here.others)} is there, is free and leaves it"
+    told += f" (built-in agents take built-in definitions only); {here.otherwise(here.wait)}"
+    return told, f"start an agent with {here.role}: `handrail worker MODULE:NAME`"
+
+
+def _full(here: _Here) -> Told:
+    if not all(here.full(agent) for agent in here.takers):
+        return None
+    at_once = sum(agent.capacity for agent in here.takers)
     told = (
-        f"{_named(here.others)} could take it, and works on {at_once} of {at_once} things at once"
+        f"{_named(here.takers)} could take it, and works on {at_once} of {at_once} things at once"
     )
-    wait = here.plan.waits.get(here.token.place, here.plan.usual_waits)[0].total_seconds()
-    return f"{told}; {here.otherwise(wait)}", f"wait, or start another agent with {here.role}"
+    return f"{told}; {here.otherwise(here.wait)}", f"wait, or start another agent with {here.role}"
 
 
 NOBODY: dict[str, Callable[[_Here], Told]] = {
@@ -294,6 +321,7 @@ NOBODY: dict[str, Callable[[_Here], Told]] = {
     "disabled": _disabled,
     "offline": _offline,
     "own_commit": _own_commit,
+    "not_theirs": _not_theirs,
     "full": _full,
 }
 """Why nobody takes what is on offer, in the order in which it is looked at."""
@@ -335,18 +363,34 @@ NEXT: dict[str, str] = {
     StopRule.CLOSED: "if it should be done after all",
 }
 """By rule, what somebody does who wants the work done."""
+ELSEWHERE: dict[str, str] = {
+    StopRule.AGENT_LOST: f"{LOOK} where the program was last heard of; "
+    "mend why it raised an error, or fell silent",
+}
+"""Likewise, where it is something else for a program under guard."""
 DONE = {
     TerminalStatus.DONE_SUCCESS: "nothing is left to do",
     TerminalStatus.DONE_PARTIAL: "see what is left, and file it as another bead",
 }
 
 
-def explained(told: Report, waiting: tuple[Waiting, ...], newest: int) -> Why:
-    """All of it. `newest` is the newest version of the run's definition."""
+def explained(
+    told: Report,
+    waiting: tuple[Waiting, ...],
+    newest: int,
+    refused: int = 0,
+    *,
+    guarded: bool = False,
+) -> Why:
+    """All of it. `newest` is the newest version of the run's definition, `refused` how much came
+    too late, twice or from somebody else. `guarded`: its agents work in a program elsewhere."""
     notes: tuple[str, ...] = ()
+    if refused:
+        kept = f"GET /api/v1/executions/{told.run_id}/notes"
+        notes = (f"{refused} refused and without effect: late, doubled or foreign; see {kept}",)
     if told.terminal_status is None and newest > told.version:
         moves = f"`handrail override {told.run_id} migrate --version {newest} --reason TEXT`"
-        notes = (
+        notes += (
             f"the run keeps version {told.version} of '{told.definition_id}'; "
             f"version {newest} is newer, and {moves} takes it there",
         )
@@ -354,14 +398,14 @@ def explained(told: Report, waiting: tuple[Waiting, ...], newest: int) -> Why:
         status=told.status,
         terminal_status=told.terminal_status,
         why=told.why,
-        next=_next(told, waiting),
+        next=_next(told, waiting, guarded=guarded),
         stop=told.stop,
         waiting=waiting,
         notes=notes,
     )
 
 
-def _next(told: Report, waiting: tuple[Waiting, ...]) -> str:
+def _next(told: Report, waiting: tuple[Waiting, ...], *, guarded: bool) -> str:
     if told.stop is None or told.terminal_status is None:
         return next((one.hint for one in waiting), "")
     done = DONE.get(TerminalStatus(told.terminal_status))
@@ -369,4 +413,7 @@ def _next(told: Report, waiting: tuple[Waiting, ...]) -> str:
         return done
     again = f"start another run of the bead: POST /api/v1/beads/{told.bead_id}/executions"
     first = NEXT.get(told.stop.rule, "see the report, `handrail report`")
+    if guarded:
+        again = "run that program again, under guard"
+        first = ELSEWHERE.get(told.stop.rule, first)
     return f"{first}, {again}" if told.stop.rule == StopRule.CLOSED else f"{first}; then {again}"

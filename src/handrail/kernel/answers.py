@@ -14,7 +14,7 @@ between the words must be space or ornament for an approval: an accent or a symb
 
     text                                   reads as    because
     OK. / **ok** / "Ok!" / ＯＫ / O.K.     approve     case, punctuation, emphasis, width aside
-    looks good to me! / ok, thanks / 👍🏽   approve     approvals and padding only
+    looks good to me! / ok, thanks / 👍🏽   approve     approvals and padding only; `:+1:` is 👍
     go-ahead / ok... / yes, yes            approve     hyphens and dots are punctuation
     ok, but change the date                revise      adds an instruction
     no, use euros / wait for Bob           revise      says what to do instead
@@ -92,8 +92,10 @@ _UNCLEAR = """
     cheers works thing problem worries sec second minute moment mind nevermind
     oui si ja jo da да нет nein non nej tak hai はい いいえ 好的
     i im me my we you it its this that thats is are am be was do does dont doesnt did didnt cant
-    isnt wont to the a an and or but so if of for on go ahead looks look sounds sound thank now yet
-    just very really quite all both here there then with
+    isnt wont cannot aint arent wasnt couldnt wouldnt shouldnt nay negative nok thumbsdown
+    to the a an and or but so if of for on go ahead looks look sounds sound thank now yet
+    just very really quite all both here there then with by from as side much many lot
+    merci danke gracias grazie 谢谢
 """
 
 PHRASES: dict[tuple[str, ...], _Kind] = {
@@ -108,7 +110,7 @@ _LONGEST = max(map(len, PHRASES))
 _INVISIBLE = re.compile(
     r"[\u00ad\u034f\u061c\u180e\u200b-\u200f\u202a-\u202c\u2060-\u2064\u2066-\u2069\ufe00-\ufe0f\ufeff]"
 )
-_THUMB = re.compile("👍[\U0001f3fb-\U0001f3ff]?")
+_THUMB = re.compile("👍[\U0001f3fb-\U0001f3ff]?|:\\+1:|:thumbsup:")
 _DOTTED_OK = re.compile(r"\bo\. ?k\b")
 _APOSTROPHE = re.compile(r"(?<=[^\W\d_])['’ʼ](?=[^\W\d_])")
 _WORD = re.compile(r"👍|[^\W_]+")

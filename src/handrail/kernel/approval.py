@@ -194,7 +194,7 @@ def next_steps(question: Question) -> tuple[str, ...]:
     """What a person can do about it, and what comes of each."""
     place = question.place
     if question.own:
-        return ("answer: the agent's next dispatch brings it the text",)
+        return ("answer: whoever asks gets the text, and goes on",)
     if question.kind is QuestionKind.ESCALATION:
         return (
             f"approve: goes on as if '{place}' had succeeded",

@@ -69,6 +69,8 @@ class Settings(Value):
     queue_timeout: Seconds = 86400
     human_deadline: Seconds = 7 * 86400
     pause_deadline: Seconds = 30 * 86400
+    guard_silence: Seconds = 300
+    """Of a program elsewhere that is under guard: so long, then its run ends."""
     dispatch_bound_max: Annotated[int, Meta(ge=1, le=2**53 - 1)] = 1_000_000
     roles: tuple[str, ...] = ()
 

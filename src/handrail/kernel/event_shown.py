@@ -34,6 +34,7 @@ ACTORS: dict[str, str] = {
     "patched": "by",
     "migrated": "by",
     "clocks_pushed": "",
+    "heard_of": "",
     "warned": "",
     "ended": "by",
 }

@@ -17,7 +17,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from handrail.kernel import ledger as ledgers
+from handrail.kernel.guarded import brought_forward
+from handrail.kernel.ledger import REASONS_KEPT, Ledger, edge_key
 from handrail.kernel.limits import Limits
 from handrail.kernel.run.events import (
     Answered,
@@ -58,19 +59,13 @@ def standing(events: Events) -> tuple[Run, float]:
 def _guarded(events: Events) -> Run:
     """The run that a guard recorded: it has a ledger, and nobody stands anywhere."""
     first = started(events)
-    ledger, agent, phase = ledgers.Ledger(steps=1), "", ""
+    agent = phase = ""
     stop = status = ended_at = None
     for event in events:
         if isinstance(event, HandedOff):
-            agent, source, to = event.source, event.source, event.target
-            if event.accepted:
-                ledger = ledgers.handed(ledger, first.limits, source, to, event.reason, steps=1)
+            agent = event.source
         elif isinstance(event, Reported):
-            agent, phase, result = event.agent, event.phase or phase, event.result
-            ledger = replace(ledger, steps=event.fence)
-            ledger = ledgers.reported(
-                ledger, first.limits, event.fence, result.evidence, result.usage, event.weighed
-            )
+            agent, phase = event.agent, event.phase or phase
         elif isinstance(event, Ended):
             stop, status, ended_at = event.stop, event.status, event.at
             agent = event.stop.agent or agent
@@ -85,7 +80,7 @@ def _guarded(events: Events) -> Run:
         seq=len(events),
         status=RunStatus.RUNNING if stop is None else RunStatus.ENDED,
         title=first.title,
-        ledger=ledger,
+        ledger=brought_forward(Ledger(steps=1), first.limits, events),
         phase=phase,
         final_agent=agent,
         terminal_status=status,
@@ -245,14 +240,14 @@ def _act(event: RunEvent, places: Mapping[str, str]) -> HumanAct | None:
             place = places[asked]
         case Moved(outcome="move" as act, reason=reason, targets=targets):
             place = targets[0]
-        case Migrated(reason=reason, definition_id=definition, version=version):
+        case Migrated(reason=reason, definition_id=definition, version=version) if by:
             act, place = "migrate", f"{definition} version {version}"
         case Paused(reason=reason):
             act = "pause"
         case Resumed(reason=reason):
             act = "resume"
-        case Patched(patch=patch):
-            act, reason = "patch", ", ".join(sorted(patch))
+        case Patched(patch=patch, files=files):
+            act, reason = "patch", ", ".join(sorted({*patch, *files}))
         case Ended(stop=stop) if by:
             act, reason = "close", stop.reason
         case _:
@@ -274,7 +269,7 @@ def loop_counters(
         if one.accepted:
             key = f"{one.from_}_to_{one.to}"
             ways.setdefault(key, []).append(one.reason)
-            held = run.ledger.edges.get(ledgers.edge_key(one.from_, one.to))
+            held = run.ledger.edges.get(edge_key(one.from_, one.to))
             current = held is not None and held.epoch == run.ledger.epoch
             counts[key] = held.count if held is not None and current else 0
             limits[key] = run.limits.max_edge
@@ -289,7 +284,7 @@ def loop_counters(
             count=counts[key],
             total=len(reasons),
             limit=limits[key],
-            reasons=tuple(reasons[-ledgers.REASONS_KEPT :]),
+            reasons=tuple(reasons[-REASONS_KEPT:]),
         )
         for key, reasons in ways.items()
     }

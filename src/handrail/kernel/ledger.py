@@ -9,6 +9,7 @@ nothing. Everything kept is capped (the constants below), so a handoff costs the
 and after 100,000 of them.
 """
 
+import functools
 import hashlib
 from typing import TypeVar
 
@@ -155,6 +156,7 @@ def short(text: str) -> str:
     return f"{text[: KEY_CHARS - 13]}~{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
+@functools.lru_cache(maxsize=1_024)
 def edge_key(source: str, target: str) -> str:
     """One key for one way, whatever the names: the length tells where the source ends."""
     return f"{len(source)}:{source}>{target}"

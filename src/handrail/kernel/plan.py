@@ -65,8 +65,13 @@ class Plan:
         self.rounds = range(8 * len(self._nodes) + 8)
         """More than the steps that a run can take by itself between two answers."""
         self.ways_out = _ways_out(definition, graph) if isinstance(definition, Workflow) else {}
+        self.guarded = not is_workflow and bool(definition.metadata.get("guarded"))
+        """Whether its agents work in a program elsewhere, which is under guard."""
         self.usual_waits = _waits(settings.queue_timeout, settings.node_timeout)
-        """How long a dispatch may be offered, and how long worked on."""
+        """How long a dispatch may be offered, and how long worked on; how long nothing may be heard
+        of a guarded program."""
+        if self.guarded:
+            self.usual_waits = _waits(settings.guard_silence, settings.guard_silence)
         self.waits = {
             node.id: _waits(queue_seconds(node, settings), work_seconds(node, settings))
             for node in self._nodes.values()

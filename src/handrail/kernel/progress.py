@@ -31,6 +31,8 @@ def weigh(
     `paths`: those that existed at the start or that the task names; None if nobody knows.
     """
     if evidence == NO_EVIDENCE and not milestone:
+        if not (ledger.measured.checks or ledger.claimed.checks):
+            return NOTHING  # as of most results
         red = _red(ledger, evidence, ())
         return Weighed(red=red) if red else NOTHING
     signatures = tuple(
@@ -81,8 +83,8 @@ def _files(
         if digest in versions:
             continue
         fresh = True
-        if path in paths if paths is not None else bool(versions):
-            known = True
+        if path in paths if paths is not None else bool(versions and digest):
+            known = True  # where nobody knows what was there before, a file that goes is no news
         elif not versions:
             created = True
     return changed, changed and not fresh, known, created

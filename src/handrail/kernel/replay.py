@@ -13,6 +13,8 @@ Until the two differ, the state is what evolve makes of the recorded events, wit
 anew: what counts as progress depends on the limits. The clocks of dispatches, questions and pauses
 are what happened and no stop rules: they fire as recorded, whatever the settings say today. The
 time that a run may be running is a rule: its clock fires when it is due under the other limits.
+
+In a guarded run everything comes from outside, and it was judged there (`replay_guarded.py`).
 """
 
 from collections.abc import Callable, Sequence
@@ -24,11 +26,10 @@ from msgspec.structs import replace
 from handrail.kernel.limits import Limits
 from handrail.kernel.other_rules import Given, limits_under
 from handrail.kernel.plan import Plan
-from handrail.kernel.progress import weigh
-from handrail.kernel.result import Outcome
+from handrail.kernel.replay_guarded import GUARDED
 from handrail.kernel.rules import ORDER, StopRule
 from handrail.kernel.run import clocks, people, team, workflow
-from handrail.kernel.run.book import Book, known_paths
+from handrail.kernel.run.book import Book
 from handrail.kernel.run.commands import Answer
 from handrail.kernel.run.events import (
     Answered,
@@ -38,6 +39,7 @@ from handrail.kernel.run.events import (
     Ended,
     Faulted,
     HandedOff,
+    HeardOf,
     Lost,
     Migrated,
     Moved,
@@ -95,6 +97,8 @@ class _Walk:
         self.run: Run = None  # pyright: ignore[reportAttributeAccessIssue] - none until Started
         self.next = 0
         self.looked: tuple[datetime, datetime | None] = (first.at, None)
+        self.happen = {**HAPPEN, **GUARDED} if self.plan.guarded else HAPPEN
+        self.recorded = first.limits
 
     def go(self) -> Walked:
         while self.next < len(self.events):
@@ -125,13 +129,15 @@ class _Walk:
             clocks.run_out(book)
         else:
             book = Book(self.plan, self.run, event.at)
-            HAPPEN.get(type(event), _nothing)(self, book, event)
+            self.happen.get(type(event), _nothing)(self, book, event)
         return book
 
     def _due(self, event: RunEvent) -> datetime | None:
         """When the running time is up. Clocks that fire at one moment were looked at together."""
         if self.next == 0 or isinstance(event, ClocksPushed):
             return None
+        if self.plan.guarded and self.run.limits.max_duration == self.recorded.max_duration:
+            return None  # it was judged by the program's own clock
         if self.looked[0] != event.at or not isinstance(event, CLOCKS):
             self.looked = (event.at, clocks.out_of_time(self.run))
         return self.looked[1]
@@ -231,8 +237,8 @@ def _acted(walk: _Walk, book: Book, event: Paused | Resumed | Patched | ClocksPu
 
 
 def _moved(walk: _Walk, book: Book, event: Moved) -> None:
-    """A person's act; or, in a guarded run, the turn of one that worked beside the others."""
-    if event.renews or book.run.kind == "team":
+    """A person's act, where it is one."""
+    if event.renews:
         book.emit(event)
         _advance(book)
 
@@ -240,10 +246,10 @@ def _moved(walk: _Walk, book: Book, event: Moved) -> None:
 def _migrated(walk: _Walk, book: Book, event: Migrated) -> None:
     walk.plan = book.plan = walk.plans(event.definition_id, event.version)
     book.emit(replace(event, limits=walk.limits(event, book.run.context)))
-    for follows in walk.events[walk.next + 1 : walk.next + 2]:
-        if isinstance(follows, Moved):  # else a guard has seen more of its team; nothing moves
-            book.emit(follows)
-            _advance(book)
+    soon = walk.events[walk.next + 1 : walk.next + 2]
+    for follows in [event for event in soon if isinstance(event, Moved)]:  # no clock in between
+        book.emit(follows)
+        _advance(book)
 
 
 def _answered(walk: _Walk, book: Book, event: Answered) -> None:
@@ -258,26 +264,8 @@ def _answered(walk: _Walk, book: Book, event: Answered) -> None:
 
 def _reported(walk: _Walk, book: Book, event: Reported) -> None:
     token = book.run.tokens[event.place]
-    if book.run.kind == "team" and event.result.outcome is Outcome.CONTINUE:
-        _stayed(walk, book, event)
-        return
     (team if book.run.kind == "team" else workflow).report(book, token, event.result)
     _advance(book)
-
-
-def _stayed(walk: _Walk, book: Book, event: Reported) -> None:
-    """A step that is not the last of its turn: only guarded runs have such."""
-    run, result, place = book.run, event.result, event.place
-    step, known = run.tokens[place].step, known_paths(run, result)
-    weighed = weigh(
-        run.ledger, run.limits, event.agent, result.evidence, milestone=event.phase, paths=known
-    )
-    book.emit(replace(event, weighed=weighed))
-    fired = book.judge_result(event.agent, result, step)
-    if fired:
-        book.stop(fired, event.agent)
-    elif isinstance(walk.events[walk.next + 1], Offered):
-        workflow.offer(book, book.run.tokens[place], book.plan.agents[place].works_as)
 
 
 def _faulted(walk: _Walk, book: Book, event: Faulted) -> None:
@@ -326,7 +314,7 @@ def _ended(walk: _Walk, book: Book, event: Ended) -> None:
             return
 
 
-PASSING = (Warned, Reasked)
+PASSING = (Warned, Reasked, HeardOf)
 """Change nothing that a rule looks at."""
 CLOCKS = (TimedOut, Asked, Ended)
 """Tell, where they come from outside, of clocks that ran out."""

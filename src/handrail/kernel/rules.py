@@ -91,20 +91,35 @@ def judge_result(moment: Moment) -> list[Fired]:
         moment.evidence == NO_EVIDENCE
         and not (ledger.idle.count or ledger.returns.count)
         and not (ledger.measured.research or ledger.claimed.research)
-    ):  # nothing shown, nothing counted, as of most results: only what was spent can be too much
-        bounded = limits.max_tokens is not None or limits.max_cost is not None
-        spent = _budget(moment) if bounded else None
-        return [spent] if spent is not None else []
+        and (limits.max_tokens is None or ledger.tokens <= limits.max_tokens)
+        and (limits.max_cost is None or ledger.cost <= limits.max_cost)
+    ):  # nothing shown, nothing counted, nothing spent too much, as of most results
+        return []
     return _judge(ON_RESULT, moment)
 
 
 def judge_handoff(moment: Moment) -> list[Fired]:
     """Before the handoff source -> target is made."""
+    ledger, limits, edge = moment.ledger, moment.limits, moment.edge
+    made = ledger.handoffs - ledger.handoffs_before
+    if (limits.max_handoffs is None or made < limits.max_handoffs) and (
+        limits.max_edge is None or (0 if edge is None else edge.count) < limits.max_edge
+    ):  # there is room, as for most handoffs: only a repetition can be against it
+        repeated = _pattern(moment)
+        return [repeated] if repeated is not None else []
     return _judge(ON_HANDOFF, moment)
 
 
 def judge_step(moment: Moment) -> list[Fired]:
     """Before the next step is taken."""
+    ledger, limits = moment.ledger, moment.limits
+    if (
+        (limits.max_tokens is None or ledger.tokens < limits.max_tokens)
+        and (limits.max_cost is None or ledger.cost < limits.max_cost)
+        and (limits.max_steps is None or ledger.steps - ledger.steps_before < limits.max_steps)
+        and (limits.max_duration is None or moment.elapsed < limits.max_duration)
+    ):  # as of most steps: something is left of everything
+        return []
     return _judge(ON_STEP, moment)
 
 
@@ -247,12 +262,10 @@ def _oscillation(m: Moment) -> Fired | None:
 
 
 def _pattern(m: Moment) -> Fired | None:
-    times = m.limits.repeat_limit
-    if times is None:
-        return None
-    if m.edge is None:
-        return None  # a way never gone before completes no repetition (repeat_limit is 2 or more)
-    trail = m.edge.symbol + m.ledger.trail
+    times, edge = m.limits.repeat_limit, m.edge
+    if times is None or edge is None or edge.count < times - 1:
+        return None  # it has to be gone once in each of them
+    trail = edge.symbol + m.ledger.trail
     period = repetition(trail, times, m.limits.pattern_period_max)
     if not period:
         return None
@@ -273,16 +286,25 @@ def _pattern(m: Moment) -> Fired | None:
 def repetition(trail: str, times: int, period_max: int) -> int:
     """The shortest period with which the trail (newest first) begins `times` times in a row, or 0.
 
-    The regular expression does what is needed, in C: it tries each period, shortest first, and
-    compares until the first difference. The cost does not depend on the length of the run.
+    A period of n or more repeats the first n * (times - 1); where those do not come again, as most
+    often, there is none. Else the regular expression tries each, shortest first. The cost does not
+    depend on the length of the run.
     """
+    again = times - 1
+    if (
+        trail.find(trail[:again], 1, again + 3) < 0
+        and trail.find(trail[: again * 4], 4, again * 4 + 15) < 0
+        and trail.find(trail[: again * 16], 16, again * 16 + period_max) < 0
+    ):
+        return 0
     found = _repeated(times, period_max).match(trail)
     return len(found[1]) if found is not None else 0
 
 
 @functools.lru_cache(maxsize=64)
 def _repeated(times: int, period_max: int) -> re.Pattern[str]:
-    return re.compile(rf"(.{{1,{period_max}}}?)\1{{{times - 1}}}", re.DOTALL)
+    again = times - 1
+    return re.compile(rf"((.).{{0,{period_max - 1}}}?)(?=\2)\1{{{again}}}", re.DOTALL)
 
 
 def _max_edge(m: Moment) -> Fired | None:

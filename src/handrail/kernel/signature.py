@@ -52,6 +52,7 @@ HASH_CHARS = 12
 
 _ANSI = re.compile(
     r"\x1b\[[0-9;:<=>?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[@-Z\\^_]"
+    r"|\^\[\[[0-9;]*m"
 )
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\ufeff]")
 _SPACE = re.compile(r"\s+")
@@ -95,6 +96,7 @@ COMMAND_MASKS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern), mask)
     for pattern, mask in (
         (r"\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b", "<uuid>"),
+        (r"\b[0-7][0-9A-HJKMNP-TV-Z]{25}\b", "<uuid>"),
         # 2026-01-31T10:11:12.123Z, also as npm writes it into a file name: 2026-01-31T10_11_12_123Z
         (rf"\b\d{{4}}-\d{{2}}-\d{{2}}[T _]{_CLOCK}{_ZONE}", "<time>"),
         (r"\b\d{4}-\d{2}-\d{2}T\d{2}[_-]\d{2}[_-]\d{2}(?:[_.-]\d{1,9})?Z?", "<time>"),
@@ -118,39 +120,76 @@ MASKS: tuple[tuple[re.Pattern[str], str], ...] = COMMAND_MASKS + tuple(
             "<time>",
         ),
         (rf"\b(?:{_DAY},? )?\d{{1,2}}[ /-]{_MONTH}[ /-]\d{{4}}(?:[ :]{_CLOCK})?{_ZONE}", "<time>"),
+        (r"\b\d{1,2}([./-])\d{1,2}\1\d{4}\b", "<date>"),
         # Places in files, before clocks: `a.c:12:30:` is a place and no time.
         (r"(\.[a-z_]\w{0,9}|\b\w{0,20}file|<tmp>):\d+(?::\d+)?(?:-\d+)?\b", r"\1:<n>"),
         (r"(\.[a-z]\w{0,9})\(\d+(?:,\d+){0,3}\)(?=\s?:\s?(?:fatal|error|warning))", r"\1(<n>)"),
-        (r"\b(lines?|columns?|col|ln|char|offset|position):? \d+(?:\s?[-,:]\s?\d+)?\b", r"\1 <n>"),
+        (
+            r"\b(lines?|columns?|col|ln|char|offset|position|zeile|spalte|ligne|colonne|l[ií]nea"
+            r"|linha|riga|regel|строк[аеи]):? \d+(?:\s?[-,:]\s?\d+)?\b",
+            r"\1 <n>",
+        ),
+        (r"第 ?\d+ ?行|(?<!\d)\d+ ?行目", "<n>行"),
         (r"^(\S{0,40}sh): \d+:", r"\1: <n>:"),
         (r"^([ >]*)\d+ *([|│])", r"\1<n> \2"),
         # Clocks and durations.
         (r"\b\d{1,2}:\d{2}:\d{2}(?:[.,]\d{1,9})?(?: ?[ap]m)?\b", "<time>"),
-        (r"\b\d{1,2}:\d{2} ?[ap]m\b|\[\d{1,2}:\d{2}\]", "<time>"),
+        (r"\b\d{1,2}:\d{2} ?[ap]m\b|\[\d{1,2}:\d{2}\]|^\d{1,2}:\d{2}(?= )", "<time>"),
+        (r"^\[ {0,8}\d{1,8}\.\d{6}\]", "<time>"),
+        (r"\b(after|took) \d{1,3}:\d{2}\b", r"\1 <dur>"),
         (r"\b(?:\d+h ?)?\d+m ?\d+(?:\.\d+)?s\b", "<dur>"),
         (
             r"\b\d+(?:\.\d+)?(?:e-\d+)? ?(?-i:ns|µs|μs|us|ms|s|secs?|seconds?)\b",
             "<dur>",
         ),
-        (r"\b\d+(?:\.\d+)? (?:milliseconds?|mins?|minutes?|hours?)\b", "<dur>"),
+        (
+            r"\b\d+(?:[.,]\d+)? (?:milliseconds?|mins?|minutes?|hours?|sekunden?|minuten?|stunden?"
+            r"|secondes?|heures?|segundos?|minutos?|horas?|second(?:i|o|en)|minut[io]|секунд[аы]?|минут[аы]?)\b",
+            "<dur>",
+        ),
+        (r"(?<!\d)\d+(?:\.\d+)? ?(?:毫秒|ミリ秒|秒|分钟|分間)", "<dur>"),
+        (r", estimated <dur>", ""),
         # Object ids and addresses: Java's Type@1a2b3c, CPython's id(), valgrind's ==123==.
         (r"(?<=\w)@(?=[a-f]{0,8}\d)[0-9a-f]{5,8}\b", "@<addr>"),
         (r"\b\d{12,}\b", "<id>"),
         (r"==\d+==", "==<pid>=="),
-        (r"\b(pid|tid|goroutine|worker)([ =:#]{1,3})\d+\b", r"\1\2<pid>"),
+        (r"\b(pid|tid|goroutine|worker)([\"']?[ =:#]{1,3})\d+\b", r"\1\2<pid>"),
+        (r"\((node|python|ruby|java):\d+\)", r"(\1:<pid>)"),
+        (r"^(<time> (?:\S{1,60} )?[\w./-]{1,40})\[\d+\](?=:)", r"\1[<pid>]"),
         (r"\b(process )#?\d{3,}\b", r"\1<pid>"),
-        (r"\b(\w{0,40}(?:thread|worker|process|task))-\d+\b", r"\1-<pid>"),
+        (r"\b(\w{0,40}(?:thread|worker|process|task|exec))-\d+\b", r"\1-<pid>"),
+        (r"\b(pool)-\d+(?=-thread)", r"\1-<pid>"),
+        (r"(\$\$lambda\$)\d+", r"\1<n>"),
         (r"\b(thread '[^']{0,200}') \(\d+\)", r"\1"),
         (r"\[gw\d+\]", "[gw<n>]"),
         # Ports.
         (r"\b(port)([ =:]{1,2})\d{2,5}\b", r"\1\2<port>"),
         (r"(\blocalhost|\b\d{1,3}(?:\.\d{1,3}){3}|\[?::1?\]?):\d{2,5}\b", r"\1:<port>"),
+        # Hosts whose addresses are given out anew: of a private network, in a cluster.
+        (
+            r"\b(?:10\.\d{1,3}|172\.(?:1[6-9]|2\d|3[01])|192\.168)(?:\.\d{1,3}){2}(?=:<port>)",
+            "<host>",
+        ),
+        (r"\bip(?:-\d{1,3}){4}\b", "<host>"),
+        (r"(?<=<hex>)-[a-z0-9]{5}\b", "-<id>"),
+        # Requests. The id may have been taken for something above.
+        (
+            r"\b((?:request|req|trace|span|correlation|session)[-_ ]?id[\"']?[ =:#]{1,3}[\"']?)"
+            r"(?:<\w{1,8}>|(?=[a-z_-]{0,80}\d)[\w-]{4,80})",
+            r"\1<id>",
+        ),
         # Sizes of memory. A small number of bytes may be a value that was compared, and stays.
         (r"\b\d+(?:\.\d+)? ?(?:[kmgt]i?b)\b|\b\d+(?-i:[KMG])\b|\b\d{5,} ?bytes\b", "<size>"),
         # Counters: how far, how often, how many went well. How many went wrong stays.
         (r"\[\s?\d{1,3}%\]|\[\d+/\d+\]|^\(\d+/\d+\)|\(\d+/\d+\)$", "<count>"),
         (r"^\d{1,3}% ?[|█#=> -].*|\b\d+(?:\.\d+)? ?it/s\b", "<count>"),
-        (r"\b((?:attempt|retry|try|iteration)[ =:#(]{1,3})\d+(?: ?(?:/|of) ?\d+)?\b", r"\1<n>"),
+        (
+            r"\b((?:attempts?|retry|retrying|retries|try|iteration|repeats?|repeated)"
+            r"(?:[ _]?(?:count|number))?[\"']?[ =:#(]{1,3})\d+(?: ?(?:/|of) ?\d+)?\b",
+            r"\1<n>",
+        ),
+        (r"\b\d+(?:st|nd|rd|th) (attempt|try|retry|time)\b", r"<n>th \1"),
+        (r"\b(seen|tried|occurred|happened) \d+ times\b", r"\1 <n> times"),
         # A seed may have been taken for a time or an id above.
         (r"\b(seed[ =:#(]{1,3})(?:\d+|<time>|<id>)", r"\1<n>"),
         (
@@ -164,7 +203,7 @@ MASKS: tuple[tuple[re.Pattern[str], str], ...] = COMMAND_MASKS + tuple(
 
 _TEMP_PATHS = re.compile(
     rf"{_FIRST_PART}(?:(?:/private)?/(?:tmp|var/tmp|var/folders|dev/shm|run/user/\d+)(?:/|\b)"
-    r"|[A-Za-z]:[/\\]+(?:Users[/\\]+[^\s/\\]+[/\\]+AppData[/\\]+Local[/\\]+|Windows[/\\]+)?Te?mp\b[/\\]*"
+    r"|[A-Za-z]:[/\\]+(?:Users[/\\]+[^\s/\\]+[/\\]+AppData[/\\]+Local[/\\]+|Windows[/\\]+)?(?i:te?mp)\b[/\\]*"
     rf"|pytest-of-[\w.-]+[/\\]){_PATH_TAIL}"
 )
 

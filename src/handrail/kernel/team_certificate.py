@@ -2,8 +2,8 @@
 
 Every turn costs at most `protocol_error_limit` dispatches, so the turns bound the dispatches (K19,
 K20). If the handoff graph has no cycle that the start reaches, its longest walk bounds the turns
-too. Once-only tasks make the exact figures a longest-simple-path problem: those are flagged, not
-computed.
+too; of a guarded team the graph is only what was seen so far, and bounds nothing. Once-only tasks
+make the exact figures a longest-simple-path problem: those are flagged, not computed.
 """
 
 from handrail.kernel.certificate import Bound, ServiceTime
@@ -17,6 +17,8 @@ def longest_walk(team: Team, *, to_review: bool) -> int | None:
 
     The reviewing person's seat ends a walk; `to_review` says whether stepping there counts.
     """
+    if team.metadata.get("guarded"):
+        return None
     hands = {agent.id: hand_targets(team, agent, to_review=to_review) for agent in team.agents}
     depth: dict[str, int] = {REVIEW_SEAT: 0} if team.review else {}
     on_path: set[str] = set()

@@ -23,10 +23,11 @@ import os
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
 from traceback import TracebackException
 from types import TracebackType
+from typing import cast
 
 from msgspec.structs import replace
 
@@ -40,6 +41,8 @@ SENT_A_MINUTE = 60
 TRIES_MAX = 5
 LOOK_SECONDS = 0.5
 FRAMES_MAX = 50
+RELATED_MAX = 50
+"""Errors that one came from, or holds; with more of them it is told alone."""
 CLOSE_SECONDS = 2.0
 CALLERS = frozenset({"ClientDisconnect", "ClientDisconnected", "ConnectionResetError"})
 CALLERS_TOO = frozenset({"BrokenPipeError", "ConnectionAbortedError"})
@@ -213,7 +216,10 @@ def _is_callers(error: BaseException | None, status: int) -> bool:
         return status < 500
     if type(error).__name__ in CALLERS | CALLERS_TOO:
         return True
-    carried = getattr(error, "status_code", None)
+    try:
+        carried = getattr(error, "status_code", None)
+    except Exception:  # whoever asks is not told: so it is no status of the caller's
+        return False
     return isinstance(carried, int) and 0 < carried < 500
 
 
@@ -237,13 +243,29 @@ def _kept(error: BaseException | None) -> TracebackException | None:
     with contextlib.suppress(Exception):
         return TracebackException(
             type(error),
-            error,
+            error if _has_few(error) else Exception(str(error)),
             error.__traceback__,
             limit=-FRAMES_MAX,
             lookup_lines=False,
             capture_locals=False,
         )
     return None
+
+
+def _has_few(error: BaseException) -> bool:
+    """Whether few others hang on it: each is gone through while the request waits."""
+    left, seen = [error], set[int]()
+    while left and len(seen) <= RELATED_MAX:
+        one = left.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        held = cast("Sequence[BaseException]", getattr(one, "exceptions", ()))
+        held = held if isinstance(one, BaseExceptionGroup) else ()
+        if len(held) > RELATED_MAX:
+            return False
+        left += [other for other in (one.__cause__, one.__context__, *held) if other is not None]
+    return not left
 
 
 def _name(error: TracebackException) -> str:

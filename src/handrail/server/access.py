@@ -59,6 +59,7 @@ ANYBODY = Access(people="viewer", agents=True, reporters=True)
 IN_CHANNEL = Access(
     people="viewer", agents=True, own="an agent reads channels of which it is a member"
 )
+OWN_SESSIONS = Access(people="viewer", own="one's own; an admin those of everybody")
 
 TABLE: dict[tuple[str, str], Access] = {
     ("GET", "/healthz"): OPEN,
@@ -99,7 +100,9 @@ TABLE: dict[tuple[str, str], Access] = {
     ("GET", f"{API}/beads/{{bead_id}}/files/{{name}}"): Access(
         people="viewer", agents=True, own="an agent reads files of beads it has a dispatch of"
     ),
-    ("POST", f"{API}/guarded-runs"): OPERATOR,
+    ("POST", f"{API}/guarded-runs"): Access(
+        people="operator", own="a guarded team is everybody's, and shows what was seen of it"
+    ),
     ("POST", f"{API}/guarded-runs/{{execution_id}}/events"): Access(
         people="operator", own="only who began the guarded run tells of it"
     ),
@@ -113,6 +116,7 @@ TABLE: dict[tuple[str, str], Access] = {
     ("GET", f"{API}/executions/{{execution_id}}/whole"): VIEWER,
     ("GET", f"{API}/executions/{{execution_id}}/transitions"): VIEWER,
     ("GET", f"{API}/executions/{{execution_id}}/steps"): VIEWER,
+    ("GET", f"{API}/executions/{{execution_id}}/notes"): VIEWER,
     ("GET", f"{API}/executions/{{execution_id}}/report"): VIEWER,
     ("GET", f"{API}/executions/{{execution_id}}/why"): VIEWER,
     ("GET", f"{API}/executions/{{execution_id}}/events"): VIEWER,
@@ -175,6 +179,8 @@ TABLE: dict[tuple[str, str], Access] = {
     ("POST", f"{API}/tokens"): ADMIN,
     ("DELETE", f"{API}/tokens/{{token_id}}"): ADMIN,
     ("POST", f"{API}/sign-ins"): ADMIN,
+    ("GET", f"{API}/sessions"): OWN_SESSIONS,
+    ("DELETE", f"{API}/sessions/{{session_id}}"): OWN_SESSIONS,
     ("GET", f"{API}/webhooks"): ADMIN,
     ("POST", f"{API}/webhooks"): ADMIN,
     ("DELETE", f"{API}/webhooks/{{webhook_id}}"): ADMIN,

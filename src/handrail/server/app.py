@@ -3,7 +3,7 @@
 import asyncio
 import importlib
 import warnings
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Self
 
@@ -50,12 +50,15 @@ UNDER_API = (
     "locks",
     "memory",
     "replay",
+    "sessions",
     "settings",
     "tokens",
     "webhooks",
     "workflows",
 )
 """Modules of `routes`."""
+GIVEN = ("engine", "waits", "credentials", "settings", "meters", "verifying", "courier", "built")
+"""What a handler may ask for, of its server."""
 DESCRIPTION = """\
 Handrail runs teams of AI agents and people so that every run ends, with a reason.
 
@@ -76,49 +79,17 @@ class Served:
         self.meters = Meters(engine, self.waits)
         self.courier = Courier(engine, self.settings)
         self.agent_lines = AgentLines(engine.settings.lease)
+        self.built = page.read()
         with warnings.catch_warnings():
             # Litestar 3 will want a mark of its own on every argument; this is Litestar 2, pinned.
             warnings.simplefilter("ignore", LitestarDeprecationWarning)
-            self.litestar = self._litestar()
+            self.litestar = application(lambda: self)
         self.asgi: ASGIApp = Gate(self.litestar, self.settings, self.meters.answered)
         for listener in (RunLines(), self.agent_lines, ChannelLines(), self.meters):
             engine.listeners.add(listener)
 
-    def _litestar(self) -> Litestar:
-        given: dict[str, Any] = {
-            "engine": self.engine,
-            "waits": self.waits,
-            "credentials": self.credentials,
-            "settings": self.settings,
-            "meters": self.meters,
-            "verifying": self.verifying,
-            "courier": self.courier,
-            "built": page.read(),
-        }
-        app = Litestar(
-            route_handlers=[*_handlers(AT_ROOT), _Here(API, route_handlers=_handlers(UNDER_API))],
-            dependencies={
-                **{name: Provide(_giving(it), sync_to_thread=False) for name, it in given.items()},
-                "caller": Provide(_caller, sync_to_thread=False),
-            },
-            middleware=[
-                DefineMiddleware(Authenticate, credentials=self.credentials),
-                DefineMiddleware(Idempotent, answers=self.answers),
-            ],
-            exception_handlers={Exception: problems.answer},
-            dto=Strict,
-            return_dto=None,
-            request_max_body_size=self.settings.body_bytes_max,
-            lifespan=[self._lifespan],
-            openapi_config=_openapi(),
-            logging_config=None,
-        )
-        _all_known(app)
-        _one_by_one(app)
-        return app
-
     @asynccontextmanager
-    async def _lifespan(self, _: Litestar) -> AsyncGenerator[None]:
+    async def lifespan(self, _: Litestar) -> AsyncGenerator[None]:
         going = [
             asyncio.create_task(self.answers.go_on()),
             asyncio.create_task(self.courier.go_on()),
@@ -134,6 +105,31 @@ class Served:
             await self.courier.close()
 
 
+def application(whose: Callable[[], Served]) -> Litestar:
+    """Every call, about whichever server `whose` says when it comes."""
+    app = Litestar(
+        route_handlers=[*_handlers(AT_ROOT), _Here(API, route_handlers=_handlers(UNDER_API))],
+        dependencies={
+            **{name: Provide(_giving(whose, name), sync_to_thread=False) for name in GIVEN},
+            "caller": Provide(_caller, sync_to_thread=False),
+        },
+        middleware=[
+            DefineMiddleware(Authenticate, credentials=lambda: whose().credentials),
+            DefineMiddleware(Idempotent, answers=lambda: whose().answers),
+        ],
+        exception_handlers={Exception: problems.answer},
+        dto=Strict,
+        return_dto=None,
+        request_max_body_size=whose().settings.body_bytes_max,
+        lifespan=[lambda app: whose().lifespan(app)],
+        openapi_config=_openapi(),
+        logging_config=None,
+    )
+    _all_known(app)
+    _one_by_one(app)
+    return app
+
+
 def _handlers(names: Sequence[str]) -> list[HTTPRouteHandler]:
     modules = [importlib.import_module(f"handrail.server.routes.{name}") for name in names]
     handlers: list[HTTPRouteHandler] = [one for module in modules for one in module.HANDLERS]
@@ -142,9 +138,9 @@ def _handlers(names: Sequence[str]) -> list[HTTPRouteHandler]:
     return handlers
 
 
-def _giving(it: object) -> Any:  # noqa: ANN401 - a function that Litestar calls
+def _giving(whose: Callable[[], Served], name: str) -> Any:  # noqa: ANN401 - a function that Litestar calls
     def give() -> Any:  # noqa: ANN401 - whatever it is
-        return it
+        return getattr(whose(), name)
 
     return give
 

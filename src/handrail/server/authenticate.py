@@ -10,6 +10,7 @@ Rules
 """
 
 from collections import OrderedDict
+from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
 
@@ -64,8 +65,12 @@ class Credentials:
 class Authenticate:
     """A Litestar middleware: by then the call is known, and nothing of its body is read yet."""
 
-    def __init__(self, app: ASGIApp, credentials: Credentials) -> None:
-        self.app, self.credentials = app, credentials
+    def __init__(self, app: ASGIApp, credentials: Callable[[], Credentials]) -> None:
+        self.app, self._credentials = app, credentials
+
+    @property
+    def credentials(self) -> Credentials:
+        return self._credentials()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request: Request[Any, Any, Any] = Request(cast("HTTPScope", scope), receive, send)

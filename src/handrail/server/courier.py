@@ -45,6 +45,9 @@ BACKOFF_SECONDS, BACKOFF_SECONDS_MAX = 5.0, 3600.0
 """The first wait, doubled each time up to the longest: some three hours in all."""
 SEND_SECONDS = 10.0
 TIMEOUT = httpx.Timeout(SEND_SECONDS)
+LIMITS = httpx.Limits(max_keepalive_connections=0)
+"""A connection is for one name: it goes to an address, which another webhook's name may have too,
+and whose certificate was looked at for the first alone."""
 LEASE_SECONDS = 60.0
 ANSWER_BYTES_MAX = 4_096
 AT_ONCE = 8
@@ -190,7 +193,7 @@ class Courier:
         private = self.settings.webhook_private
         target = await resolved(read_url(url, private=private), private=private)
         if self._transport is None:  # by hand: a client would log the address, which may be secret
-            self._transport = httpx.AsyncHTTPTransport(trust_env=False)
+            self._transport = httpx.AsyncHTTPTransport(trust_env=False, limits=LIMITS)
         request = httpx.Request(
             "POST",
             target.url,

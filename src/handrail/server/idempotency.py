@@ -12,6 +12,7 @@ import base64
 import hashlib
 import logging
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any, cast
 
 import msgspec
@@ -42,8 +43,8 @@ ANSWER_BYTES_MAX = 1_000_000
 PREFIX = "http:"
 """So that the kept answers lie apart from the keys of the engine's own commands."""
 PASSING = "passing"
-"""The option of a call whose answer is worth nothing later (a claim is given again by the engine):
-it is kept in memory alone."""
+"""The option of a call whose answer is worth nothing later (a claim is given again by the engine),
+or that changes nothing: it is kept in memory alone, so that whoever only looks fills no disk."""
 SHOWN_ONCE = "shown_once"
 """In the `opt` of a handler whose answer holds a secret."""
 KEPT_STATUS = (200, 201)
@@ -157,8 +158,12 @@ class Answers:
 class Idempotent:
     """A Litestar middleware, behind `Authenticate`."""
 
-    def __init__(self, app: ASGIApp, answers: Answers) -> None:
-        self.app, self.answers = app, answers
+    def __init__(self, app: ASGIApp, answers: Callable[[], Answers]) -> None:
+        self.app, self._answers = app, answers
+
+    @property
+    def answers(self) -> Answers:
+        return self._answers()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request: Request[Any, Any, Any] = Request(cast("HTTPScope", scope), receive, send)

@@ -116,7 +116,7 @@ STATUS = {
         ),
         422,
     ),
-    "file_too_large": 413,
+    **dict.fromkeys(("file_too_large", "result_too_large", "context_too_large"), 413),
 }
 """Refusals that are not simply a conflict with how things stand (409). Whatever else is
 unknown is not found (404)."""

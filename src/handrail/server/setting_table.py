@@ -80,6 +80,7 @@ TABLE: tuple[Setting, ...] = (
     _row("queue_timeout", "kernel", "seconds", "A step may wait so long until it is begun.", 1),
     _row("human_deadline", "kernel", "seconds", "People may take so long to answer.", 1),
     _row("pause_deadline", "kernel", "seconds", "A run may be paused so long.", 1),
+    _row("guard_silence", "kernel", "seconds", "A guarded program may be silent so long.", 60),
     _row(
         "dispatch_bound_max", "kernel", "number", "A definition that can need more is refused.", 1
     ),

@@ -39,8 +39,8 @@ class Healing(Protocol):
         """By bead, the newest first."""
         ...
 
-    def bugs_since(self, at: str) -> int:
-        """How many were filed since then."""
+    def bugs_since(self, at: str, by: str) -> tuple[int, int]:
+        """How many were filed since then, and how many of them by that one."""
         ...
 
     def locks(self, *, after: str | None = None, limit: int = 50) -> list[LockState]:

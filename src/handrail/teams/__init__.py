@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from handrail.engine.dispatch import Dispatch
 from handrail.engine.documents import load
-from handrail.engine.engine import Engine
+from handrail.engine.engine import Engine, Refused
 from handrail.teams.scripted import Agent, Staff
 
 if TYPE_CHECKING:
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 HEALING = "auto-bug-workflow"
 NAMES = ("helpdesk", "coding", "finance", HEALING)
+OURS = "handrail"
+"""Who defined what is built in."""
 _MODULES = {HEALING: "auto_bug"}
 _FOLDER = Path(__file__).parent / "definitions"
 
@@ -42,6 +44,17 @@ def offline(name: str) -> tuple[Staff, frozenset[str]]:
     return module.staff(), trusted
 
 
+async def provide(engine: Engine, names: Iterable[str] = NAMES) -> None:
+    """These definitions are known to the engine. One that a person has changed stays as it is."""
+    for name in names:
+        try:
+            known = await engine.definition(name)
+        except Refused:
+            known = None
+        if known is None or known.id != name or known.created_by == OURS:
+            await engine.define(builtin(name), by=OURS)
+
+
 async def employ(
     engine: Engine,
     names: Iterable[str] = NAMES,
@@ -54,10 +67,11 @@ async def employ(
     by the language model of that name. `workspaces` are the folders that coding runs may work in,
     `service` is what `auto-bug-workflow` heals; without one it only rehearses.
     """
+    names = tuple(names)
+    await provide(engine, names)
     staff: dict[str, dict[str, Agent]] = {}
     measuring: set[str] = set()
     for name in names:
-        await engine.define(builtin(name), by="handrail")
         own, trusted = staff_of(name, engine, model=model, workspaces=workspaces)
         if name == HEALING and service is not None:
             from handrail.teams.healing import REVERT, healing

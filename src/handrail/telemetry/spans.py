@@ -20,6 +20,7 @@ from handrail.kernel.definition import TerminalStatus
 from handrail.kernel.result import Evidence, Usage
 from handrail.kernel.run.events import (
     Answered,
+    Claimed,
     Ended,
     Faulted,
     Lost,
@@ -27,6 +28,7 @@ from handrail.kernel.run.events import (
     RunEvent,
     TimedOut,
 )
+from handrail.kernel.run.evolve import evolve
 from handrail.kernel.run.state import CLAIMED, Question, Run, Token
 from handrail.kernel.steps import dispatch_id
 
@@ -65,8 +67,10 @@ def closed(
     before: Run | None, after: Run, events: Sequence[RunEvent], workflow: str
 ) -> Iterator[Span]:
     """What came to its end between these two states, by these events."""
+    closings = {event.fence: event for event in events if isinstance(event, Closing)}
+    for token, closing in _within(before, events, closings):
+        yield _dispatch(after, token, closing, closing.at)
     if before is not None:
-        closings = {event.fence: event for event in events if isinstance(event, Closing)}
         for token in before.tokens.values():
             if token.phase is CLAIMED and after.token_of(token.fence) is None:
                 yield _dispatch(after, token, closings.get(token.fence), events[-1].at)
@@ -76,6 +80,19 @@ def closed(
     ended = next((event for event in events if isinstance(event, Ended)), None)
     if ended is not None:
         yield _run(after, ended, workflow)
+
+
+def _within(
+    run: Run | None, events: Sequence[RunEvent], closings: Mapping[int, Closing]
+) -> Iterator[tuple[Token, Closing]]:
+    """What was begun and closed by the same commit: the steps that a guard tells of."""
+    begun = {event.fence for event in events if isinstance(event, Claimed)} & closings.keys()
+    for event in events if begun else ():
+        if isinstance(event, Closing) and event.fence in begun and run is not None:
+            token = run.token_of(event.fence)
+            assert token is not None, "it was claimed"
+            yield token, event
+        run = evolve(run, event)
 
 
 def _run(run: Run, ended: Ended, workflow: str) -> Span:

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from handrail.engine.extras import install
+
 if TYPE_CHECKING:
     from handrail.telemetry.export import Traces
 
@@ -24,7 +26,7 @@ def traces(environment: Mapping[str, str]) -> "Traces | None":
         return None
     if not all(_there(module) for module in NEEDED):
         told = f"{named} is set, and OpenTelemetry is not installed, so no traces are sent"
-        raise NoTraces(f"{told}; install it: pip install 'handrail[otel]'")
+        raise NoTraces(f"{told}; {install('otel')}")
     from handrail.telemetry.export import Traces
 
     return Traces()

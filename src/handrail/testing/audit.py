@@ -41,6 +41,7 @@ from handrail.kernel.run.events import (
     Ended,
     Faulted,
     HandedOff,
+    HeardOf,
     Lost,
     Migrated,
     Moved,
@@ -177,7 +178,7 @@ class Auditor:
 
     def _check_measure(self, before: Run, event: RunEvent, rank: int) -> None:
         rise = self.rank - rank
-        if isinstance(event, Warned | ClocksPushed | Patched):
+        if isinstance(event, Warned | ClocksPushed | HeardOf | Patched):
             expect(rise == 0, "a record leaves the measure as it is", event)
         elif isinstance(event, HandedOff) and not event.accepted:
             expect(rise == 0, "a refused handoff leaves the measure as it is", event)
@@ -365,6 +366,7 @@ class Auditor:
         Patched: _nothing,
         Migrated: _migrated,
         ClocksPushed: _nothing,
+        HeardOf: _nothing,
         Warned: _nothing,
         Ended: _ended,
     }

@@ -58,7 +58,7 @@ function team(document: DefinitionDocument): Graph {
     id: agent.id,
     title: nodeTitle(undefined, agent.id),
     kind: "agent",
-    role: agent.role ?? agent.id,
+    role: (agent.role ?? agent.id).replace(/^guarded:/, ""),
     terminator: agent.id === document.terminator,
     first: agent.id === document.start,
   }));

@@ -79,7 +79,7 @@ export function Inbox() {
                 ))}
               </ul>
             ) : (
-              <Empty title="Nothing waits for you" command="handrail run finance --title 'Invoice for 3 x 120.50'">
+              <Empty title="Nothing waits for you" command="handrail bead create finance --title 'Invoice for 3 x 120.50'">
                 When an agent asks, or a result wants approval, it stands here. To see one:
               </Empty>
             )

@@ -2,8 +2,9 @@
 
 A dispatch has two: offered until claimed, claimed until result. A question has its deadline, a
 pause its own, a run the time it may be running. A pause stops all but its own; waiting for a person
-stops the run's. `due` lists what has run out; decide lets it happen before it looks at the command,
-so an answer that comes too late is too late whether or not anybody looked at the clock in between.
+stops the run's. A guarded program has one for its silence, also while a person is asked. `due`
+lists what has run out; decide lets it happen before it looks at the command, so an answer that
+comes too late is too late whether or not anybody looked at the clock in between.
 """
 
 from datetime import datetime
@@ -51,7 +52,7 @@ def _clocks(plan: Plan, run: Run, *, dispatches: bool = True) -> list[Clock]:
     for question in run.questions.values():
         found.append((question.deadline, question))
     for token in run.tokens.values() if dispatches else ():
-        if token.phase is not ASKED:
+        if token.phase is not ASKED or plan.guarded:
             waits = plan.waits.get(token.place, plan.usual_waits)
             found.append((token.since + waits[token.phase is CLAIMED], token))
     return found
@@ -73,6 +74,8 @@ def expire(book: Book, *, dispatches: bool = True) -> None:
 def _fire(book: Book, what: Token | Question | None) -> None:
     if isinstance(what, Question):
         _stop(book, StopRule.HUMAN_DEADLINE, f"nobody answered '{what.id}' in time: {what.text}")
+    elif isinstance(what, Token) and book.plan.guarded:
+        _fall_silent(book, what)
     elif isinstance(what, Token):
         clock = "work" if what.phase is Phase.CLAIMED else "queue"
         time_out(book, what, clock)
@@ -93,6 +96,14 @@ def run_out(book: Book) -> None:
     book.stop([f for f in fired if f.rule is StopRule.MAX_DURATION], holder)
 
 
+def _fall_silent(book: Book, token: Token) -> None:
+    silence = book.plan.settings.guard_silence
+    told = f"nothing was heard for {silence:g} s of the program elsewhere in which '{token.place}'"
+    reason = f"{told} has the turn: it died, or cannot reach this server"
+    remedy = "a program that lives: start it again"
+    book.stop([Fired(rule=StopRule.AGENT_LOST, reason=reason, remedy=remedy)], token.place)
+
+
 def _stop(book: Book, rule: StopRule, reason: str) -> None:
     book.stop([Fired(rule=rule, reason=reason, remedy="an answer in time")], book.run.final_agent)
 
@@ -106,7 +117,7 @@ def time_out(book: Book, token: Token, clock: str) -> None:
                 at=book.now, place=token.place, fence=token.fence, agent=token.agent, clock=clock
             )
         )
-    why = _why(book.run, token, clock)
+    why = _why(token, clock)
     if book.run.kind == "workflow":
         workflow.settle(book, token.place, workflow.Ending.TIMED_OUT, why)
     elif clock == "work":
@@ -115,14 +126,12 @@ def time_out(book: Book, token: Token, clock: str) -> None:
         _stop(book, StopRule.AGENT_LOST, why)
 
 
-def _why(run: Run, token: Token, clock: str) -> str:
+def _why(token: Token, clock: str) -> str:
     if clock == "work":
         return f"{token.agent} worked on '{token.place}' past its timeout"
     if clock == "role":
         return f"no live agent has the role '{token.role}' for '{token.place}'"
     if token.phase not in (Phase.OFFERED, Phase.CLAIMED):
-        if run.kind == "team":
-            return f"nothing more was heard of '{token.place}', which works elsewhere"
         return f"the commit lock for '{token.place}' did not come in time"
     return f"nobody with the role '{token.role}' took '{token.place}' in time"
 

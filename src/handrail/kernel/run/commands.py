@@ -103,8 +103,12 @@ class Resume(Value):
 
 
 class Patch(Value):
+    """What a person changes of the bead: its context, and files that are hung on it."""
+
     by: Person
     patch: dict[str, Any]
+    files: dict[str, str] = {}
+    """Name to digest."""
 
 
 class PushClocks(Value):

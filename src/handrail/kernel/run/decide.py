@@ -40,13 +40,14 @@ from handrail.kernel.run.commands import (
 from handrail.kernel.run.effects import FreeLock, RunEffect, effects
 from handrail.kernel.run.events import Claimed, ClocksPushed, RunEvent, Started
 from handrail.kernel.run.state import OFFERED, Person, Phase, Run, Token, seconds
+from handrail.kernel.run.sums import too_large_a_result
 
 RunDecision = Decision[RunEvent, RunEffect]
 PUSH_MAX = 10 * 365 * 86400.0
 WRITTEN = (
     *("agent", "bead_id", "context", "definition_id", "description", "digest", "filed_by"),
-    *("from_place", "malformed", "patch", "paths", "place", "question_id", "reason", "run_id"),
-    *("text", "title"),
+    *("files", "from_place", "malformed", "patch", "paths", "place", "question_id", "reason"),
+    *("run_id", "text", "title"),
 )
 """Fields of commands that come from outside as texts or plain values."""
 CHECKS_MAX, FILES_MAX, PATH_MAX = 50, 2_000, 1_000
@@ -126,14 +127,15 @@ def _unusable(command: RunCommand) -> Refusal | None:
         if result.outcome is not None and result.outcome not in set(Outcome):
             return refuse("unusable", f"'{result.outcome}' is no outcome", "see the contract")
         values = [getattr(result, name) for name in SAID]
-        why = why_not_plain([value for value in values if value]) or _bad_figures(result)
+        why = why_not_plain([value for value in values if value]) or bad_figures(result)
     if not why:
         return None
     told = f"the {type(command).__name__} cannot be taken: {why}"
     return refuse("unusable", told, "correct it and send it again")
 
 
-def _bad_figures(result: Result) -> str:
+def bad_figures(result: Result) -> str:
+    """What in its usage or its evidence cannot be; empty if all of it can."""
     usage, evidence = result.usage, result.evidence
     if _bad_usage(usage):
         return f"the usage has a figure that is not within 0 and {FIGURE_MAX:,}"
@@ -191,6 +193,9 @@ def _start(book: Book, run: Run | None, command: Start) -> Refusal | None:
     if run is not None:
         return refuse("started", f"run '{run.id}' has been started already")
     plan, definition = book.plan, book.plan.definition
+    if plan.guarded:
+        told = f"the agents of '{definition.name}' work in a program elsewhere, not for this server"
+        return refuse("guarded", told, "run that program, under guard")
     is_team = isinstance(definition, Team)
     place = command.from_place
     if place and not plan.knows(place):
@@ -278,6 +283,8 @@ def _report(book: Book, command: Report) -> Refusal | None:
     token = _holder(book, command.fence, command.agent, "the result")
     if isinstance(token, Refusal):
         return token
+    if (refusal := too_large_a_result(book, command)) is not None:
+        return refusal
     result = command.result
     if result.outcome is not None and type(result.outcome) is not Outcome:
         # a caller in Python may write the word itself

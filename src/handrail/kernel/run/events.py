@@ -172,10 +172,11 @@ class Resumed(Event):
 
 
 class Patched(Event):
-    """The bead's context was changed from outside."""
+    """The bead's context was changed from outside, or files were hung on it: name to digest."""
 
     by: str
     patch: dict[str, Any]
+    files: dict[str, str] = {}
 
 
 class Migrated(Event):
@@ -192,6 +193,12 @@ class ClocksPushed(Event):
     """The system was down so long; no clock of the run may have run meanwhile."""
 
     seconds: int | float
+
+
+class HeardOf(Event):
+    """A sign of life of the program elsewhere that has the turn: its silence begins anew."""
+
+    place: str
 
 
 class Warned(Event):
@@ -224,11 +231,12 @@ RunEvent = (
     | Patched
     | Migrated
     | ClocksPushed
+    | HeardOf
     | Warned
     | Ended
 )
 
-RECORDS = (Warned, ClocksPushed, Patched, Migrated)
+RECORDS = (Warned, ClocksPushed, HeardOf, Patched, Migrated)
 """Leave the measure as it is."""
 HUMAN = (Paused, Resumed, Reasked)
 """Small acts with small allotments (K16); a Moved that renews is the large one."""

@@ -12,6 +12,7 @@ from handrail.kernel.run.events import (
     Answered,
     Asked,
     ClocksPushed,
+    HeardOf,
     Migrated,
     Patched,
     Paused,
@@ -26,11 +27,13 @@ def once(names: tuple[str, ...], name: str) -> tuple[str, ...]:
 
 
 def _asked(run: Run, event: Asked) -> Run:
-    question = event.question
-    token = replace(run.tokens[question.place], phase=Phase.ASKED, question=question.id)
+    question, held = event.question, run.tokens[event.question.place]
+    by_itself = question.own and held.phase is not Phase.ASKING  # a guarded program's
+    token = replace(held, phase=Phase.ASKED, question=question.id)
     return replace(
         run,
         seq=run.seq + 1,
+        asks=run.asks + by_itself,
         questions={**run.questions, question.id: question},
         questions_asked=run.questions_asked + 1,
         tokens={**run.tokens, question.place: token},
@@ -115,6 +118,11 @@ def _clocks_pushed(run: Run, event: ClocksPushed) -> Run:
     return run
 
 
+def _heard_of(run: Run, event: HeardOf) -> Run:
+    token = replace(run.tokens[event.place], since=event.at)
+    return replace(run, seq=run.seq + 1, tokens={**run.tokens, event.place: token})
+
+
 OUTSIDE: dict[type[Any], Callable[[Run, Any], Run]] = {
     Asked: _asked,
     Answered: _answered,
@@ -124,4 +132,5 @@ OUTSIDE: dict[type[Any], Callable[[Run, Any], Run]] = {
     Patched: _patched,
     Migrated: _migrated,
     ClocksPushed: _clocks_pushed,
+    HeardOf: _heard_of,
 }

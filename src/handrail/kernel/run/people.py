@@ -25,6 +25,7 @@ from handrail.kernel.run.events import (
     Resumed,
 )
 from handrail.kernel.run.state import Person, Question, QuestionKind, Stop, seconds
+from handrail.kernel.run.sums import too_large_a_context
 
 NEEDED = {
     QuestionKind.CLARIFICATION: "operator",
@@ -205,8 +206,15 @@ def _may_override(book: Book, by: Person, reason: str, what: str) -> Refusal | N
     return None
 
 
+def _elsewhere(book: Book) -> Refusal | None:
+    if not book.plan.guarded:
+        return None
+    told = f"run '{book.run.id}' goes on in a program elsewhere: nobody here can give it the turn"
+    return refuse("guarded", told, "close it, which stops the program at its next step")
+
+
 def move(book: Book, command: Move) -> Refusal | None:
-    refusal = _may_override(book, command.by, command.reason, "move")
+    refusal = _may_override(book, command.by, command.reason, "move") or _elsewhere(book)
     return refusal or _place(book, command.place, "move", command.reason, command.by.name)
 
 
@@ -222,7 +230,7 @@ def _place(book: Book, place: str, outcome: str, reason: str, by: str) -> Refusa
 
 def migrate(book: Book, command: Migrate) -> Refusal | None:
     """Decided under the new version's plan."""
-    refusal = _may_override(book, command.by, command.reason, "migrate")
+    refusal = _may_override(book, command.by, command.reason, "migrate") or _elsewhere(book)
     if refusal is not None:
         return refusal
     if book.plan.kind != book.run.kind or not book.plan.knows(command.place):
@@ -288,7 +296,10 @@ def patch(book: Book, command: Patch) -> Refusal | None:
         return refuse(
             "not_allowed", f"{command.by.name} ({command.by.role}) may not change the bead"
         )
-    book.emit(Patched(at=book.now, by=command.by.name, patch=command.patch))
+    if (refusal := too_large_a_context(book.run, command.patch)) is not None:
+        return refusal
+    by, patch, files = command.by.name, command.patch, command.files
+    book.emit(Patched(at=book.now, by=by, patch=patch, files=files))
     return None
 
 

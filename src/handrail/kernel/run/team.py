@@ -323,7 +323,8 @@ def place_anew(book: Book, target: str, outcome: str, why: str, by: str) -> None
 
 
 def advance(book: Book) -> None:
-    """Offer the turn to its holder, unless the run is paused or a person is asked."""
+    """Offer the turn to its holder, unless the run is paused or a person is asked. A guarded
+    program has it already."""
     (token,) = book.run.tokens.values()
-    if token.phase is READY and book.run.paused_at is None:
+    if token.phase is READY and book.run.paused_at is None and not book.plan.guarded:
         offer(book, token, book.plan.agents[token.place].works_as)

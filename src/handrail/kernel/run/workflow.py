@@ -80,7 +80,7 @@ def _retry(book: Book, token: Token, why: str) -> bool:
 def _escalate(book: Book, token: Token, why: str) -> bool:
     node = book.plan.node(token.place)
     tried = f"{token.attempts} of {node.max_attempts} attempts"
-    text = f"'{node.id}' needs a decision after {tried}: {why}"
+    text = f"'{node.id}' needs a decision after {tried}: {why or 'no reason was given'}"
     book.ask(token, QuestionKind.ESCALATION, text)
     return True
 

@@ -1,7 +1,6 @@
 """Runs: listed, looked at, waited for, explained, and overridden by people."""
 
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Annotated, Any, Literal, assert_never
 
 from litestar import Request, Response, get, post
@@ -12,7 +11,7 @@ from msgspec import Meta
 
 from handrail.engine.engine import Engine
 from handrail.engine.pages import LIMIT, Page
-from handrail.engine.reading import IDS_MAX, RunItem
+from handrail.engine.reading import IDS_MAX, NoteView, RunItem
 from handrail.engine.refused import Refused
 from handrail.engine.runs import Override
 from handrail.engine.whole import WholeRun
@@ -28,7 +27,7 @@ from handrail.server.access import Caller
 from handrail.server.authors import Signed, check_author
 from handrail.server.bodies import Text
 from handrail.server.idempotency import key_of
-from handrail.server.paging import Cursor, Limit, in_utc
+from handrail.server.paging import MOMENT, Cursor, Limit, in_utc
 from handrail.server.problems import Place, Wrong, documented, misnamed
 from handrail.server.waits import Waits
 
@@ -49,9 +48,15 @@ Query = Annotated[
         description="What the title contains, or the id of the run or of its bead begins with.",
     ),
 ]
-Since = Annotated[datetime | None, Parameter(description="Begun at this moment or later.")]
-EndedSince = Annotated[datetime | None, Parameter(description="Ended at this moment or later.")]
-EndedBefore = Annotated[datetime | None, Parameter(description="Ended before this moment.")]
+Since = Annotated[
+    str | None, Parameter(schema_extra=MOMENT, description="Begun at this moment or later.")
+]
+EndedSince = Annotated[
+    str | None, Parameter(schema_extra=MOMENT, description="Ended at this moment or later.")
+]
+EndedBefore = Annotated[
+    str | None, Parameter(schema_extra=MOMENT, description="Ended before this moment.")
+]
 Ids = Annotated[
     str,
     Parameter(
@@ -151,6 +156,13 @@ async def steps(engine: Engine, execution_id: str) -> Page[FullStep]:
     return Page(items=await engine.steps(execution_id))
 
 
+@get("/executions/{execution_id:str}/notes", responses=documented(404))
+async def notes(engine: Engine, execution_id: str) -> Page[NoteView]:
+    """What was refused, changed nothing and is kept as evidence: late, doubled and foreign results,
+    answers to what is settled, forged names. The first 100 of a run."""
+    return Page(items=await engine.notes(execution_id))
+
+
 @get("/executions/{execution_id:str}/report", responses=documented(404), operation_class=TwoForms)
 async def report(
     request: Request[Any, Any, Any], engine: Engine, execution_id: str
@@ -229,6 +241,7 @@ HANDLERS = [
     whole,
     transitions,
     steps,
+    notes,
     report,
     why,
     override,

@@ -11,14 +11,16 @@ from handrail.engine.engine import Engine
 from handrail.engine.figures import WorkflowFigures
 from handrail.kernel.shown import Shown
 from handrail.server.access import API
-from handrail.server.paging import in_utc
+from handrail.server.paging import MOMENT, in_utc
 from handrail.server.problems import documented
 from handrail.server.prometheus import Meters
 
 OfWorkflow = Annotated[
     str | None, Parameter(max_length=1_000, description="Of this definition, by its id.")
 ]
-Since = Annotated[datetime | None, Parameter(description="Ended at this moment or later.")]
+Since = Annotated[
+    str | None, Parameter(schema_extra=MOMENT, description="Ended at this moment or later.")
+]
 
 
 class WorkflowMetrics(Shown):
@@ -34,8 +36,8 @@ async def workflow_metrics(
 ) -> WorkflowMetrics:
     """How long runs take, how often they succeed, how often they need the CEO, how many tries each
     node needs; by definition, of runs that have ended."""
-    since = in_utc("since", since)
-    return WorkflowMetrics(items=tuple(await engine.figures(workflow_id, since)), since=since)
+    at = in_utc("since", since)
+    return WorkflowMetrics(items=tuple(await engine.figures(workflow_id, at)), since=at)
 
 
 @get("/metrics", media_type=CONTENT_TYPE_LATEST, responses=documented())

@@ -77,7 +77,9 @@ async def asset(request: Request[Any, Any, Any], built: Built, name: str) -> Res
 
 
 @post("/sign-in/{code:str}", status_code=303, include_in_schema=False)
-async def sign_in(request: Request[Any, Any, Any], engine: Engine, code: str) -> Response[Any]:
+async def sign_in(
+    request: Request[Any, Any, Any], engine: Engine, settings: ServerSettings, code: str
+) -> Response[Any]:
     if request.headers.get("sec-fetch-site", OURS[0]) not in OURS:
         raise Wrong(403, "csrf", "another site has sent this; open the link itself")
     row = await engine.use_sign_in(digest(code))
@@ -95,17 +97,20 @@ async def sign_in(request: Request[Any, Any, Any], engine: Engine, code: str) ->
         seconds=SESSION_SECONDS,
     )
     await engine.add_credential(session)
-    cookies = [_cookie(request, secret, SESSION_SECONDS)]
+    cookies = [_cookie(request, settings, secret, SESSION_SECONDS)]
     return Response(None, status_code=303, headers={"Location": "/"}, cookies=cookies)
 
 
-def _cookie(request: Request[Any, Any, Any], secret: str, seconds: int) -> Cookie:
+def _cookie(
+    request: Request[Any, Any, Any], settings: ServerSettings, secret: str, seconds: int
+) -> Cookie:
+    """For https alone if that is how people reach this server, also where a proxy hides it."""
     return Cookie(
         key=COOKIE,
         value=secret,
         httponly=True,
         samesite="strict",
-        secure=request.url.scheme == "https",
+        secure="https" in (request.url.scheme, settings.public_url.partition(":")[0]),
         max_age=seconds,
         path="/",
     )
@@ -113,14 +118,18 @@ def _cookie(request: Request[Any, Any, Any], secret: str, seconds: int) -> Cooki
 
 @post("/api/v1/sign-out", status_code=204, responses={**documented(), **SIGNED_OUT})
 async def sign_out(
-    request: Request[Any, Any, Any], engine: Engine, credentials: Credentials, caller: Caller
+    request: Request[Any, Any, Any],
+    engine: Engine,
+    credentials: Credentials,
+    settings: ServerSettings,
+    caller: Caller,
 ) -> Response[None]:
     """The session that this request came with is over."""
     if not caller.in_browser:
         return Response(None, status_code=204)
     await engine.revoke_credential(caller.credential)
     credentials.forget()
-    return Response(None, status_code=204, cookies=[_cookie(request, "", 0)])
+    return Response(None, status_code=204, cookies=[_cookie(request, settings, "", 0)])
 
 
 @get(["/", *ROUTES], media_type=MediaType.HTML, include_in_schema=False)

@@ -13,6 +13,7 @@ from handrail.engine.replaying import RUNS_MAX, TUNED_FROM, TUNED_FROM_MAX, Repl
 from handrail.kernel.decision import Value
 from handrail.kernel.tune import Tuning
 from handrail.server.bodies import Text
+from handrail.server.idempotency import PASSING
 from handrail.server.problems import Wrong, documented, misnamed, places
 
 IDS = ("unknown_run", "too_many_events", "events_gone", "unknown_definition")
@@ -34,7 +35,7 @@ class WhatIf(Value):
     rules: dict[str, Any] | Text
 
 
-@post("/executions/replay", status_code=200, responses=documented())
+@post("/executions/replay", status_code=200, responses=documented(), opt={PASSING: True})
 async def replay(engine: Engine, data: WhatIf) -> Replays:
     """What other stop rules would have made of recorded runs: where each would have stopped, by
     which rule, and what would have been saved. No agent is run, and nothing is changed."""

@@ -13,6 +13,7 @@ from handrail.engine.pages import LIMIT, Page
 from handrail.kernel.certificate import Bound
 from handrail.kernel.decision import Value
 from handrail.server.access import Caller
+from handrail.server.idempotency import PASSING
 from handrail.server.paging import Cursor, Limit
 from handrail.server.problems import Place, Wrong, documented, places
 
@@ -48,7 +49,7 @@ async def define(engine: Engine, caller: Caller, data: dict[str, Any]) -> Define
     return await engine.define(data, by=caller.name)
 
 
-@post("/workflows/validate", status_code=200, responses=documented())
+@post("/workflows/validate", status_code=200, responses=documented(), opt={PASSING: True})
 async def validate(engine: Engine, data: dict[str, Any]) -> Validated:
     """Everything that is wrong or doubtful with a definition, and what a run can cost at most."""
     plan, found = await engine.checked(data)
@@ -60,7 +61,7 @@ async def validate(engine: Engine, data: dict[str, Any]) -> Validated:
     )
 
 
-@post("/workflows/read", status_code=200, responses=documented())
+@post("/workflows/read", status_code=200, responses=documented(), opt={PASSING: True})
 async def read(data: Written) -> Read:
     """The document that a JSON or YAML text holds. What it means is for `validate` to say."""
     document, problems = await asyncio.to_thread(load, data.text)

@@ -25,9 +25,9 @@ class PostgresHealing(PostgresStore):
         rows = self._list("bugs", {"before": before, "limit": limit})
         return [row_of(BugRow, row) for row in rows]
 
-    def bugs_since(self, at: str) -> int:
-        row = self._one("bugs_since", at)
-        return row[0] if row is not None else 0
+    def bugs_since(self, at: str, by: str) -> tuple[int, int]:
+        row = self._one("bugs_since", at, by)
+        return (row[0], row[1]) if row is not None else (0, 0)
 
     def locks(self, *, after: str | None = None, limit: int = 50) -> list[LockState]:
         rows = self._list("locks", {"after": after, "limit": limit})

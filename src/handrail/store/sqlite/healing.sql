@@ -23,8 +23,10 @@ WHERE true
 ORDER BY g.bead_id DESC
 LIMIT :limit;
 
--- bugs_since: how many were filed since then
-SELECT count(*) FROM bugs WHERE first_seen > ?1;
+-- bugs_since: how many were filed since then, and of them by that one
+SELECT count(*), count(*) FILTER (WHERE b.filed_by = ?2)
+FROM bugs g LEFT JOIN beads b ON b.id = g.bead_id
+WHERE g.first_seen > ?1;
 
 -- locks: by repository; a line with a filter that is not asked for is left out
 SELECT repository, holder_execution_id, holder_step, fence, seq, head, next_due, updated_at, state

@@ -1,0 +1,93 @@
+"""What is bounded piece by piece is bounded in sum: contexts, results, evidence, kept answers."""
+
+from typing import Any
+
+import pytest
+from tests.engine.at_work import chain, node
+from tests.server.crew import Outsider, outsider
+from tests.server.house import PLAIN, WORKER, House, problem, told
+
+from handrail.engine.core import NOTE_BYTES_MAX
+from handrail.kernel.plain import SIZE_MAX
+from handrail.kernel.run import sums
+from handrail.server.access import API, TABLE
+from handrail.server.idempotency import PASSING, SHOWN_ONCE
+from handrail.store.port import NOTES_MAX
+
+LONG = chain(node("fix", max_attempts=100, multi_dispatch=True), id="long")
+SHARE = sums.RESULTS_MAX // 100
+
+
+async def at_work(house: House, document: dict[str, Any]) -> tuple[dict[str, Any], Outsider]:
+    await house.define(document)
+    agent = await outsider(house, "coder-7", WORKER)
+    return await house.file(document["id"]), agent
+
+
+async def test_a_result_has_its_share_of_what_a_run_may_hold(house: House) -> None:
+    bead, agent = await at_work(house, LONG)
+    dispatch = await agent.claim()
+    refused = problem(
+        await agent.report(dispatch, "continue", text="x" * SHARE), 413, "result_too_large"
+    )
+    assert f"{SHARE:,}" in refused["detail"]
+    assert await house.notes(bead["execution_id"]) == []
+    accepted = told(await agent.report(dispatch, "continue", text="x" * (SHARE - 1_000)))
+    assert accepted["accepted"]
+
+
+async def test_where_few_results_can_come_one_may_be_as_large_as_a_request(house: House) -> None:
+    _, agent = await at_work(house, PLAIN)
+    assert told(await agent.report(await agent.claim(), text="x" * 9_000_000))["accepted"]
+
+
+async def test_a_context_that_grows_piece_by_piece_ends_somewhere(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bead = told(await house.operator.post("/beads", json={"title": "a bug"}), 201)
+    path, half = f"/beads/{bead['id']}", "x" * (SIZE_MAX * 6 // 10)
+    told(await house.operator.patch(path, json={"context": {"first": half}}))
+    more = {"context": {"second": half}}
+    problem(await house.operator.patch(path, json=more), 413, "context_too_large")
+    await house.define(LONG)
+    agent = await outsider(house, "coder-7", WORKER)
+    told(await house.operator.post(f"{path}/executions", json={"workflow_id": "long"}), 201)
+    problem(await house.operator.patch(path, json=more), 413, "context_too_large")
+    monkeypatch.setattr(sums, "RESULTS_MAX", 100 * SIZE_MAX)  # a result may be as large as this
+    dispatch = await agent.claim()
+    problem(
+        await agent.report(dispatch, "continue", data=more["context"]), 413, "context_too_large"
+    )
+    told(await house.operator.patch(path, json={"context": {"first": None}}))
+    assert told(await agent.report(dispatch, "continue", data=more["context"]))["accepted"]
+
+
+async def test_whoever_is_refused_fills_no_disk_with_evidence(house: House) -> None:
+    bead, agent = await at_work(house, LONG)
+    dispatch = await agent.claim()
+    for _ in range(3):
+        answer = await agent.report({**dispatch, "fence": 7}, text="é" * 1_000_000)
+        problem(answer, 409, "wrong_fence")
+    kept, count = house.engine.store.notes(bead["execution_id"])
+    assert count == 3 <= NOTES_MAX
+    assert all(len(note.body.encode()) < 2 * NOTE_BYTES_MAX for note in kept)
+    shown = told(await house.viewer.get(f"/executions/{bead['execution_id']}/notes"))["items"]
+    assert shown[0]["said"]["bytes"] > 2_000_000
+
+
+async def test_whoever_only_looks_leaves_no_answer_on_disk(house: House) -> None:
+    options = {
+        (str(method), route.path_format): handler.opt
+        for route in house.served.litestar.routes
+        for method, (handler, _) in getattr(route, "route_handler_map", {}).items()
+    }
+    looking = [call for call, who in TABLE.items() if call[0] == "POST" and who.people == "viewer"]
+    looking.remove(("POST", f"{API}/sign-out"))  # which answers nothing
+    assert [one for one in looking if not {PASSING, SHOWN_ONCE} & set(options[one])] == []
+    body, key = {"text": "name: plain"}, {"Idempotency-Key": "k1"}
+    for _ in range(2):
+        answer = await house.viewer.post("/workflows/read", json=body, headers=key)
+        assert told(answer)["document"] == {"name": "plain"}
+    assert answer.headers["idempotent-replayed"] == "true"
+    await house.served.answers.write()
+    assert await house.engine.kept_answer("http:k1", "viewer:vera") is None
