@@ -14,7 +14,7 @@ FAR = 10**9
 
 
 def rules() -> StopRules:
-    """Every rule computes on every event; none fires."""
+    """Every rule is on; none fires."""
     return StopRules(
         max_handoffs=FAR,
         max_steps=FAR,

@@ -2,11 +2,14 @@
 
 import asyncio
 import importlib
+from typing import TypedDict
 
 import pytest
 from autogen_agentchat.teams import RoundRobinGroupChat
 from benchmarks.same_mistake import autogen, openai_agents, pydantic_ai, strands
 from benchmarks.same_mistake.scenes import SCENES, Script
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import START, StateGraph
 from pydantic_ai import Agent, ModelRetry
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import FunctionModel
@@ -15,7 +18,7 @@ from strands.multiagent import GraphBuilder
 
 from agents import RunHooks
 from handrail import Guard, LoopDetected, NoProgress
-from handrail.guard.anything import around
+from handrail.guard.anything import WrongInputError, around
 from handrail.kernel.run.events import HandedOff
 
 PAIR = SCENES[0]
@@ -161,3 +164,19 @@ def test_a_team_of_any_framework_is_known_by_where_it_comes_from(name, made):
     with pytest.raises(LoopDetected):
         around(getattr(module, made)(Script(PAIR)), guard, "theirs")("go")
     assert guard.last.name == "theirs"
+
+
+def test_a_graph_is_begun_with_what_it_takes_and_with_a_thread_of_its_own():
+    def node(state: dict) -> dict:
+        return {"task": state["task"] + "!"}
+
+    built = StateGraph(TypedDict("Task", {"task": str}))
+    built.add_node(node)
+    built.add_edge(START, "node")
+    for checkpointer in (None, InMemorySaver()):
+        start = around(built.compile(checkpointer=checkpointer), Guard(), "theirs")
+        assert start('{"task": "ticket 1"}') == {"task": "ticket 1!"}
+        with pytest.raises(WrongInputError, match=r"takes task, and no messages; .*JSON object"):
+            start("ticket 1")
+        with pytest.raises(WrongInputError, match="begins like a JSON object, but is none"):
+            start('{"task": "ticket 1}')

@@ -1,148 +1,300 @@
-"""CrewAI under guard, with stub models. It wants an environment of its own, with its own versions:
-
-uv venv .venv-crewai
-uv pip install --no-config --python .venv-crewai -e . crewai pytest hypothesis
-.venv-crewai/bin/python -m pytest tests/frameworks/test_crewai.py
+"""Crews of CrewAI under guard, with stub models. It wants an environment of its own, with its own
+versions; docs/guard-crewai.md has the command.
 """
 
-import ast
-import asyncio
-import os
-import re
-import warnings
-from collections.abc import Callable
-from pathlib import Path
-from tempfile import gettempdir
+import threading
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from crewai import Crew, Process
+from crewai.events import crewai_event_bus
+from crewai.hooks import InterceptionPoint, get_hooks
+from crewai.tools import ToolFailure, tool
+from tests.frameworks.crewai_stubs import (
+    DONE,
+    Stub,
+    acts,
+    agent,
+    calls,
+    crew,
+    delegates,
+    handoffs,
+    look,
+    run,
+    says,
+    task,
+)
+from tests.patience import PATIENCE
 
 from handrail import Guard, LoopDetected, NoProgress, Stopped, StopRules
-from handrail.guard.anything import around
+from handrail.guard import crewai as adapter
+from handrail.guard import plain
 from handrail.guard.crewai import guarded
-from handrail.kernel.run.events import HandedOff
 
-os.environ.update(
-    CREWAI_DISABLE_TELEMETRY="true", CREWAI_TRACING_ENABLED="false", CREWAI_TESTING="true",
-    OTEL_SDK_DISABLED="true", CREWAI_STORAGE_DIR=str(Path(gettempdir()) / "handrail-crewai"),
-)  # fmt: skip
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # of its own, when it is imported
-    from crewai import Agent, Crew, Task
-    from crewai.hooks import InterceptionPoint, get_hooks
-    from crewai.llms.base_llm import BaseLLM
-    from crewai.tools import tool
-
-DOCS = Path(__file__).resolve().parents[2] / "docs"
-DONE = "Thought: I now can give a great answer\nFinal Answer: {}"
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
-class Stub(BaseLLM):
-    """Says what it is told to, for ten tokens."""
-
-    says: Callable[[int], str]
-    asked: int = 0
-
-    def call(self, *given, **more):
-        self.asked += 1
-        usage = {"prompt_tokens": 4, "completion_tokens": 6, "total_tokens": 10}
-        self._track_token_usage_internal(usage)
-        return self.says(self.asked)
-
-    def supports_function_calling(self) -> bool:
-        return False
-
-
-def stub(says: Callable[[int], str]) -> Stub:
-    return Stub(model="stub", says=says)
-
-
-def acts(action: str, **given: str) -> str:
-    asked = ", ".join(f'"{name}": "{value}"' for name, value in given.items())
-    return f"Thought: go on\nAction: {action}\nAction Input: {{{asked}}}\nObservation:"
-
-
-def says(answer: str) -> Callable[[int], str]:
-    return lambda number: DONE.format(answer)
-
-
-def delegates(number: int) -> str:
-    """To the coder, something else each time."""
-    return acts("delegate_work_to_coworker", task=f"part {number}", context="-", coworker="coder")
-
-
-def agent(role: str, says: Callable[[int], str], **more) -> Agent:
-    return Agent(role=role, goal="g", backstory="b", llm=stub(says), max_iter=50, **more)
-
-
-def crew(*agents: Agent, **more) -> Crew:
-    tasks = [Task(description="do it", expected_output="it", agent=one) for one in agents]
-    return Crew(agents=list(agents), tasks=tasks, **more)
-
-
-def handoffs(guard: Guard) -> list[tuple[str, str]]:
-    return [(e.source, e.target) for e in guard.last.events if isinstance(e, HandedOff)]
+@pytest.fixture(autouse=True)
+def _nothing_goes_on(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No thread of a crew is left when a test has ended."""
+    monkeypatch.setattr(adapter, "HEARD_SECONDS", PATIENCE)
+    before = set(threading.enumerate())
+    yield
+    crewai_event_bus.flush(PATIENCE)
+    left = set(threading.enumerate()) - before
+    assert not [one for one in left if one.daemon and "_execute_task_async" in one.name]
 
 
 def test_when_nothing_fires_the_crew_s_own_result_comes_back():
     guard = Guard()
-    team = crew(
-        agent("planner", lambda n: DONE.format("a")), agent("coder", lambda n: DONE.format("b"))
-    )
+    team = crew(agent("planner", says("a")), agent("coder", says("b")))
     assert guarded(team, guard).kickoff().raw == "b"
     assert handoffs(guard) == [("planner", "coder")]
     assert guard.last.report().usage.tokens == 20
-    assert asyncio.run(guarded(team, guard).akickoff()).raw == "b"
+    assert run(guarded(team, guard).akickoff()).raw == "b"
+    assert run(guarded(team, guard).kickoff_async()).raw == "b"
+    assert handoffs(guard) == [("planner", "coder")]
+    assert guard.last.report().usage.tokens == 20
 
 
 def test_a_manager_that_delegates_for_ever_is_stopped_with_what_is_done():
     manager = agent("planner", delegates, allow_delegation=True)
     coder = agent("coder", says("ok"))
-    team = Crew(
-        agents=[manager, coder],
-        tasks=[
-            Task(description="first", expected_output="it", agent=coder),
-            Task(description="then", expected_output="it", agent=manager),
-        ],
-    )
-    with pytest.raises(LoopDetected) as caught:
-        guarded(team).kickoff()
-    assert caught.value.stop.pattern == ("planner -> coder",)
-    assert [output.raw for output in caught.value.partial] == ["ok"]
-    assert manager.llm.asked == 3
-    manager.llm.asked = -100
+    team = Crew(agents=[manager, coder], tasks=[task(coder), task(manager)])
+    for _ in range(2):  # what an earlier run had done is no part of it
+        with pytest.raises(LoopDetected) as caught:
+            guarded(team).kickoff()
+        assert caught.value.stop.pattern == ("planner -> coder",)
+        assert [output.raw for output in caught.value.partial] == ["ok"]
+    assert manager.llm.asked == 6
     manager.llm.says = says("left in good order")
     assert team.kickoff().raw == "left in good order"
 
 
+@pytest.mark.parametrize("native", [False, True])
+def test_a_hierarchical_crew_whose_manager_asks_for_ever_is_stopped(native):
+    given = {"task": "again", "context": "-", "coworker": "coder"}
+    asks = (lambda n: calls("delegate_work_to_coworker", given)) if native else delegates
+    coder, manager = agent("coder", says("ok")), agent("boss", asks, native=native)
+    team = Crew(
+        agents=[coder], tasks=[task(None)], process=Process.hierarchical, manager_agent=manager
+    )
+    guard = Guard()
+    with pytest.raises(LoopDetected):
+        guarded(team, guard).kickoff()
+    assert handoffs(guard) == [("boss", "coder")] * 3
+    assert guard.last.report().usage.tokens == 50, "answers that only call tools cost something too"
+
+
+@pytest.mark.parametrize("native", [False, True])
+def test_a_coworker_that_calls_what_it_has_not_got_is_stopped(native):
+    asks = (lambda n: calls("fly", {"to": f"{n}"})) if native else None
+    lost = agent("lost", asks or (lambda n: acts("fly", to=f"{n}")), tools=[look], native=native)
+    manager = agent(
+        "planner",
+        lambda n: acts("ask_question_to_coworker", question="?", context="-", coworker="lost"),
+        allow_delegation=True,
+    )
+    guard = Guard()
+    with pytest.raises(NoProgress):
+        guarded(Crew(agents=[manager, lost], tasks=[task(manager)]), guard).kickoff()
+    assert handoffs(guard) == [("planner", "lost")]
+    assert (manager.llm.asked, lost.llm.asked) == (1, 3)
+
+
 def test_a_tool_that_fails_the_same_way_is_a_failure_and_nothing_more_is_spent():
     @tool("look")
-    def look(where: str) -> str:
+    def missing(where: str) -> str:
         """Looks there."""
         raise ValueError("not there")
 
-    seeker = agent("seeker", lambda n: acts("look", where="shelf"), tools=[look])
+    @tool("look")
+    def reports(where: str) -> Any:
+        """Looks there."""
+        return ToolFailure(message="not there")
+
+    for one, native in ((missing, False), (missing, True), (reports, True)):
+        asks = (lambda n: calls("look", {"where": f"{n}"})) if native else None
+        seeker = agent(
+            "seeker", asks or (lambda n: acts("look", where=f"{n}")), tools=[one], native=native
+        )
+        with pytest.raises(NoProgress) as caught:
+            guarded(crew(seeker)).kickoff()
+        assert caught.value.stop.rule == "same_error"
+        assert seeker.llm.asked == 3
+    with pytest.raises(Stopped) as caught:
+        seeker = agent("seeker", lambda n: acts("look", where=f"{n}"), tools=[look])
+        guarded(crew(seeker), Guard(StopRules(max_tokens=25))).kickoff()
+    assert (caught.value.stop.rule, caught.value.stop.seen) == ("budget", 30)
+
+
+@pytest.mark.parametrize("native", [False, True])
+def test_a_tool_that_is_asked_the_same_and_says_the_same_is_no_progress(native):
+    asks = (lambda n: calls("look", {"where": "x"})) if native else None
+    seeker = agent(
+        "seeker", asks or (lambda n: acts("look", where="x")), tools=[look], native=native
+    )
+    team = crew(seeker)
     with pytest.raises(NoProgress) as caught:
-        guarded(crew(seeker)).kickoff()
-    assert caught.value.stop.rule == "same_error"
-    with pytest.raises(Stopped, match="budget"):
-        rules = StopRules(max_tokens=25)
-        guarded(crew(agent("seeker", delegates, tools=[look])), Guard(rules)).kickoff()
+        guarded(team).kickoff()
+    assert caught.value.stop.rule == "no_change"
+    assert seeker.llm.asked == 4
 
 
-def test_hooks_are_registered_once_and_a_stream_is_refused():
-    team = crew(agent("planner", says("a")))
-    start = around(team, Guard(), "team")
-    assert [start("go").raw, start("go").raw] == ["a", "a"]
-    assert len(get_hooks(InterceptionPoint.PRE_MODEL_CALL)) == 1
+def test_many_calls_of_one_answer_are_one_step_of_the_agent_that_made_them():
+    places = [{"where": f"{number}"} for number in range(6)]
+    seeker = agent(
+        "seeker",
+        lambda n: calls("look", *places) if n == 1 else "found",
+        tools=[look],
+        native=True,
+    )
+    guard = Guard()
+    assert guarded(crew(seeker), guard).kickoff().raw == "found"
+    (first, _) = [event.result for event in guard.last.events if hasattr(event, "result")]
+    assert len(first.evidence.checks) == 6
+    assert handoffs(guard) == []
+
+
+def test_tasks_beside_each_other_hand_over_to_nobody_and_are_handed_to_by_who_came_before():
+    first, last = agent("first", says("go")), agent("last", says("done"))
+    workers = [
+        agent(
+            f"w{one}",
+            lambda n, one=one: acts("look", where=f"{one}.{n}") if n < 4 else DONE.format("ok"),
+            tools=[look],
+        )
+        for one in range(3)
+    ]
+    tasks = [task(first), *(task(one, async_execution=True) for one in workers)]
+    team = Crew(agents=[first, *workers, last], tasks=[*tasks, task(last, context=tasks)])
+    for kickoff in (
+        lambda one: one.kickoff(),
+        lambda one: run(one.akickoff()),
+        lambda one: run(one.kickoff_async()),
+    ):
+        for one in workers:
+            one.llm.asked = 0
+        guard = Guard()
+        assert kickoff(guarded(team, guard)).raw == "done"
+        *found, (source, target) = handoffs(guard)
+        assert sorted(found) == [("first", f"w{one}") for one in range(3)]
+        assert (source[0], target) == ("w", "last")
+        assert guard.last.report().usage.tokens == 140
+
+
+def test_a_stop_leaves_no_task_beside_the_others_going_on():
+    loops = agent("loops", lambda n: acts("look", where=f"a{n}"), tools=[look])
+    other = agent("other", lambda n: acts("look", where=f"b{n}"), tools=[look])
+    last = agent("last", says("done"))
+    tasks = [task(loops, async_execution=True), task(other, async_execution=True), task(last)]
+    team = Crew(agents=[loops, other, last], tasks=tasks)
+    rules = Guard(StopRules(max_tokens=200))
+    for kickoff in (
+        lambda one: one.kickoff(),
+        lambda one: run(one.akickoff()),
+        lambda one: run(one.kickoff_async()),
+    ):
+        with pytest.raises(Stopped):
+            kickoff(guarded(team, rules))
+        asked = loops.llm.asked, other.llm.asked
+        assert last.llm.asked == 0
+        assert asked == (loops.llm.asked, other.llm.asked)
+
+
+def test_a_long_list_of_tasks_between_the_same_agents_is_no_loop():
+    planner, coder = agent("planner", says("a")), agent("coder", says("b"))
+    guard = Guard()
+    assert guarded(crew(*[planner, coder] * 6), guard).kickoff().raw == "b"
+    assert handoffs(guard) == [("planner", "coder"), ("coder", "planner")]
+
+
+def test_a_guardrail_that_is_never_content_ends_as_it_does_without_a_guard():
+    one = agent("writer", says("bad"))
+    team = Crew(
+        agents=[one],
+        tasks=[task(one, guardrail=lambda out: (False, "no"), guardrail_max_retries=2)],
+    )
+    guard = Guard()
+    with pytest.raises(Exception, match="guardrail") as caught:
+        guarded(team, guard).kickoff()
+    assert not isinstance(caught.value, Stopped)
+    assert guard.last.stop.rule == "agent_lost"
+    assert one.llm.asked == 3
+    with pytest.raises(Stopped, match="max_steps"):
+        guarded(team, Guard(StopRules(max_steps=1))).kickoff()
+
+
+def test_an_agent_at_its_own_limit_gives_the_answer_that_it_is_made_to():
+    one = agent("seeker", lambda n: acts("look", where=f"{n}") if n < 4 else DONE.format("so"))
+    one.tools, one.max_iter = [look], 3
+    assert guarded(crew(one)).kickoff().raw == "so"
+
+
+def test_a_crew_that_ran_before_without_a_guard_is_guarded_now_and_free_afterwards():
+    planner = agent("planner", says("a"))
+    team = crew(planner)
+    assert team.kickoff().raw == "a"
+    planner.llm.says = lambda n: acts("look", where="x") if n < 20 else DONE.format("b")
+    planner.tools = [look]
+    with pytest.raises(NoProgress):
+        guarded(team).kickoff()
+    planner.llm.asked = 16
+    assert team.kickoff().raw == "b"
+    assert get_hooks(InterceptionPoint.PRE_MODEL_CALL) == []
+
+
+def test_each_input_of_many_is_a_run_of_its_own():
+    model = Stub(model="stub", says=says("ok"))
+    one, two = agent("planner", says("-"), llm=model), agent("coder", says("-"), llm=model)
+    guard = Guard()
+    inputs = [{"n": number} for number in range(5)]
+    found = guarded(crew(one, two), guard).kickoff_for_each(inputs)
+    assert [output.raw for output in found] == ["ok"] * 5
+    assert guard.last.report().usage.tokens == 20
+
+
+def test_two_crews_at_once_that_share_a_model_do_not_see_each_other():
+    model = Stub(model="stub", says=says("ok"))
+    both = threading.Barrier(2, timeout=PATIENCE)
+
+    def meets(number: int) -> str:
+        if number <= 2:
+            both.wait()
+        return DONE.format("ok")
+
+    model.says = meets
+    guards = [Guard(), Guard()]
+    teams = [
+        crew(agent(f"a{one}", says("-"), llm=model), agent(f"b{one}", says("-"), llm=model))
+        for one in range(2)
+    ]
+    threads = [
+        threading.Thread(target=lambda one=one: guarded(teams[one], guards[one]).kickoff())
+        for one in range(2)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert [handoffs(guard) for guard in guards] == [[("a0", "b0")], [("a1", "b1")]]
+    assert [guard.last.report().usage.tokens for guard in guards] == [20, 20]
+
+
+def test_a_crew_in_a_guarded_loop_of_ones_own_is_a_run_inside_it():
+    outer = Guard()
+    manager = agent("planner", delegates, allow_delegation=True)
+    inner = guarded(crew(manager, agent("coder", says("ok"))))
+
+    def team() -> None:
+        inner.kickoff()
+
+    with pytest.raises(LoopDetected):
+        plain.guarded(team, outer)()
+    assert outer.last.stop.reason.startswith("a run inside it was stopped: repeated_pattern")
+
+
+def test_a_stream_is_refused():
     with pytest.raises(NotImplementedError, match="cannot be guarded"):
         guarded(crew(agent("planner", delegates), stream=True)).kickoff()
-
-
-def test_the_example_of_the_page_prints_what_it_says(capsys: pytest.CaptureFixture[str]):
-    (source,) = re.findall(r"```python\n(.*?)```", (DOCS / "guard-crewai.md").read_text(), re.S)
-    model = stub(lambda n: delegates(n) if n % 2 else DONE.format("ok"))
-    exec(compile(ast.parse(source), "guard-crewai.md", "exec"), {"model": model})
-    said = re.findall(r"^ *#> (.*)$", source, flags=re.M)
-    shown = [line for line in capsys.readouterr().out.splitlines() if line in said]
-    assert shown == said

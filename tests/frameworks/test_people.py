@@ -6,6 +6,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+from agent_framework import Agent as MicrosoftAgent
+from agent_framework import (
+    FunctionTool,
+    InMemoryCheckpointStorage,
+    WorkflowBuilder,
+    WorkflowExecutor,
+)
+from agent_framework import tool as microsoft_tool
 from benchmarks.same_mistake import openai_agents, strands
 from benchmarks.same_mistake.scenes import SCENES, Script
 from langgraph.checkpoint.memory import InMemorySaver
@@ -19,6 +27,8 @@ from strands import tool as strands_tool
 from strands.hooks import BeforeToolCallEvent
 from strands.multiagent import Swarm
 from tests.client.serving import Server
+from tests.frameworks.agent_framework_stubs import Asks, Model, checks, nodes
+from tests.frameworks.agent_framework_stubs import calls as microsoft_calls
 from tests.frameworks.test_langgraph import State
 from tests.patience import PATIENCE
 
@@ -27,6 +37,7 @@ from agents import ModelResponse as OpenAiResponse
 from agents import Usage, function_tool
 from handrail import Guard, Stopped
 from handrail.client.clients import Client
+from handrail.guard import agent_framework as guard_agent_framework
 from handrail.guard import langgraph as guard_langgraph
 from handrail.guard import live
 from handrail.guard import pydantic_ai as guard_pydantic_ai
@@ -197,3 +208,201 @@ def test_an_interrupt_of_strands_is_resumed_with_what_a_person_says(server, guar
     assert asked == ["approval: may it be saved?"]
     assert heard == ["this once"]
     assert result.status.value == "completed"
+
+
+def asked_of(guard: Guard | None, executor, name: str = "asking workflow", **options):
+    """What comes of a workflow whose executor asks people."""
+    team = WorkflowBuilder(start_executor=executor).build()
+    ours = guard_agent_framework.guarded(team, guard, name=name)
+    return asyncio.run(ours.run("pay it", **options))
+
+
+@pytest.mark.parametrize(
+    ("kind", "said", "heard"),
+    [
+        (str, "only today", "only today"),
+        (str, "approve", "yes"),
+        (bool, "approve", True),
+        (bool, "yes", True),
+        (bool, "not today", False),
+    ],
+)
+def test_a_request_of_agent_framework_is_answered_with_what_a_person_says(
+    server, guard, kind, said, heard
+):
+    clerk = Asks(kind)
+    with somebody(server, said) as asked:
+        result = asked_of(guard, clerk)
+    assert asked == ["may I?"]
+    assert clerk.heard == [heard]
+    assert result.get_outputs() == [f"heard {heard}"]
+    assert guard.last.report().terminal_status == "done_success"
+    assert guard.last.unrecorded == 0
+
+
+def test_people_are_asked_as_often_as_a_workflow_asks_up_to_ten_times(server, guard):
+    clerk = Asks(str, times=12)
+    with somebody(server, *"abcdefghijkl") as asked:
+        result = asked_of(guard, clerk)
+    assert clerk.heard == list("abcdefghij")
+    assert asked == ["may I?", *["and again?"] * 9]
+    assert len(result.get_request_info_events()) == 1
+
+
+def test_a_request_that_comes_out_of_a_sub_workflow_is_answered_there(server, guard):
+    clerk = Asks(str)
+    inner = WorkflowBuilder(start_executor=clerk).build()
+    outer = WorkflowExecutor(inner, id="team", propagate_request=True, allow_direct_output=True)
+    with somebody(server, "fine"):
+        assert asked_of(guard, outer).get_outputs() == ["heard fine"]
+    assert clerk.heard == ["fine"]
+
+
+def test_questions_out_of_a_sub_workflow_are_no_loop(server, guard):
+    clerk = Asks(str, times=6)
+    inner = WorkflowBuilder(start_executor=clerk).build()
+    outer = WorkflowExecutor(inner, id="team", propagate_request=True, allow_direct_output=True)
+    with somebody(server, *"abcdef"):
+        assert asked_of(guard, outer).get_outputs() == ["heard f"]
+    assert clerk.heard == list("abcdef")
+
+
+def test_after_an_answer_agent_framework_goes_on_from_there(server, guard):
+    class Hears(Asks):
+        async def hear(self, said, context) -> None:
+            await context.send_message(said)
+
+    first, second, planner, coder = nodes("first", "second", "planner", "coder")
+    clerk = Hears(str)
+    builder = WorkflowBuilder(start_executor=first).add_edge(first, second).add_edge(second, clerk)
+    builder.add_edge(clerk, planner).add_edge(planner, coder).add_edge(coder, planner)
+    ours = guard_agent_framework.guarded(builder.build(), guard, name="a loop after an answer")
+    with somebody(server, "go on"), pytest.raises(Stopped) as caught:
+        asyncio.run(ours.run("pay it"))
+    assert caught.value.stop.pattern == ("planner -> coder", "coder -> planner")
+    assert planner.ran + coder.ran == 2 * 3, "also the first of them are counted"
+
+
+def test_a_checkpoint_that_agent_framework_goes_on_from_is_not_restored_again(server, guard):
+    clerk, storage = Asks(str, times=2), InMemoryCheckpointStorage()
+    team = WorkflowBuilder(start_executor=clerk, checkpoint_storage=storage).build()
+
+    async def all_of_it():
+        await team.run("pay it")
+        ours = guard_agent_framework.guarded(team, guard, name="from a checkpoint")
+        return await ours.run(checkpoint_id=team.get_last_checkpoint_id())
+
+    with somebody(server, "a", "b"):
+        assert asyncio.run(all_of_it()).get_outputs() == ["heard b"]
+
+
+def test_after_an_answer_agent_framework_has_the_tools_and_the_storage_of_the_call(server, guard):
+    done: list[int] = []
+
+    @microsoft_tool(approval_mode="always_require")
+    def pay(euros: int) -> str:
+        """Pays."""
+        done.append(euros)
+        return f"{euros} paid"
+
+    model = Model(lambda n: microsoft_calls("pay", {"euros": 5}) if n == 1 else "well then")
+    storage = InMemoryCheckpointStorage()
+    with somebody(server, "approve"):
+        clerk = MicrosoftAgent(model, name="clerk")
+        asked_of(guard, clerk, tools=[pay], checkpoint_storage=storage)
+    assert done == [5]
+    (last,) = [one for one in storage._checkpoints.values() if one.iteration_count == 2]
+    assert not last.pending_request_info_events
+
+
+@pytest.mark.parametrize(
+    ("said", "paid"), [("approve", [5]), ("not on a Sunday", []), ("reject", [])]
+)
+def test_a_tool_of_agent_framework_runs_if_a_person_allows_it(server, guard, said, paid):
+    done: list[int] = []
+
+    @microsoft_tool(approval_mode="always_require")
+    def pay(euros: int) -> str:
+        """Pays."""
+        done.append(euros)
+        return f"{euros} paid"
+
+    model = Model(lambda n: microsoft_calls("pay", {"euros": 5}) if n == 1 else "well then")
+    clerk = MicrosoftAgent(model, name="clerk", tools=[pay])
+    with somebody(server, said) as asked:
+        if said == "reject":
+            with pytest.raises(Stopped) as caught:
+                asked_of(guard, clerk)
+            assert caught.value.stop.rule == "closed"
+            (event,) = caught.value.partial.get_request_info_events()
+            assert event.data.function_call.name == "pay"
+        else:
+            result = asked_of(guard, clerk)
+            assert [one.text for one in result.get_outputs()] == ["well then"]
+    assert asked == ['clerk wants to call pay({"euros":5})']
+    assert done == paid
+    assert model.asked == (1 if said == "reject" else 2)
+    assert [one for one in checks(guard) if one] == [["pay"]] * len(paid)
+
+
+def test_what_nobody_can_be_asked_of_is_the_workflow_s_own_result(server, guard):
+    for recorded, kind in ((None, str), (guard, int)):
+        clerk = Asks(kind)
+        team = WorkflowBuilder(start_executor=clerk).build()
+        said = kind(7)
+
+        async def twice(team=team, recorded=recorded, said=said) -> list[str]:
+            ours = guard_agent_framework.guarded(team, recorded, name="own result")
+            (event,) = (await ours.run("pay it")).get_request_info_events()
+            return (await ours.run(responses={event.request_id: said})).get_outputs()
+
+        assert asyncio.run(twice()) == ["heard 7"]
+        assert clerk.heard == [said]
+
+
+def test_after_a_rejection_a_tool_of_agent_framework_can_be_asked_for_again(server, guard):
+    done: list[int] = []
+
+    @microsoft_tool(approval_mode="always_require")
+    def pay(euros: int) -> str:
+        """Pays."""
+        done.append(euros)
+        return f"{euros} paid"
+
+    model = Model(lambda n: microsoft_calls("pay", {"euros": n}, n=n) if n < 3 else "well then")
+    clerk = MicrosoftAgent(model, name="clerk", tools=[pay])
+    team = WorkflowBuilder(start_executor=clerk).build()
+
+    async def twice():
+        ours = guard_agent_framework.guarded(team, guard, name="asked again")
+        with pytest.raises(Stopped):
+            await ours.run("pay it")
+        return await ours.run("pay it after all")
+
+    with somebody(server, "reject", "approve"):
+        result = asyncio.run(twice())
+    assert [one.text for one in result.get_outputs()] == ["well then"]
+    assert done == [2]
+
+
+def test_a_tool_that_is_only_declared_is_not_asked_of_people(server, guard):
+    schema = {"type": "object", "properties": {}}
+    pay = FunctionTool(name="pay", description="-", func=None, input_model=schema)
+    model = Model(lambda n: microsoft_calls("pay", {}))
+    with somebody(server, "approve") as asked:
+        result = asked_of(guard, MicrosoftAgent(model, name="clerk", tools=[pay]))
+    (event,) = result.get_request_info_events()
+    assert (event.data.type, asked) == ("function_call", [])
+
+
+def test_a_stream_of_agent_framework_ends_with_its_request(server, guard):
+    async def streamed():
+        team = WorkflowBuilder(start_executor=Asks(str)).build()
+        stream = guard_agent_framework.guarded(team, guard, name="streamed").run("go", stream=True)
+        kinds = [event.type async for event in stream]
+        return kinds, await stream.get_final_response()
+
+    kinds, result = asyncio.run(streamed())
+    assert kinds.count("request_info") == 1
+    assert len(result.get_request_info_events()) == 1
+    assert guard.last.report().terminal_status == "done_success"

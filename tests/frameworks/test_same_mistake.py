@@ -37,7 +37,8 @@ def test_every_framework_is_stopped_at_the_same_handoff_with_the_same_reason(
     assert stop.pattern == tuple(f"{source} -> {target}" for source, target in ways)
     assert report.totals.handoffs == handoffs
     assert report.why.startswith("Stuck: ")
-    assert script.handoffs <= handoffs + 1  # Agent Framework has begun the one that is refused
+    lets_come_to_its_end = framework.__name__.endswith("autogen")
+    assert script.handoffs <= handoffs + lets_come_to_its_end
 
 
 def test_a_long_run_that_makes_progress_ends_as_it_does_without_a_guard(framework):

@@ -46,6 +46,9 @@ def streamed(name: str, guard: Guard) -> Any:
         return strands.adapter.guarded(strands.swarm(script), guard).stream_async("go")
     if name == "autogen":
         return autogen.adapter.guarded(autogen.team(script), guard).run_stream(task="go")
+    if name == "agent_framework":
+        team = agent_framework.adapter.guarded(agent_framework.workflow(script), guard)
+        return team.run("go", stream=True)
     first = openai_agents.first(script)
     for agent in (first, *first.handoffs):
         agent.model = Streams(script, agent.name)
@@ -60,7 +63,9 @@ async def drawn(stream: Any) -> int:
     return count
 
 
-@pytest.mark.parametrize("name", ["langgraph", "strands", "autogen", "openai_agents"])
+@pytest.mark.parametrize(
+    "name", ["langgraph", "strands", "autogen", "agent_framework", "openai_agents"]
+)
 def test_a_stream_is_stopped_like_any_other_run_and_leaves_nothing_running(name):
     guard = Guard()
 
@@ -107,6 +112,3 @@ def test_streams_that_cannot_be_guarded_are_refused_with_what_to_do():
     for call in (agent.run_stream, agent.run_stream_events, agent.run_stream_sync, agent.iter):
         with pytest.raises(NotImplementedError, match="call `run`"):
             call("go")
-    workflow = agent_framework.adapter.guarded(agent_framework.workflow(Script(PAIR)))
-    with pytest.raises(NotImplementedError, match="without it"):
-        asyncio.run(workflow.run("go", stream=True))

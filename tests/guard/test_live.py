@@ -152,6 +152,9 @@ def test_who_closes_the_run_on_the_server_stops_the_program(server, person, monk
         run.handoff("b", "c")
     assert (caught.value.stop.rule, run.report().terminal_status) == ("closed", "closed_by_human")
     assert [event.target for event in run.events if isinstance(event, HandedOff)] == ["b"]
+    assert run.unrecorded == 0
+    (replayed,) = person.replay([run.recorded], "strict").items
+    assert replayed.verdict == "same", replayed.told
 
 
 def test_a_pause_on_the_server_holds_the_record_up_and_not_the_program(server, person, monkeypatch):

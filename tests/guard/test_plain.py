@@ -8,6 +8,8 @@ from handrail import BudgetSpent, Guard, LoopDetected, NoProgress, StopRules
 from handrail.guard.plain import agent, guarded, tool, used
 from handrail.kernel.run.events import HandedOff
 
+WORDS = ("oak", "elm", "ash", "fir", "yew", "bay", "fig", "may")
+
 
 @agent("planner")
 def plan() -> str:
@@ -168,6 +170,60 @@ def test_arguments_are_kept_as_digests_unless_they_have_to_be_compared():
         guarded(turn, forbidden)()
 
 
+def test_an_agent_that_is_called_again_and_again_does_not_hand_over_to_itself():
+    @agent("x")
+    def turn() -> None: ...
+
+    def team() -> str:
+        for _ in range(9):
+            turn()
+        return "done"
+
+    assert guarded(team)() == "done"
+
+
+def test_an_agent_that_is_asked_many_things_at_once_is_handed_to_once_by_who_asks():
+    @agent("expert")
+    async def expert(number: int) -> None:
+        await asyncio.sleep(0)
+
+    @agent("clerk")
+    async def clerk() -> None:
+        await asyncio.gather(*[expert(number) for number in range(50)])
+
+    guard = Guard()
+    asyncio.run(guarded(clerk, guard)())
+    assert handoffs(guard) == [("clerk", "expert")]
+
+
+@pytest.mark.parametrize("where", ["found", "given"])
+def test_what_is_new_far_down_a_long_text_is_something_new(where: str):
+    long = "".join(f"line {n} of what stays the same\n" for n in range(400))
+
+    @tool
+    def look(place: str) -> str:
+        return long + WORDS[turns[0]] if where == "found" else "nothing"
+
+    @agent("a")
+    def turn() -> None:
+        used(tokens=1)
+        look(long + WORDS[turns[0]] if where == "given" else "there")
+
+    @agent("b")
+    def other() -> None:
+        used(tokens=1)
+
+    def team() -> str:
+        for number in range(len(WORDS)):
+            turns[0] = number
+            turn()
+            other()
+        return "done"
+
+    turns = [0]
+    assert guarded(team)() == "done"
+
+
 def test_what_yields_cannot_be_guarded_and_is_refused_when_it_is_decorated():
     def pieces():
         yield 1
@@ -179,3 +235,27 @@ def test_what_yields_cannot_be_guarded_and_is_refused_when_it_is_decorated():
         for decorate in (guarded, tool, agent("a")):
             with pytest.raises(ValueError, match="yields"):
                 decorate(function)
+
+
+def test_an_object_that_is_called_like_an_async_function_is_guarded_like_one():
+    class Team:
+        async def __call__(self) -> None:
+            team()
+
+    with pytest.raises(LoopDetected):
+        asyncio.run(guarded(Team(), name="team")())
+
+
+def test_what_a_function_leaves_to_be_run_later_is_refused():
+    async def later() -> None: ...
+
+    def pages():
+        yield 1
+
+    for function, kind in ((later, "coroutine"), (pages, "generator")):
+        with pytest.raises(ValueError, match=f"returned a {kind}"):
+            guarded(lambda function=function: function())()
+        looks = tool(lambda function=function: function())
+        with pytest.raises(ValueError, match="still to be run"):
+            guarded(lambda looks=looks: looks())()
+    assert list(tool(lambda: pages())()) == [1], "outside a guarded team it is what it was"

@@ -9,20 +9,25 @@ replays are the same. What the host program passes as evidence counts as measure
 own observation, not an agent's claim. A run belongs to one thread or task at a time.
 """
 
+import functools
 import logging
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
 from handrail.guard.errors import Stopped, stopped
+from handrail.guard.texts import name_of, text_in, texts_in
 from handrail.kernel.definition import StopRules, TerminalStatus
-from handrail.kernel.ledger import Ledger, Weighed, handed, reported, short, way
+from handrail.kernel.guarded import NO_ROOM, brought_forward, is_clear, is_quiet, room_of
+from handrail.kernel.ledger import Ledger, edge_key, short, way
 from handrail.kernel.limits import limits
 from handrail.kernel.misfit import in_words
+from handrail.kernel.plain import are_plain_texts
 from handrail.kernel.progress import weigh
 from handrail.kernel.reading import read_rules
 from handrail.kernel.report import Report, report
@@ -47,12 +52,14 @@ log = logging.getLogger("handrail.guard")
 SERVER = ("http://", "https://")
 ANSWER_SECONDS = 24 * 3600.0
 """That a person has for an answer, if nothing else is said."""
+TEXT_MAX, TITLE_MAX = 2_000, 200
+"""Characters of a reason, and of what a run is called."""
+YEARS = 10**9
+"""Seconds that no run takes, where nothing is said of time."""
 Clock = Callable[[], datetime]
 
 
-def _utc_now() -> datetime:
-    return datetime.now(UTC)
-
+_utc_now = functools.partial(datetime.now, UTC)
 
 V = TypeVar("V", Evidence, Usage)
 NO_USAGE = Usage()
@@ -61,11 +68,16 @@ NO_USAGE = Usage()
 def _read(given: V | Mapping[str, Any], cls: type[V]) -> V:
     """The host's dictionary as a value; a wrong one is the host's mistake and says where."""
     try:
-        return msgspec.convert(msgspec.to_builtins(given), cls)
+        return msgspec.convert(texts_in(msgspec.to_builtins(given)), cls)
     except msgspec.ValidationError as error:
         told, _, place = str(error).partition(" - at ")
         where = f" at {place}" if place else ""
         raise ValueError(f"{cls.__name__.lower()}{where}: {in_words(told)}") from None
+
+
+def _is_kept(reason: str) -> bool:
+    """Whether it can be kept as it is."""
+    return len(reason) <= TEXT_MAX and are_plain_texts(reason)
 
 
 class Guard:
@@ -108,6 +120,7 @@ class Guard:
         decides whether a stopped run was a partial success. With `raises=False` a stop is not
         raised but returned by the call that met it. `team`: the name of its definition, where it is
         recorded."""
+        name, task, team = text_in(name, TITLE_MAX), text_in(task, TITLE_MAX), name_of(team)
         guarded = GuardedRun(self, name, task=task, paths=paths, goal=goal, raises=raises)
         self.last = guarded
         if self.record.startswith(SERVER):
@@ -136,15 +149,17 @@ class Guard:
 
 
 def _recorded(events: Sequence[RunEvent], database: str, team: str) -> str:
-    """The id of the run in the database. A database that cannot be used costs nobody a result that
-    is there: it is logged, and the id is empty."""
+    """The id of the run in the database. Whatever is wrong with that costs nobody a result that is
+    there, or hides a stop: it is logged, and the id is empty."""
     from handrail.guard.record import StoreError, record  # only who records waits for an engine
 
     try:
         return record(events, database, team)
     except StoreError as error:
         log.error("a guarded run was not recorded: %s", error)
-        return ""
+    except Exception:
+        log.exception("a guarded run was not recorded; this should not happen, please report it")
+    return ""
 
 
 class GuardedRun:
@@ -180,9 +195,18 @@ class GuardedRun:
         )
         self._paths = None if paths is None else frozenset(paths)
         self._ledger = Ledger(steps=1)
+        """As of its first `_known` events: what came after them went nowhere near a rule."""
+        self._known = 1
+        self._room, self._quiet = NO_ROOM, False
+        """How far no rule is near; whether a result that shows nothing is, too."""
+        self._steps, self._handoffs, self._tokens, self._cost, self._trail = 1, 0, 0, 0.0, ""
+        """As the ledger would say."""
         self._answered = False
         self._agent = ""
-        self._started = self._clock()
+        self._asking, self._asks = Lock(), 0
+        """Questions that people have not settled."""
+        self._started = self._held_at = self._clock()
+        self._until = self._end_of_time()
         self.events: list[RunEvent] = [
             Started(
                 at=self._started,
@@ -200,14 +224,62 @@ class GuardedRun:
 
     def handoff(self, source: str, target: str, *, reason: str = "") -> Stop | None:
         """Before control goes from source to target."""
+        return self.moved(source, target, reason)
+
+    def moved(
+        self,
+        source: str,
+        target: str,
+        reason: str = "",
+        agent: str = "",
+        text: str = "",
+        spent: Usage | None = None,
+    ) -> Stop | None:
+        """A handoff, right after a result of `agent` that shows nothing if `spent` says that there
+        was one: of both together most go nowhere near a rule."""
+        edge = self._ledger.edges.get(edge_key(source, target))  # of names that can be kept
+        quiet = spent is None or (self._quiet and agent == source)
+        kept = text.isascii() and "\0" not in text and (not reason or _is_kept(reason))
+        if edge is not None and quiet and kept and self.outside is None:
+            now, trail, made = self._clock(), edge.symbol + self._trail, self._handoffs
+            steps, tokens, cost = self._steps, self._tokens, self._cost
+            if spent is not None:
+                steps += self._answered
+                tokens += spent.tokens
+                cost += spent.cost
+            if now < self._until and is_clear(self._room, edge, trail, made, steps, tokens, cost):
+                events = self.events
+                if spent is not None:
+                    said = Result(text=text, usage=spent)
+                    events.append(
+                        Reported(at=now, place=agent, fence=steps, agent=agent, result=said)
+                    )
+                    self._tokens, self._cost = tokens, cost
+                self._trail, self._handoffs, self._steps = trail, made + 1, steps + 1
+                self._agent, self._answered = source, False
+                events.append(
+                    HandedOff(at=now, source=source, target=target, reason=reason, number=made + 1)
+                )
+                return None
+        stop = self.told(agent, text, NO_EVIDENCE, spent) if spent is not None else None
+        return stop or self._judged(source, target, reason)
+
+    def _judged(self, source: str, target: str, reason: str) -> Stop | None:
+        """A handoff that is looked at closely."""
         if self.stop is not None or self.outside is not None:
             return self._over()
-        now = self._clock()
-        ledger = self._ledger
-        elapsed = (now - self._started).total_seconds()
-        edge = way(ledger, source, target)
+        source, target, reason = name_of(source), name_of(target), text_in(reason, TEXT_MAX)
+        now, ledger = self._clock(), self._catch_up()
         moment = Moment(
-            ledger, self._limits, source, None, source, target, edge, ledger.steps, elapsed
+            ledger,
+            self._limits,
+            source,
+            None,
+            source,
+            target,
+            way(ledger, source, target),
+            ledger.steps,
+            self._elapsed(now),
         )
         found = judge_handoff(moment)
         full = judge_step(moment)
@@ -226,10 +298,11 @@ class GuardedRun:
         )
         self._agent = source
         if accepted:
-            self._ledger = handed(ledger, self._limits, source, target, reason, steps=1)
             self._answered = False
+            self._catch_up()
         if found or full:
             return self._end([*found, *full], source, now)
+        self._look_ahead()
         return None
 
     def result(
@@ -245,6 +318,7 @@ class GuardedRun:
         """After an agent's turn: what it rests on, what it used. Several in one turn are steps."""
         given = replace(_read(evidence, Evidence), measured=True) if evidence else NO_EVIDENCE
         spent = _read(usage, Usage) if usage else NO_USAGE
+        milestone, task = milestone and name_of(milestone), task and name_of(task)
         return self.told(agent, text, given, spent, milestone=milestone, task=task)
 
     def told(
@@ -260,16 +334,46 @@ class GuardedRun:
         """As `result`, of values that need no reading: evidence is measured, or none."""
         if self.stop is not None or self.outside is not None:
             return self._over()
-        now = self._clock()
+        agent, text = name_of(agent), text_in(text)
+        now, room = self._clock(), self._room
+        tokens, cost = self._tokens + spent.tokens, self._cost + spent.cost
+        if (
+            given is NO_EVIDENCE
+            and self._quiet
+            and not milestone
+            and self._steps < room.steps
+            and tokens < room.tokens
+            and cost < room.cost
+            and now < self._until
+        ):
+            self._steps += self._answered
+            self._tokens, self._cost, self._answered, self._agent = tokens, cost, True, agent
+            result = Result(text=text, usage=spent)
+            self.events.append(
+                Reported(at=now, place=agent, fence=self._steps, agent=agent, result=result)
+            )
+            return None
+        return self._weighed(agent, now, text, given, spent, milestone, task)
+
+    def _weighed(
+        self,
+        agent: str,
+        now: datetime,
+        text: str,
+        given: Evidence,
+        spent: Usage,
+        milestone: str,
+        task: str,
+    ) -> Stop | None:
+        """A result that is looked at closely."""
+        ledger, limits = self._catch_up(), self._limits
         full = self._full(agent, now)
         if full:
             return self._end(full, agent, now)
-        if self._answered:
-            self._ledger = replace(self._ledger, steps=self._ledger.steps + 1)
+        step = ledger.steps + self._answered
         self._answered = True
-        ledger, step = self._ledger, self._ledger.steps
-        weighed: Weighed = weigh(
-            ledger, self._limits, agent, given, task=task, milestone=milestone, paths=self._paths
+        weighed = weigh(
+            ledger, limits, agent, given, task=task, milestone=milestone, paths=self._paths
         )
         result = Result(text=text, evidence=given, usage=spent)
         self.events.append(
@@ -284,11 +388,33 @@ class GuardedRun:
             )
         )
         self._agent = agent
-        self._ledger = reported(ledger, self._limits, step, given, spent, weighed)
-        fired = judge_result(
-            Moment(ledger=self._ledger, limits=self._limits, agent=agent, evidence=given, step=step)
-        )
-        return self._end(fired, agent, now) if fired else None
+        ledger = self._catch_up()
+        moment = Moment(ledger=ledger, limits=limits, agent=agent, evidence=given, step=step)
+        fired = judge_result(moment)
+        if fired:
+            return self._end(fired, agent, now)
+        self._look_ahead()
+        return None
+
+    def _catch_up(self) -> Ledger:
+        """The ledger with every event in it."""
+        if self._known == len(self.events):
+            return self._ledger
+        ledger = brought_forward(self._ledger, self._limits, self.events[self._known :])
+        self._ledger, self._known = ledger, len(self.events)
+        self._steps, self._handoffs, self._trail = ledger.steps, ledger.handoffs, ledger.trail
+        self._tokens, self._cost = ledger.tokens, ledger.cost
+        return ledger
+
+    def _look_ahead(self) -> None:
+        """From a ledger that has caught up."""
+        ledger, limits = self._ledger, self._limits
+        self._room, self._quiet = room_of(ledger, limits), is_quiet(ledger, limits)
+
+    def _end_of_time(self) -> datetime:
+        most = self._limits.max_duration
+        none = most is None or self._asks
+        return self._started + timedelta(seconds=YEARS if none else min(most or 0, YEARS))
 
     def ask(self, question: str) -> "Reply | None":
         """Asks a person, through the inbox of the server that the run is recorded on, and waits.
@@ -297,12 +423,28 @@ class GuardedRun:
         if self.live is None:
             told = "people are asked through a server, and this run is recorded on none"
             raise ValueError(f"{told}; say Guard(record='http://HOST:PORT')")
-        before = self._clock()
-        reply = self.live.ask(question, self._answer_seconds)
-        self._started += self._clock() - before  # the time that people take is not the run's
+        self._hold(1)
+        try:
+            reply = self.live.ask(text_in(question), self._answer_seconds)
+        finally:
+            self._hold(-1)
         if reply is None:
             self._over()
         return reply
+
+    def _hold(self, more: int) -> None:
+        """The time that people take is not the run's: it stands from the first of questions that
+        are open together until the last is settled."""
+        with self._asking:
+            if not self._asks:
+                self._held_at = self._clock()
+            self._asks += more
+            if not self._asks:
+                self._started += self._clock() - self._held_at
+            self._until = self._end_of_time()
+
+    def _elapsed(self, now: datetime) -> float:
+        return ((self._held_at if self._asks else now) - self._started).total_seconds()
 
     def report(self) -> Report:
         """The run report so far: status, counters, the rule that fired, why."""
@@ -318,18 +460,14 @@ class GuardedRun:
 
     def _conclude(self, status: TerminalStatus, rule: StopRule, reason: str) -> None:
         if self.stop is None:
-            self.stop = Stop(rule=rule, reason=reason, agent=self._agent)
+            self._room = NO_ROOM
+            self.stop = Stop(rule=rule, reason=text_in(reason, TEXT_MAX), agent=self._agent)
             self.events.append(Ended(at=self._clock(), status=status, stop=self.stop))
 
     def _full(self, agent: str, now: datetime) -> list[Fired]:
         """Rules against this result as such: time is up, or it would be one step too many."""
-        elapsed, most = (now - self._started).total_seconds(), self._limits.max_duration
-        if not self._answered and (most is None or elapsed < most):
-            return []  # the first result of a turn, in time: as most are
-        ledger = self._ledger
-        moment = Moment(
-            ledger=ledger, limits=self._limits, agent=agent, elapsed=elapsed, step=ledger.steps
-        )
+        ledger, limits, elapsed = self._ledger, self._limits, self._elapsed(now)
+        moment = Moment(ledger, limits, agent, elapsed=elapsed, step=ledger.steps)
         found = judge_step(moment)
         return [f for f in found if self._answered or f.rule is StopRule.MAX_DURATION]
 
@@ -337,6 +475,7 @@ class GuardedRun:
         """Nothing goes on after the end: the reason again, raised or as a value."""
         if self.stop is None and self.outside is not None:
             status, self.stop = self.outside
+            self._room = NO_ROOM
             self.events.append(Ended(at=self._clock(), status=status, stop=self.stop))
         assert self.stop is not None, "it is over"
         if self._raises:
@@ -344,6 +483,8 @@ class GuardedRun:
         return self.stop
 
     def _end(self, fired: list[Fired], agent: str, now: datetime) -> Stop:
+        """Whoever found that caught up before."""
+        self._room = NO_ROOM
         self.stop = stop_of(fired, agent, self._ledger.handoffs)
         goal_met = bool(self._goal) and self._ledger.measured.checks.get(short(self._goal)) == ""
         status = status_of(self.stop.rule, goal_met=goal_met)

@@ -6,6 +6,7 @@ The framework is told by where the object's class comes from; what is no framewo
 import asyncio
 from collections.abc import Callable
 from importlib import import_module
+from uuid import uuid4
 
 import msgspec
 
@@ -14,6 +15,11 @@ from handrail.guard.watch import Theirs
 from handrail.kernel.decision import learn
 
 learn(Theirs)
+
+
+class WrongInputError(ValueError):
+    """A text that the team cannot be begun with."""
+
 
 Start = Callable[[str], Theirs]
 """Runs the team on a text to its end, and returns its own result."""
@@ -39,12 +45,35 @@ def _finished(result: Theirs) -> Theirs:
 
 
 def _graph(team: Theirs, given: str) -> Theirs:
-    """A JSON object is the graph's input; anything else what the user says."""
+    """A JSON object is the graph's input; anything else what the user says. A graph that remembers
+    has a thread of its own."""
+    state: Theirs = _object(given, None)
+    takes: list[str] = [one for one in team.graph.channels if one.isidentifier() and one[0] != "_"]
+    if state is None and takes and "messages" not in takes:
+        told = f"the graph takes {', '.join(takes)}, and no messages"
+        example = f'{{"{takes[0]}": …}}'
+        raise WrongInputError(f"{told}; give its input as a JSON object: --input '{example}'")
+    thread = {"configurable": {"thread_id": uuid4().hex}} if team.graph.checkpointer else None
+    return team.invoke(state or {"messages": [("user", given)]}, thread)
+
+
+def _kickoff(team: Theirs, given: str) -> Theirs:
+    """A JSON object is the inputs of a crew or a flow; anything else their `input`. An agent is
+    told what was said."""
+    alone = hasattr(team.team, "role")
+    return team.kickoff(given if alone else _object(given, {"input": given}))
+
+
+def _object(given: str, otherwise: Theirs) -> Theirs:
+    """The JSON object that it is. Raises WrongInputError if it only looks like one."""
     try:
-        state = msgspec.json.decode(given, type=dict[str, Theirs])
-    except msgspec.MsgspecError:
-        state = {"messages": [("user", given)]}
-    return team.invoke(state)
+        return msgspec.json.decode(given, type=dict[str, Theirs])
+    except msgspec.MsgspecError as error:
+        if given.lstrip().startswith("{"):
+            raise WrongInputError(
+                f"--input begins like a JSON object, but is none: {error}"
+            ) from None
+        return otherwise
 
 
 ADAPTERS: dict[str, tuple[str, Callable[[Theirs, str], Theirs]]] = {
@@ -54,5 +83,5 @@ ADAPTERS: dict[str, tuple[str, Callable[[Theirs, str], Theirs]]] = {
     "pydantic_ai": ("pydantic_ai", lambda team, given: team.run_sync(given)),
     "autogen_agentchat": ("autogen", lambda team, given: asyncio.run(team.run(task=given))),
     "agent_framework": ("agent_framework", lambda team, given: asyncio.run(team.run(given))),
-    "crewai": ("crewai", lambda team, given: team.kickoff({"input": given})),
+    "crewai": ("crewai", _kickoff),
 }

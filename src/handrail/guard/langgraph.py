@@ -5,26 +5,35 @@
 
 A node is an agent, and one that follows another is a handoff, however it was sent there: by an
 edge, a `Command`, a `Send`. Nodes of one superstep are handed to by the same agent, each name once.
-Nodes of subgraphs are called "outer/inner". A node that only runs tools (`ToolNode`) is no agent:
-the agent that comes back after it goes on with its turn. A node that is refused does not run.
+Nodes of subgraphs are called "outer/inner", as often as the outer one calls them. A node that only
+runs tools (`ToolNode`) is no agent: the agent that comes back after it goes on with its turn. A
+tool that hands over is no evidence. A node that is refused does not run, nor is it tried again.
 
 What a stop leaves: the state that the refused node was to be given, as `partial`; with a
 checkpointer, the thread as it stood before that node.
 """
 
 import functools
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from threading import RLock
 from uuid import UUID
+
+import msgspec
 
 from handrail.guard import Guard
 from handrail.guard.people import ASKS_MAX, ask, ask_async
-from handrail.guard.watch import Theirs, Watch, framework, streaming, watching
+from handrail.guard.watch import Theirs, Watch, framework, streaming, text_of, watching
 from handrail.kernel.reading import is_mapping
+from handrail.kernel.run.state import Stop
 
 EXTRA = "langgraph"
 STEP_TAG = "graph:step:"
-HEARD = ("chain", "llm", "chat_model", "agent")
+HEARD = ("chain", "llm", "agent")
 """Kinds of events; tools are among those of agents."""
+STEPS_KEPT = 1_000
+"""Supersteps of a graph that are remembered: tasks beside each other are not that far apart."""
+FOUND_KEPT = 1_000
+"""Of one superstep, what its tasks found."""
 UNHEARD = ("retriever", "retry", "custom_event")
 
 Answer = Callable[[object], object]
@@ -82,19 +91,14 @@ class GuardedGraph:
         return _Said(self.answer(asked.value)) if self.answer is not None else None
 
 
-class _Said:
+class _Said(msgspec.Struct):
     """An answer, which may be anything, also nothing."""
 
-    def __init__(self, value: object) -> None:
-        self.value = value
+    value: object
 
 
 def guarded(
-    graph: Theirs,
-    guard: Guard | None = None,
-    *,
-    name: str = "",
-    answer: Answer | None = None,
+    graph: Theirs, guard: Guard | None = None, *, name: str = "", answer: Answer | None = None
 ) -> GuardedGraph:
     """`answer` is asked when the graph interrupts itself for a person; without it a person is asked
     through the server that records the run; without one the graph's own result says so, as ever."""
@@ -134,24 +138,27 @@ def _watched(config: Config, watch: Watch, graph: Theirs) -> dict[str, Theirs]:
 
 
 class _ToolNodes:
-    """Nodes that only run tools, of the graph and of those inside it. To look for graphs inside
-    takes a while, so they are looked for when a node of one begins."""
+    """Which nodes only run tools, of the graph and of those inside it. To look for graphs inside
+    takes a while, so they are looked for when a node of one begins. Not all can be found, such as
+    those that tools call: what runs in their nodes first will tell."""
 
     def __init__(self, graph: Theirs) -> None:
         self.graph = graph
         self.kind = framework("langgraph.prebuilt", EXTRA).ToolNode
         self.outer = {name for name, node in graph.nodes.items() if self._is(node)}
 
-    def has(self, name: str, *, inside: bool) -> bool:
-        return name in (self.inner if inside else self.outer)
-
     @functools.cached_property
-    def inner(self) -> set[str]:
-        found = set[str]()
+    def inner(self) -> dict[str, bool]:
+        found: dict[str, bool] = {}
         for outer, inner in self.graph.get_subgraphs(recurse=True):
             path = outer.replace("|", "/")
-            found |= {f"{path}/{name}" for name, node in inner.nodes.items() if self._is(node)}
+            found |= {f"{path}/{name}": self._is(node) for name, node in inner.nodes.items()}
         return found
+
+    def has(self, name: str, inputs: object) -> bool | None:
+        """Of a node inside; None as long as nobody can tell."""
+        found = self.inner.get(name)
+        return False if found is None and not _asks_for_tools(inputs) else found
 
     def _is(self, node: Theirs) -> bool:
         return isinstance(node.bound, self.kind)
@@ -172,91 +179,241 @@ class _Callbacks:
 
     def __init__(self, watch: Watch, tool_nodes: _ToolNodes) -> None:
         self.watch, self.turns = watch, _Turns(watch, tool_nodes)
-        self.tools: dict[UUID, tuple[str, object]] = {}
+        self.running, self.unsure = self.turns.running, self.turns.unsure
+        self.tools: dict[UUID, tuple[str, object, Theirs]] = {}
+        self.beside = _Beside()
 
-    def on_chain_start(self, serialized: object, inputs: object, **about: Theirs) -> None:
-        for tag in about.get("tags") or ():
-            if tag.startswith(STEP_TAG):
-                self.turns.began(about["metadata"], inputs)
+    def on_chain_start(
+        self,
+        serialized: object,
+        inputs: object,
+        *,
+        tags: Sequence[str] | None = None,
+        metadata: Theirs = None,
+        **about: Theirs,
+    ) -> None:
+        for tag in tags or ():
+            if tag.startswith(STEP_TAG) and self.turns.began(metadata, inputs, about) is not None:
+                _end(self.watch)
 
-    def on_chat_model_start(self, *_: object, **about: object) -> None:
-        self.watch.step()
-        self.watch.check()
+    def on_chain_end(self, _: object, *, run_id: UUID, **about: object) -> None:
+        if self.running:
+            self.running.pop(run_id, None)
+
+    on_chain_error = on_chain_end
+
+    @property
+    def ignore_chat_model(self) -> bool:
+        """Whether there is nothing to settle before a model is asked, as most often."""
+        watch = self.watch
+        return not watch.open and watch.stop is None and not self.unsure
+
+    def on_chat_model_start(self, *_: object, metadata: Theirs = None, **about: object) -> None:
+        if self.unsure:
+            self.turns.tell(_where(metadata), runs_tools=False)
+        if self.watch.step() is not None:
+            _end(self.watch)
 
     on_llm_start = on_chat_model_start
 
     def on_llm_end(self, response: Theirs, **about: object) -> None:
-        self.watch.answered(text=response.generations[0][0].text, tokens=_tokens(response))
+        first = response.generations[0][0]
+        usage = getattr(getattr(first, "message", None), "usage_metadata", None)
+        if not usage and response.llm_output:  # as the message says, or else the answer as a whole
+            usage = response.llm_output.get("token_usage")
+        self.watch.answered(first.text, (usage.get("total_tokens") or 0) if usage else 0)
 
     def on_tool_start(
-        self,
-        serialized: Mapping[str, Theirs] | None,
-        given: str,
-        *,
-        run_id: UUID,
-        inputs: object = None,
-        **about: Theirs,
+        self, serialized: Config, given: str, *, run_id: UUID, **about: Theirs
     ) -> None:
         name = (serialized or {}).get("name") or about.get("name") or "tool"
-        self.tools[run_id] = (name, inputs if inputs is not None else given)
+        inputs, metadata = about.get("inputs"), about.get("metadata")
+        self.tools[run_id] = (name, inputs if inputs is not None else given, metadata)
+        if self.unsure:
+            self.turns.tell(_where(metadata), runs_tools=True)
 
     def on_tool_end(self, output: Theirs, *, run_id: UUID, **about: object) -> None:
-        name, inputs = self.tools.pop(run_id, ("tool", ""))
-        found = getattr(output, "content", output)
+        name, inputs, metadata = self.tools.pop(run_id, ("tool", "", None))
+        if getattr(output, "goto", ()):
+            return  # it hands over, which is seen when the other node begins
+        found = _found(output)
         failed = getattr(output, "status", "") == "error"
-        self.watch.called(name, inputs, found, found if failed else None)
+        if failed or self.beside.is_new(self.turns.step, _where(metadata), name, inputs, found):
+            self.watch.called(name, inputs, found, found if failed else None)
 
     def on_tool_error(self, error: BaseException, *, run_id: UUID, **about: object) -> None:
-        name, inputs = self.tools.pop(run_id, ("tool", ""))
-        if not _is_interrupt(error):
+        name, inputs, _ = self.tools.pop(run_id, ("tool", "", None))
+        if not isinstance(error, framework("langgraph.errors", EXTRA).GraphBubbleUp):  # no pause
             self.watch.called(name, inputs, error=f"{type(error).__name__}: {error}")
 
 
+class _Beside:
+    """Tasks of one superstep that find the same do not repeat each other: none knew of the other.
+    A task that finds it again does."""
+
+    def __init__(self) -> None:
+        self.step = -1
+        self.by: dict[int, str] = {}
+        """From what was found to the task that found it."""
+
+    def is_new(self, step: int, where: str, *found: object) -> bool:
+        """`step`: of the outermost graph."""
+        task, _, _ = where.partition("|")
+        if step != self.step or len(self.by) >= FOUND_KEPT:
+            self.step, self.by = step, {}
+        return self.by.setdefault(hash(tuple(map(text_of, found))), task) == task
+
+
 class _Turns:
-    """From nodes that begin to turns. `source` had the turn in the superstep before."""
+    """From nodes that begin to turns. Each graph has its own supersteps; one inside another goes on
+    while a node of that runs, several times at once where several tasks run the same node."""
 
     def __init__(self, watch: Watch, tool_nodes: _ToolNodes) -> None:
         self.watch, self.tool_nodes = watch, tool_nodes
-        self.at: tuple[str, int] | None = None
-        self.names: set[str] = set()
-        self.source = ""
-        self.ran_tools = False
+        self.graphs: dict[str, dict[int, _Superstep]] = {}
+        """By the path to the node that runs it; empty for the outermost."""
+        self.last: dict[str, str] = {}
+        """By the same path: who had the turn in it last."""
+        self.askers: dict[str, str] = {}
+        """From nodes that run tools to who has the turn meanwhile."""
+        self.running: dict[UUID, str] = {}
+        """Calls of graphs inside that are not over, each with that path."""
+        self.unsure: dict[str, tuple[_Superstep, str, str]] = {}
+        """By where they run: nodes that may only run tools, with path and name."""
+        self.step = 0
+        """The superstep of the outermost."""
+        self.lock = RLock()
 
-    def began(self, about: Mapping[str, Theirs], inputs: object) -> None:
-        outer, _, _ = about["langgraph_checkpoint_ns"].rpartition("|")
+    def began(self, about: Theirs, inputs: object, run: Mapping[str, Theirs]) -> Stop | None:
         name: str = about["langgraph_node"]
-        if outer:
-            name = "/".join((*(part.partition(":")[0] for part in outer.split("|")), name))
-        at = (outer, about["langgraph_step"])
-        if at != self.at:
-            self.at, self.source = at, min(self.names, default="")
-            self.names = set()
-        if self.tool_nodes.has(name, inside=bool(outer)):
-            self.names.add(self.source)
-            self.ran_tools = True
-            return
-        if name in self.names:
-            return
-        self.names.add(name)
-        if not outer or self.watch.partial is None:
-            self.watch.partial = inputs
-        back, self.ran_tools = self.ran_tools and name == self.source, False
-        if back:
-            self.watch.resume(name)
-        else:
-            self.watch.turn(name, source=self.source)
-        self.watch.check()
+        number: int = about["langgraph_step"]
+        where: str = about["langgraph_checkpoint_ns"]
+        watch = self.watch
+        with self.lock:
+            if "|" in where:
+                outer = self._called(where, run["parent_run_id"])
+                name = f"{outer}/{name}"
+                runs_tools = self.tool_nodes.has(name, inputs)
+            else:
+                outer, runs_tools = "", name in self.tool_nodes.outer
+            step = self.graphs[outer].get(number) if outer in self.graphs else None
+            if step is None:
+                step = self._next(outer, number, where)
+            source = step.source
+            if runs_tools:
+                self.askers[name] = source
+                step.run_tools()
+                return watch.stop
+            if name in step.names:
+                return watch.stop
+            if outer:
+                if runs_tools is None:
+                    self.unsure[where] = step, outer, name
+                    return watch.stop
+                self.last[outer] = name
+            step.names.add(name)
+            if not outer or watch.partial is None:
+                watch.partial = inputs
+            if step.after_tools and name == source:
+                return watch.resume(name)
+            return watch.turn(name, source=source)
+
+    def tell(self, where: str, *, runs_tools: bool) -> None:
+        """A node that was asked for tools only runs tools, if it does that before all else."""
+        with self.lock:
+            step, outer, name = self.unsure.pop(where, (None, "", ""))
+            if step is not None and runs_tools:
+                self.askers[name] = step.source
+                step.run_tools()
+            elif step is not None and name not in step.names:
+                step.names.add(name)
+                self.last[outer] = name
+                self.watch.turn(name, source=step.source)
+
+    def _called(self, where: str, run: UUID) -> str:
+        """The path to the node that runs the graph. A node that calls a graph again, after it was
+        done with it, begins anew: the framework counts such calls."""
+        *tasks, last = where.split("|")[:-1]
+        outer = "/".join(part.partition(":")[0] for part in (*tasks, last) if ":" in part)
+        if run not in self.running:
+            if ":" not in last and outer not in self.running.values():
+                self.graphs.pop(outer, None)
+            self.running[run] = outer
+        return outer
+
+    def _next(self, outer: str, number: int, where: str) -> "_Superstep":
+        """A graph that goes on has none inside that still runs: whoever was last in one hands over.
+        The first in a graph has the turn from the node that runs it, or whose tools that runs."""
+        if self.unsure:
+            graph, _, _ = where.rpartition("|")
+            for one in [one for one in self.unsure if graph in (one, one.rpartition("|")[0])]:
+                self.tell(one, runs_tools=False)
+        steps = self.graphs.setdefault(outer, {})
+        source, after_tools = self.askers.get(outer, outer), False
+        if (before := steps.get(number - 1)) is not None:
+            source, after_tools = min(before.names, default=source), before.ran_tools
+        if len(self.graphs) > 1:
+            while before is not None and source in self.last:
+                source = self.last.pop(source)
+            self._leave(outer)
+        if not outer:
+            self.step = number
+        steps.pop(number - STEPS_KEPT, None)
+        step = steps[number] = _Superstep(source, after_tools, set())
+        return step
+
+    def _leave(self, outer: str) -> None:
+        """Forgets the graphs inside this one."""
+        inside = f"{outer}/" if outer else ""
+        for held in (self.graphs, self.last, self.askers):
+            for path in [one for one in held if one != outer and one.startswith(inside)]:
+                del held[path]
+        if not outer:
+            self.running.clear()
+            self.unsure.clear()
 
 
-def _is_interrupt(error: BaseException) -> bool:
-    """A pause for a person, not a failure."""
-    return any(kind.__name__ == "GraphBubbleUp" for kind in type(error).__mro__)
+class _Superstep(msgspec.Struct):
+    """Who has the turn in it, from whom."""
+
+    source: str
+    after_tools: bool
+    names: set[str]
+    ran_tools: bool = False
+
+    def run_tools(self) -> None:
+        self.names.add(self.source)
+        self.ran_tools = True
 
 
-def _tokens(response: Theirs) -> int:
-    """As the message says, or else the answer as a whole; providers differ."""
-    message = getattr(response.generations[0][0], "message", None)
-    usage: Theirs = getattr(message, "usage_metadata", None)
-    if not usage and response.llm_output:
-        usage = response.llm_output.get("token_usage")
-    return usage.get("total_tokens") or 0 if usage else 0
+def _where(about: Mapping[str, Theirs] | None) -> str:
+    return (about or {}).get("langgraph_checkpoint_ns", "")
+
+
+def _asks_for_tools(inputs: Theirs) -> bool:
+    """Whether a node is given calls of tools that nobody has answered: in a model's message at the
+    end of its messages, or by themselves."""
+    held: Theirs = inputs if is_mapping(inputs) else getattr(inputs, "__dict__", {"": inputs})
+    ends: list[Theirs] = [one[-1] if one and type(one) is list else one for one in held.values()]
+    return any(
+        end.get("type") == "tool_call" if is_mapping(end) else getattr(end, "tool_calls", None)
+        for end in ends
+    )
+
+
+def _end(watch: Watch) -> None:
+    """By an error that a graph's `RetryPolicy` never tries again; the stop itself is raised when
+    the graph has come to rest."""
+    over = f"the guarded run is over: {watch.stop.rule if watch.stop else ''}"
+    raise framework("langgraph.errors", EXTRA).GraphBubbleUp(over)
+
+
+def _found(output: Theirs) -> object:
+    """What a tool returned, without the id of the call."""
+    update: Theirs = getattr(output, "update", None)
+    if is_mapping(update):  # it changes the graph's state
+        held: Theirs = update
+        said: list[Theirs] = held.get("messages") or []
+        rest = {key: value for key, value in held.items() if key != "messages"}
+        return [getattr(one, "content", one) for one in said], rest
+    return getattr(output, "content", output)

@@ -6,7 +6,8 @@ until the rest is told. What is held for that is the run's own list of events, a
 
 A result is told with what came after it, so the record is a step behind. A server that is away is
 tried again until the run has ended; what is not on record then is told in the log, and how much it
-is stands in `run.unrecorded`. Who closes the run on the server stops the program at its next step.
+is stands in `run.unrecorded`. Who closes the run on the server stops the program at its next step;
+so does the server, if it heard nothing for so long that it gave the program up.
 """
 
 import logging
@@ -16,12 +17,13 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 from uuid_utils import uuid7
 
 from handrail.client.call import Call
 from handrail.client.clients import Client, SyncClient
 from handrail.client.errors import ClientError, Conflict, Unreachable
-from handrail.client.guard_calls import Heard, begin, told
+from handrail.client.guard_calls import Heard, Seen, begin, told
 from handrail.guard.story import seen, start_of
 from handrail.kernel.approval import Approval
 from handrail.kernel.decision import Value, learn
@@ -52,9 +54,11 @@ TIMEOUT, PATIENCE = 5.0, 3.0
 """Seconds that an answer may take, and that one word is tried for."""
 LATE_SECONDS = 30.0
 """That a server may be late in ending a run whose question nobody answered."""
+TEXT_MAX = 20_000
+"""Characters of a result's text that are told."""
 AWAY = frozenset({429, 500, 502, 503, 504})
-PASSES = "asked"
-"""The refusal that passes: a person is asked, or has paused the run."""
+PASSES, OVER = "asked", "ended"
+"""The refusal that passes: a person is asked, or has paused the run; and the one that does not."""
 
 
 class Reply(Value):
@@ -78,6 +82,8 @@ class Live:
         self._line, self._wake = threading.Lock(), threading.Event()
         self._beat_at, self._until = 0.0, 0.0
         self._over, self._lost = False, ""
+        self._silent = False
+        """Whether the server has refused what it was told."""
         self._thread = threading.Thread(target=self._go_on, name="handrail-guard", daemon=True)
         self._thread.start()
 
@@ -87,19 +93,23 @@ class Live:
         self._over = True
         self._wake.set()
         self._thread.join(END_SECONDS + PATIENCE + TIMEOUT)
-        left = len(self._run.events) - self._count
+        run = self._run
+        left = len(run.events) - self._count
+        if run.outside is not None and run.stop is run.outside[1]:
+            left -= 1  # the end, which the server told
         if left > 0:
-            self._run.unrecorded = left
+            run.unrecorded = left
             why = self._lost or "the server did not answer in time"
-            log.error("%d events of a guarded run were not recorded: %s", left, why)
+            level = logging.ERROR if run.outside is None else logging.INFO  # it was ended there
+            log.log(level, "%d events of a guarded run were not recorded: %s", left, why)
 
     def ask(self, question: str, seconds: float) -> Reply | None:
         """Asks a person, and waits; None if nobody answered in time, or the run was closed.
         Raises ClientError if the server cannot be asked."""
         with self._open() as client:
-            with self._line:
-                self._tell(client, all_of_it=True)
-                asked = client.ask_for_guarded_run(self._run.recorded, question, seconds).question
+            asked = self._asked(client, question, seconds)
+            if not asked:
+                return None
             found = _answered(client, asked, seconds)
             if found is not None and found.status == "answered" and found.decision != "reject":
                 self._beat_at = 0.0  # what the answer has set going is taken up at once
@@ -108,6 +118,18 @@ class Live:
             self._run.outside = TerminalStatus.ABORTED_STUCK, _nobody(question)
             self._hear_the_end(client)
         return None
+
+    def _asked(self, client: SyncClient, question: str, seconds: float) -> str:
+        """The question's id; empty if the run has ended on the server."""
+        try:
+            with self._line:
+                self._tell(client, all_of_it=True)
+                return client.ask_for_guarded_run(self._run.recorded, question, seconds).question
+        except Conflict as error:
+            if error.code != OVER:
+                raise
+            self._hear_the_end(client)
+        return ""
 
     def _open(self) -> Client:
         return Client(self._url, self._token, timeout=TIMEOUT, patience=PATIENCE)
@@ -130,15 +152,24 @@ class Live:
                 self._tell(client, all_of_it=over)
         except ClientError as error:
             self._lost, pause = str(error), AWAY_SECONDS
-            if not _passes(error):
-                self._hear_the_end(client)
+            if not (_passes(error) or self._listens_on(client, error)):
                 return False
         else:
             self._lost = ""
-        told = self._count == len(self._run.events)
+        told = self._silent or self._count == len(self._run.events)
         if over and (told or time.monotonic() > self._until):
             return False
         self._wake.wait(pause)
+        return True
+
+    def _listens_on(self, client: SyncClient, error: ClientError) -> bool:
+        """After a refusal that does not pass: whether people can still close the run. Nothing more
+        of it is told then but that it goes on."""
+        self._hear_the_end(client)
+        if self._over or self._silent or self._run.outside is not None or not self._run.recorded:
+            return False
+        log.error("guarded run %s is recorded no more: %s", self._run.recorded, error)
+        self._silent, self._call, self._calls = True, None, 0
         return True
 
     def _tell(self, client: SyncClient, *, all_of_it: bool) -> None:
@@ -173,11 +204,13 @@ class Live:
 
     def _telling(self, count: int) -> Call[Heard]:
         self._calls = count
-        events = seen(self._run.events[self._count : self._count + count])
+        events = [_short(one) for one in seen(self._run.events[self._count : self._count + count])]
         return told(self._run.recorded, events, datetime.now(UTC), key=_key())
 
     def _fresh(self, *, all_of_it: bool) -> int:
         """How many events can be told now. A result waits for what comes after it."""
+        if self._silent:
+            return 0
         events = self._run.events
         known = len(events)
         end = min(known, self._count + EVENTS_MAX)
@@ -192,6 +225,7 @@ class Live:
         if found is not None and found.stop is not None and found.terminal_status is not None:
             stop = msgspec.convert(msgspec.to_builtins(found.stop), Stop)
             self._run.outside = TerminalStatus(found.terminal_status), stop
+            log.warning("a guarded run was ended on the server: %s: %s", stop.rule, stop.reason)
 
 
 def _answered(client: SyncClient, asked: str, seconds: float) -> Approval | None:
@@ -208,6 +242,13 @@ def _answered(client: SyncClient, asked: str, seconds: float) -> Approval | None
                 return found
         time.sleep(ANSWER_SECONDS)
     return None
+
+
+def _short(event: Seen) -> Seen:
+    if not isinstance(event, Reported) or len(event.result.text) <= TEXT_MAX:
+        return event
+    text = f"{event.result.text[:TEXT_MAX]}…"
+    return replace(event, result=replace(event.result, text=text))
 
 
 def _passes(error: ClientError) -> bool:

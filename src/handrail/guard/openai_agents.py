@@ -4,14 +4,19 @@
     await team.run("my invoice is wrong")
 
 Agents, handoffs, model calls and tools are told by the SDK's own hooks; hooks of the caller are
-called as well. Unless the caller says otherwise there is no `max_turns`: the guard's `max_steps` is
-the bound, and says why.
+called as well. An agent that is a tool of another has a run of its own, with the same configuration
+but without the hooks: what its model is given tells of it. It gets the turn, and gives it back.
+Unless the caller says otherwise there is no `max_turns`: the guard's `max_steps` is the bound, and
+says why.
 
 What a stop leaves: the SDK's `RunErrorDetails` (new items, raw responses, last agent), as
 `partial`.
 """
 
+import inspect
 from collections.abc import AsyncIterator
+from contextlib import aclosing
+from dataclasses import replace
 
 from handrail.guard import Guard
 from handrail.guard.people import ASKS_MAX, ask, ask_async, is_yes
@@ -20,6 +25,8 @@ from handrail.guard.watch import Theirs, Watch, framework, streaming, watching
 EXTRA = "openai-agents"
 FAILED = "An error occurred while running the tool"
 """How the SDK begins what it tells a model of a tool that raised."""
+FILTER = "call_model_input_filter"
+CALLED, RETURNED = "function_call", "function_call_output"
 
 
 class GuardedAgent:
@@ -85,8 +92,14 @@ class GuardedStream:
             with watch.here():
                 watch.partial = runner.run_streamed(of.agent, self._given, **options)
             self._result = watch.partial
-            async for piece in watch.drawn_async(self._result.stream_events()):
-                yield piece
+            drawn: Theirs = watch.drawn_async(self._result.stream_events())
+            async with aclosing(drawn) as pieces:
+                try:
+                    async for piece in pieces:
+                        yield piece
+                except GeneratorExit:  # or else the SDK would wait for the run to end
+                    self._result.cancel()
+                    raise
 
     def __getattr__(self, name: str) -> Theirs:
         if self._result is None:
@@ -117,14 +130,32 @@ def guarded(agent: Theirs, guard: Guard | None = None, *, name: str = "") -> Gua
 
 
 def _watched(options: dict[str, Theirs], watch: Watch) -> dict[str, Theirs]:
-    return {"max_turns": None, **options, "hooks": _hooks(watch, options.get("hooks"))}
-
-
-def _hooks(watch: Watch, theirs: Theirs) -> Theirs:
-    """Hooks that tell the guard first, and then those of the caller."""
     sdk = framework("agents", EXTRA)
-    base: type[Theirs] = sdk.RunHooks
     told = _Told(watch, sdk.AgentsException)
+    return {
+        "max_turns": None,
+        **options,
+        "hooks": _hooks(sdk.RunHooks, told, options.get("hooks")),
+        "run_config": _configured(options.get("run_config"), told),
+    }
+
+
+def _configured(theirs: Theirs, told: "_Told") -> Theirs:
+    """The caller's configuration, by which the guard hears of every model that is asked."""
+    config: Theirs = {} if theirs is None else theirs
+    made = hasattr(config, FILTER)  # or else a dictionary
+    held: Theirs = getattr(config, FILTER) if made else config.get(FILTER)
+
+    async def heard(data: Theirs) -> Theirs:
+        told.model_given(data)
+        found = held(data) if held is not None else data.model_data
+        return await found if inspect.isawaitable(found) else found
+
+    return replace(config, **{FILTER: heard}) if made else {**config, FILTER: heard}
+
+
+def _hooks(base: type[Theirs], told: "_Told", theirs: Theirs) -> Theirs:
+    """Hooks that tell the guard first, and then those of the caller."""
 
     class Hooks(base):
         pass
@@ -139,7 +170,7 @@ def _hooks(watch: Watch, theirs: Theirs) -> Theirs:
 
         return both
 
-    for name in (*TELLS, "on_tool_start", "on_agent_end"):
+    for name in (*TELLS, "on_agent_end"):
         setattr(Hooks, name, hook(name))
     return Hooks()
 
@@ -149,8 +180,21 @@ class _Told:
 
     def __init__(self, watch: Watch, error: type[Exception]) -> None:
         self.watch, self.error = watch, error
+        self.agent = ""
+        """Whose run this is; others that are at work are tools of it."""
+        self.asked: set[str] = set()
+        self.heard: set[str] = set()
+        """Calls in runs of such agents."""
+        self.usage: Theirs = None
+        """The SDK's own, of the run and of the agents that are tools in it."""
+        self.tokens = 0
+        """Of it, those that the guard knows of."""
 
     def agent_started(self, context: Theirs, agent: Theirs) -> None:
+        self.agent = agent.name
+        if self.usage is None:  # or else what an earlier run has used would count again
+            self.tokens = context.usage.total_tokens
+        self.usage = context.usage
         if not self.watch.agent:
             self.watch.turn(agent.name)
 
@@ -159,16 +203,59 @@ class _Told:
         self._obey()
 
     def model_asked(self, *_: object) -> None:
-        self.watch.step()
+        self.asked.clear()
+        self.watch.resume(self.agent)
         self._obey()
 
     def model_answered(self, context: Theirs, agent: Theirs, response: Theirs) -> None:
-        self.watch.answered(text=_said(response), tokens=response.usage.total_tokens)
+        self.watch.answered(text=_said(response), tokens=self._used())
+
+    def tool_started(self, context: Theirs, agent: Theirs, tool: Theirs) -> None:
+        """A run that goes on after an approval begins with its tools."""
+        if context.usage is not self.usage:
+            self.agent_started(context, agent)
 
     def tool_ended(self, context: Theirs, agent: Theirs, tool: Theirs, result: object) -> None:
+        if self.watch.agent != self.agent:
+            self.watch.answered(tokens=self._used())
+            self.watch.resume(self.agent)
         failed = isinstance(result, str) and result.startswith(FAILED)
         given = getattr(context, "tool_arguments", "")
         self.watch.called(tool.name, given, result, result if failed else None)
+
+    def model_given(self, data: Theirs) -> None:
+        """A model is about to be asked. Of agents that are tools nothing else is heard, but what
+        their own tools returned is among what it is given."""
+        name = data.agent.name
+        if name == self.agent:
+            return
+        if name in self.asked:
+            self._returned(name, data.model_data.input)
+            self.watch.answered(tokens=self._used())
+            self.watch.resume(name)
+        else:
+            self.asked.add(name)
+            used = self._used()
+            if used:
+                self.watch.answered(tokens=used)
+            self.watch.turn(name, source=self.agent)
+        self._obey()
+
+    def _returned(self, agent: str, items: Theirs) -> None:
+        calls = {item.get("call_id"): item for item in items if item.get("type") == CALLED}
+        for item in items:
+            call = calls.get(item.get("call_id"))
+            if item.get("type") != RETURNED or call is None or item["call_id"] in self.heard:
+                continue
+            self.heard.add(item["call_id"])
+            found = item["output"]
+            failed = found if str(found).startswith(FAILED) else None
+            self.watch.called(f"{agent}/{call['name']}", call["arguments"], found, failed)
+
+    def _used(self) -> int:
+        """Since it was asked last, by agents that are tools as well."""
+        before, self.tokens = self.tokens, self.usage.total_tokens
+        return self.tokens - before
 
     def _obey(self) -> None:
         """An error of the SDK's own kind gets what there is of the run."""
@@ -181,6 +268,7 @@ TELLS: dict[str, Theirs] = {
     "on_handoff": _Told.handed_off,
     "on_llm_start": _Told.model_asked,
     "on_llm_end": _Told.model_answered,
+    "on_tool_start": _Told.tool_started,
     "on_tool_end": _Told.tool_ended,
 }
 

@@ -10,7 +10,9 @@
     team("ticket 4711")
 
 An agent's function that is called has the turn; called by another agent's, it gives it back.
-Outside a guarded team the decorated functions are what they were. Functions may be `async`.
+Outside a guarded team the decorated functions are what they were. Functions may be `async`. What
+they start in threads is part of the run if it is started with their context, as `asyncio.to_thread`
+does.
 """
 
 import functools
@@ -40,7 +42,7 @@ def tool(function: F) -> F:
     name: str = getattr(function, "__name__", "tool")
     _no_generator(function)
 
-    if inspect.iscoroutinefunction(function):
+    if _is_async(function):
 
         @functools.wraps(function)
         async def call_async(*given: Theirs, **named: Theirs) -> Theirs:
@@ -61,7 +63,7 @@ def tool(function: F) -> F:
         except Exception as error:
             _called(name, given, named, error=error)
             raise
-        _called(name, given, named, found)
+        _called(name, given, named, _finished(name, found) if current.get() else found)
         return found
 
     return call  # pyright: ignore[reportReturnType] - as the function
@@ -95,6 +97,12 @@ def _called(
         watch.called(name, [given, named], found, told)
 
 
+def _is_async(function: Callable[..., Theirs]) -> bool:
+    """Also of an object that is called like a function."""
+    called: Theirs = getattr(function, "__call__", None)  # noqa: B004 - its own, whatever it is
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
+
+
 def _no_generator(function: Callable[..., Theirs]) -> None:
     """What is iterated over runs when its call has returned, past the guard."""
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
@@ -102,10 +110,22 @@ def _no_generator(function: Callable[..., Theirs]) -> None:
         raise ValueError(f"{told}; decorate a function that returns, and let it iterate")
 
 
+def _finished(name: str, found: Theirs) -> Theirs:
+    """What a function returned, if it has done its work: what is still to be run would go past the
+    guard."""
+    if inspect.iscoroutine(found) or inspect.isgenerator(found):
+        found.close()
+    elif not (inspect.isawaitable(found) or inspect.isasyncgen(found)):
+        return found
+    told = f"'{name}' returned a {type(found).__name__} that is still to be run"
+    raise ValueError(f"{told}, which cannot be guarded; let the function await it, or iterate")
+
+
 def _around(function: F, context: Callable[[], Theirs]) -> F:
     """The function inside a context that is made for each call."""
     _no_generator(function)
-    if inspect.iscoroutinefunction(function):
+    name: str = getattr(function, "__name__", "a function")
+    if _is_async(function):
 
         @functools.wraps(function)
         async def run_async(*given: Theirs, **named: Theirs) -> Theirs:
@@ -116,7 +136,8 @@ def _around(function: F, context: Callable[[], Theirs]) -> F:
 
     @functools.wraps(function)
     def run(*given: Theirs, **named: Theirs) -> Theirs:
-        with context():
-            return function(*given, **named)
+        with context() as watch:
+            found = function(*given, **named)
+            return found if watch is None else _finished(name, found)
 
     return run  # pyright: ignore[reportReturnType] - as the function

@@ -19,6 +19,10 @@ What a stop leaves: the messages so far, as `partial`.
 """
 
 import asyncio
+import functools
+from collections.abc import Coroutine, Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import NoReturn
 
 from handrail.guard import Guard
@@ -34,6 +38,7 @@ from handrail.guard.watch import (
 )
 
 EXTRA = "pydantic-ai"
+LISTENS = "event_stream_handler"
 
 __all__ = ["GuardedAgent", "guarded", "watching"]
 
@@ -45,77 +50,129 @@ class GuardedAgent:
         self.agent, self.guard, self.name = agent, guard, name
 
     async def run(self, given: Theirs = None, **options: Theirs) -> Theirs:
-        """As `agent.run(given)`, with the options of `agent.iter`; raises `Stopped` when a rule
-        ends the run."""
-        with joining(self.guard, self.name, given) as watch:
-            result = await self._run(watch, given, options)
+        """As `agent.run(given)`; raises `Stopped` when a rule ends the run."""
+        with joining(self.guard, self.name, given) as watch, _part(watch) as told:
+            result = await self._run(told, given, options)
+            told.leaves(result)
             for _ in range(ASKS_MAX):
-                allowed = await _allowed(watch, result)
-                if allowed is None:
-                    break
-                result = await self._run(watch, None, {**options, **allowed})
+                wanted = _wanted(result)
+                said = [await ask_async(watch, _question(watch, call)) for call in wanted]
                 watch.check()
+                if not said or None in said:
+                    break
+                allowed = options | _allowed(result, said)
+                result = await self._run(told, None, allowed)
+                told.leaves(result)
         return result
 
-    async def _run(self, watch: Watch, given: Theirs, options: dict[str, Theirs]) -> Theirs:
-        told = _Told(watch)
+    async def _run(self, told: "_Told", given: Theirs, options: dict[str, Theirs]) -> Theirs:
+        """To be iterated over costs least; somebody who listens to the stream cannot be, so the
+        guard is a capability of that run."""
+        told.begins()
+        if options.get(LISTENS) or self.agent.event_stream_handler:
+            capabilities = [*(options.get("capabilities") or ()), _capability()(told)]
+            return await self.agent.run(given, **options | {"capabilities": capabilities})
+        options = {name: option for name, option in options.items() if name != LISTENS}
         async with self.agent.iter(given, **options) as run:
             async for node in run:
-                watch.partial = run.all_messages()
-                told.node(node)
-                watch.check()
-        watch.partial = run.result
+                told.node(node, run.all_messages())
         return run.result
+
+    def run_sync(self, given: Theirs = None, **options: Theirs) -> Theirs:
+        """As `agent.run_sync(given)`; raises `Stopped` when a rule ends the run."""
+        return _finished(self.run(given, **options))
 
     def run_stream(self, *given: Theirs, **options: Theirs) -> NoReturn:
         refuse_stream("agent.run_stream", "call `run`, or be guarded and not streamed")
 
     iter = run_stream_events = run_stream_sync = run_stream
 
-    def run_sync(self, given: Theirs = None, **options: Theirs) -> Theirs:
-        """As `agent.run_sync(given)`; raises `Stopped` when a rule ends the run."""
-        return asyncio.run(self.run(given, **options))
-
 
 def guarded(agent: Theirs, guard: Guard | None = None, *, name: str = "") -> GuardedAgent:
     return GuardedAgent(agent, guard, name or agent.name or "agent")
 
 
-async def _allowed(watch: Watch, result: Theirs) -> dict[str, Theirs] | None:
-    """What people say to tools that want an approval, as options of the run that goes on; None if
-    none wants one, or nobody can be asked."""
-    deferred = framework("pydantic_ai", EXTRA)
+def _wanted(result: Theirs) -> list[Theirs]:
+    """Tools that want an approval, if nothing else is waited for."""
     wanted = result.output
-    if not isinstance(wanted, deferred.DeferredToolRequests) or wanted.calls:
-        return None
-    said: dict[str, Theirs] = {}
-    for call in wanted.approvals:
-        asks = f"{watch.agent} wants to call {call.tool_name}({text_of(call.args)})"
-        reply = await ask_async(watch, asks)
-        watch.check()
-        if reply is None:
-            return None
-        said[call.tool_call_id] = is_yes(reply) or deferred.ToolDenied(reply.text)
-    results = wanted.build_results(approvals=said)
+    kind = framework("pydantic_ai", EXTRA).DeferredToolRequests
+    return [] if not isinstance(wanted, kind) or wanted.calls else wanted.approvals
+
+
+def _question(watch: Watch, call: Theirs) -> str:
+    return f"{watch.agent} wants to call {call.tool_name}({text_of(call.args)})"
+
+
+def _allowed(result: Theirs, said: list[Theirs]) -> dict[str, Theirs]:
+    """What people said, as options of the run that goes on."""
+    denied = framework("pydantic_ai", EXTRA).ToolDenied
+    approvals = {
+        call.tool_call_id: is_yes(reply) or denied(reply.text)
+        for call, reply in zip(result.output.approvals, said, strict=True)
+    }
+    results = result.output.build_results(approvals=approvals)
     return {"message_history": result.all_messages(), "deferred_tool_results": results}
 
 
+def _finished(work: "Coroutine[Theirs, Theirs, Theirs]") -> Theirs:
+    """In the current loop, as the agent's own `run_sync`: a model's connections belong to it."""
+    try:
+        loop = asyncio.get_event_loop()
+    except RuntimeError:
+        loop = None
+    if loop is None or loop.is_closed():
+        loop = asyncio.new_event_loop()
+        asyncio.set_event_loop(loop)
+    return loop.run_until_complete(work)
+
+
+_at_work: ContextVar[Watch | None] = ContextVar("handrail_pydantic_ai", default=None)
+"""The run that an agent has a part in here."""
+
+
+@contextmanager
+def _part(watch: Watch) -> Generator["_Told"]:
+    """An agent's part. What a stop leaves is of the agent that nobody has asked."""
+    asked = _at_work.get() is watch
+    before = _at_work.set(watch)
+    try:
+        yield _Told(watch, keeps=not asked)
+    finally:
+        _at_work.reset(before)
+
+
 class _Told:
-    """From nodes to steps and tool calls. `asked` are the calls that a model has asked for."""
+    """From nodes to steps and tool calls."""
 
-    def __init__(self, watch: Watch) -> None:
-        self.watch = watch
+    def __init__(self, watch: Watch, *, keeps: bool) -> None:
+        self.watch, self.keeps = watch, keeps
+        self.begins()
+
+    def begins(self) -> None:
+        """A run of the agent's; after an approval it begins with what the model answered before."""
         self.asked: dict[str, Theirs] = {}
+        """Calls that the model has asked for."""
+        self.waits = False
+        """Whether a model is to answer."""
 
-    def node(self, node: Theirs) -> None:
+    def leaves(self, partial: Theirs) -> None:
+        if self.keeps:
+            self.watch.partial = partial
+
+    def node(self, node: Theirs, messages: Theirs) -> None:
         """A node that is about to run: a model is to be asked, or has answered."""
+        self.leaves(messages)
         request, response = getattr(node, "request", None), getattr(node, "model_response", None)
         if request is not None:
             self._returned(request.parts)
             self.watch.step()
+            self.waits = True
         elif response is not None:
             self.asked = {call.tool_call_id: call for call in response.tool_calls}
-            self.watch.answered(text=response.text or "", tokens=response.usage.total_tokens)
+            if self.waits:
+                self.watch.answered(text=response.text or "", tokens=response.usage.total_tokens)
+            self.waits = False
+        self.watch.check()
 
     def _returned(self, parts: Theirs) -> None:
         for part in parts if self.asked else ():
@@ -124,3 +181,22 @@ class _Told:
                 good = part.outcome == "success"
                 failed = None if good else part.content
                 self.watch.called(call.tool_name, call.args_as_dict(), part.content, failed)
+
+
+class _Capability:
+    """The same, told by the framework."""
+
+    def __init__(self, told: _Told) -> None:
+        super().__init__()
+        self.told = told
+
+    async def before_node_run(self, context: Theirs, *, node: Theirs) -> Theirs:
+        self.told.node(node, context.messages)
+        return node
+
+
+@functools.cache
+def _capability() -> Theirs:
+    """The class of the capability; it can be made only where the framework is installed."""
+    base = framework("pydantic_ai.capabilities", EXTRA).AbstractCapability
+    return type("HandrailGuard", (_Capability, base), {})

@@ -7,10 +7,12 @@ while it goes on (`live.py`). The same team again is the same version; one that 
 way that nobody knew is the next version, and the run goes on under it.
 
 Times of a run that goes on are those of the program, put right by the difference of the clocks and
-kept within what has happened and now.
+kept within what has happened and now. A word is told under a key, which is written together with
+what it says: told again, to whichever server, it is known. A program that is silent for too long
+has lost its run, whether or not anybody looked at the clock before it came back.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -22,18 +24,34 @@ from handrail.client.guard_calls import Heard, Seen
 from handrail.engine.engine import Engine
 from handrail.engine.opening import open as open_engine
 from handrail.engine.pages import refuse
-from handrail.engine.project import kept, loaded, project
-from handrail.guard.story import Story, definition, ended_by, history
+from handrail.engine.project import Kept, encode, kept, loaded
+from handrail.engine.works import RunWork
+from handrail.guard.meant import AGENTS_MAX, WAYS_MAX, meant, more_than_allowed, why_not_meant
+from handrail.guard.story import APART, Story, definition, ended_by, history
+from handrail.kernel.decision import learn
 from handrail.kernel.limits import ASKS_MAX, Limits
 from handrail.kernel.plain import why_not_plain
 from handrail.kernel.plan import Plan, check
+from handrail.kernel.run import commands as c
 from handrail.kernel.run.events import Ended, Migrated, RunEvent, Started
 from handrail.kernel.run.evolve import evolve, replay
+from handrail.kernel.run.machine import next_due
 from handrail.kernel.run.state import Run
-from handrail.store.port import Execution, StoreError, Write, iso, moment
+from handrail.store.port import KeyRow, StoreError, iso, moment
+
+learn(Heard)
+
+Tells = Callable[[Story, Plan, datetime], Awaitable[str]]
+"""Adds to the story of a run; the id of the question that was asked, if one was."""
 
 TRIES = 8
 """Of one word to a run that others change at the same moment."""
+ROOM = 0.5
+"""Of what a team may have: one that had more before begins anew, for the run has to have room."""
+SIGNS = 3
+"""Signs of life that are put on record within the time that a program may be silent."""
+KEY = "guard:"
+"""Before the keys of what guards tell, so that they lie apart from others."""
 
 
 def record(events: Sequence[RunEvent], database: str, team: str) -> str:
@@ -60,9 +78,7 @@ async def _write(engine: Engine, events: Sequence[RunEvent], team: str) -> str:
         place=document["start"],
     )
     story = history([started, *events[1:]])
-    write, _ = project(plan, None, replay(story), story)
-    _, won = engine.store.commit([write], iso(engine.clock()))
-    if not won[0]:
+    if not await _written(engine, _work(plan, None, replay(story), story)):
         raise StoreError(f"run '{run_id}' was not written: another one has its id; try again")
     return run_id
 
@@ -76,14 +92,19 @@ async def begin(
     title: str = "",
     agent: str = "",
     paths: tuple[str, ...] | None = None,
+    key: str = "",
 ) -> Heard:
     """A run that is told of while it goes on; `agent` has the turn first. Refused: not_guarded,
     unusable."""
-    _plain([team, title, agent, paths or ()])
+    _usable(why_not_plain([team, title, agent, paths or ()]))
+    before = await _before(engine, key, by)
+    if before is not None:
+        return before
     known = await _known(engine, team)
-    if agent:
-        known["start"] = agent
-    document = definition(team, limits, (), known, apart=True)
+    start = {"start": agent} if agent else {}
+    document = definition(team, limits, (), {**known, **start})
+    if _share(document) > ROOM:
+        document = definition(team, limits, (), start)  # it is seen anew
     defined = await engine.define(document, by=by, workflow_id=team)
     started = Started(
         at=engine.clock(),
@@ -99,78 +120,93 @@ async def begin(
         paths=paths,
     )
     run = evolve(None, started)
-    write, _ = project(await _plan(engine, run), None, run, [started])
-    if not await _commit(engine, write):
+    work = _work(await _plan(engine, run), None, run, [started])
+    work.keys = _keys(engine, key, by, _heard(run))
+    if not await _written(engine, work):
         raise StoreError(f"run '{run.id}' was not written: another one has its id; try again")
-    engine.wrote(run)
     return _heard(run)
 
 
 async def tell(
-    engine: Engine, run_id: str, events: Sequence[Seen], *, by: str, at: datetime
+    engine: Engine, run_id: str, events: Sequence[Seen], *, by: str, at: datetime, key: str = ""
 ) -> Heard:
-    """What the guard has seen since. Refused: unknown_run, not_guarded, not_yours, ended,
-    unusable."""
-    _plain(msgspec.to_builtins(events))
-    if any(isinstance(event, Ended) for event in events[:-1]):
-        refuse("unusable", "something is told after the end of the run", "tell the end last")
-    if any(event.at.tzinfo is None for event in events):
-        refuse("unusable", "the time of an event has no zone", "tell times in UTC")
+    """What the guard has seen since. Refused: unknown_run, not_guarded, not_allowed,
+    ended, asked, unusable."""
+    if any(isinstance(event, Ended) and event.by for event in events):
+        told = f"only people close a run, and {by} tells of a program"
+        refuse("not_allowed", told, "leave the name out, or close it by an override")
 
-    def more(story: Story, now: datetime) -> str:
-        story.go_on(_timed(events, at, story.since, now))
+    async def more(story: Story, plan: Plan, now: datetime) -> str:
+        if not events:
+            _live_on(story, plan, now)
+            return ""
+        _check_free(story.run)
+        _usable(why_not_meant(events, story.run.limits))
+        told = meant(events)
+        await _grown(engine, story, told, by)
+        story.go_on(_timed(told, at, story.since, now))
+        if more_than_allowed(story.run):
+            _usable(f"run '{run_id}' has had more handoffs or steps than its limits allow")
         return ""
 
-    return await _told(engine, run_id, events, by, more)
+    return await _told(engine, run_id, more, by, key)
 
 
-async def ask(engine: Engine, run_id: str, question: str, seconds: float, *, by: str) -> Heard:
+def _live_on(story: Story, plan: Plan, now: datetime) -> None:
+    """A sign of life is put on record where it is needed. A pause has a clock of its own."""
+    (token,) = story.run.tokens.values()
+    quiet = plan.settings.guard_silence / SIGNS
+    if story.run.paused_at is None and (now - token.since).total_seconds() >= quiet:
+        story.live_on(now)
+
+
+async def ask(
+    engine: Engine, run_id: str, question: str, seconds: float, *, by: str, key: str = ""
+) -> Heard:
     """A question to a person, whose answer the guarded program waits for. Refused: as `tell`, and
     too_many_asks, asked."""
-    _plain([question])
+    _usable(why_not_plain([question]))
 
-    def asked(story: Story, now: datetime) -> str:
+    async def asked(story: Story, plan: Plan, now: datetime) -> str:
+        _check_free(story.run)
         if story.run.asks >= ASKS_MAX:
             told = f"run '{run_id}' has asked people {ASKS_MAX} times"
             refuse("too_many_asks", told, "decide without them")
         return story.ask(question, now, seconds).id
 
-    return await _told(engine, run_id, (), by, asked)
+    return await _told(engine, run_id, asked, by, key)
 
 
-async def _told(
-    engine: Engine,
-    run_id: str,
-    events: Sequence[Seen],
-    by: str,
-    tells: Callable[[Story, datetime], str],
-) -> Heard:
+async def _told(engine: Engine, run_id: str, tells: Tells, by: str, key: str) -> Heard:
     for _ in range(TRIES):
+        before = await _before(engine, key, by)
+        if before is not None:
+            return before
         found = await engine.keeper.io(engine.store.load, [run_id])
         if run_id not in found:
-            refuse("unknown_run", f"there is no run '{run_id}'", "look at the list of runs")
+            refuse("unknown_run", f"there is no run '{run_id}'", "`handrail runs` lists them")
         row = found[run_id].subject
         run = loaded(row, found[run_id].tail)
-        document = await _document(engine, run)
-        _check(run, document, by)
+        plan = await _plan(engine, run)
+        _check(run, plan, by)
+        due = next_due(plan, run)
+        if due is not None and due <= engine.clock():
+            await engine.command(run_id, c.Tick())  # before anything else is heard of it
+            continue
         story = Story(run, moment(row.updated_at))
-        await _grown(engine, story, document, events, by)
-        question = tells(story, max(engine.clock(), story.since))
+        question = await tells(story, plan, max(engine.clock(), story.since))
+        heard = _heard(story.run, question)
         if not story.events:
-            return _heard(run)
-        if await _appended(engine, row, run, story):
-            return _heard(story.run, question)
+            return heard
+        work = _work(await _plan(engine, story.run), kept(plan, run, row), story.run, story.events)
+        work.keys = _keys(engine, key, by, heard)
+        if await _written(engine, work):
+            return heard
     raise StoreError(f"run '{run_id}' is changed by others all the time; try again")
 
 
-async def _document(engine: Engine, run: Run) -> dict[str, Any]:
-    found = await engine.keeper.io(engine.store.definition, run.definition_id, run.version)
-    assert found is not None, "a run's definition is never removed"
-    return msgspec.json.decode(found.definition, type=dict[str, Any])
-
-
-def _check(run: Run, document: dict[str, Any], by: str) -> None:
-    if not _is_guarded(document):
+def _check(run: Run, plan: Plan, by: str) -> None:
+    if not (plan.guarded and all(one.role == APART + one.id for one in plan.team.agents)):
         told = f"run '{run.id}' is no guarded run: its agents answer for themselves"
         refuse("not_guarded", told, "begin one with POST /guarded-runs")
     if run.filed_by != by:
@@ -180,27 +216,29 @@ def _check(run: Run, document: dict[str, Any], by: str) -> None:
         assert run.stop is not None, "an end has its reason"
         told = f"run '{run.id}' has ended ({run.terminal_status}): {run.stop.reason}"
         refuse("ended", told, "stop the program")
+
+
+def _check_free(run: Run) -> None:
     if run.questions or run.paused_at is not None:
         told = f"run '{run.id}' waits for a person"
         refuse("asked", told, "wait until it is answered, or let go on")
 
 
-async def _grown(
-    engine: Engine, story: Story, known: dict[str, Any], events: Sequence[Seen], by: str
-) -> None:
+async def _grown(engine: Engine, story: Story, events: Sequence[Seen], by: str) -> None:
     """If these events show more of the team than is known, the run goes on under that."""
     run = story.run
-    if not events:
-        return
-    document = definition(known["name"], run.limits, events, known, apart=True)
+    known = await _document(engine, run)
+    document = definition(known["name"], run.limits, events, known)
     document = ended_by(document, events, story.holder)
     if document == known:
         return
+    if _share(document) > 1:
+        _usable(f"the team has more than {AGENTS_MAX} agents, or {WAYS_MAX:,} ways between them")
     defined = await engine.define(document, by=by, workflow_id=run.definition_id)
     story.migrate(
         Migrated(
             at=story.since,
-            by=by,
+            by="",  # nobody's act
             reason="the guard has seen more of the team",
             definition_id=defined.id,
             version=defined.version,
@@ -209,13 +247,16 @@ async def _grown(
     )
 
 
-async def _appended(engine: Engine, row: Execution, run: Run, story: Story) -> bool:
-    plan = await _plan(engine, story.run)
-    write, _ = project(plan, kept(plan, run, row), story.run, story.events)
-    won = await _commit(engine, write)
-    if won:
-        engine.wrote(story.run)
-    return won
+def _share(document: dict[str, Any]) -> float:
+    """How much of what a team may have this one has."""
+    ways = sum(len(agent["hands_off_to"]) for agent in document["agents"])
+    return max(len(document["agents"]) / AGENTS_MAX, ways / WAYS_MAX)
+
+
+async def _document(engine: Engine, run: Run) -> dict[str, Any]:
+    found = await engine.keeper.io(engine.store.definition, run.definition_id, run.version)
+    assert found is not None, "a run's definition is never removed"
+    return msgspec.json.decode(found.definition, type=dict[str, Any])
 
 
 async def _plan(engine: Engine, run: Run) -> Plan:
@@ -227,29 +268,47 @@ async def _plan(engine: Engine, run: Run) -> Plan:
     return engine.plans.get(*version)
 
 
-async def _commit(engine: Engine, write: Write) -> bool:
-    _, won = await engine.keeper.io(engine.store.commit, [write], iso(engine.clock()))
+def _work(plan: Plan, before: Kept | None, run: Run, events: Sequence[RunEvent]) -> RunWork:
+    work = RunWork(run.id, plan, before)
+    work.run, work.events = run, tuple(events)
+    return work
+
+
+async def _written(engine: Engine, work: RunWork) -> bool:
+    """Whether nobody was faster; then whoever waits for the run, or listens, is told."""
+    _, won = await engine.keeper.io(engine.store.commit, [work.write()], iso(engine.clock()))
+    if won[0]:
+        engine.wrote(work)
     return won[0]
+
+
+async def _before(engine: Engine, key: str, by: str) -> Heard | None:
+    """What was answered to this word before."""
+    found = await engine.kept_answer(KEY + key, by) if key else None
+    return msgspec.json.decode(found.answer, type=Heard) if found is not None else None
+
+
+def _keys(engine: Engine, key: str, by: str, heard: Heard) -> tuple[KeyRow, ...]:
+    if not key:
+        return ()
+    answer = encode(heard).decode()
+    at = iso(engine.clock())
+    return (KeyRow(key=KEY + key, actor=by, digest="", answer=answer, created_at=at),)
 
 
 async def _known(engine: Engine, team: str) -> dict[str, Any]:
     """The team as it was seen before; nothing if it never was."""
     found = await engine.keeper.io(engine.store.definition, team)
-    if found is None or found.workflow_id != team:
+    if found is None:
         return {}
     document = msgspec.json.decode(found.definition, type=dict[str, Any])
-    if not _is_guarded(document):
+    if found.workflow_id != team or not document.get("metadata", {}).get("guarded"):
         told = f"there is a definition '{team}' that is no guarded team"
         refuse("not_guarded", told, "give the guarded run another name")
     return document
 
 
-def _is_guarded(document: dict[str, Any]) -> bool:
-    return bool(document.get("metadata", {}).get("guarded"))
-
-
-def _plain(values: Any) -> None:  # noqa: ANN401 - any JSON
-    why = why_not_plain(values)
+def _usable(why: str) -> None:
     if why:
         refuse("unusable", f"it cannot be recorded: {why}", "correct it and send it again")
 

@@ -8,6 +8,10 @@ follows it are one answer, given when it was handed over. Where several agents w
 steps stand under the one whose turn it was; a handoff by another one is preceded by a move of the
 turn to it. A step stands there once it is answered: until then the turn alone is known, so that
 nobody else can take it, and nothing has to be unsaid.
+
+There are exactly as many steps as the guard has counted: one for each turn, and one more for each
+further result in it. A turn that has its result is handed over, asks a person and ends without
+another one.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,6 +22,7 @@ import msgspec
 from msgspec.structs import replace
 
 from handrail.client.guard_calls import Seen
+from handrail.guard.meant import STEPS_MAX
 from handrail.kernel.limits import Limits
 from handrail.kernel.result import Outcome, Result
 from handrail.kernel.rules import StopRule
@@ -27,6 +32,7 @@ from handrail.kernel.run.events import (
     Claimed,
     Ended,
     HandedOff,
+    HeardOf,
     Migrated,
     Moved,
     Offered,
@@ -35,10 +41,8 @@ from handrail.kernel.run.events import (
     Started,
 )
 from handrail.kernel.run.evolve import evolve
-from handrail.kernel.run.state import Phase, Question, QuestionKind, Run, Token, seconds
+from handrail.kernel.run.state import Question, QuestionKind, Run, seconds
 
-STEPS_MAX = 100_000
-"""In the definition of a run that had neither a limit of handoffs nor of steps."""
 NOBODY = "nobody"
 """The agent of a run in which none has done anything."""
 
@@ -75,11 +79,9 @@ def definition(
     limits: Limits,
     events: Sequence[RunEvent],
     known: dict[str, Any] | None = None,
-    *,
-    apart: bool = False,
 ) -> dict[str, Any]:
-    """The team as these events show it, and as it was `known` before. `apart`: no agent of the
-    server has the roles in it, so that none is given a step of the guarded program."""
+    """The team as these events show it, and as it was `known` before. No agent of a server has the
+    roles in it."""
     known = known or {}
     ways = {agent["id"]: list(agent["hands_off_to"]) for agent in known.get("agents", ())}
     for event in events:
@@ -90,21 +92,31 @@ def definition(
             ways.setdefault(event.agent, [])
     start = known.get("start") or start_of(events)
     ways.setdefault(start, [])
-    reached = {start, *(target for targets in ways.values() for target in targets)}
-    ways[start] += [agent for agent in ways if agent not in reached]  # worked beside the others
+    for agent in ways:
+        if agent not in _reached(ways, start):  # it worked beside the others
+            ways[start].append(agent)
     return {
         "name": team,
         "kind": "team",
         "start": start,
         "terminator": known.get("terminator") or start,
         "agents": [
-            {"id": agent, "hands_off_to": sorted(set(targets))}
-            | ({"role": f"{APART}{agent}"} if apart else {})
+            {"id": agent, "hands_off_to": sorted(set(targets)), "role": f"{APART}{agent}"}
             for agent, targets in ways.items()
         ],
         "stop_rules": _rules(limits),
         "metadata": {"guarded": True},
     }
+
+
+def _reached(ways: dict[str, list[str]], start: str) -> set[str]:
+    """Agents to whom the turn can come."""
+    found, ahead = {start}, [start]
+    while ahead:  # each agent once
+        fresh = set(ways[ahead.pop()]) - found
+        found |= fresh
+        ahead += fresh
+    return found
 
 
 def ended_by(document: dict[str, Any], events: Sequence[RunEvent], holder: str) -> dict[str, Any]:
@@ -119,36 +131,30 @@ def ended_by(document: dict[str, Any], events: Sequence[RunEvent], holder: str) 
 
 def _rules(limits: Limits) -> dict[str, Any]:
     rules: dict[str, Any] = msgspec.to_builtins(limits)
-    if limits.max_handoffs is None and limits.max_steps is None:
-        rules["max_steps"] = STEPS_MAX
+    rules["max_steps"] = STEPS_MAX if limits.max_steps is None else min(limits.max_steps, STEPS_MAX)
     return rules
 
 
 class Story:
     """The history, told from a run as it stands; `events` are those that came since. `answered`:
-    the holder's last step has its result."""
+    the holder's turn has its first result."""
 
     def __init__(self, run: Run, since: datetime | None = None) -> None:
         (token,) = run.tokens.values()
         self.run = run
         self.events: list[RunEvent] = []
-        self._migration: Migrated | None = None
         self._said = False
         """The holder's last answer says already what comes next."""
         self.holder, self.since = token.place, since or token.since
-        self.answered = token.phase is Phase.SETTLED
-        if token.phase is Phase.OFFERED:  # a person has answered, or let the run go on
-            self._take(token)
-
-    def _take(self, token: Token) -> None:
-        """What was offered to nobody is the guarded program's."""
-        place, fence = token.place, token.fence
-        self._tell(Claimed(at=self.since, place=place, fence=fence, agent=place))
-        self._answer(self.since, Result(outcome=Outcome.CONTINUE, text="goes on"))
+        self.answered = token.fence > 0
 
     def migrate(self, event: Migrated) -> None:
-        """Before the next answer: that is what has to follow from the definition."""
-        self._migration = event
+        """Before what has shown more of the team."""
+        self._tell(event)
+
+    def live_on(self, at: datetime) -> None:
+        """The program lives, and nothing else is known of it."""
+        self._tell(HeardOf(at=at, place=self.holder))
 
     def go_on(self, events: Sequence[Seen]) -> None:
         for n, event in enumerate(events, 1):
@@ -163,18 +169,16 @@ class Story:
 
     def ask(self, text: str, at: datetime, wait: float) -> Question:
         """The holder asks a person, who has so many seconds for an answer."""
-        self._step(at)
-        result = Result(outcome=Outcome.ASK, question=text)
-        self._answer(at, result, asking=True)
+        result = self.run.tokens[self.holder].result
         question = Question(
             id=f"{self.run.id}.q{self.run.questions_asked + 1}",
             kind=QuestionKind.CLARIFICATION,
             place=self.holder,
             text=text,
-            digest=digest(self.run, text, self.run.tokens[self.holder].result),
+            digest=digest(self.run, text, result),
             asked_at=at,
             deadline=at + seconds(wait),
-            result=self.run.tokens[self.holder].result,
+            result=result,
             own=True,
         )
         self._tell(Asked(at=at, question=question))
@@ -192,17 +196,18 @@ class Story:
     def _handed_off(self, event: HandedOff) -> None:
         if event.source != self.holder:
             self._move(event)
-        if not self._said:
+        if not (self._said or self.answered):
             self._step(event.at)
             self._answer(event.at, _handing(Result(), event))
         self._said = False
-        self._tell(event)
+        number = self.run.ledger.handoffs + 1 if event.accepted else 0
+        self._tell(replace(event, number=number))
         if event.accepted:
             self.holder, self.since, self.answered = event.target, event.at, False
 
     def _ended(self, event: Ended) -> None:
         if event.stop.rule is StopRule.COMPLETED:
-            if not self._said:
+            if not (self._said or self.answered):
                 self._step(event.at)
                 self._answer(event.at, _ending(Result(), event))
             stop = replace(event.stop, rule=StopRule.TERMINATED, agent=self.holder)
@@ -215,34 +220,26 @@ class Story:
         """A step of the holder, from when it got the turn, or else from now."""
         if not self.answered:
             at = self.since
-        self.answered = False
         place, fence = self.holder, self.run.fence + 1
         self._tell(Offered(at=at, place=place, fence=fence, attempt=1, role=place))
         self._tell(Claimed(at=at, place=place, fence=fence, agent=place))
 
-    def _answer(
-        self, at: datetime, result: Result, told: Reported | None = None, *, asking: bool = False
-    ) -> None:
+    def _answer(self, at: datetime, result: Result, told: Reported | None = None) -> None:
         event = Reported(
             at=at,
             place=self.holder,
             fence=self.run.fence,
             agent=self.holder,
             result=result,
-            asking=asking,
         )
-        if self._migration is not None:
-            self._tell(replace(self._migration, at=at))
-            self._migration = None
         if told is not None:
             event = replace(event, agent=told.agent, weighed=told.weighed, phase=told.phase)
         self._tell(event)
         self.answered = True
 
     def _move(self, event: HandedOff) -> None:
-        """The turn goes to an agent that worked beside the holder, which had begun a step."""
-        if not self.answered:
-            self._step(event.at)
+        """The turn goes to an agent that worked beside the holder. For the guard it is the same
+        turn, whose step is counted."""
         self._tell(
             Moved(
                 at=event.at,
@@ -255,7 +252,7 @@ class Story:
                 spends=event.source,  # so it is no handoff: nobody handed it over
             )
         )
-        self.holder, self.since, self.answered = event.source, event.at, False
+        self.holder, self.since = event.source, event.at
 
     def _tell(self, event: RunEvent) -> None:
         self.run = evolve(self.run, event)

@@ -1,26 +1,32 @@
-"""Strands under guard: a Swarm or a Graph, watched through its hooks, called as before.
+"""Strands under guard: a Swarm, a Graph or an agent, watched through its hooks, called as before.
 
     team = guarded(swarm)
     team("write the report")
 
 A node is an agent. In a swarm the one that handed over is the source; in a graph it is the node it
-waited for that ended last. A node that is refused is cancelled before it runs, a model that would
-be asked after a stop is not asked. The hooks stay with the team and do nothing outside a guarded
-call.
+waited for that ended last. An agent that is a tool of another gets the turn, and gives it back. A
+node that is refused is cancelled before it runs; a model that would be asked after a stop is not
+asked, and a tool not called. The hooks stay with the team and do nothing outside a guarded call.
 
 What a stop leaves: the framework's own result as it stands then (status FAILED for a node that was
 cancelled), as `partial`.
 """
 
 from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
+from weakref import WeakKeyDictionary
 
 from handrail.guard import Guard
 from handrail.guard.people import ASKS_MAX, ask, ask_async
-from handrail.guard.watch import Theirs, current, framework, streaming, text_of, watching
+from handrail.guard.watch import Theirs, Watch, current, framework, streaming, text_of, watching
+from handrail.kernel.run.state import Stop
 
 EXTRA = "strands"
 HANDOFF_TOOL = "handoff_to_agent"
-MARK = "_handrail_hooked"
+NAME = "_handrail_name"
+"""Where it is kept by which name the guard knows an agent; one that has it has the hooks."""
+_asked: WeakKeyDictionary[Watch, dict[tuple[str, str], str]] = WeakKeyDictionary()
+"""Agents that are being asked as tools: by whom, in which call."""
 
 
 class GuardedTeam:
@@ -35,7 +41,7 @@ class GuardedTeam:
         with watching(self.guard, self.name, task) as watch:
             watch.partial = self.team(task, **options)
             for _ in range(ASKS_MAX):
-                wanted = watch.partial.interrupts
+                wanted = watch.partial.interrupts or ()
                 said = [ask(watch, _question(one)) for one in wanted]
                 if not said or None in said:
                     break
@@ -47,7 +53,7 @@ class GuardedTeam:
         with watching(self.guard, self.name, task) as watch:
             watch.partial = await self.team.invoke_async(task, **options)
             for _ in range(ASKS_MAX):
-                wanted = watch.partial.interrupts
+                wanted = watch.partial.interrupts or ()
                 said = [await ask_async(watch, _question(one)) for one in wanted]
                 if not said or None in said:
                     break
@@ -59,9 +65,11 @@ class GuardedTeam:
         """As `team.stream_async(task)`; raises `Stopped` when a rule ends the run. An interrupt
         ends it."""
         with streaming(self.guard, self.name, task) as watch:
-            async for piece in watch.drawn_async(self.team.stream_async(task, **options)):
-                watch.partial = piece.get("result", watch.partial)
-                yield piece
+            drawn: Theirs = watch.drawn_async(self.team.stream_async(task, **options))
+            async with aclosing(drawn) as pieces:
+                async for piece in pieces:
+                    watch.partial = piece.get("result", watch.partial)
+                    yield piece
 
 
 def _question(interrupt: Theirs) -> str:
@@ -78,19 +86,24 @@ def _responses(wanted: Theirs, said: list[Theirs]) -> list[dict[str, Theirs]]:
 
 
 def guarded(team: Theirs, guard: Guard | None = None, *, name: str = "") -> GuardedTeam:
-    return GuardedTeam(team, guard or Guard(), name or str(getattr(team, "id", "team")))
+    return GuardedTeam(team, guard or Guard(), name or _own_name(team))
 
 
-def _hook(team: Theirs) -> None:
+def _own_name(team: Theirs) -> str:
+    """A team's id; an agent is called by its name."""
+    return str(team.id if hasattr(team, "nodes") else team.name)
+
+
+def _hook(team: Theirs, name: str = "") -> None:
     """Hooks for the team, the teams in it and their agents, once."""
-    if getattr(team, MARK, False):
+    if hasattr(team, NAME):
         return
-    setattr(team, MARK, True)
+    setattr(team, NAME, name or _own_name(team))
     events = framework("strands.hooks", EXTRA)
     if hasattr(team, "nodes"):
         team.hooks.add_callback(events.BeforeNodeCallEvent, _node_begins)
-        for node in team.nodes.values():
-            _hook(node.executor)
+        for node_id, node in team.nodes.items():
+            _hook(node.executor, node_id)
         return
     for event, callback in AGENT_HOOKS.items():
         team.hooks.add_callback(getattr(events, event), callback)
@@ -100,6 +113,7 @@ def _node_begins(event: Theirs) -> None:
     watch = current.get()
     if watch is None:
         return
+    setattr(event.source.nodes[event.node_id].executor, NAME, event.node_id)
     state = event.source.state
     order = getattr(state, "execution_order", None)
     reason = getattr(state, "handoff_message", None) or ""
@@ -117,24 +131,62 @@ def _waited_for(event: Theirs, order: list[Theirs]) -> str:
 
 def _model_begins(event: Theirs) -> None:
     watch = current.get()
-    stop = watch.step() if watch is not None else None
+    stop = _at_work(watch, event.agent) if watch is not None else None
     if stop is not None:
         event.cancel = f"{stop.rule}: {stop.reason}"
+
+
+def _at_work(watch: Watch, agent: Theirs) -> Stop | None:
+    """The agent goes on with its turn, whoever else is at work; an agent alone begins its own."""
+    if not watch.agent:
+        setattr(agent, NAME, agent.name)
+        return watch.turn(agent.name)
+    name: str = getattr(agent, NAME)
+    return watch.step() if watch.agent == name else watch.resume(name)
 
 
 def _model_ended(event: Theirs) -> None:
     watch, response = current.get(), event.stop_response
     if watch is None or watch.stop is not None or response is None:
         return
+    if watch.agent != getattr(event.agent, NAME):
+        watch.resume(getattr(event.agent, NAME))
     text = "".join(part.get("text", "") for part in response.message["content"])
     usage = response.message.get("metadata", {}).get("usage", {})
     watch.answered(text=text, tokens=usage.get("totalTokens", 0))
+
+
+def _tool_begins(event: Theirs) -> None:
+    watch = current.get()
+    if watch is None:
+        return
+    asked = getattr(event.selected_tool, "agent", None)
+    if asked is not None and hasattr(asked, "hooks"):
+        _hook(asked)
+        _asks(watch, getattr(event.agent, NAME), event.tool_use["toolUseId"], asked)
+    if watch.stop is not None:
+        event.cancel_tool = f"{watch.stop.rule}: {watch.stop.reason}"
+
+
+def _asks(watch: Watch, asker: str, call: str, agent: Theirs) -> None:
+    """An agent that is a tool gets the turn. Asked several times at once, or after an interrupt, it
+    has it."""
+    calls = _asked.setdefault(watch, {})
+    asked = calls.get((asker, call)) or agent.name
+    if not any(by == asker and name == asked for (by, _), name in calls.items()):
+        setattr(agent, NAME, asked)
+        watch.turn(asked, source=asker)
+    calls[asker, call] = asked
 
 
 def _tool_ended(event: Theirs) -> None:
     watch, name = current.get(), event.tool_use["name"]
     if watch is None or name == HANDOFF_TOOL:
         return
+    asker: str = getattr(event.agent, NAME)
+    asked = _asked.get(watch, {}).pop((asker, event.tool_use["toolUseId"]), None)
+    if asked is not None and watch.agent != asker:
+        watch.resume(asker)
     content = event.result.get("content", "")
     failed = event.exception or (content if event.result.get("status") == "error" else None)
     watch.called(name, event.tool_use["input"], content, failed)
@@ -143,5 +195,6 @@ def _tool_ended(event: Theirs) -> None:
 AGENT_HOOKS: dict[str, Callable[[Theirs], None]] = {
     "BeforeModelCallEvent": _model_begins,
     "AfterModelCallEvent": _model_ended,
+    "BeforeToolCallEvent": _tool_begins,
     "AfterToolCallEvent": _tool_ended,
 }

@@ -12,6 +12,8 @@ Frameworks call from several threads and tasks; one lock lets them in one at a t
 
 import hashlib
 import importlib
+import re
+from collections import Counter
 from collections.abc import AsyncIterator, Generator, Iterator
 from contextlib import aclosing, closing, contextmanager
 from contextvars import ContextVar
@@ -22,6 +24,7 @@ import msgspec
 
 from handrail.guard import NO_USAGE, Guard, GuardedRun
 from handrail.guard.errors import stopped
+from handrail.guard.texts import name_of, text_in
 from handrail.kernel.result import FIGURE_MAX, NO_EVIDENCE, Check, Evidence, Usage
 from handrail.kernel.run.state import Stop
 from handrail.kernel.signature import signature
@@ -33,12 +36,21 @@ DIGEST_CHARS = 16
 TEXT_MAX = 2_000
 """Of what a model answered; the framework keeps the rest."""
 
+SHOWN_MAX = 20_000
+"""Of what a tool was given, where constraints have to look at it."""
+LOOKED_AT_MAX = 1_000_000
+"""Characters of what a tool was given or returned."""
+_FIGURES = re.compile(r"(?<!\S)[^\s\d]*+\d\S*")
+"""Words with a figure in them. Possessive, from the beginning of a word: each is looked at once."""
+
 TITLE_MAX = 200
 END = object()
 """After the last piece of a stream."""
 
 current: ContextVar["Watch | None"] = ContextVar("handrail_watch", default=None)
 """The run that is being watched here, for hooks that a framework keeps for longer than a run."""
+_asking: ContextVar[str] = ContextVar("handrail_asking", default="")
+"""The agent whose part this is."""
 
 
 class Watch:
@@ -53,75 +65,107 @@ class Watch:
         self._lock = RLock()
         self._text = ""
         self._tokens = 0
-        self._answered = False
+        self.open = False
+        """Whether there was a step that the run was not told of."""
         self._checks: list[Check] = []
         self._found: dict[str, str] = {}
+        self._asked = Counter[tuple[str, str]]()
+        """Who is being asked, and by whom."""
 
     def turn(self, agent: str, *, source: str | None = None, reason: str = "") -> Stop | None:
         """The agent gets the turn from `source`; from whoever had it, if that is not said; from
         nobody, if it is empty. From somebody it is a handoff."""
         with self._lock:
-            self._settle()
             source = self.agent if source is None else source
+            if self.open and (self._checks or not source):
+                self._settle()
             if self.stop is None:
-                self.agent = agent
-                self.run.opened_by = self.run.opened_by or source or agent
-                if source:
-                    self.stop = self.run.handoff(source, agent, reason=reason)
+                said_by, self.agent, run = self.agent, agent, self.run
+                if not run.opened_by:
+                    run.opened_by = source or agent
+                if self.open:
+                    spent = Usage(tokens=self._tokens) if self._tokens else NO_USAGE
+                    self.stop = run.moved(source, agent, reason, said_by, self._text, spent)
+                    self._text, self._tokens, self.open = "", 0, False
+                elif source:
+                    self.stop = run.moved(source, agent, reason)
             return self.stop
 
     def resume(self, agent: str) -> Stop | None:
         """The turn is back with an agent that had only asked another one: no handoff."""
         with self._lock:
-            self._settle()
+            if self.open:
+                self._settle()
             self.agent = agent
             return self.stop
+
+    def join(self, asker: str, agent: str) -> Stop | None:
+        """The agent's part begins, asked by another one or by nobody. Several parts at once are one
+        handoff; who has the turn, and is asked by nobody, goes on."""
+        with self._lock:
+            self._asked[asker, agent] += 1
+            if self._asked[asker, agent] > 1 or (not asker and self.agent == agent):
+                return self.resume(agent)
+            return self.turn(agent, source=asker or None)
+
+    def leave(self, asker: str, agent: str) -> None:
+        """The agent's part is over; whoever asked has the turn back."""
+        with self._lock:
+            self._asked[asker, agent] -= 1
+            if asker:
+                self.resume(asker)
 
     def step(self) -> Stop | None:
         """A model is about to be asked: the step before is over, and the run is told of it."""
         with self._lock:
-            return self._settle()
+            if self.open:
+                self._settle()
+            return self.stop
 
-    def answered(self, *, text: str = "", tokens: int = 0) -> None:
+    def answered(self, text: str = "", tokens: int = 0) -> None:
         """A model has answered."""
         with self._lock:
-            self._text, self._answered = text[:TEXT_MAX], True
-            self._tokens += min(max(int(tokens), 0), FIGURE_MAX)
+            self._text, self.open = text[:TEXT_MAX], True
+            if tokens > 0:
+                self._tokens += int(tokens) if tokens < FIGURE_MAX else FIGURE_MAX
 
     def called(self, tool: str, given: object, found: object = "", error: object = None) -> None:
         """A tool has been called: what it was given, and what it returned or raised."""
         with self._lock:
-            asked, failed = text_of(given), error is not None
-            shown = asked if self.in_clear else f"#{_digest(asked)}"
-            wrong = text_of(error)[:TEXT_MAX] if failed else ""
+            asked, failed, tool = text_of(given), error is not None, name_of(tool)
+            shown = text_in(asked, SHOWN_MAX) if self.in_clear else f"#{_digest(asked)}"
+            wrong = text_in(text_of(error), TEXT_MAX) if failed else ""
             if not failed:
                 path = f"tool:{tool}"
-                masked = signature(asked, text_of(found))
+                whole = text_of(found)
+                masked = signature(asked, whole) + _words(asked) + _words(whole)
                 self._found[path] = _digest(self._found.get(path, "") + masked)
             check = Check(command=f"{tool} {shown}", exit_code=int(failed), stderr=wrong)
             self._checks.append(check)
+            self.open = True
 
-    def _settle(self) -> Stop | None:
-        """Tells the run of the step that is over, if there was one."""
-        if self.stop is None and (self._answered or self._checks):
+    def _settle(self) -> None:
+        """Tells the run of the step that is over."""
+        if self.stop is None:
             evidence = NO_EVIDENCE
             if self._checks:
                 evidence = Evidence(
                     files=self._found or None, checks=tuple(self._checks), measured=True
                 )
                 self._checks, self._found = [], {}
-            usage = Usage(tokens=self._tokens) if self._tokens else NO_USAGE
-            self.stop = self.run.told(self.agent, self._text, evidence, usage)
-            self._text, self._tokens, self._answered = "", 0, False
-        return self.stop
+            spent = Usage(tokens=self._tokens) if self._tokens else NO_USAGE
+            self.stop = self.run.told(self.agent, self._text, evidence, spent)
+            self._text, self._tokens, self.open = "", 0, False
 
     @contextmanager
     def here(self) -> Generator[None]:
-        """What happens inside is part of the run."""
-        before = current.set(self)
+        """What happens inside is part of the run; who asked for a run of its own is not in it."""
+        asking = _asking.get() if current.get() is self else ""
+        before, asked = current.set(self), _asking.set(asking)
         try:
             yield
         finally:
+            _asking.reset(asked)
             current.reset(before)
 
     def drawn(self, pieces: Theirs) -> Iterator[Theirs]:
@@ -187,23 +231,18 @@ def joining(guard: Guard | None, agent: str, task: object = "") -> Generator[Wat
         yield watch
 
 
-_asking: ContextVar[str] = ContextVar("handrail_asking", default="")
-"""The agent whose part this is."""
-
-
 @contextmanager
 def _turn_of(watch: Watch, agent: str) -> Generator[None]:
     """An agent that was asked by another one gives the turn back when it is done."""
     asker = _asking.get()
-    watch.turn(agent)
-    watch.check()
+    watch.join(asker, agent)
     before = _asking.set(agent)
     try:
+        watch.check()
         yield
     finally:
         _asking.reset(before)
-        if asker:
-            watch.resume(asker)
+        watch.leave(asker, agent)
 
 
 def framework(module: str, extra: str) -> Theirs:
@@ -211,7 +250,9 @@ def framework(module: str, extra: str) -> Theirs:
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        told = f"'{error.name}' is not installed; it comes with: pip install 'handrail[{extra}]'"
+        from handrail.engine.extras import install  # only who misses something waits for it
+
+        told = f"'{error.name}' is not installed; {install(extra)}"
         raise ModuleNotFoundError(told, name=error.name) from None
 
 
@@ -228,6 +269,11 @@ def text_of(value: object) -> str:
         return msgspec.json.encode(value, order="deterministic", enc_hook=repr).decode()
     except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
         return repr(value)
+
+
+def _words(text: str) -> str:
+    """All of the text, as far as anybody looks, without what has a figure in it: times and ids."""
+    return _FIGURES.sub("#", text[:LOOKED_AT_MAX])
 
 
 def _digest(text: str) -> str:
