@@ -12,7 +12,7 @@ from a2a.server.routes import create_agent_card_routes, create_jsonrpc_routes
 from a2a.server.tasks import InMemoryTaskStore, TaskUpdater
 from a2a.types import AgentCapabilities, AgentCard, AgentInterface, AgentSkill
 from starlette.applications import Starlette
-from tests.a2a.speaking import serving
+from tests.client.doors import serving
 from tests.client.serving import free_port
 
 Play = Callable[["Agent", TaskUpdater, str], Awaitable[None]]

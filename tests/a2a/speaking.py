@@ -1,23 +1,17 @@
-"""`handrail a2a`, here or as a process of its own, and whoever works on what is filed there."""
+"""`handrail a2a`, as a process of its own, and whoever works on what is filed there."""
 
 import asyncio
-import os
-import re
-import subprocess
-import sys
-from collections.abc import AsyncIterator, Coroutine, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
-import uvicorn
+from tests.client.doors import listening
 from tests.client.serving import Server
 from tests.patience import PATIENCE
 
 import handrail
 from handrail.client.clients import SyncClient
 from handrail.engine.dispatch import DispatchView
-from handrail.server.connection import Connection
-from handrail.server.serve import Listener
 
 T = TypeVar("T")
 ROLE = "backend-engineer"
@@ -33,50 +27,11 @@ def go(work: Coroutine[Any, Any, T]) -> T:
     return asyncio.run(bounded())
 
 
-@asynccontextmanager
-async def serving(app: Any, port: int) -> AsyncIterator[str]:
-    """An application on loopback, on the loop of the test: its address."""
-    config = uvicorn.Config(
-        app,
-        host="127.0.0.1",
-        port=port,
-        http=Connection,
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        timeout_graceful_shutdown=1,
-    )
-    listener = Listener(config)
-    task = asyncio.create_task(listener._serve())
-    try:
-        while not listener.started and not task.done():
-            await asyncio.sleep(0.01)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        listener.should_exit = True
-        await task
-
-
 @contextmanager
-def listening(server: Server, *options: str) -> Iterator[str]:
-    """`handrail a2a`: its address."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "handrail", "a2a", "--port", "0", *options],
-        env={**os.environ, "HANDRAIL_SERVER": server.url, "HANDRAIL_TOKEN": ""},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stdout is not None
-        found = re.search(r"(http://\S+)/DEFINITION", process.stdout.readline())
-        assert found, "it says where it is"
-        yield found.group(1)
-    finally:
-        process.terminate()
-        process.wait(PATIENCE)
-        if process.stdout is not None:
-            process.stdout.close()
-    assert process.returncode == 0, "it ends in good order"
+def at_the_door(server: Server) -> Iterator[str]:
+    """`handrail a2a`, as a process of its own: its address."""
+    with listening(server, "a2a") as address:
+        yield address.removesuffix("/DEFINITION")
 
 
 class Colleague:

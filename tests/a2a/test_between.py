@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.a2a.speaking import colleague, go, listening
+from tests.a2a.speaking import at_the_door, colleague, go
 from tests.client.serving import Server
 from tests.kernel.driving import chain, node
 from tests.patience import PATIENCE
@@ -71,7 +71,7 @@ def test_a_question_of_the_inner_run_is_answered_in_the_outer_and_both_end(
             working.stop()
             await task
 
-    with listening(server) as address, colleague(server) as worker:
+    with at_the_door(server) as address, colleague(server) as worker:
         bead = go(play(address, worker.does))
     *_, last = office.steps(bead.execution_id).items
     assert (last.agent, last.text) == ("worker-1", "the total is net")

@@ -10,20 +10,27 @@ from typing import Any
 import pytest
 from tests.a2a.speaking import go
 from tests.agents.turns import FIX
-from tests.engine.at_work import ANA, PATIENCE, chain, node, opened, started
+from tests.engine.at_work import ANA, PATIENCE, chain, node, opened, started, until
 
+from handrail.agents import a2a
 from handrail.agents.a2a import RemoteLimits, a2a_agent
+from handrail.engine.handle import RunHandle
 from handrail.testing.clock import ManualClock
 
 VARIABLE, TOKEN = "TRIAGE_TOKEN", "triage-secret-0123456789"
-HEAD_MAX = 64_000
-Says = Callable[[dict[str, Any]], bytes]
-"""What it answers to a call."""
+DONE, ASKS = "TASK_STATE_COMPLETED", "TASK_STATE_INPUT_REQUIRED"
+DRIP = 0.02
+Says = Callable[[dict[str, Any]], bytes | list[bytes]]
+"""What it answers to a call; a list comes piece by piece."""
 
 
 @pytest.fixture(autouse=True)
 def token(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And tasks are looked at often."""
     monkeypatch.setenv(VARIABLE, TOKEN)
+    monkeypatch.setattr(a2a, "POLL_FIRST", 0.001)
+    monkeypatch.setattr(a2a, "POLL_MAX", 0.01)
+    monkeypatch.setattr(a2a, "CANCEL_SECONDS", 0.2)
 
 
 class Hostile:
@@ -39,8 +46,12 @@ class Hostile:
         self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
         return self
 
-    async def __aexit__(self, *_: object) -> None:
+    def gone(self) -> None:
+        """Nobody listens there any more."""
         self._server.close()
+
+    async def __aexit__(self, *_: object) -> None:
+        self.gone()
         for task in self._open:
             task.cancel()
         await asyncio.gather(*self._open, return_exceptions=True)
@@ -61,9 +72,13 @@ class Hostile:
             if not reply:
                 await reader.read()  # it says nothing until the other side hangs up
                 return
-            writer.write(reply)
             with suppress(ConnectionError):
-                await writer.drain()
+                for part in reply if isinstance(reply, list) else [reply]:
+                    writer.write(part)
+                    await writer.drain()
+                    await asyncio.sleep(DRIP if isinstance(reply, list) else 0)
+        except asyncio.IncompleteReadError:
+            pass  # it was hung up on before it was asked anything
         finally:
             writer.close()
             with suppress(ConnectionError):
@@ -90,10 +105,22 @@ def completed(call: dict[str, Any], text: str) -> bytes:
     return result(call, task={"id": "t", "status": status, "artifacts": [part]})
 
 
-def stands(state: str, text: str) -> dict[str, Any]:
+def stands(state: str, text: str = "", task_id: str = "t") -> dict[str, Any]:
     """A task that says so."""
     said = {"messageId": "m", "role": "ROLE_AGENT", "parts": [{"text": text}]}
-    return {"id": "t", "contextId": "c", "status": {"state": state, "message": said}}
+    return {"id": task_id, "contextId": "c", "status": {"state": state, "message": said}}
+
+
+def working_until(looks: Callable[[int], bytes]) -> Says:
+    """Its task is at work, and what the looks find is said by their number."""
+    numbers = iter(range(10_000))
+
+    def answer(call: dict[str, Any]) -> bytes:
+        if call["method"] == "SendMessage":
+            return result(call, task=stands("TASK_STATE_WORKING"))
+        return looks(next(numbers))
+
+    return answer
 
 
 def told(hostile: Hostile, **limits: Any) -> str:
@@ -138,10 +165,19 @@ def told(hostile: Hostile, **limits: Any) -> str:
         ),
         (lambda call: b"", "has no answer after 0.5 s"),
         (lambda call: completed(call, "fine\0"), "done_success"),
+        (lambda call: [b"HTTP/1.1 200 OK\r\n\r\n", *[b" "] * 500], "longer than 0.4 s for one"),
+        (lambda call: result(call, task=stands("TASK_STATE_WORKING", "", "t" * 201)), "shorter"),
+        (lambda call: result(call, task=stands("TASK_STATE_WORKING", "", "t\0")), "odd ones"),
+        (
+            working_until(lambda _: http(json.dumps({"result": stands(DONE, "", "u")}).encode())),
+            "answers with task 'u' where 't' was meant",
+        ),
     ],
 )
 def test_an_answer_that_is_none_costs_the_attempt_and_says_why(says: Says, why: str):
-    assert why in told(Hostile(says), **({"seconds": 0.5} if "0.5" in why else {}))
+    times = {"0.5 s": {"seconds": 0.5}, "0.4 s": {"call_seconds": 0.4}}
+    limits = next((given for told, given in times.items() if told in why), {})
+    assert why in told(Hostile(says), **limits)
 
 
 def test_no_redirect_carries_the_token():
@@ -209,7 +245,7 @@ def test_a_look_that_fails_is_tried_again_and_not_for_ever():
 @pytest.mark.parametrize(
     ("card", "why"),
     [
-        (lambda one: carded("http://example.org"), "names another host, example.org"),
+        (lambda one: carded("http://example.org"), "names another host, http://example.org/a2a"),
         (lambda one: carded(one.url.replace("http:", "https:")), "names another host"),
         (
             lambda one: carded(one.url, "0.3.0"),
@@ -232,3 +268,107 @@ def test_a_token_that_is_not_set_is_told_before_anybody_is_asked(monkeypatch: py
     assert hostile.asked == []
     with pytest.raises(ValueError, match="no address of an agent"):
         a2a_agent("triage.example.org")
+
+
+async def answered(run: RunHandle, most: int) -> list[str]:
+    """A person answers whatever is asked, so often at most: what was asked, and at last where it
+    stands."""
+    asked: list[str] = []
+    for _ in range(most):
+        questions = await run.questions(PATIENCE)
+        if not questions:
+            break
+        asked.append(questions[0].text)
+        if questions[0].kind != "clarification_request":
+            break
+        await run.answer(questions[0].id, "go on", by=ANA)
+    return asked
+
+
+def test_an_agent_that_asks_for_ever_has_an_attempt_for_each_and_then_somebody_looks_at_it():
+    def says(call: dict[str, Any]) -> bytes:
+        return result(call, task=stands(ASKS, "And now?"))
+
+    async def play() -> list[str]:
+        async with Hostile(says) as hostile, opened("sqlite://", ManualClock()) as engine:
+            engine.add_agent(a2a_agent(hostile.url), "backend-engineer")
+            return await answered(await started(engine, chain(node("fix"))), 50)
+
+    *asked, last = go(play())
+    assert asked == ["And now?"] * 2
+    assert "needs a decision after 3 of 3 attempts" in last
+
+
+def test_what_was_completed_stays_so_whatever_the_agent_says_of_it_later():
+    calls: list[str] = []
+
+    def says(call: dict[str, Any]) -> bytes:
+        calls.append(call["method"])
+        if call["method"] == "SendMessage":
+            return completed(call, "done")
+        return result(call, **stands("TASK_STATE_FAILED", "no, it failed"))
+
+    assert told(Hostile(says)) == "done_success"
+    assert calls == ["SendMessage"]
+
+
+def test_an_agent_that_is_gone_for_good_is_not_looked_for_for_ever():
+    hostile = Hostile(lambda call: b"")
+
+    def says(call: dict[str, Any]) -> bytes:
+        hostile.gone()
+        return result(call, task=stands("TASK_STATE_WORKING"))
+
+    hostile.says = says
+    assert "could not be asked (ConnectError" in told(hostile)
+
+
+def test_a_card_that_names_another_host_by_the_time_of_the_answer_gets_no_token_there():
+    elsewhere = Hostile(lambda call: completed(call, "fine"))
+
+    def says(call: dict[str, Any]) -> bytes:
+        return result(call, task=stands(ASKS, "Which?"))
+
+    def card(one: Hostile) -> bytes:
+        return carded(one.url if len(one.asked) == 1 else elsewhere.url)
+
+    async def play() -> list[str]:
+        async with (
+            elsewhere,
+            Hostile(says, card) as hostile,
+            opened("sqlite://", ManualClock()) as engine,
+        ):
+            engine.add_agent(a2a_agent(hostile.url, token_from=VARIABLE), "backend-engineer")
+            return await answered(await started(engine, chain(node("fix", max_attempts=2))), 2)
+
+    asked, last = go(play())
+    assert asked == "Which?"
+    assert "names another host" in last
+    assert elsewhere.asked == []
+
+
+def test_runs_whose_tasks_have_the_same_name_end_each_by_itself():
+    sent: list[str] = []
+    cancelled: list[str] = []
+
+    def says(call: dict[str, Any]) -> bytes:
+        if call["method"] == "SendMessage":
+            sent.append(call["params"]["message"]["messageId"])
+            return result(call, task=stands("TASK_STATE_WORKING"))
+        if call["method"] == "CancelTask":
+            cancelled.append(call["params"]["id"])
+        state = "TASK_STATE_CANCELED" if cancelled else "TASK_STATE_WORKING"
+        return result(call, **stands(state))
+
+    async def play() -> tuple[Any, str]:
+        async with Hostile(says) as hostile, opened("sqlite://", ManualClock()) as engine:
+            engine.add_agent(a2a_agent(hostile.url), "backend-engineer", capacity=2)
+            one, other = await started(engine, FIX), await started(engine, FIX)
+            await until(lambda: len(sent) == 2)
+            await one.close(by=ANA, reason="not needed")
+            (question,) = await other.questions(PATIENCE)
+            return (await one.state()).terminal_status, question.text
+
+    closed, last = go(play())
+    assert closed == "closed_by_human"
+    assert "the work was cancelled at the agent" in last

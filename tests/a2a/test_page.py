@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.a2a.speaking import colleague, listening
+from tests.a2a.speaking import at_the_door, colleague
 from tests.client.serving import Server
 from tests.patience import PATIENCE
 
@@ -20,7 +20,7 @@ def test_the_program_of_the_page_has_a_bead_taken_to_its_end(
 ):
     (program,) = re.findall(r"```python\n# partner.py\n(.*?)```", PAGE, re.DOTALL)
     file, token = tmp_path / "partner.py", server.token("operator", "partner")
-    with listening(server) as address, colleague(server) as worker:
+    with at_the_door(server) as address, colleague(server) as worker:
         file.write_text(program.replace("http://127.0.0.1:8091/helpdesk", f"{address}/one"))
         with subprocess.Popen(
             [sys.executable, str(file)],

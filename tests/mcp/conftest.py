@@ -2,32 +2,13 @@
 
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 
 import pytest
-from tests.client.conftest import FIX, ONE
+from tests.client.doors import listening, office, server
 from tests.client.serving import Server
-from tests.mcp.speaking import Connected, listening, over_http, over_stdio
+from tests.mcp.speaking import Connected, over_http, over_stdio
 
-import handrail
-from handrail.client.clients import SyncClient
-from handrail.engine.settings import EngineSettings
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
-    url = f"sqlite:///{tmp_path / 'work.db'}"
-    with Server(url, engine=EngineSettings(pulse=0.05)) as server:
-        yield server
-
-
-@pytest.fixture
-def office(server: Server) -> Iterator[SyncClient]:
-    """A person who may do anything."""
-    with handrail.Client(server.url, server.token("admin", "ana")) as client:
-        client.create_workflow(ONE)
-        client.create_workflow(FIX)
-        yield client
+__all__ = ["office", "server"]
 
 
 @pytest.fixture(params=["stdio", "http"])
@@ -37,5 +18,5 @@ def connected(request: pytest.FixtureRequest, server: Server) -> Iterator[list[C
     if request.param == "stdio":
         yield [partial(over_stdio, server)]
         return
-    with listening(server) as address:
+    with listening(server, "mcp", "--http") as address:
         yield [partial(over_http, address, mode=mode) for mode in ("auto", "legacy")]

@@ -4,6 +4,7 @@ import asyncio
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import httpx
 from tests.engine.at_work import PATIENCE
@@ -32,10 +33,11 @@ class Time:
 
 @asynccontextmanager
 async def sitting(
-    house: House, name: str = "coder-1", *, clock: Time | None = None
+    house: House, name: str = "coder-1", *, clock: Time | None = None, **token: Any
 ) -> AsyncIterator[tuple[Agent, Seat]]:
-    """An agent of that name, and its seat."""
-    secret, row = issue("token", name=name, role="agent", by="test", now=house.clock.now())
+    """An agent of that name, and its seat. `token`: what its token says beside."""
+    now = house.clock.now()
+    secret, row = issue("token", name=name, role="agent", by="test", now=now, **token)
     await house.engine.add_credential(row)
     transport = httpx.ASGITransport(app=house.served.asgi)  # pyright: ignore[reportArgumentType]
     async with handrail.Client(ADDRESS, secret, transport=transport) as client:

@@ -1,15 +1,13 @@
 """Clients of the official SDK, against `handrail mcp` as a process of its own."""
 
-import os
-import re
-import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 import httpx2
 from mcp.client.streamable_http import streamable_http_client
+from tests.client.doors import environment
 from tests.client.serving import Server
 
 from mcp import Client, StdioServerParameters
@@ -52,11 +50,6 @@ class Agent:
         raise AssertionError("there is no work")
 
 
-def environment(server: Server, token: str = "") -> dict[str, str]:
-    given = {**os.environ, "HANDRAIL_SERVER": server.url, "HANDRAIL_TOKEN": token}
-    return {name: value for name, value in given.items() if value}
-
-
 @asynccontextmanager
 async def over_stdio(server: Server, token: str) -> AsyncIterator[Agent]:
     command = StdioServerParameters(
@@ -64,28 +57,6 @@ async def over_stdio(server: Server, token: str) -> AsyncIterator[Agent]:
     )
     async with Client(command, read_timeout_seconds=PATIENCE) as client:
         yield Agent(client)
-
-
-@contextmanager
-def listening(server: Server, *options: str) -> Iterator[str]:
-    """`handrail mcp --http`: its address."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "handrail", "mcp", "--http", "--port", "0", *options],
-        env={**environment(server), "HANDRAIL_TOKEN": ""},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stdout is not None
-        found = re.search(r"http://\S+", process.stdout.readline())
-        assert found, "it says where it is"
-        yield found.group()
-    finally:
-        process.terminate()
-        process.wait(PATIENCE)
-        if process.stdout is not None:
-            process.stdout.close()
-    assert process.returncode == 0, "it ends in good order"
 
 
 @asynccontextmanager

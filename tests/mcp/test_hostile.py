@@ -122,6 +122,34 @@ def test_an_agent_speaks_only_for_itself(play: Played):
     play(scene)
 
 
+def test_an_agent_is_given_only_what_its_token_allows(play: Played):
+    async def scene(house: House) -> None:
+        await house.file("plain")
+        allowed = {"works_as": ("qa-engineer",), "seconds": 3_600}
+        async with sitting(house, **allowed) as (agent, seat), sitting(house, "ada") as (ada, _):
+            for roles in ([WORKER], ["ceo"], ["qa-engineer", WORKER]):
+                assert "roles that your token allows" in await agent.refused(
+                    "register", roles=roles
+                )
+            await agent.do("register", roles=["qa-engineer"])
+            assert "nothing to do" in await agent.do("claim", wait=0)
+            await ada.do("register", roles=[WORKER])
+            await ada.claimed()
+            (name,) = await work_of(house, "ada")
+            assert "held by 'ada'" in await agent.refused("progress", dispatch_id=name)
+            assert "held by 'ada'" in await agent.refused("give_back", dispatch_id=name, reason="x")
+            for tool in ("context", "read_file"):
+                asked = {"dispatch_id": name, **({"name": "x"} if tool == "read_file" else {})}
+                assert "not in your hands" in await agent.refused(tool, **asked)
+            assert "do not have the turn" in await agent.refused("say", text="x", channel="talk")
+            house.clock.advance(seconds=3_601)
+            assert "expired or revoked: stop" in await agent.refused("claim", wait=0)
+            assert seat.is_dismissed
+            assert await work_of(house, "ada") == (name,)
+
+    play(scene)
+
+
 def test_nobody_sits_down_without_the_token_of_an_agent(server: Server):
     async def scene() -> None:
         async with Seats(server.url) as seats:

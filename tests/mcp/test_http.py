@@ -3,8 +3,9 @@
 import asyncio
 
 import httpx
+from tests.client.doors import listening
 from tests.client.serving import Server
-from tests.mcp.speaking import ROLE, listening, over_http
+from tests.mcp.speaking import ROLE, over_http
 
 from handrail.client.clients import SyncClient
 
@@ -40,7 +41,7 @@ def test_who_calls_is_who_the_token_of_the_request_says(server: Server, office: 
             assert "held by 'ada'" in stolen
             assert "accepted" in await first.do("answer", outcome="success", text="done")
 
-    with listening(server) as address:
+    with listening(server, "mcp", "--http") as address:
         assert status(address, "") == 401
         assert status(address, "Basic YTpi") == 401
         assert status(address, "Bearer hr_wrong") == 401

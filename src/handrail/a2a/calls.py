@@ -8,15 +8,24 @@ stands, to be asked for again.
 
 import asyncio
 import hashlib
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
 from contextlib import aclosing, suppress
-from typing import Any, NamedTuple, TypeVar, cast
+from functools import partial
+from typing import Any, NamedTuple, NoReturn, TypeVar, cast
 
-import msgspec
-
+from handrail.a2a.asked import Asking, name, read, task_id
 from handrail.a2a.cards import open_card
+from handrail.a2a.content import Content, content_of
+from handrail.a2a.lists import listed
 from handrail.a2a.refusals import No
-from handrail.a2a.tasks import KEPT, open_question, state_of, task_of
+from handrail.a2a.tasks import (
+    KEPT,
+    answered_with,
+    context_of,
+    open_question,
+    state_of,
+    task_of,
+)
 from handrail.agents.a2a_words import (
     ENDED,
     SETTLED,
@@ -35,31 +44,28 @@ from handrail.agents.a2a_words import (
 from handrail.client.call import path
 from handrail.client.call import send as send_call
 from handrail.client.clients import AsyncClient
-from handrail.client.errors import Conflict, Invalid
+from handrail.client.errors import Conflict, Invalid, NotFound
 from handrail.client.shapes import Answered
 from handrail.client.stream import Event
 from handrail.engine.beads import BeadView
-from handrail.kernel.misfit import in_words
-from handrail.kernel.result import merged
 from handrail.kernel.view import RunView
 
 T = TypeVar("T")
 
 WAIT_SECONDS = 50.0
 """That an answer is kept back, for a caller that wants to wait for the end."""
-TITLE_MAX, TEXT_MAX, NAME_MAX = 200, 400_000, 200
 CANCELLED = "cancelled over A2A"
 KEY_REUSED = "key_reused"
 CHANGES = frozenset({"asked", "reasked", "answered", "paused", "resumed", "moved", "ended"})
 """Events after which a task may stand otherwise."""
 
 
-class Asking(NamedTuple):
-    """Whose call it is, and of which agent: a definition, or "" for that of all of them."""
+class Following(NamedTuple):
+    """A task that is watched until it stands so, told with so much of what was said in it."""
 
-    client: AsyncClient
-    definition: str
-    url: str
+    run: RunView
+    until: Collection[str]
+    history: int | None = None
 
 
 # Calls
@@ -67,25 +73,26 @@ class Asking(NamedTuple):
 
 async def send(asking: Asking, raw: bytes) -> Sent:
     params = read(raw, SendMessage)
-    run = await _sent(asking, params)
-    task = await task_of(asking.client, run)
+    watched = await _begun(asking, params)
+    task = await task_of(asking.client, watched.run, watched.history)
     if params.configuration.return_immediately:
         return Sent(task=task)
     with suppress(TimeoutError):
-        async with asyncio.timeout(WAIT_SECONDS), aclosing(_states(asking, run)) as states:
+        async with asyncio.timeout(WAIT_SECONDS), aclosing(_states(asking, watched)) as states:
             async for one in states:
                 task = one
     return Sent(task=task)
 
 
 async def get(asking: Asking, raw: bytes) -> Task:
-    run = await asking.client.execution(_id(read(raw, OfTask).id))
-    return await task_of(asking.client, run)
+    params = read(raw, OfTask)
+    run = await asking.client.execution(task_id(params.id))
+    return await task_of(asking.client, run, params.history_length)
 
 
 async def cancel(asking: Asking, raw: bytes) -> Task:
     """Closes the run; an operator those of beads that it filed, a ceo any."""
-    run = await asking.client.execution(_id(read(raw, OfTask).id))
+    run = await asking.client.execution(task_id(read(raw, OfTask).id))
     try:
         run = await asking.client.override(run.id, "close", CANCELLED)
     except Conflict as error:
@@ -97,39 +104,50 @@ async def card(asking: Asking, _: bytes) -> Card:
     return await open_card(asking.client, asking.url, asking.definition)
 
 
+async def not_pushed(_: Asking, __: bytes) -> NoReturn:
+    told = "nothing is pushed from here, as the card says"
+    raise No("PUSH_NOTIFICATION_NOT_SUPPORTED", f"{told}; use SubscribeToTask, or GetTask")
+
+
 CALLS: dict[str, Callable[[Asking, bytes], Awaitable[Said]]] = {
     "SendMessage": send,
     "GetTask": get,
+    "ListTasks": listed,
     "CancelTask": cancel,
     "GetExtendedAgentCard": card,
+    "CreateTaskPushNotificationConfig": not_pushed,
+    "GetTaskPushNotificationConfig": not_pushed,
+    "ListTaskPushNotificationConfigs": not_pushed,
+    "DeleteTaskPushNotificationConfig": not_pushed,
 }
 
 
 # Streams
 
 
-async def send_and_follow(asking: Asking, raw: bytes) -> RunView:
-    return await _sent(asking, read(raw, SendMessage))
+async def send_and_follow(asking: Asking, raw: bytes) -> Following:
+    return await _begun(asking, read(raw, SendMessage))
 
 
-async def subscribe(asking: Asking, raw: bytes) -> RunView:
-    run = await asking.client.execution(_id(read(raw, OfTask).id))
+async def subscribe(asking: Asking, raw: bytes) -> Following:
+    """To its end: what it asks meanwhile others may answer, too."""
+    run = await asking.client.execution(task_id(read(raw, OfTask).id))
     if state_of(run) in ENDED:
         raise No("UNSUPPORTED_OPERATION", f"task '{run.id}' has ended; get it")
-    return run
+    return Following(run, ENDED)
 
 
-STREAMS: dict[str, Callable[[Asking, bytes], Awaitable[RunView]]] = {
+STREAMS: dict[str, Callable[[Asking, bytes], Awaitable[Following]]] = {
     "SendStreamingMessage": send_and_follow,
     "SubscribeToTask": subscribe,
 }
 """What comes before the first word of a stream, and may be refused."""
 
 
-async def follow(asking: Asking, run: RunView) -> AsyncGenerator[Sent]:
-    """The task, then what changes, until nothing more happens to it by itself."""
+async def follow(asking: Asking, watched: Following) -> AsyncGenerator[Sent]:
+    """The task, then what changes."""
     told: Task | None = None
-    async with aclosing(_states(asking, run)) as states:
+    async with aclosing(_states(asking, watched)) as states:
         async for task in states:
             for sent in _changes(told, task):
                 yield sent
@@ -147,11 +165,12 @@ def _changes(before: Task | None, task: Task) -> list[Sent]:
     return [*made, Sent(status_update=StatusUpdate(**ids, status=task.status))]
 
 
-async def _states(asking: Asking, run: RunView) -> AsyncGenerator[Task]:
-    """The task as it stands, and whenever it stands otherwise, until it is settled."""
-    client, state = asking.client, state_of(run)
-    yield await task_of(client, run)
-    if state in SETTLED:
+async def _states(asking: Asking, watched: Following) -> AsyncGenerator[Task]:
+    """The task as it stands, and whenever it stands otherwise, or asks something else."""
+    client, run = asking.client, watched.run
+    task = await task_of(client, run, watched.history)
+    yield task
+    if task.status.state in watched.until:
         return
     found = cast("AsyncGenerator[Event]", client.events(run.id))
     async with aclosing(found) as events:
@@ -159,107 +178,112 @@ async def _states(asking: Asking, run: RunView) -> AsyncGenerator[Task]:
             if event.type not in CHANGES or event.at < run.updated_at:
                 continue
             run = await client.execution(run.id)
-            if state_of(run) is not state:
-                state = state_of(run)
-                yield await task_of(client, run)
-            if state in SETTLED:
+            before, task = task, await task_of(client, run, watched.history)
+            if _stands(task) != _stands(before):
+                yield task
+            if task.status.state in watched.until:
                 return
+
+
+def _stands(task: Task) -> tuple[str, str]:
+    said = task.status.message
+    return task.status.state, text_of(said.parts) if said is not None else ""
 
 
 # Messages
 
 
+async def _begun(asking: Asking, params: SendMessage) -> Following:
+    """The run that a message begins, or goes to, until nothing more happens to it by itself."""
+    how = params.configuration
+    if how.task_push_notification_config is not None:
+        await not_pushed(asking, b"")
+    return Following(await _sent(asking, params), SETTLED, how.history_length)
+
+
 async def _sent(asking: Asking, params: SendMessage) -> RunView:
-    """The run that a message begins, or goes to."""
-    text, data = _content(params.message)
+    content = content_of(params.message)
     if params.message.task_id:
-        return await _answer(asking.client, params.message, text)
+        return await _answer(asking.client, params.message, content)
     named = params.message.metadata.get("definition") or params.metadata.get("definition")
     definition = asking.definition or named
-    if not isinstance(definition, str) or not definition:
+    if not isinstance(definition, str) or definition in ("", ".", ".."):
         told = "this agent is that of all definitions, and the message does not say which"
         raise No("INVALID_PARAMS", f"{told}; say so in its metadata, as `definition`")
-    return await _filed(asking.client, definition, params.message, text, data)
-
-
-def _content(message: Message) -> tuple[str, dict[str, Any]]:
-    """What a message says in words, and the facts that it brings."""
-    if any(part.raw is not None or part.url is not None for part in message.parts):
-        told = "files cannot be sent here"
-        raise No("CONTENT_TYPE_NOT_SUPPORTED", f"{told}; send text, or data as a JSON object")
-    data: dict[str, Any] = {}
-    for part in message.parts:
-        if isinstance(part.data, dict):
-            data = merged(data, cast("dict[str, Any]", part.data))
-        elif part.data is not msgspec.UNSET:
-            raise No("CONTENT_TYPE_NOT_SUPPORTED", "data has to be a JSON object; send one")
-    text = text_of(message.parts).strip()
-    if not text or len(text) > TEXT_MAX:
-        told = f"a message needs text, of at most {TEXT_MAX:,} characters"
-        raise No("INVALID_PARAMS", f"{told}; this one has {len(text):,}")
-    return text, data
+    return await _filed(asking.client, definition, params.message, content)
 
 
 async def _filed(
-    client: AsyncClient, definition: str, message: Message, text: str, data: dict[str, Any]
+    client: AsyncClient, definition: str, message: Message, content: Content
 ) -> RunView:
-    kept = _name(message.context_id, "contextId")
-    context = {**data, KEPT: kept} if kept else data
-    about = {"title": text.splitlines()[0][:TITLE_MAX], "description": text, "context": context}
+    kept = name(message.context_id, "contextId")
+    context = {**content.data, KEPT: kept} if kept else content.data
+    about = {"title": content.title, "description": content.text, "context": context}
+    if content.files:
+        return await _filed_with_files(client, definition, message, content, about)
     bead = await _once(client, message, "/beads", BeadView, {**about, "workflow_id": definition})
     assert bead.execution_id is not None, "filed with a definition"
     return await client.execution(bead.execution_id)
 
 
-async def _answer(client: AsyncClient, message: Message, text: str) -> RunView:
-    run = await client.execution(_id(message.task_id))
+async def _filed_with_files(
+    client: AsyncClient,
+    definition: str,
+    message: Message,
+    content: Content,
+    about: dict[str, Any],
+) -> RunView:
+    """The run begins when the files are there: its first agent is given them, too."""
+    try:
+        await client.workflow(name(definition, "definition"))
+    except NotFound as error:
+        raise No("INVALID_PARAMS", f"{error.detail}; nothing was filed") from error
+    bead = await _once(client, message, "/beads", BeadView, about)
+    for one in content.files:
+        await client.add_file(bead.id, one.name, one.content, content_type=one.media_type)
+    where, begun = path("beads", bead.id, "executions"), {"workflow_id": definition}
+    return await _once(client, message, where, RunView, begun, "-run")
+
+
+async def _answer(client: AsyncClient, message: Message, content: Content) -> RunView:
+    run = await client.execution(task_id(message.task_id))
+    if message.context_id and message.context_id != context_of(await client.bead(run.bead_id)):
+        told = f"task '{run.id}' is not of the context that the message names"
+        raise No("INVALID_PARAMS", f"{told}; leave contextId out, or take the task's")
+    if content.data or content.files:
+        told = "an answer is text, and this one brings data or files"
+        raise No("CONTENT_TYPE_NOT_SUPPORTED", f"{told}; say it in words, or begin another task")
     state = state_of(run)
-    question = await open_question(client, run) if state is TaskState.INPUT_REQUIRED else None
+    waits = state is TaskState.INPUT_REQUIRED
+    # Whoever did not hear that its answer was taken sends it again.
+    find = open_question if waits else partial(answered_with, text=content.text)
+    question = await find(client, run)
     if question is None:
         told = "has ended" if state in ENDED else "is at work, and asks nothing"
         raise No("UNSUPPORTED_OPERATION", f"task '{run.id}' {told}; begin another, or wait")
     where = path("approvals", question.id, "answer")
-    said = {"text": text, "digest": question.digest}
-    return (await _once(client, message, where, Answered, said)).execution
+    said = {"text": content.text, "digest": question.digest}
+    answered = await _once(client, message, where, Answered, said)
+    return answered.execution if waits else run
 
 
 async def _once(
-    client: AsyncClient, message: Message, where: str, answer: type[T], body: dict[str, Any]
+    client: AsyncClient,
+    message: Message,
+    where: str,
+    answer: type[T],
+    body: dict[str, Any],
+    part: str = "",
 ) -> T:
     """A call that a message means: sent again, it is the same one, and never the answer to what
-    was asked later."""
+    was asked later. `part`: which, if it means more than one."""
     if not message.message_id:
         raise No("INVALID_PARAMS", "messageId is empty; give every message one of its own")
     key = hashlib.sha256(message.message_id.encode()).hexdigest()[:40]
     try:
-        return await client.run(send_call("POST", where, answer, body, key=f"a2a-{key}"))
+        return await client.run(send_call("POST", where, answer, body, key=f"a2a-{key}{part}"))
     except Invalid as error:
         if error.code != KEY_REUSED:
             raise
-        told = f"messageId '{_name(message.message_id, 'messageId')}' was used for another message"
+        told = f"messageId '{name(message.message_id, 'messageId')}' was used for another message"
         raise No("INVALID_PARAMS", f"{told}; give every message one of its own") from error
-
-
-def _id(name: str) -> str:
-    """A task's id; one that cannot be is not asked for."""
-    if not _name(name, "id") or name in (".", ".."):
-        raise No("TASK_NOT_FOUND", f"there is no task '{name}'; take an id that was given here")
-    return name
-
-
-def _name(given: str, what: str) -> str:
-    if len(given) > NAME_MAX or "\0" in given:
-        raise No("INVALID_PARAMS", f"{what} has at most {NAME_MAX} characters; take a shorter one")
-    return given
-
-
-def read(raw: bytes, shape: type[T]) -> T:
-    """The parameters of a call, or what is wrong with them in words."""
-    try:
-        return msgspec.json.decode(raw, type=shape)
-    except msgspec.ValidationError as error:
-        told, _, place = str(error).partition(" - at `$")
-        where = place.rstrip("`").lstrip(".") or "the parameters"
-        raise No("INVALID_PARAMS", f"{where}: {in_words(told)}; see A2A 1.0") from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise No("PARSE_ERROR", f"the request cannot be read: {error}; send JSON") from None

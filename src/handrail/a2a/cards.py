@@ -10,6 +10,7 @@ from typing import Any
 
 from handrail.a2a.refusals import Outside
 from handrail.agents.a2a_words import (
+    ANY,
     DATA,
     JSON_RPC,
     PROTOCOL,
@@ -28,7 +29,7 @@ FILES_BEADS = LEVELS["operator"]
 NAME, NUMBER = "Handrail", version("handrail")
 ABOUT = (
     "Teams of agents and people whose every run ends, with a reason. A message becomes a bead; text"
-    " is what it is about, data its context."
+    " is what it is about, data its context, files are its files."
 )
 CHOOSE = "Say which by the metadata of the message, as `definition`, or ask the agent of that name."
 SCHEME = "handrail"
@@ -74,10 +75,12 @@ def _card(url: str, name: str, about: str, number: str, skills: Sequence[Skill])
         supported_interfaces=(
             Interface(url=url, protocol_binding=JSON_RPC, protocol_version=PROTOCOL),
         ),
-        capabilities=Capabilities(streaming=True, extended_agent_card=True),
+        capabilities=Capabilities(
+            streaming=True, extended_agent_card=True, push_notifications=False
+        ),
         security_schemes=SCHEMES,
         security_requirements=({"schemes": {SCHEME: {}}},),
-        default_input_modes=(TEXT, DATA),
+        default_input_modes=(TEXT, DATA, ANY),
         default_output_modes=(TEXT,),
         skills=tuple(skills),
     )

@@ -9,20 +9,22 @@ Rules
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping
-from contextlib import aclosing
+from collections import Counter
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, MutableMapping
+from contextlib import aclosing, contextmanager
 from typing import Any, cast
 from urllib.parse import quote
 
 import msgspec
 
-from handrail.a2a.calls import CALLS, STREAMS, Asking, follow, read
+from handrail.a2a.asked import Asking, read
+from handrail.a2a.calls import CALLS, STREAMS, Following, follow
 from handrail.a2a.cards import closed_card, open_card
 from handrail.a2a.refusals import No, Outside, answer, refused
 from handrail.agents.a2a_words import CARD_PATH, PROTOCOL, VERSION_HEADER, Card, Request, Said, Sent
+from handrail.client.bearer import token_in
 from handrail.client.clients import AsyncClient, Client
 from handrail.client.errors import ClientError
-from handrail.kernel.view import RunView
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -31,8 +33,8 @@ Send = Callable[[Message], Awaitable[None]]
 
 BODY_BYTES_MAX = 2 * 1024 * 1024
 DROPPED_BYTES_MAX = 8 * BODY_BYTES_MAX
-TOKEN_MAX = 200
-STREAMS_MAX = 200
+STREAMS_MAX, STREAMS_OF_ONE = 200, 50
+"""In all, and with one token."""
 FOLLOW_SECONDS = 3_600.0
 """Of one stream; whoever wants more subscribes again."""
 STALL_SECONDS = 60.0
@@ -49,7 +51,7 @@ class Door:
 
     def __init__(self, server: str, url: str = "") -> None:
         self.server, self.url = server, url
-        self._streams = 0
+        self._streams: Counter[str] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         assert scope["type"] == "http", "it is served without a lifespan and without sockets"
@@ -90,27 +92,24 @@ class Door:
             _check(scope, request)
             async with self._client(token) as client:
                 asking = Asking(client, name, self._address(name))
-                await self._do(asking, request, receive, send)
+                watched = await _done(asking, request, send)
+                if watched is not None:
+                    with self._streaming(token, watched.run.id):
+                        await _stream(asking, request, watched, receive, send)
         except No as no:
             await _json(send, answer(call, no))
 
-    async def _do(self, asking: Asking, request: Request, receive: Receive, send: Send) -> None:
-        params, stream = bytes(request.params), STREAMS.get(request.method)
+    @contextmanager
+    def _streaming(self, token: str, task_id: str) -> Generator[None]:
+        if self._streams.total() >= STREAMS_MAX or self._streams[token] >= STREAMS_OF_ONE:
+            told = f"{self._streams[token]} streams of yours are open here"
+            raise Outside(503, f"{told}, and there is no room for more; get the task '{task_id}'")
+        self._streams[token] += 1
         try:
-            if stream is None:
-                said = await CALLS[request.method](asking, params)
-                await _json(send, _result(request, said))
-                return
-            run = await stream(asking, params)
-        except ClientError as error:
-            raise refused(error) from error
-        if self._streams >= STREAMS_MAX:
-            raise Outside(503, f"{STREAMS_MAX} streams are open here; get the task '{run.id}'")
-        self._streams += 1
-        try:
-            await _stream(asking, request, run, receive, send)
+            yield
         finally:
-            self._streams -= 1
+            self._streams[token] -= 1
+            self._streams = +self._streams  # without those who have none
 
     def _client(self, token: str) -> "_Entered":
         return _Entered(self.server, token)
@@ -135,6 +134,19 @@ class _Entered:
         await self.of.__aexit__(*error)
 
 
+async def _done(asking: Asking, request: Request, send: Send) -> Following | None:
+    """The call is answered; or what is to be told of, if it wants a stream."""
+    params, stream = bytes(request.params), STREAMS.get(request.method)
+    try:
+        if stream is not None:
+            return await stream(asking, params)
+        said = await CALLS[request.method](asking, params)
+    except ClientError as error:
+        raise refused(error) from error
+    await _json(send, _result(request, said))
+    return None
+
+
 # Requests
 
 
@@ -152,9 +164,11 @@ def _header(scope: Scope, name: str) -> str:
 
 
 def _token(scope: Scope) -> str:
-    kind, _, token = _header(scope, "authorization").partition(" ")
-    token = token.strip()
-    return token if kind.lower() == "bearer" and len(token) <= TOKEN_MAX else ""
+    """The token of whoever asks; "" of whoever does not say."""
+    token = token_in(scope["headers"])
+    if token == "":
+        raise Outside(401, WHO)
+    return token or ""
 
 
 def _check(scope: Scope, request: Request) -> None:
@@ -228,10 +242,10 @@ def _outside(error: ClientError) -> Outside:
 
 
 async def _stream(
-    asking: Asking, request: Request, run: RunView, receive: Receive, send: Send
+    asking: Asking, request: Request, watched: Following, receive: Receive, send: Send
 ) -> None:
     await _start(send, 200, EVENTS)
-    telling = asyncio.ensure_future(_tell(request, follow(asking, run), send))
+    telling = asyncio.ensure_future(_tell(request, follow(asking, watched), send))
     others = (asyncio.ensure_future(_beat(send)), asyncio.ensure_future(_gone(receive)))
     try:
         await asyncio.wait(

@@ -55,6 +55,8 @@ POLL_FIRST, POLL_MORE, POLL_MAX = 0.1, 1.5, 5.0
 TROUBLES_MAX = 5
 """Looks in a row that may fail."""
 CANCEL_SECONDS = 2.0
+ID_MAX = 200
+"""Characters of a name that the agent gave to a task, or to a context."""
 TASK_NOT_FOUND, UNSUPPORTED = -32001, -32004
 BY_A2A = (
     "You are asked over A2A. Complete the task with your answer as text. Fail it if it cannot be"
@@ -120,6 +122,8 @@ class _Turn:
     def __init__(self, remote: Remote, given: DispatchView, limits: RemoteLimits) -> None:
         self.remote, self.given, self.limits = remote, given, limits
         self.known = _kept(given)
+        self.sent_to: str | None = None
+        """The task that the message went to; None if it begins one."""
 
     async def taken(self) -> Result:
         sending = asyncio.ensure_future(self._sent())
@@ -132,7 +136,7 @@ class _Turn:
             return self._answered(text_of(sent.message.parts))
         if sent.task is None:
             raise Unusable("answers with neither a task nor a message; see that it speaks A2A")
-        task = sent.task
+        task = self._same(sent.task, sent.task.id if self.sent_to is None else self.sent_to)
         try:
             task = await self._settled(task)
         finally:
@@ -145,10 +149,13 @@ class _Turn:
         kept, the work is sent anew, with question and answer in it."""
         if self.known is not None and self.given.answer is not None:
             try:
-                return await self._send(self.given.answer, **self.known)
+                sent = await self._send(self.given.answer, **self.known)
             except Declined as error:
                 if error.code not in (TASK_NOT_FOUND, UNSUPPORTED):
                     raise
+            else:
+                self.sent_to = self.known["task"]
+                return sent
         said = (instructions(self.given, BY_A2A, by_tool=False), turn(self.given))
         return await self._send("\n\n".join(said))
 
@@ -160,23 +167,27 @@ class _Turn:
             task_id=task,
             context_id=context,
         )
-        how = Configuration(accepted_output_modes=(TEXT,), return_immediately=True)
+        how = Configuration(
+            accepted_output_modes=(TEXT,), return_immediately=True, history_length=0
+        )
         params = SendMessage(message=message, configuration=how)
         return await self.remote.call("SendMessage", params, Sent)
 
     async def _settled(self, task: Task) -> Task:
         """The task once it has ended or asks something."""
         pause, troubles = POLL_FIRST, 0
+        asked = OfTask(id=task.id, history_length=0)
         while task.status.state not in SETTLED:  # bounded by the time of the turn
             await asyncio.sleep(pause)
             pause = min(POLL_MAX, pause * POLL_MORE)
             try:
-                task = await self.remote.call("GetTask", OfTask(id=task.id), Task)
-                troubles = 0
+                found = await self.remote.call("GetTask", asked, Task)
             except (httpx.HTTPError, Unusable):
                 troubles += 1
                 if troubles > TROUBLES_MAX:
                     raise
+            else:
+                task, troubles = self._same(found, task.id), 0
         return task
 
     async def _take_back(self, sending: "asyncio.Future[Sent]") -> None:
@@ -192,6 +203,16 @@ class _Turn:
         with suppress(TimeoutError, httpx.HTTPError, Unusable, Declined):
             async with asyncio.timeout(CANCEL_SECONDS):
                 await self.remote.call("CancelTask", OfTask(id=task_id), Task)
+
+    def _same(self, task: Task, wanted: str) -> Task:
+        """That task, and no other: its names are kept, and it is asked for by them."""
+        if task.id != wanted:
+            told = f"answers with task '{task.id[:ID_MAX]}' where '{wanted[:ID_MAX]}' was meant"
+            raise Unusable(f"{told}; see that it speaks A2A")
+        if max(len(task.id), len(task.context_id)) > ID_MAX or "\0" in task.id + task.context_id:
+            told = f"names a task or a context with more than {ID_MAX} characters, or odd ones"
+            raise Unusable(f"{told}; let it take shorter names")
+        return task
 
     def _result(self, task: Task) -> Result:
         state = TaskState(task.status.state)

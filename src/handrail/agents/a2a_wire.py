@@ -4,10 +4,12 @@ Rules
 1. Its card says where it is reached. It has to be the host that the card came from: whoever is
    named elsewhere was not asked to, and is not given the token.
 2. Nothing is followed. A redirect is told, with where it leads; no token goes there.
-3. What comes back is somebody else's: its length is bounded while it is read, it comes as it is
-   (compressed, a few bytes could be many), and what is not in the protocol's shape is refused.
+3. What comes back is somebody else's: its length and its time are bounded while it is read, it
+   comes as it is (compressed, a few bytes could be many), and what is not in the protocol's shape
+   is refused.
 """
 
+import asyncio
 from types import TracebackType
 from typing import Any, Self, TypeVar
 from urllib.parse import urlsplit
@@ -61,7 +63,7 @@ class Remote:
     """An agent, for one turn. Entered, its card has been read."""
 
     def __init__(self, url: str, token: str, *, seconds: float, answer_bytes: int) -> None:
-        self.url, self.answer_bytes = card_address(url), answer_bytes
+        self.url, self.seconds, self.answer_bytes = card_address(url), seconds, answer_bytes
         headers = {VERSION_HEADER: PROTOCOL, "Accept-Encoding": "identity"}
         if token:
             headers["Authorization"] = f"Bearer {token}"
@@ -104,6 +106,15 @@ class Remote:
         return _read(await self._ask(self._http.build_request("GET", self.url)), Card)
 
     async def _ask(self, request: httpx.Request) -> bytes:
+        """What it says to that. Byte by byte it would not be late for httpx."""
+        try:
+            async with asyncio.timeout(self.seconds):
+                return await self._asked(request)
+        except TimeoutError:
+            told = f"takes longer than {self.seconds:g} s for one answer"
+            raise Unusable(f"{told}; see that it is well, or give it more time") from None
+
+    async def _asked(self, request: httpx.Request) -> bytes:
         answer = await self._http.send(request, stream=True)
         try:
             if answer.next_request is not None:
@@ -133,11 +144,19 @@ def _reached(card: Card, url: str) -> Interface:
     if found is None:
         told = "has a card without an interface for JSON-RPC and protocol 1.0"
         raise Unusable(f"{told}; ask whoever runs it for one")
-    here, there = urlsplit(url), urlsplit(found.url)
-    if (here.scheme, here.netloc) != (there.scheme, there.netloc):
-        told = f"has a card that names another host, {_line(there.netloc)}"
+    if _origin(url) != _origin(found.url):
+        told = f"has a card that names another host, {_line(found.url)}"
         raise Unusable(f"{told}; give the card's address at that host if it is meant")
     return found
+
+
+def _origin(url: str) -> tuple[str, bytes, bytes]:
+    """Who is meant by an address: the same host may be written in several ways."""
+    try:
+        found = httpx.URL(url)
+    except (httpx.InvalidURL, ValueError):
+        return "", b"", b""
+    return found.scheme, found.netloc, found.userinfo
 
 
 def _read(said: bytes, shape: type[T]) -> T:

@@ -1,17 +1,17 @@
 """What is said in A2A, protocol 1.0, over JSON-RPC: the shapes that Handrail sends and reads.
 
-Names and values are the protocol's. What it has beyond these (history, extensions, signatures,
-push notifications) is passed over. Both sides use them: `agents/a2a.py` asks an agent that speaks
-A2A, `handrail.a2a` answers as one.
+Names and values are the protocol's. What it has beyond these (extensions, signatures) is passed
+over. Both sides use them: `agents/a2a.py` asks an agent that speaks A2A, `handrail.a2a` answers as
+one.
 """
 
 from collections.abc import Iterable
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Meta, UnsetType
 
 from handrail.kernel.decision import Value, learn
 
@@ -20,7 +20,9 @@ VERSION_HEADER = "A2A-Version"
 CARD_PATH = "/.well-known/agent-card.json"
 JSON_RPC = "JSONRPC"
 """The binding of the protocol that is spoken here."""
-TEXT, DATA = "text/plain", "application/json"
+TEXT, DATA, ANY = "text/plain", "application/json", "*/*"
+Most = Annotated[int, Meta(ge=0)]
+Moment = Annotated[datetime, Meta(tz=True)]
 
 
 class TaskState(StrEnum):
@@ -50,12 +52,13 @@ class Said(Value, rename="camel"):
 
 
 class Part(Said):
-    """One of these. Files (`raw`, `url`) are known so that they can be refused."""
+    """One of text, data, a file (`raw`, in base64), or where one lies (`url`)."""
 
     text: str | None = None
     data: Any = UNSET
     raw: str | None = None
     url: str | None = None
+    filename: str = ""
     media_type: str = ""
 
 
@@ -88,6 +91,21 @@ class Task(Said):
     artifacts: tuple[Artifact, ...] = ()
 
 
+class ToldTask(Task):
+    """A task as it is told to others: with what was said in it, which is not read of theirs."""
+
+    history: tuple[Message, ...] = ()
+
+
+class Tasks(Said, omit_defaults=False):
+    """A page of tasks; the token of the next one, or ""."""
+
+    tasks: tuple[ToldTask, ...]
+    next_page_token: str
+    page_size: int
+    total_size: int
+
+
 class StatusUpdate(Said):
     task_id: str
     context_id: str
@@ -113,6 +131,8 @@ class Sent(Said):
 class Configuration(Said):
     accepted_output_modes: tuple[str, ...] = ()
     return_immediately: bool = False
+    history_length: Most | None = None
+    task_push_notification_config: dict[str, Any] | None = None
 
 
 class SendMessage(Said):
@@ -127,6 +147,20 @@ class OfTask(Said):
 
     id: str
     tenant: str = ""
+    history_length: Most | None = None
+
+
+class ListTasks(Said):
+    """Which tasks are wanted, and how much of each."""
+
+    context_id: str = ""
+    status: TaskState | None = None
+    status_timestamp_after: Moment | None = None
+    page_size: Annotated[int, Meta(ge=1, le=100)] = 50
+    page_token: str = ""
+    history_length: Most | None = None
+    include_artifacts: bool = False
+    tenant: str = ""
 
 
 class Interface(Said):
@@ -139,6 +173,7 @@ class Interface(Said):
 class Capabilities(Said):
     streaming: bool = False
     extended_agent_card: bool = False
+    push_notifications: bool | UnsetType = UNSET
 
 
 class Skill(Said):
@@ -187,7 +222,7 @@ class Reply(Value):
     error: Wrong | None = None
 
 
-learn(Card, Reply, Sent, Task, Request, SendMessage, OfTask)
+learn(Card, Reply, Sent, Task, Request, SendMessage, OfTask, ListTasks)
 
 
 def text_of(parts: Iterable[Part]) -> str:

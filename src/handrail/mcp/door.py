@@ -9,6 +9,7 @@ import json
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
+from handrail.client.bearer import token_in
 from handrail.mcp.seat import Seat
 from handrail.mcp.seats import NoSeat, Seats
 
@@ -19,7 +20,6 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 SEAT = "handrail.seat"
-TOKEN_MAX = 200
 WHO = "say who you are: Authorization: Bearer TOKEN, of a token of the role agent"
 
 
@@ -30,25 +30,22 @@ class Door:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             try:
-                scope[SEAT] = await self.seats.sit(_token(scope))
+                scope[SEAT] = await self._seat(scope)
             except NoSeat as error:
                 await _refuse(send, error)
                 return
         await self.app(scope, receive, send)
 
+    async def _seat(self, scope: Scope) -> Seat:
+        token = token_in(scope["headers"])
+        if not token:
+            raise NoSeat(401, WHO)
+        return await self.seats.sit(token)
+
 
 def seated(context: Any) -> Seat:  # noqa: ANN401 - the SDK's, which has the request
     """Whose seat a request is of."""
     return context.request.scope[SEAT]
-
-
-def _token(scope: Scope) -> str:
-    given = [value for name, value in scope["headers"] if name == b"authorization"]
-    kind, _, token = given[0].decode("latin-1").partition(" ") if len(given) == 1 else ("", "", "")
-    token = token.strip()
-    if kind.lower() != "bearer" or not 0 < len(token) <= TOKEN_MAX:
-        raise NoSeat(401, WHO)
-    return token
 
 
 async def _refuse(send: Send, error: NoSeat) -> None:

@@ -36,6 +36,7 @@ SILENCE_SECONDS = 900.0
 """Longer than most single steps of a coding agent; `progress` says that one takes longer."""
 STOP_SECONDS = 1.5
 """How long the goodbye may take: whoever started this process does not wait for ever."""
+NOT_KNOWN = 401
 CALLS_MAX = 8
 """Calls of one agent at once."""
 NEWS_MAX = 20
@@ -71,6 +72,8 @@ class Seat:
         self._calls = 0
         self._last = clock()
         self._beating: asyncio.Task[None] | None = None
+        self.is_dismissed = False
+        """The server does not take the agent's token any more."""
 
     # Calls
 
@@ -84,9 +87,15 @@ class Seat:
         self._last = self.clock()
         try:
             yield
+        except ClientError as error:
+            self._heed(error)
+            raise
         finally:
             self._calls -= 1
             self._last = self.clock()
+
+    def _heed(self, error: ClientError) -> None:
+        self.is_dismissed = self.is_dismissed or error.status == NOT_KNOWN
 
     @property
     def silent_for(self) -> float:
@@ -178,6 +187,7 @@ class Seat:
             try:
                 await self._beat_once()
             except ClientError as error:
+                self._heed(error)
                 if error.code in UNKNOWN or isinstance(error, Denied):
                     self._lose_all(f"the server does not know you any more ({error.detail})")
                     return

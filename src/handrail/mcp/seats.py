@@ -16,6 +16,8 @@ from handrail.mcp.seat import HEARTBEAT_SECONDS, SILENCE_SECONDS, Seat
 SEATS_MAX = 200
 PATIENCE_SECONDS = 5.0
 """How long one call is tried: the model hears that nobody answers, and calls again."""
+AWAY_SECONDS = 5.0
+"""Whoever called later than that may be about to call again."""
 GONE = "the agent went away"
 
 
@@ -57,12 +59,23 @@ class Seats:
         """The seat of that token. Raises `NoSeat`."""
         name = hashlib.sha256(token.encode()).hexdigest()
         found = self._seats.get(name)
-        if found is not None:
+        if found is not None and not found[1].is_dismissed:
             return found[1]
         async with self._sitting_down:
-            if name not in self._seats:
-                await self._make_room()
-                self._seats[name] = await self._sit(token)
+            if found is not None and self._seats.get(name) is found:
+                await self._clear(name)
+        made = await self._sit(token)
+        try:
+            async with self._sitting_down:
+                return await self._seated(name, made)
+        finally:
+            if self._seats.get(name) is not made:  # another request of the same agent was faster
+                await made[0].__aexit__(None, None, None)
+
+    async def _seated(self, name: str, made: tuple[Client, Seat]) -> Seat:
+        if name not in self._seats:
+            await self._make_room()
+            self._seats[name] = made
         return self._seats[name][1]
 
     async def leave(self, reason: str = GONE) -> None:
@@ -97,8 +110,8 @@ class Seats:
             return
         silent = [(seat.silent_for, name) for name, (_, seat) in self._seats.items()]
         idle = [(since, name) for since, name in silent if not self._seats[name][1].in_hand]
-        since, name = max(idle, default=(0.0, ""))
-        if not since:
+        since, name = max(idle, default=(-1.0, ""))
+        if since < AWAY_SECONDS:
             raise NoSeat(503, f"{SEATS_MAX} agents are at work here; try again in a while")
         await self._clear(name)
 

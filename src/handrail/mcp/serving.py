@@ -5,12 +5,12 @@ back. Over HTTP nothing is kept between requests but what keeps a lease alive; e
 """
 
 import asyncio
+import logging
 import signal
 from collections.abc import Awaitable, Callable
 from importlib.metadata import version
 
 import mcp_types as types
-import uvicorn
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 
@@ -23,9 +23,7 @@ from handrail.mcp.tools import TOOLS, call
 PATH = "/mcp"
 ENVELOPE_BYTES = 16 * 1024
 """What a request has beside a tool's arguments."""
-CONNECTIONS_MAX = 1_000
-CLOSE_SECONDS = 3
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 INSTRUCTIONS = """\
 Handrail runs teams of agents and people so that every run ends. You are one of its agents.
 
@@ -38,10 +36,6 @@ Handrail runs teams of agents and people so that every run ends. You are one of 
 Your lease is kept up while you work. If you are silent for long, you count as gone: call `progress`
 during steps of many minutes. When a tool says that something is over, stop working on it.
 """
-
-
-class CannotListen(Exception):  # noqa: N818 - an answer, not a mistake of the program
-    """One line: what is wrong, and what to do."""
 
 
 def made(seat_of: Callable[[object], Awaitable[Seat]]) -> Server:
@@ -80,100 +74,52 @@ def _result(text: str, *, wrong: bool) -> types.CallToolResult:
     return types.CallToolResult(content=[types.TextContent(text=text)], is_error=wrong)
 
 
-async def over_stdio(url: str, token: str, *, silence: float) -> None:
-    """One agent, until whoever started this process closes its input."""
-    async with Seats(url, silence=silence) as seats:
+async def over_stdio(seats: Seats, token: str) -> None:
+    """One agent, until whoever started this process closes its input, or tells it to end."""
 
-        async def seat_of(_: object) -> Seat:
-            return await seats.sit(token)
+    async def seat_of(_: object) -> Seat:
+        return await seats.sit(token)
 
-        server = made(seat_of)
-        ending = asyncio.create_task(_end_on_signal(seats))
-        try:
-            async with stdio_server() as (reads, writes):
-                await server.run(reads, writes, server.create_initialization_options())
-            await seats.leave()
-        finally:
-            ending.cancel()
-            await asyncio.gather(ending, return_exceptions=True)
+    server = made(seat_of)
+    ending = asyncio.create_task(_end_on_signal(seats))
+    try:
+        async with stdio_server() as (reads, writes):
+            await server.run(reads, writes, server.create_initialization_options())
+        await seats.leave()
+    finally:
+        ending.cancel()
+        await asyncio.gather(ending, return_exceptions=True)
 
 
 async def _end_on_signal(seats: Seats) -> None:
-    """A read of standard input cannot be broken off, so the signal ends the process after all."""
-    number = await _signalled()
-    await seats.leave()
-    signal.raise_signal(number)
-
-
-async def _signalled() -> signal.Signals:
-    """The signal that tells this process to end; from then on they do what they always do."""
+    """A read of standard input cannot be broken off, nor a write that nobody takes, so the signal
+    ends the process after all, once what is in hand is given back. A second one does so at once."""
     loop = asyncio.get_running_loop()
     told: asyncio.Future[signal.Signals] = loop.create_future()
     for number in SIGNALS:
         loop.add_signal_handler(number, lambda n=number: told.done() or told.set_result(n))
     try:
-        return await told
+        number = await told
     finally:
-        for number in SIGNALS:
-            loop.remove_signal_handler(number)
+        for one in SIGNALS:
+            loop.remove_signal_handler(one)
+            signal.signal(one, signal.SIG_DFL)
+    await seats.leave()
+    for log in logging.getLogger().handlers:
+        log.close()
+    signal.raise_signal(number)
 
 
-async def over_http(
-    url: str, *, host: str, port: int, silence: float, ready: Callable[[str], None]
-) -> None:
-    """Any number of agents, until SIGTERM or SIGINT. `ready` is told the address."""
-    async with Seats(url, silence=silence) as seats:
+def http_app(seats: Seats, host: str) -> Door:
+    """The application for any number of agents, each by the token of its requests."""
 
-        async def seat_of(context: object) -> Seat:
-            return seated(context)
+    async def seat_of(context: object) -> Seat:
+        return seated(context)
 
-        app = made(seat_of).streamable_http_app(
-            streamable_http_path=PATH,
-            stateless_http=True,
-            host=host,
-            max_request_body_size=ARGUMENTS_BYTES_MAX + ENVELOPE_BYTES,
-        )
-        config = uvicorn.Config(
-            Door(app, seats),
-            host=host,
-            port=port,
-            ws="none",
-            lifespan="on",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            limit_concurrency=CONNECTIONS_MAX,
-            timeout_graceful_shutdown=CLOSE_SECONDS,
-        )
-        await _Listening(config, ready).listen()
-
-
-class _Listening(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config, ready: Callable[[str], None]) -> None:
-        super().__init__(config)
-        self._ready = ready
-
-    async def listen(self) -> None:
-        serving = asyncio.create_task(self._or_say())
-        ending = asyncio.create_task(self._end_on_signal())
-        try:
-            while not self.started and not serving.done():
-                await asyncio.sleep(0.01)
-            if self.started:
-                name, number = self.servers[0].sockets[0].getsockname()[:2]
-                self._ready(f"http://{f'[{name}]' if ':' in name else name}:{number}{PATH}")
-            await serving
-        finally:
-            ending.cancel()
-            await asyncio.gather(ending, return_exceptions=True)
-
-    async def _end_on_signal(self) -> None:
-        await _signalled()
-        self.should_exit = True
-
-    async def _or_say(self) -> None:
-        try:
-            await self._serve()
-        except SystemExit as error:  # uvicorn's way to say that it cannot listen
-            told = f"port {self.config.port} on {self.config.host} cannot be listened on"
-            raise CannotListen(f"{told}; take another --port") from error
+    app = made(seat_of).streamable_http_app(
+        streamable_http_path=PATH,
+        stateless_http=True,
+        host=host,
+        max_request_body_size=ARGUMENTS_BYTES_MAX + ENVELOPE_BYTES,
+    )
+    return Door(app, seats)
