@@ -5,6 +5,7 @@ import re
 import resource
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,11 @@ def test_every_command_of_the_contract_is_there():
         "db restore", "token create", "token list", "token revoke", "sign-in", "settings", "agents",
     }  # fmt: skip
     assert wanted <= set(commands())
+
+
+def test_it_says_its_version():
+    called = call("--version")
+    assert (called.code, called.out) == (0, f"handrail {version('handrail')}\n")
 
 
 @pytest.mark.parametrize("command", commands())

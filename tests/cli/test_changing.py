@@ -44,7 +44,7 @@ def test_an_ok_approves_and_the_run_goes_on(both: Both, ask: Any):
     out = done(ask("answer", run[-8:], "OK, thanks"))
     who = out.partition(" by ")[2].partition(";")[0]
     assert out == f"{run}.q1: approve by {who}; the run is done_success\n"
-    refused(ask("answer", f"{run}.q1", "ok"), "has ended (done_success)")
+    refused(ask("answer", f"{run}.q1", "ok"), f"was answered already: approve by {who} at ")
     refused(ask("answer", run[-8:], "ok"), f"there is no open question '{run[-8:]}'")
 
 

@@ -1,12 +1,15 @@
 """`handrail guard`: somebody's own team from the command line, unchanged."""
 
 import json
+import re
+import shlex
 import sys
 
 import pytest
 from tests.cli.calling import call
 from tests.client.serving import Server
 
+NOBODY = "http://127.0.0.1:1"
 TEAM = """
 from handrail.guard.plain import agent
 
@@ -35,6 +38,10 @@ async def later(task):
     return once(task)
 
 
+def ran(task):
+    print("it ran")
+
+
 def broken(task):
     raise RuntimeError("no such luck")
 
@@ -60,6 +67,7 @@ def test_a_team_that_loops_is_stopped_and_is_on_record():
     assert [run["stop_rule"] for run in runs] == ["repeated_pattern"]
     assert runs[0]["id"] in told.err
     assert "planner" in call("report", runs[0]["id"]).out
+    assert "then run that program again, under guard" in call("why", runs[0]["id"]).out
     assert "ends as recorded" in call("replay", runs[0]["id"], "--rules", "strict").out
     assert "unaltered" in call("verify").out
 
@@ -85,10 +93,14 @@ def test_rules_come_from_a_file(folder):
     assert "max_handoffs" in told.err
 
 
-def test_an_error_of_the_team_is_told_in_one_line():
+def test_an_error_of_the_team_is_told_with_its_place_and_is_on_record():
     told = call("guard", "their_team:broken")
     assert (told.code, told.out) == (1, "")
-    assert told.err == "handrail guard: their_team:broken raised RuntimeError: no such luck\n"
+    raised, record = told.err.splitlines()
+    place = r"\(their_team\.py, line \d+\)"
+    wanted = rf"handrail guard: their_team:broken raised RuntimeError: no such luck {place}"
+    assert re.fullmatch(wanted, raised)
+    assert record.strip().startswith("on record as ")
 
 
 @pytest.mark.parametrize(
@@ -100,17 +112,34 @@ def test_an_error_of_the_team_is_told_in_one_line():
         ("their_team:nothing", (), "type int is no team"),
         ("their_team:once", ("--rules", "wild"), "wild"),
         ("their_team:once", ("--input", "@absent.txt"), "absent.txt"),
+        ("their_team:ran", ("--database", "foo"), "'foo' is no kind of database"),
+        ("their_team:ran", ("--server", NOBODY), f"no server answers at {NOBODY}"),
     ],
 )
-def test_wrong_usage_is_told_in_one_line(target, options, named):
+def test_wrong_usage_is_told_in_one_line_before_the_team_runs(target, options, named):
     told = call("guard", target, *options)
-    assert told.code == 2
+    assert (told.code, told.out) == (2, "")
     assert named in told.err
     assert told.err.count("\n") == 1
 
 
+def test_the_command_that_it_names_finds_the_record(folder):
+    told = call("guard", "their_team:once", "--database", "sqlite:///my own.db")
+    named = told.err.splitlines()[-1].partition(": ")[2]
+    assert named.endswith(" --database 'sqlite:///my own.db'")
+    assert "planner" in call(*shlex.split(named)[1:]).out
+
+
 def test_it_is_recorded_on_a_server_that_is_named(tmp_path, monkeypatch):
+    monkeypatch.delenv("HANDRAIL_TOKEN", raising=False)
     with Server(f"sqlite:///{tmp_path / 'served.db'}") as server:
+        refused = call("guard", "their_team:ran", "--server", server.url)
+        assert (refused.code, refused.out) == (2, "")
+        assert "the server wants a token, and HANDRAIL_TOKEN is not set" in refused.err
+        monkeypatch.setenv("HANDRAIL_TOKEN", server.token("viewer", "vic"))
+        less = call("guard", "their_team:ran", "--server", server.url)
+        assert (less.code, less.out) == (2, "")
+        assert "vic (viewer) may not record guarded runs" in less.err
         monkeypatch.setenv("HANDRAIL_TOKEN", server.token("operator", "program"))
         told = call("guard", "their_team:once", "--input", "it", "--server", server.url, "--json")
         state = server.do(server.engine.state(json.loads(told.out)["run"]))

@@ -177,7 +177,7 @@ def test_the_team_that_mends_bugs_is_measured_against_its_targets(both: Both):
     assert re.match(r" *1.5 +< 1.5 +how often", figures["apply and verify cycles"])
 
 
-NOWHERE = f"there is no run '{'0' * 32}'; look at the list of runs"
+NOWHERE = f"there is no run '{'0' * 32}'; `handrail runs` lists them"
 UNKNOWN = "there is no run 'zzz'; `handrail runs` lists them"
 WHEN = "write how long ago, such as 2h or 7d, or a date"
 NOT_THERE = (

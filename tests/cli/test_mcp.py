@@ -18,7 +18,7 @@ def test_without_the_sdk_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(mcp, "find_spec", lambda _: None)
     called = call("mcp", "--http")
     assert called.code == 2
-    assert "pip install 'handrail[mcp]'" in called.err
+    assert "uv tool install --force '.[mcp]'" in called.err
 
 
 def test_a_server_without_an_address_is_wrong_usage(monkeypatch: pytest.MonkeyPatch):

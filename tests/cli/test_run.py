@@ -127,6 +127,15 @@ def test_without_a_terminal_an_open_question_is_printed_and_the_exit_code_is_1()
     ]
 
 
+def test_answers_that_are_used_up_are_told_as_such(tmp_path: Path):
+    called = call("run", "auto-bug-workflow", "--answers", write(tmp_path, "hm\n", "answers"))
+    assert called.code == 1
+    assert anonymous(called.err).splitlines() == [
+        "handrail run: the answers given by --answers are used up (1), "
+        "and 'RUN.q1' is open; give one more line"
+    ]
+
+
 def test_json_of_an_open_run_names_the_question():
     shown = json.loads(call("run", "auto-bug-workflow", "--json").out)
     assert shown["status"] == "waiting"

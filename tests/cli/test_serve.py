@@ -20,6 +20,8 @@ from tests.cli.calling import call, write
 from tests.client.serving import free_port
 from tests.engine.at_work import chain, node
 
+from handrail.teams import NAMES
+
 pytest_plugins = ["tests.cli.fixtures_both"]
 
 SECONDS = 60
@@ -173,6 +175,17 @@ def test_built_in_agents_work_in_the_servers_process(here: Path):
         assert "\nDone: ticket resolved.\n" in watched.out
         agents = json.loads(call("agents", "--json").out)
         assert "orchestrator" in {role for one in agents["items"] for role in one["roles"]}
+        assert process.end()[0] == 0
+
+
+@pytest.mark.requirement("L11.1")
+def test_every_server_has_the_built_in_definitions_for_agents_of_ones_own(here: Path):
+    with serving(here) as (process, url):
+        headers = {"Authorization": f"Bearer {token()}"}
+        listed = httpx.get(f"{url}/api/v1/workflows", headers=headers).json()["items"]
+        assert sorted(one["id"] for one in listed) == sorted(NAMES)
+        filed = call("bead", "create", "helpdesk", "--title", "VPN drops", "--json")
+        assert json.loads(filed.out)["status"] == "in_progress"
         assert process.end()[0] == 0
 
 

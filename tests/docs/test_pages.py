@@ -44,6 +44,7 @@ DIFFERS = (
     (re.compile(r"\b[\d.]+ s\b"), "SECONDS"),
     (re.compile(r"\b[\d.]+ [kM]B\b"), "SIZE"),
     (re.compile(r"@[0-9a-f]{8}\b"), "@ENGINE"),
+    (re.compile(r"--python \S+"), "--python PYTHON"),
 )
 """What is not the same each time."""
 
@@ -73,9 +74,9 @@ def sessions(page: str) -> Iterator[tuple[str, str]]:
 
 
 def done(command: str) -> Called:
-    """`handrail …`, with the words of an `echo … |` as its input."""
+    """`handrail …`, with what a shell before the `|` says as its input."""
     said, _, asked = command.rpartition(" | ")
-    stdin = shlex.split(said)[1].replace("\\n", "\n") if said else ""
+    stdin = subprocess.check_output(["bash", "-c", said], text=True) if said else ""
     words = shlex.split(asked)
     assert words[0] == "handrail", command
     return call(*words[1:], stdin=stdin)
@@ -91,7 +92,7 @@ def write_files(page: str, folder: Path) -> list[str]:
     found = FILE.findall(text_of(page))
     for name, text in found:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text)
+        (folder / name).write_text(f"# {name}\n{text}")  # the block as it is copied, whole
     return [name for name, _ in found]
 
 

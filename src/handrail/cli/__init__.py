@@ -3,6 +3,10 @@
 import io
 import os
 import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typer import TyperException
 
 WRONG_INPUT = 2
 
@@ -17,11 +21,17 @@ def main() -> None:
         # A terminal that cannot show a character shows its number instead of a traceback.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    from typer import Abort, TyperException
+
     from handrail.cli.app import app
 
     try:
         try:
-            app()
+            code = app(standalone_mode=False)
+        except TyperException as error:
+            code = _told(error)
+        except Abort:
+            code = 1
         finally:
             sys.stdout.flush()  # here, where a full disk can still be told
     except OSError as error:
@@ -29,3 +39,15 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.stderr.write(f"handrail: {error}; make sure that the output can be written\n")
         sys.exit(WRONG_INPUT)
+    sys.exit(code)
+
+
+def _told(error: "TyperException") -> int:
+    """Wrong usage in one line; a command that wants another word shows what there is."""
+    said = error.format_message()
+    if not said.startswith("Usage:"):
+        context = getattr(error, "ctx", None)
+        command = "handrail" if context is None else context.command_path
+        said = f"{command}: {' '.join(said.split()).rstrip('.')}; see '{command} --help'"
+    sys.stderr.write(f"{said}\n")
+    return error.exit_code

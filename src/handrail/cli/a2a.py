@@ -2,22 +2,13 @@
 
 import asyncio
 import ipaddress
-import signal
-import socket
 from typing import NamedTuple
-
-import uvicorn
 
 from handrail.a2a.door import Door
 from handrail.cli.database import WRONG_INPUT, InputError, complain, settings
+from handrail.cli.listening import Listening
 from handrail.client.talk import addresses
-from handrail.server.connection import Connection
 from handrail.server.logs import written
-from handrail.server.serve import Listener
-
-CONNECTIONS_MAX = 1_000
-CLOSE_SECONDS = 3
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class Wanted(NamedTuple):
@@ -62,48 +53,8 @@ def _is_everywhere(host: str) -> bool:
 
 
 async def _listen(door: Door, wanted: Wanted) -> None:
-    config = uvicorn.Config(
-        door,
-        host=wanted.host,
-        port=wanted.port,
-        http=Connection,
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        limit_concurrency=CONNECTIONS_MAX,
-        timeout_graceful_shutdown=CLOSE_SECONDS,
-    )
-    await _Listening(config, door).listen()
+    def ready(address: str) -> None:
+        door.url = door.url or address
+        print(f"Handrail speaks A2A at {door.url}/DEFINITION", flush=True)
 
-
-class _Listening(Listener):
-    def __init__(self, config: uvicorn.Config, door: Door) -> None:
-        super().__init__(config)
-        self.door = door
-
-    async def listen(self) -> None:
-        loop = asyncio.get_running_loop()
-        for number in SIGNALS:
-            loop.add_signal_handler(number, self._end)
-        try:
-            await self._serve()
-        except SystemExit as error:  # uvicorn's way to say that it cannot listen
-            told = f"port {self.config.port} on {self.config.host} cannot be listened on"
-            raise InputError(f"{told}; take another --port") from error
-        finally:
-            for number in SIGNALS:
-                loop.remove_signal_handler(number)
-
-    def _end(self) -> None:
-        self.should_exit = True
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Nobody is answered before the cards know where they are."""
-        await super().startup(sockets)
-        if self.started:
-            name, number = self.servers[0].sockets[0].getsockname()[:2]
-            here = f"http://{f'[{name}]' if ':' in name else name}:{number}"
-            self.door.url = self.door.url or here
-            print(f"Handrail speaks A2A at {self.door.url}/DEFINITION", flush=True)
+    await Listening(door, wanted.host, wanted.port, ready).listen()

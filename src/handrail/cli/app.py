@@ -20,8 +20,21 @@ app = typer.Typer(
 )
 
 
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"handrail {version('handrail')}")
+        raise typer.Exit
+
+
 @app.callback()
-def handrail() -> None:
+def handrail(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Print it, and end."),
+    ] = False,
+) -> None:
     """Runs teams of AI agents and people so that every run ends, with a reason."""
 
 

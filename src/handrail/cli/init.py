@@ -1,5 +1,7 @@
 """`handrail init`: a definition, an agent module and a test that passes at once, to begin with."""
 
+import shlex
+import sys
 from pathlib import Path
 
 from handrail.cli.database import InputError, complain
@@ -9,12 +11,16 @@ STARTER = Path(__file__).parent / "starter"
 FILES = ("notes.yaml", "agents.py", "test_notes.py", "pytest.ini")
 NEXT = (
     ("{handrail} check {folder}/notes.yaml", "what a run can cost at most"),
-    ("{python} pytest {folder}", "the workflow with its agents; wants pytest beside handrail"),
+    ("{pytest} {folder}", "the workflow with its agents"),
     ("{handrail} run {folder}/notes.yaml", "watch a rehearsal, and be asked"),
     ("{handrail} serve", "then for real: agents.py says how its worker is started"),
 )
-PYTHON = {"handrail": "python -m", "uv run handrail": "uv run --with pytest"}
-"""How a module is run where the command line is called so."""
+WIDE = 40
+PYTEST = {
+    "handrail": f"uv run --no-project --python {shlex.quote(sys.executable)} --with pytest pytest",
+    "uv run handrail": "uv run --with pytest pytest",
+}
+"""How tests are run where the command line is called so: also beside a tool's own environment."""
 
 
 def write_starter(folder: str) -> int:
@@ -30,8 +36,11 @@ def write_starter(folder: str) -> int:
     print("Next:")
     handrail = called()
     for command, what in NEXT:
-        typed = command.format(handrail=handrail, python=PYTHON[handrail], folder=target)
-        print(f"  {typed:<40} {what}")
+        typed = command.format(handrail=handrail, pytest=PYTEST[handrail], folder=target)
+        if len(typed) > WIDE:  # then what it does stands below it
+            print(f"  {typed}")
+            typed = ""
+        print(f"  {typed:<{WIDE}} {what}")
     return 0
 
 

@@ -6,8 +6,10 @@ from importlib.util import find_spec
 from typing import NamedTuple
 
 from handrail.cli.database import WRONG_INPUT, InputError, complain, settings
+from handrail.cli.listening import Listening
 from handrail.client.clients import TOKEN_VARIABLE
 from handrail.client.talk import addresses
+from handrail.engine.extras import install
 from handrail.server.logs import written
 
 PORT = 8090
@@ -34,7 +36,8 @@ def serve_mcp(wanted: Wanted) -> int:
             told = f"{TOKEN_VARIABLE} is not set, and says which agent this is"
             raise InputError(f"{told}; make one: handrail token create --role agent --agent ID")
         with written(found.server.log_level, found.server.log_format):
-            return _serve(wanted, url, token)
+            asyncio.run(_serve(wanted, url, token))
+        return 0
     except (InputError, ValueError) as error:
         complain("mcp", error)
         return WRONG_INPUT
@@ -42,23 +45,19 @@ def serve_mcp(wanted: Wanted) -> int:
 
 def _look_for_sdk() -> None:
     if find_spec("mcp") is None:
-        raise InputError("the MCP SDK is not installed; install it: pip install 'handrail[mcp]'")
+        raise InputError(f"the MCP SDK is not installed; {install('mcp')}")
 
 
-def _serve(wanted: Wanted, url: str, token: str) -> int:
-    from handrail.mcp.serving import CannotListen, over_http, over_stdio
-
-    if not wanted.http:
-        asyncio.run(over_stdio(url, token, silence=wanted.silence))
-        return 0
+async def _serve(wanted: Wanted, url: str, token: str) -> None:
+    from handrail.mcp.seats import Seats
+    from handrail.mcp.serving import PATH, http_app, over_stdio
 
     def ready(address: str) -> None:
-        print(f"Handrail speaks MCP at {address}", flush=True)
+        print(f"Handrail speaks MCP at {address}{PATH}", flush=True)
 
-    try:
-        asyncio.run(
-            over_http(url, host=wanted.host, port=wanted.port, silence=wanted.silence, ready=ready)
-        )
-    except CannotListen as error:
-        raise InputError(str(error)) from error
-    return 0
+    async with Seats(url, silence=wanted.silence) as seats:
+        if not wanted.http:
+            await over_stdio(seats, token)
+            return
+        app = http_app(seats, wanted.host)
+        await Listening(app, wanted.host, wanted.port, ready, lifespan="on").listen()

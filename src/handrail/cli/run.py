@@ -92,7 +92,7 @@ async def _run(
                 print(await _as_json(engine, attended))
     finally:
         view.close()
-    return _finish(attended, view, bound, wanted.report)
+    return _finish(attended, person, bound, wanted.report)
 
 
 async def _alone(engine: Engine, database: str) -> None:
@@ -146,9 +146,9 @@ def _start(wanted: Wanted, plan: Plan) -> Begin:
     )
 
 
-def _answers(path: str) -> list[str]:
+def _answers(path: str) -> list[str] | None:
     if not path:
-        return []
+        return None
     if path == "-":
         return sys.stdin.buffer.read().decode("utf-8", "replace").splitlines()
     try:
@@ -165,8 +165,9 @@ def _view(lines: Lines, out: TextIO) -> View:
 class Person:
     """Whoever answers: the lines of a file first, then the terminal if there is one."""
 
-    def __init__(self, view: View, given: list[str], *, present: bool) -> None:
-        self.view, self.given, self.present = view, list(given), present
+    def __init__(self, view: View, given: list[str] | None, *, present: bool) -> None:
+        self.view, self.given, self.present = view, list(given or ()), present
+        self.lines = None if given is None else len(given)
 
     def answer(self, request: Request) -> Reply | None:
         if not request.refusal:
@@ -184,6 +185,14 @@ class Person:
             return read_reply(words.typed(self.view.read("  > ")))
         except EOFError:
             return None
+
+    def left(self, question: str) -> str:
+        """Why a question stays open, and what to do."""
+        if self.lines is None:
+            told = f"'{question}' is open and nobody is here to answer it"
+            return f"{told}; start it in a terminal, or give --answers FILE"
+        told = f"the answers given by --answers are used up ({self.lines})"
+        return f"{told}, and '{question}' is open; give one more line"
 
 
 def shown(request: Request) -> list[str]:
@@ -216,9 +225,9 @@ def read_reply(line: str) -> Reply:
     )
 
 
-def _finish(attended: Attended, view: View, bound: Bound, path: str) -> int:
+def _finish(attended: Attended, person: "Person", bound: Bound, path: str) -> int:
     """The report in short, the whole of it in a file if wanted; 0 only for done_success."""
-    run, done = attended.run, report(attended.events)
+    view, run, done = person.view, attended.run, report(attended.events)
     status = run.terminal_status
     good = status in (TerminalStatus.DONE_SUCCESS, TerminalStatus.DONE_PARTIAL)
     view.write("")
@@ -229,8 +238,7 @@ def _finish(attended: Attended, view: View, bound: Bound, path: str) -> int:
         return WRONG_INPUT
     if not run.ended:
         question = next(iter(run.questions.values()))
-        told = f"handrail run: '{question.id}' is open and nobody is here to answer it"
-        print(f"{told}; start it in a terminal, or give --answers FILE", file=sys.stderr)
+        print(f"handrail run: {person.left(question.id)}", file=sys.stderr)
     return 0 if status is TerminalStatus.DONE_SUCCESS else UNFINISHED
 
 

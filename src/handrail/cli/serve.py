@@ -11,6 +11,7 @@ from handrail.engine.engine import Engine
 from handrail.server.configuration import Configuration, strangers
 from handrail.server.serve import CannotServe, serve
 from handrail.store.port import StoreError
+from handrail.teams import employ, provide
 from handrail.telemetry.wanted import NoTraces, traces
 
 if TYPE_CHECKING:
@@ -58,9 +59,8 @@ async def _serve(found: Configuration, *, builtin_agents: bool) -> int:
     async def ready(engine: Engine, url: str) -> bool:
         if sent is not None:
             engine.listeners.add(sent)
+        await provide(engine)
         if builtin_agents:
-            from handrail.teams import employ
-
             await employ(
                 engine,
                 model=found["model"],

@@ -69,9 +69,11 @@ def imported(target: str, example: str, meant: str) -> object:
 
 def _raised(module: str, error: BaseException) -> str:
     """Where in somebody's module it went wrong."""
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    where = f"{Path(last.filename).name}, line {last.lineno}"
     told = f"module '{module}' cannot be imported: {type(error).__name__}: {error}"
-    return (
-        f"{told} ({where}); mend it" if not isinstance(error, SyntaxError) else f"{told}; mend it"
-    )
+    if isinstance(error, SyntaxError):
+        return f"{told}; mend it"
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    told = f"{told} ({Path(last.filename).name}, line {last.lineno})"
+    if isinstance(error, ModuleNotFoundError):
+        return f"{told}; install handrail where that is, or that where handrail is: {sys.prefix}"
+    return f"{told}; mend it"

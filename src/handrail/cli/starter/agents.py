@@ -1,7 +1,7 @@
 """The agents of notes.yaml. Each takes a dispatch and returns a result.
 
 Run them against a server, with a token from
-`handrail token create --role agent --agent notes --works-as writer,checker`:
+`handrail token create --role agent --agent notes-1 --works-as writer,checker`:
 
     HANDRAIL_TOKEN=... handrail worker agents:worker
 """
