@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from handrail import Guard, StopRules
 from handrail.guard import GuardedRun
-from handrail.kernel.guarded import brought_forward
+from handrail.kernel.guarded import brought_forward, unrepeated
 from handrail.kernel.ledger import Ledger
+from handrail.kernel.rules import repetition
 from handrail.kernel.run.events import RunEvent
 from handrail.testing.clock import ManualClock
 
@@ -40,6 +41,17 @@ MOVES: st.SearchStrategy[Move] = st.one_of(
     st.builds(lambda a: lambda run, clock: run.result(a, milestone=a), NAMES),
     st.builds(lambda n: lambda run, clock: clock.advance(n), st.integers(1, 9)),
 )
+HANDOFFS = st.lists(
+    st.builds(lambda a, b: lambda run, clock: run.handoff(a, b), NAMES, NAMES), max_size=4
+)
+AGAIN: st.SearchStrategy[list[Move]] = st.builds(
+    lambda before, unit, times, after: before + unit * times + after,
+    st.lists(MOVES, max_size=10),
+    st.builds(lambda moves, more: moves + more, HANDOFFS, st.lists(MOVES, max_size=1)),
+    st.integers(2, 5),
+    HANDOFFS,
+)
+"""Somewhere in them the same comes again and again."""
 LIMITS: dict[str, st.SearchStrategy[int]] = {
     "max_handoffs": st.integers(1, 12),
     "max_steps": st.integers(1, 12),
@@ -73,18 +85,16 @@ def played(rules: StopRules, moves: list[Move]) -> tuple[list[RunEvent], Ledger]
 
 
 @pytest.mark.requirement("H3.1", "H3.3", "S7")
-@given(RULES, st.lists(MOVES, max_size=80))
-@settings(max_examples=600, deadline=None)
+@given(RULES, st.lists(MOVES, max_size=80) | AGAIN)
+@settings(max_examples=1_200, deadline=None)
 def test_what_is_seen_ahead_is_what_every_rule_would_have_said(
     rules: StopRules, moves: list[Move]
 ) -> None:
     seen = played(rules, moves)
     with (
-        patch("handrail.guard.is_clear", lambda *_: False),
-        patch("handrail.guard.is_quiet", lambda *_: False),
+        patch("handrail.guard.unrepeated", lambda *_: 0),
+        patch("handrail.guard.ahead.is_quiet", lambda *_: False),
     ):
-        assert played(rules, moves) == seen
-    with patch("handrail.kernel.guarded.AHEAD_MAX", 3):
         assert played(rules, moves) == seen
 
 
@@ -97,7 +107,7 @@ def test_the_ledger_can_be_had_from_the_events_alone(moves: list[Move]) -> None:
 
 
 @pytest.mark.parametrize("results", [0, 3])
-def test_a_ledger_is_never_more_than_so_many_events_behind(results: int) -> None:
+def test_a_ledger_is_not_touched_as_long_as_no_rule_is_near(results: int) -> None:
     """Thue-Morse: nothing comes three times in a row, so that no rule ever wants a look."""
     rules = StopRules(max_handoffs=10**6, max_steps=10**6, max_edge=10**6)
     walk = "".join("ab"[n.bit_count() % 2] for n in range(201))
@@ -107,14 +117,55 @@ def test_a_ledger_is_never_more_than_so_many_events_behind(results: int) -> None
         looks.append(len(events))
         return brought_forward(ledger, limits, events)
 
-    with (
-        patch("handrail.kernel.guarded.AHEAD_MAX", 50),
-        patch("handrail.guard.brought_forward", noticed),
-        Guard(rules).run("r") as run,
-    ):
+    with patch("handrail.guard.brought_forward", noticed), Guard(rules).run("r") as run:
         for source, target in pairwise(walk):
             for _ in range(results):
                 run.result(source, usage={"tokens": 1})
             run.handoff(source, target)
-    assert 40 < max(looks) <= 2 * 50
-    assert sum(looks) > 100
+        assert looks == []
+        run.result("a", evidence={"files": {"app.py": "1"}})
+        assert looks[0] == 200 * (1 + results)
+
+
+def test_names_that_cannot_be_kept_and_more_ways_than_are_known_are_seen_ahead_all_the_same() -> (
+    None
+):
+    names = [*(f"agent-{n}" for n in range(40)), "a\0b", "", "long " * 30]
+    walk = [*((one, other) for one in names for other in names), *[("a\0b", "agent-1")] * 2]
+    far = dict.fromkeys(("max_handoffs", "max_steps", "max_edge"), 10**6)
+
+    def seen() -> tuple[list[RunEvent], Ledger]:
+        clock = ManualClock()
+        rules = StopRules(**far, repeat_limit=3)
+        with Guard(rules, clock=clock.now).run("r", raises=False) as run:
+            for source, target in walk:
+                run.handoff(source, target)
+            ledger = run._catch_up()
+        return run.events, ledger
+
+    with patch("handrail.guard.unrepeated", lambda *_: 0):
+        events, ledger = seen()
+    assert ledger.edges_seen > len(ledger.edges)
+    assert seen() == (events, ledger)
+
+
+@given(
+    st.text("abc", max_size=20),
+    st.text("abc", min_size=1, max_size=8),
+    st.integers(2, 4),
+    st.data(),
+)
+@settings(max_examples=1_000, deadline=None)
+def test_handoffs_that_are_said_to_repeat_nothing_repeat_nothing(
+    before: str, unit: str, times: int, data: st.DataObject
+) -> None:
+    """Shown to a guard a few handoffs before something has come so many times: whatever it says is
+    held against each handoff, up to the first that goes the way of the one before it."""
+    walk = before + unit * times
+    known = data.draw(st.integers(max(1, len(walk) - 8), len(walk)), label="known")
+    trail, period_max = walk[:known][::-1], data.draw(st.integers(1, 12), label="period_max")
+    for after in walk[known : known + unrepeated(trail, times, period_max)]:
+        assert not repetition(trail, times, period_max)
+        if after == trail[0]:
+            break
+        trail = after + trail

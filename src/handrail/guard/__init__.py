@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from handrail.guard.ahead import Ahead
 from handrail.guard.errors import Stopped, stopped
 from handrail.guard.texts import name_of, text_in, texts_in
 from handrail.kernel.definition import StopRules, TerminalStatus
-from handrail.kernel.guarded import NO_ROOM, brought_forward, is_clear, is_quiet, room_of
-from handrail.kernel.ledger import Ledger, edge_key, short, way
+from handrail.kernel.guarded import brought_forward, unrepeated
+from handrail.kernel.ledger import Ledger, short, way
 from handrail.kernel.limits import limits
 from handrail.kernel.misfit import in_words
 from handrail.kernel.plain import are_plain_texts
@@ -197,10 +198,7 @@ class GuardedRun:
         self._ledger = Ledger(steps=1)
         """As of its first `_known` events: what came after them went nowhere near a rule."""
         self._known = 1
-        self._room, self._quiet = NO_ROOM, False
-        """How far no rule is near; whether a result that shows nothing is, too."""
-        self._steps, self._handoffs, self._tokens, self._cost, self._trail = 1, 0, 0, 0.0, ""
-        """As the ledger would say."""
+        self._ahead = Ahead(self._ledger, self._limits)
         self._answered = False
         self._agent = ""
         self._asking, self._asks = Lock(), 0
@@ -237,25 +235,37 @@ class GuardedRun:
     ) -> Stop | None:
         """A handoff, right after a result of `agent` that shows nothing if `spent` says that there
         was one: of both together most go nowhere near a rule."""
-        edge = self._ledger.edges.get(edge_key(source, target))  # of names that can be kept
-        quiet = spent is None or (self._quiet and agent == source)
-        kept = text.isascii() and "\0" not in text and (not reason or _is_kept(reason))
-        if edge is not None and quiet and kept and self.outside is None:
-            now, trail, made = self._clock(), edge.symbol + self._trail, self._handoffs
-            steps, tokens, cost = self._steps, self._tokens, self._cost
+        ahead = self._ahead
+        symbol = ahead.ways.get((source, target)) or ahead.new_way(source, target)
+        if (
+            symbol
+            and ahead.moves > 0
+            and self.outside is None
+            and (spent is None or (ahead.quiet and agent == source))
+            and text.isascii()
+            and "\0" not in text
+            and (not reason or _is_kept(reason))
+        ):
+            now, room, made = self._clock(), ahead.room, ahead.handoffs
+            steps, tokens, cost = ahead.steps, ahead.tokens, ahead.cost
             if spent is not None:
                 steps += self._answered
                 tokens += spent.tokens
                 cost += spent.cost
-            if now < self._until and is_clear(self._room, edge, trail, made, steps, tokens, cost):
+            trail = symbol + ahead.trail
+            apart = ahead.apart if symbol != ahead.last else 0
+            if not apart:
+                apart = unrepeated(trail, room.times, room.period_max)
+            if apart and now < self._until and tokens < room.tokens and cost < room.cost:
                 events = self.events
                 if spent is not None:
                     said = Result(text=text, usage=spent)
                     events.append(
                         Reported(at=now, place=agent, fence=steps, agent=agent, result=said)
                     )
-                    self._tokens, self._cost = tokens, cost
-                self._trail, self._handoffs, self._steps = trail, made + 1, steps + 1
+                    ahead.tokens, ahead.cost = tokens, cost
+                ahead.handoffs, ahead.steps, ahead.trail = made + 1, steps + 1, trail[: room.trail]
+                ahead.moves, ahead.apart, ahead.last = ahead.moves - 1, apart - 1, symbol
                 self._agent, self._answered = source, False
                 events.append(
                     HandedOff(at=now, source=source, target=target, reason=reason, number=made + 1)
@@ -302,7 +312,7 @@ class GuardedRun:
             self._catch_up()
         if found or full:
             return self._end([*found, *full], source, now)
-        self._look_ahead()
+        self._ahead.look(self._ledger, self._limits)
         return None
 
     def result(
@@ -335,22 +345,23 @@ class GuardedRun:
         if self.stop is not None or self.outside is not None:
             return self._over()
         agent, text = name_of(agent), text_in(text)
-        now, room = self._clock(), self._room
-        tokens, cost = self._tokens + spent.tokens, self._cost + spent.cost
+        now, ahead = self._clock(), self._ahead
+        tokens, cost, room = ahead.tokens + spent.tokens, ahead.cost + spent.cost, ahead.room
         if (
             given is NO_EVIDENCE
-            and self._quiet
+            and ahead.quiet
             and not milestone
-            and self._steps < room.steps
+            and ahead.moves > 0
             and tokens < room.tokens
             and cost < room.cost
             and now < self._until
         ):
-            self._steps += self._answered
-            self._tokens, self._cost, self._answered, self._agent = tokens, cost, True, agent
+            ahead.steps += self._answered
+            ahead.tokens, ahead.cost, ahead.moves = tokens, cost, ahead.moves - 1
+            self._answered, self._agent = True, agent
             result = Result(text=text, usage=spent)
             self.events.append(
-                Reported(at=now, place=agent, fence=self._steps, agent=agent, result=result)
+                Reported(at=now, place=agent, fence=ahead.steps, agent=agent, result=result)
             )
             return None
         return self._weighed(agent, now, text, given, spent, milestone, task)
@@ -393,7 +404,7 @@ class GuardedRun:
         fired = judge_result(moment)
         if fired:
             return self._end(fired, agent, now)
-        self._look_ahead()
+        self._ahead.look(self._ledger, self._limits)
         return None
 
     def _catch_up(self) -> Ledger:
@@ -402,14 +413,7 @@ class GuardedRun:
             return self._ledger
         ledger = brought_forward(self._ledger, self._limits, self.events[self._known :])
         self._ledger, self._known = ledger, len(self.events)
-        self._steps, self._handoffs, self._trail = ledger.steps, ledger.handoffs, ledger.trail
-        self._tokens, self._cost = ledger.tokens, ledger.cost
         return ledger
-
-    def _look_ahead(self) -> None:
-        """From a ledger that has caught up."""
-        ledger, limits = self._ledger, self._limits
-        self._room, self._quiet = room_of(ledger, limits), is_quiet(ledger, limits)
 
     def _end_of_time(self) -> datetime:
         most = self._limits.max_duration
@@ -460,7 +464,7 @@ class GuardedRun:
 
     def _conclude(self, status: TerminalStatus, rule: StopRule, reason: str) -> None:
         if self.stop is None:
-            self._room = NO_ROOM
+            self._ahead.moves = 0
             self.stop = Stop(rule=rule, reason=text_in(reason, TEXT_MAX), agent=self._agent)
             self.events.append(Ended(at=self._clock(), status=status, stop=self.stop))
 
@@ -475,7 +479,7 @@ class GuardedRun:
         """Nothing goes on after the end: the reason again, raised or as a value."""
         if self.stop is None and self.outside is not None:
             status, self.stop = self.outside
-            self._room = NO_ROOM
+            self._ahead.moves = 0
             self.events.append(Ended(at=self._clock(), status=status, stop=self.stop))
         assert self.stop is not None, "it is over"
         if self._raises:
@@ -484,7 +488,7 @@ class GuardedRun:
 
     def _end(self, fired: list[Fired], agent: str, now: datetime) -> Stop:
         """Whoever found that caught up before."""
-        self._room = NO_ROOM
+        self._ahead.moves = 0
         self.stop = stop_of(fired, agent, self._ledger.handoffs)
         goal_met = bool(self._goal) and self._ledger.measured.checks.get(short(self._goal)) == ""
         status = status_of(self.stop.rule, goal_met=goal_met)

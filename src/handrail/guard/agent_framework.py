@@ -214,8 +214,7 @@ class _Run:
         """The framework has come to its end; of an agent alone that tells of nothing before, here
         is what it did."""
         if not self.tells:
-            _tools_in(self.root, response)
-            _answered(self.root, response)
+            _did(self.root, response)
         self.root.settle()
 
     async def left(self) -> None:
@@ -293,12 +292,13 @@ class _Part:
         watch = self.run.watch
         if watch.open or watch.agent != self.name:
             watch.resume(self.name)
-        for call in self.calls:
-            watch.called(*call)
+        if self.calls:
+            for call in self.calls:
+                watch.called(*call)
+            self.calls = []
         if self.answer is not None:
-            text, tokens = self.answer
-            watch.answered(text=text, tokens=tokens)
-        self.calls, self.answer = [], None
+            watch.answered(*self.answer)
+            self.answer = None
 
     def over(self) -> None:
         """Whoever was last in it hands over."""
@@ -409,25 +409,33 @@ def _told(part: _Part, sent: list[Theirs]) -> None:
         if response is not None and one.executor_id == part.sender:
             if part.answer is not None:
                 part.settle()
-            _tools_in(part, response)
-            _answered(part, response)
+            _did(part, response)
 
 
-def _tools_in(part: _Part, response: Theirs) -> None:
+def _did(part: _Part, response: Theirs) -> None:
+    """What an agent that tells of nothing before has said, and which tools it has called."""
+    said = list[str]()
     calls = dict[str, Theirs]()
     for message in response.messages:
         for content in message.contents:
             kind = content.type
-            if kind == "function_call":
+            if kind == "text":
+                said.append(content.text)
+            elif kind == "function_call":
                 calls[content.call_id] = content
             elif kind == "function_result" and content.call_id in calls:
                 call = calls[content.call_id]
                 part.calls.append((call.name, call.arguments, content.result, content.exception))
+    _said(part, response, " ".join(said))
 
 
 def _answered(part: _Part, response: Theirs) -> None:
-    usage: dict[str, Theirs] = response.usage_details or {}
-    part.answer = (response.text, usage.get("total_token_count") or 0)
+    _said(part, response, response.text)
+
+
+def _said(part: _Part, response: Theirs, text: str) -> None:
+    usage: dict[str, Theirs] | None = response.usage_details
+    part.answer = text, (usage.get("total_token_count") or 0) if usage else 0
     if part.outer is None:
         part.run.seen.extend(response.messages)
 

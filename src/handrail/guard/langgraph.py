@@ -177,6 +177,9 @@ def _handler() -> Theirs:
 class _Callbacks:
     """What the framework calls, and what the guard is told of it."""
 
+    ignore_chat_model = False
+    """Whether there is nothing to settle before a model is asked, as most often."""
+
     def __init__(self, watch: Watch, tool_nodes: _ToolNodes) -> None:
         self.watch, self.turns = watch, _Turns(watch, tool_nodes)
         self.running, self.unsure = self.turns.running, self.turns.unsure
@@ -193,20 +196,16 @@ class _Callbacks:
         **about: Theirs,
     ) -> None:
         for tag in tags or ():
-            if tag.startswith(STEP_TAG) and self.turns.began(metadata, inputs, about) is not None:
-                _end(self.watch)
+            if tag.startswith(STEP_TAG):
+                if self.turns.began(metadata, inputs, about) is not None:
+                    _end(self.watch)
+                self.ignore_chat_model = not (self.watch.open or self.unsure)
 
     def on_chain_end(self, _: object, *, run_id: UUID, **about: object) -> None:
         if self.running:
             self.running.pop(run_id, None)
 
     on_chain_error = on_chain_end
-
-    @property
-    def ignore_chat_model(self) -> bool:
-        """Whether there is nothing to settle before a model is asked, as most often."""
-        watch = self.watch
-        return not watch.open and watch.stop is None and not self.unsure
 
     def on_chat_model_start(self, *_: object, metadata: Theirs = None, **about: object) -> None:
         if self.unsure:
@@ -221,6 +220,7 @@ class _Callbacks:
         usage = getattr(getattr(first, "message", None), "usage_metadata", None)
         if not usage and response.llm_output:  # as the message says, or else the answer as a whole
             usage = response.llm_output.get("token_usage")
+        self.ignore_chat_model = False
         self.watch.answered(first.text, (usage.get("total_tokens") or 0) if usage else 0)
 
     def on_tool_start(
@@ -238,7 +238,9 @@ class _Callbacks:
             return  # it hands over, which is seen when the other node begins
         found = _found(output)
         failed = getattr(output, "status", "") == "error"
-        if failed or self.beside.is_new(self.turns.step, _where(metadata), name, inputs, found):
+        if failed or self.beside.is_new(
+            self.turns.step.number, _where(metadata), name, inputs, found
+        ):
             self.watch.called(name, inputs, found, found if failed else None)
 
     def on_tool_error(self, error: BaseException, *, run_id: UUID, **about: object) -> None:
@@ -270,8 +272,10 @@ class _Turns:
 
     def __init__(self, watch: Watch, tool_nodes: _ToolNodes) -> None:
         self.watch, self.tool_nodes = watch, tool_nodes
-        self.graphs: dict[str, dict[int, _Superstep]] = {}
-        """By the path to the node that runs it; empty for the outermost."""
+        self.step = _Superstep(0, "")
+        """Of the outermost graph, where one is over before the next begins."""
+        self.inside: dict[str, dict[int, _Superstep]] = {}
+        """Of those inside it, by the path to the node that runs one."""
         self.last: dict[str, str] = {}
         """By the same path: who had the turn in it last."""
         self.askers: dict[str, str] = {}
@@ -280,43 +284,61 @@ class _Turns:
         """Calls of graphs inside that are not over, each with that path."""
         self.unsure: dict[str, tuple[_Superstep, str, str]] = {}
         """By where they run: nodes that may only run tools, with path and name."""
-        self.step = 0
-        """The superstep of the outermost."""
         self.lock = RLock()
 
     def began(self, about: Theirs, inputs: object, run: Mapping[str, Theirs]) -> Stop | None:
         name: str = about["langgraph_node"]
         number: int = about["langgraph_step"]
         where: str = about["langgraph_checkpoint_ns"]
-        watch = self.watch
         with self.lock:
             if "|" in where:
-                outer = self._called(where, run["parent_run_id"])
-                name = f"{outer}/{name}"
-                runs_tools = self.tool_nodes.has(name, inputs)
-            else:
-                outer, runs_tools = "", name in self.tool_nodes.outer
-            step = self.graphs[outer].get(number) if outer in self.graphs else None
-            if step is None:
-                step = self._next(outer, number, where)
-            source = step.source
-            if runs_tools:
-                self.askers[name] = source
+                return self._began_inside(name, number, where, inputs, run["parent_run_id"])
+            step, watch = self.step, self.watch
+            if number != step.number:
+                source, after_tools = min(step.names, default=""), step.ran_tools
+                if self.inside:
+                    self._sure(where)
+                    source = self._last_in(source)
+                    self._leave("")
+                step.number, step.source, step.after_tools = number, source, after_tools
+                step.names, step.ran_tools = (), False
+            if name in self.tool_nodes.outer:
+                self.askers[name] = step.source
                 step.run_tools()
-                return watch.stop
-            if name in step.names:
-                return watch.stop
-            if outer:
-                if runs_tools is None:
-                    self.unsure[where] = step, outer, name
-                    return watch.stop
-                self.last[outer] = name
-            step.names.add(name)
-            if not outer or watch.partial is None:
+            elif name not in step.names:
+                step.names += (name,)
                 watch.partial = inputs
-            if step.after_tools and name == source:
-                return watch.resume(name)
-            return watch.turn(name, source=source)
+                if not step.after_tools or name != step.source:
+                    return watch.turn(name, source=step.source)
+                watch.resume(name)
+            return watch.stop
+
+    def _began_inside(
+        self, node: str, number: int, where: str, inputs: object, run: UUID
+    ) -> Stop | None:
+        """The same in a graph inside another one."""
+        outer, watch = self._called(where, run), self.watch
+        name = f"{outer}/{node}"
+        steps = self.inside.setdefault(outer, {})
+        step = steps.get(number)
+        if step is None:
+            step = steps[number] = self._next(outer, steps.get(number - 1), number, where)
+            steps.pop(number - STEPS_KEPT, None)
+        runs_tools = self.tool_nodes.has(name, inputs)
+        if runs_tools:
+            self.askers[name] = step.source
+            step.run_tools()
+        elif runs_tools is None and name not in step.names:
+            self.unsure[where] = step, outer, name
+        elif name not in step.names:
+            step.names += (name,)
+            self.last[outer] = name
+            if watch.partial is None:
+                watch.partial = inputs
+            if not step.after_tools or name != step.source:
+                return watch.turn(name, source=step.source)
+            watch.resume(name)
+        return watch.stop
 
     def tell(self, where: str, *, runs_tools: bool) -> None:
         """A node that was asked for tools only runs tools, if it does that before all else."""
@@ -326,7 +348,7 @@ class _Turns:
                 self.askers[name] = step.source
                 step.run_tools()
             elif step is not None and name not in step.names:
-                step.names.add(name)
+                step.names += (name,)
                 self.last[outer] = name
                 self.watch.turn(name, source=step.source)
 
@@ -337,35 +359,36 @@ class _Turns:
         outer = "/".join(part.partition(":")[0] for part in (*tasks, last) if ":" in part)
         if run not in self.running:
             if ":" not in last and outer not in self.running.values():
-                self.graphs.pop(outer, None)
+                self.inside.pop(outer, None)
             self.running[run] = outer
         return outer
 
-    def _next(self, outer: str, number: int, where: str) -> "_Superstep":
-        """A graph that goes on has none inside that still runs: whoever was last in one hands over.
-        The first in a graph has the turn from the node that runs it, or whose tools that runs."""
-        if self.unsure:
-            graph, _, _ = where.rpartition("|")
-            for one in [one for one in self.unsure if graph in (one, one.rpartition("|")[0])]:
-                self.tell(one, runs_tools=False)
-        steps = self.graphs.setdefault(outer, {})
-        source, after_tools = self.askers.get(outer, outer), False
-        if (before := steps.get(number - 1)) is not None:
-            source, after_tools = min(before.names, default=source), before.ran_tools
-        if len(self.graphs) > 1:
-            while before is not None and source in self.last:
-                source = self.last.pop(source)
-            self._leave(outer)
-        if not outer:
-            self.step = number
-        steps.pop(number - STEPS_KEPT, None)
-        step = steps[number] = _Superstep(source, after_tools, set())
-        return step
+    def _next(
+        self, outer: str, before: "_Superstep | None", number: int, where: str
+    ) -> "_Superstep":
+        """The first in a graph has the turn from the node that runs it, or whose tools that is."""
+        self._sure(where)
+        first = self.askers.get(outer, outer)
+        source = first if before is None else self._last_in(min(before.names, default=first))
+        self._leave(outer)
+        return _Superstep(number, source, before is not None and before.ran_tools)
+
+    def _sure(self, where: str) -> None:
+        """A graph goes on: what began in it, or in those inside, and ran no tools is an agent."""
+        graph, _, _ = where.rpartition("|")
+        for one in [one for one in self.unsure if graph in (one, one.rpartition("|")[0])]:
+            self.tell(one, runs_tools=False)
+
+    def _last_in(self, source: str) -> str:
+        """Whoever had the turn last in the graphs that it ran; itself, if it ran none."""
+        while source in self.last:
+            source = self.last.pop(source)
+        return source
 
     def _leave(self, outer: str) -> None:
-        """Forgets the graphs inside this one."""
+        """Forgets the graphs inside this one: none still runs when it goes on."""
         inside = f"{outer}/" if outer else ""
-        for held in (self.graphs, self.last, self.askers):
+        for held in (self.inside, self.last, self.askers):
             for path in [one for one in held if one != outer and one.startswith(inside)]:
                 del held[path]
         if not outer:
@@ -373,17 +396,18 @@ class _Turns:
             self.unsure.clear()
 
 
-class _Superstep(msgspec.Struct):
+class _Superstep(msgspec.Struct, gc=False):
     """Who has the turn in it, from whom."""
 
+    number: int
     source: str
-    after_tools: bool
-    names: set[str]
+    after_tools: bool = False
+    names: tuple[str, ...] = ()
     ran_tools: bool = False
 
     def run_tools(self) -> None:
-        self.names.add(self.source)
-        self.ran_tools = True
+        if not self.ran_tools:
+            self.names, self.ran_tools = (*self.names, self.source), True
 
 
 def _where(about: Mapping[str, Theirs] | None) -> str:

@@ -2,87 +2,119 @@
 
 A guard sees every handoff of somebody else's loop, and what it takes is added to each. Most come
 nowhere near a rule. That can be told from a ledger that some events have not been brought into yet:
-how much room it leaves is worked out once, what is known without it (handoffs, steps, what was
-spent, the trail) is passed as it is, and a way can have been gone as many times more as handoffs
-were made since. So `is_clear` may say no where the table of rules would find nothing, and never the
-other way round. Who hears no brings the ledger forward and asks the rules.
+how many moves no limit on handoffs, steps or ways can be against, whichever they are, is worked out
+once, and for a few handoffs also that they repeat nothing. Where that is used up the table of rules
+may still find nothing, but never the other way round: who has no room left brings the ledger
+forward and asks the rules.
 """
 
+import functools
+import re
 from collections.abc import Iterable
 from math import inf
 
 from msgspec.structs import replace
 
 from handrail.kernel.decision import Value
-from handrail.kernel.ledger import NOTHING, EdgeCount, Ledger, handed, reported
+from handrail.kernel.ledger import NOTHING, Ledger, all_handed, reported, spent
 from handrail.kernel.limits import Limits
 from handrail.kernel.progress import weigh
-from handrail.kernel.result import NO_EVIDENCE
+from handrail.kernel.result import NO_EVIDENCE, Usage
 from handrail.kernel.rules import repetition
 from handrail.kernel.run.events import HandedOff, Reported, RunEvent
 
-AHEAD_MAX = 64
-"""Handoffs, or steps, that a ledger may be behind. What has to be caught up with stays little, so
-that a handoff costs the same at the start and after 100,000 of them."""
 FAR = 2**62
 
 
 def brought_forward(ledger: Ledger, limits: Limits, events: Iterable[RunEvent]) -> Ledger:
     """The ledger after these events of a guarded run, in which every handoff takes a step."""
+    handoffs: list[tuple[str, str, str]] = []
+    used: list[tuple[int, Usage]] = []
+    steps = ledger.steps
     for event in events:
         if isinstance(event, HandedOff):
             if event.accepted:
-                ledger = handed(ledger, limits, event.source, event.target, event.reason, steps=1)
+                handoffs.append((event.source, event.target, event.reason))
+                steps += 1
         elif isinstance(event, Reported):
-            step, result = event.fence, event.result
-            if step != ledger.steps:
-                ledger = replace(ledger, steps=step)
-            ledger = reported(ledger, limits, step, result.evidence, result.usage, event.weighed)
-    return ledger
+            steps, result, weighed = event.fence, event.result, event.weighed
+            if weighed == NOTHING and result.evidence == NO_EVIDENCE:
+                used.append((steps, result.usage))
+            else:
+                ledger = _with(ledger, limits, handoffs, used, steps)
+                handoffs, used = [], []
+                ledger = reported(ledger, limits, steps, result.evidence, result.usage, weighed)
+    return _with(ledger, limits, handoffs, used, steps)
+
+
+def _with(
+    ledger: Ledger,
+    limits: Limits,
+    handoffs: list[tuple[str, str, str]],
+    used: list[tuple[int, Usage]],
+    steps: int,
+) -> Ledger:
+    """Handoffs and what was used do not look at each other: their order among each other is one."""
+    if used:
+        ledger = spent(ledger, used)
+    if handoffs:
+        ledger = all_handed(ledger, limits, handoffs)
+    return ledger if steps == ledger.steps else replace(ledger, steps=steps)
 
 
 class Room(Value):
     """Up to where no rule is near, as a ledger stands; what has no limit is out of reach."""
 
-    handoffs: int = 0
-    way: int = 0
-    """How often one way was gone by then, and all handoffs, together."""
-    steps: int = 0
+    moves: int = 0
+    """Results, and handoffs with one before, that no count of them can be against."""
     tokens: int = 0
     cost: float = 0
     times: int = 0
     period_max: int = 0
+    trail: int = 0
+    """Handoffs that a repetition can have."""
 
 
 NO_ROOM = Room()
 
 
 def room_of(ledger: Ledger, limits: Limits) -> Room:
-    made, taken = ledger.handoffs, ledger.steps
+    moves = FAR
+    if limits.max_handoffs is not None:
+        moves = min(moves, limits.max_handoffs - ledger.handoffs)
+    if limits.max_steps is not None:
+        moves = min(moves, (limits.max_steps - ledger.steps) // 2)  # a result's, and a handoff's
+    if limits.max_edge is not None:
+        gone = [edge.count for edge in ledger.edges.values() if edge.epoch == ledger.epoch]
+        moves = min(moves, limits.max_edge - max(gone, default=0))
     return Room(
-        handoffs=min(made + AHEAD_MAX, FAR if limits.max_handoffs is None else limits.max_handoffs),
-        way=made + (FAR if limits.max_edge is None else limits.max_edge),
-        steps=min(taken + AHEAD_MAX, FAR if limits.max_steps is None else limits.max_steps),
+        moves=max(0, moves),
         tokens=FAR if limits.max_tokens is None else limits.max_tokens,
         cost=inf if limits.max_cost is None else limits.max_cost,
         times=limits.repeat_limit or 0,
         period_max=limits.pattern_period_max,
+        trail=limits.pattern_period_max * (limits.repeat_limit or 0),
     )
 
 
-def is_clear(
-    room: Room, edge: EdgeCount, trail: str, handoffs: int, steps: int, tokens: int, cost: float
-) -> bool:
-    """Whether no rule but that of time is near a handoff this way, after so many; `trail` begins
-    with it."""
-    return (
-        handoffs < room.handoffs
-        and edge.count + handoffs < room.way
-        and steps < room.steps
-        and tokens < room.tokens
-        and cost < room.cost
-        and not (room.times and repetition(trail, room.times, room.period_max))
-    )
+def unrepeated(trail: str, times: int, period_max: int) -> int:
+    """How many handoffs complete no repetition: the one that the trail begins with, and those that
+    come after it, up to the first that goes the same way as the one before it.
+
+    Of three repetitions two have to be there before the last begins, of whatever came before the
+    next `period` handoffs. So where the trail begins with no two of any period from 3 on, and the
+    way was not gone two handoffs ago, none can be complete after three more.
+    """
+    if not times:
+        return FAR
+    if times > 2 and trail[:1] != trail[1:2] and not _begun(period_max).match(trail):
+        return 4
+    return 0 if repetition(trail, times, period_max) else 1
+
+
+@functools.lru_cache(maxsize=64)
+def _begun(period_max: int) -> re.Pattern[str]:
+    return re.compile(rf"(.).\1|(.{{3,{max(3, period_max)}}}?)\2", re.DOTALL)
 
 
 def is_quiet(ledger: Ledger, limits: Limits) -> bool:

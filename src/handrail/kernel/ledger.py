@@ -1,8 +1,8 @@
 """The ledger: what the stop rules count. One frozen value per run, bounded whatever the run does.
 
 `progress.weigh` decides what in a result is progress; the answer is recorded with the event.
-`handed` and `reported` then bring the ledger forward, without policy, live and in replay alike. The
-rules that read it stand in `rules.py`.
+`handed`, `spent` and `reported` then bring the ledger forward, without policy, live and in replay
+alike. The rules that read it stand in `rules.py`.
 
 Progress opens a new *epoch*: counters of soft rules belong to an epoch, so opening one costs
 nothing. Everything kept is capped (the constants below), so a handoff costs the same at the start
@@ -11,6 +11,7 @@ and after 100,000 of them.
 
 import functools
 import hashlib
+from collections.abc import Collection, Iterable
 from typing import TypeVar
 
 from msgspec.structs import replace
@@ -171,33 +172,43 @@ def handed(
     ledger: Ledger, limits: Limits, source: str, target: str, reason: str, *, steps: int = 0
 ) -> Ledger:
     """The ledger after an accepted handoff; `steps` are those that it takes without a dispatch."""
-    key = edge_key(source, target)
-    held = ledger.edges.get(key)
-    if held is None:
-        symbol, before, total, reasons = character(ledger.edges_seen), 0, 0, ()
-    else:
-        symbol, total, reasons = held.symbol, held.total, held.reasons[1 - REASONS_KEPT :]
-        before = held.count if held.epoch == ledger.epoch else 0
-    edges = {**ledger.edges}
-    edges[key] = EdgeCount(
-        source=source,
-        target=target,
-        symbol=symbol,
-        epoch=ledger.epoch,
-        count=before + 1,
-        total=total + 1,
-        reasons=(*reasons, reason[:KEY_CHARS]),
-    )
-    if len(edges) > EDGES_KEPT:
-        _newest(edges, EDGES_KEPT)
+    return all_handed(ledger, limits, ((source, target, reason),), steps=steps)
+
+
+def all_handed(
+    ledger: Ledger, limits: Limits, handoffs: Collection[tuple[str, str, str]], *, steps: int = 0
+) -> Ledger:
+    """The same of several, one after the other: source, target, reason."""
+    edges, edges_seen, epoch, trail = {**ledger.edges}, ledger.edges_seen, ledger.epoch, ""
+    for source, target, reason in handoffs:
+        key = edge_key(source, target)
+        held = edges.get(key)
+        if held is None:
+            symbol, before, total, reasons = character(edges_seen), 0, 0, ()
+            edges_seen += 1
+        else:
+            symbol, total, reasons = held.symbol, held.total, held.reasons[1 - REASONS_KEPT :]
+            before = held.count if held.epoch == epoch else 0
+        edges[key] = EdgeCount(
+            source=source,
+            target=target,
+            symbol=symbol,
+            epoch=epoch,
+            count=before + 1,
+            total=total + 1,
+            reasons=(*reasons, reason[:KEY_CHARS]),
+        )
+        trail = symbol + trail
+        if len(edges) > EDGES_KEPT:
+            _newest(edges, EDGES_KEPT)
     room = limits.pattern_period_max * (limits.repeat_limit or 1)
     return replace(
         ledger,
-        handoffs=ledger.handoffs + 1,
+        handoffs=ledger.handoffs + len(handoffs),
         steps=ledger.steps + steps,
         edges=edges,
-        edges_seen=ledger.edges_seen + (held is None),
-        trail=(symbol + ledger.trail)[:room],
+        edges_seen=edges_seen,
+        trail=(trail + ledger.trail)[:room],
     )
 
 
@@ -215,7 +226,7 @@ def reported(
     if weighed.progress:
         ledger = progressed(ledger, weighed, step)
     if usage.tokens or usage.cost:
-        ledger = _spent(ledger, step, usage)
+        ledger = spent(ledger, ((step, usage),))
     if evidence == NO_EVIDENCE:
         return ledger
     seen = ledger.measured if evidence.measured else ledger.claimed
@@ -236,14 +247,16 @@ def reported(
     )
 
 
-def _spent(ledger: Ledger, step: int, usage: Usage) -> Ledger:
-    return replace(
-        ledger,
-        tokens=ledger.tokens + usage.tokens,
-        cost=ledger.cost + usage.cost,
-        tokens_step=step if usage.tokens else ledger.tokens_step,
-        cost_step=step if usage.cost else ledger.cost_step,
-    )
+def spent(ledger: Ledger, used: Iterable[tuple[int, Usage]]) -> Ledger:
+    """The ledger after steps that used this, each by its number."""
+    tokens, cost = ledger.tokens, ledger.cost
+    tokens_step, cost_step = ledger.tokens_step, ledger.cost_step
+    for step, usage in used:
+        if usage.tokens:
+            tokens, tokens_step = tokens + usage.tokens, step
+        if usage.cost:
+            cost, cost_step = cost + usage.cost, step
+    return replace(ledger, tokens=tokens, cost=cost, tokens_step=tokens_step, cost_step=cost_step)
 
 
 def _replaceable(returns: Tally, idle: Tally) -> Tally:
