@@ -101,20 +101,20 @@ def unrepeated(trail: str, times: int, period_max: int) -> int:
     """How many handoffs complete no repetition: the one that the trail begins with, and those that
     come after it, up to the first that goes the same way as the one before it.
 
-    Of three repetitions two have to be there before the last begins, of whatever came before the
-    next `period` handoffs. So where the trail begins with no two of any period from 3 on, and the
-    way was not gone two handoffs ago, none can be complete after three more.
+    Of three times two have to be there before the last one begins, `period` handoffs earlier. So
+    where the trail begins with no two of any period from 3 on, and the way was gone neither one nor
+    two handoffs ago, nothing can have come three times after three more.
     """
     if not times:
         return FAR
-    if times > 2 and trail[:1] != trail[1:2] and not _begun(period_max).match(trail):
+    if times > 2 and _begun(period_max).match(trail) is None:
         return 4
     return 0 if repetition(trail, times, period_max) else 1
 
 
 @functools.lru_cache(maxsize=64)
 def _begun(period_max: int) -> re.Pattern[str]:
-    return re.compile(rf"(.).\1|(.{{3,{max(3, period_max)}}}?)\2", re.DOTALL)
+    return re.compile(rf"(.).?\1|(.{{3,{max(3, period_max)}}}?)\2", re.DOTALL)
 
 
 def is_quiet(ledger: Ledger, limits: Limits) -> bool:
