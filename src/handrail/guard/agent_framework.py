@@ -426,16 +426,13 @@ def _did(part: _Part, response: Theirs) -> None:
             elif kind == "function_result" and content.call_id in calls:
                 call = calls[content.call_id]
                 part.calls.append((call.name, call.arguments, content.result, content.exception))
-    _said(part, response, " ".join(said))
+    _answered(part, response, " ".join(said))
 
 
-def _answered(part: _Part, response: Theirs) -> None:
-    _said(part, response, response.text)
-
-
-def _said(part: _Part, response: Theirs, text: str) -> None:
+def _answered(part: _Part, response: Theirs, text: str | None = None) -> None:
     usage: dict[str, Theirs] | None = response.usage_details
-    part.answer = text, (usage.get("total_token_count") or 0) if usage else 0
+    said = response.text if text is None else text
+    part.answer = said, (usage.get("total_token_count") or 0) if usage else 0
     if part.outer is None:
         part.run.seen.extend(response.messages)
 
