@@ -2,6 +2,8 @@
 
 import asyncio
 import operator
+from contextlib import suppress
+from threading import Event
 from typing import Annotated, TypedDict
 
 import pytest
@@ -14,7 +16,7 @@ from langgraph.graph.message import add_messages
 from langgraph.prebuilt import ToolNode
 from langgraph.types import Command, RetryPolicy, Send, interrupt
 
-from handrail import Guard, LoopDetected, NoProgress, StopRules
+from handrail import Guard, LimitReached, LoopDetected, NoProgress, StopRules
 from handrail.guard.langgraph import guarded
 from handrail.kernel.run.events import HandedOff
 
@@ -344,6 +346,64 @@ def test_a_tool_that_fails_the_same_way_three_times_ends_the_run():
         guarded(agent_with_tools(["nowhere"] * 9)).invoke({"messages": ["go"]})
     assert caught.value.stop.rule == "same_error"
     assert isinstance(caught.value.partial["messages"][-1], ToolMessage)
+
+
+class Counted(GenericFakeChatModel):
+    """Says the same, and counts how often it was asked."""
+
+    asked: list[int] = []
+
+    def _generate(self, *given, **more):
+        self.asked.append(1)
+        return super()._generate(*given, **more)
+
+
+def counted() -> Counted:
+    return Counted(messages=iter([AIMessage("hm")] * 99), asked=[])
+
+
+def test_what_a_node_did_before_its_first_model_is_settled_before_that_is_asked():
+    @tool
+    def look() -> str:
+        """Looks it up."""
+        raise OSError("connection refused")
+
+    def work(state: State) -> State:
+        for _ in range(9):
+            with suppress(OSError):
+                look.invoke({})
+            model.invoke("go on")
+        return {"seen": []}
+
+    model, graph = counted(), StateGraph(State)
+    graph.add_node("work", work)
+    graph.add_edge(START, "work")
+    with pytest.raises(NoProgress) as caught:
+        guarded(graph.compile()).invoke({"seen": []})
+    assert caught.value.stop.rule == "same_error"
+    assert len(model.asked) == 2
+
+
+def test_a_node_that_runs_while_another_one_is_refused_asks_its_model_no_more():
+    def slow(state: State) -> State:
+        for _ in range(1_000):
+            if guard.last.stop is not None:
+                break
+            Event().wait(0.01)
+        model.invoke("and now?")
+        return {"seen": ["slow"]}
+
+    model, guard, graph = counted(), Guard(StopRules(max_handoffs=1)), StateGraph(State)
+    graph.add_node("plan", lambda state: {"seen": ["plan"]})
+    graph.add_node("slow", slow)
+    graph.add_node("too much", lambda state: {"seen": ["too much"]})
+    graph.add_edge(START, "plan")
+    graph.add_edge("plan", "slow")
+    graph.add_edge("plan", "too much")
+    with pytest.raises(LimitReached):
+        guarded(graph.compile(), guard).invoke({"seen": []})
+    assert guard.last.stop.rule == "max_handoffs"
+    assert model.asked == []
 
 
 def asking():

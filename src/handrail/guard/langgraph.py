@@ -178,7 +178,8 @@ class _Callbacks:
     """What the framework calls, and what the guard is told of it."""
 
     ignore_chat_model = False
-    """Whether there is nothing to settle before a model is asked, as most often."""
+    """Whether there is nothing to settle before a model is asked, as most often. It is set after
+    whatever is to be settled, so that nodes beside each other do not hide that."""
 
     def __init__(self, watch: Watch, tool_nodes: _ToolNodes) -> None:
         self.watch, self.turns = watch, _Turns(watch, tool_nodes)
@@ -197,9 +198,10 @@ class _Callbacks:
     ) -> None:
         for tag in tags or ():
             if tag.startswith(STEP_TAG):
-                if self.turns.began(metadata, inputs, about) is not None:
+                stop = self.turns.began(metadata, inputs, about)
+                self.ignore_chat_model = not (stop or self.watch.open or self.unsure)
+                if stop is not None:
                     _end(self.watch)
-                self.ignore_chat_model = not (self.watch.open or self.unsure)
 
     def on_chain_end(self, _: object, *, run_id: UUID, **about: object) -> None:
         if self.running:
@@ -220,8 +222,8 @@ class _Callbacks:
         usage = getattr(getattr(first, "message", None), "usage_metadata", None)
         if not usage and response.llm_output:  # as the message says, or else the answer as a whole
             usage = response.llm_output.get("token_usage")
-        self.ignore_chat_model = False
         self.watch.answered(first.text, (usage.get("total_tokens") or 0) if usage else 0)
+        self.ignore_chat_model = False
 
     def on_tool_start(
         self, serialized: Config, given: str, *, run_id: UUID, **about: Theirs
@@ -242,11 +244,13 @@ class _Callbacks:
             self.turns.step.number, _where(metadata), name, inputs, found
         ):
             self.watch.called(name, inputs, found, found if failed else None)
+            self.ignore_chat_model = False
 
     def on_tool_error(self, error: BaseException, *, run_id: UUID, **about: object) -> None:
         name, inputs, _ = self.tools.pop(run_id, ("tool", "", None))
         if not isinstance(error, framework("langgraph.errors", EXTRA).GraphBubbleUp):  # no pause
             self.watch.called(name, inputs, error=f"{type(error).__name__}: {error}")
+            self.ignore_chat_model = False
 
 
 class _Beside:
