@@ -7,6 +7,7 @@ from handrail import Guard, StopRules
 from handrail.engine.audit import verify
 from handrail.guard.plain import agent, guarded, tool, used
 from handrail.store.urls import open_records
+from handrail.testing.clock import ManualClock
 
 
 @pytest.fixture
@@ -100,6 +101,22 @@ def test_an_error_of_the_host_program_is_on_record(database):
         (replayed,) = engine.do(engine.engine.replay([run.recorded], "strict")).items
     assert "ZeroDivisionError" in state.stop.reason
     assert replayed.verdict == "same"
+
+
+def test_a_run_began_when_it_began_and_not_when_it_was_written(database):
+    clock = ManualClock()
+    with Guard(clock=clock.now, record=database).run("ticket 1") as run:
+        clock.advance(90)
+        run.handoff("a", "b")
+        clock.advance(30)
+    with handrail.open(database, visit=True) as engine:
+        (row,) = engine.do(engine.engine.executions()).items
+    assert row.duration == 120
+    store = open_records(database, read_only=True)
+    try:
+        assert verify(store).findings == ()
+    finally:
+        store.close()
 
 
 def test_the_same_team_again_is_the_same_version(database):

@@ -76,7 +76,6 @@ class _Replay:
         self.store, self.found, self.row = store, found, row
         self.run: Run | None = None
         self.at: datetime | None = None
-        self.created_at = ""
         self.last: Entry | None = None
         self.approvals: dict[str, ApprovalRow] = {}
         self.transitions = self._stored_transitions()
@@ -98,7 +97,6 @@ class _Replay:
         last = events[-1].at
         self.at = last if self.at is None or last > self.at else self.at
         at = iso(self.at)
-        self.created_at = self.created_at or at
         self.last = Entry(
             stream=entry.stream, seq=entry.seq, count=entry.count, body="", hash=entry.hash
         )
@@ -193,7 +191,6 @@ class _Replay:
             due = _latest(run) if run.ended else _latest(run) or "some moment"
         right = replace(
             right,
-            created_at=self.created_at,
             next_due=due,
             state=row.state,
             state_seq=row.state_seq if self.state_seen else run.seq,

@@ -174,7 +174,7 @@ def execution_row(
         seq=run.seq,
         head=entry.hash,
         next_due=iso(due) if due is not None else None,
-        created_at=before.row.created_at if before is not None else at,
+        created_at=before.row.created_at if before is not None else iso(run.started_at),
         updated_at=at,
         ended_at=at if run.ended else None,
         state=state,
