@@ -2,6 +2,7 @@
 
 import asyncio
 import operator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from threading import Event
 from typing import Annotated, TypedDict
@@ -9,6 +10,7 @@ from typing import Annotated, TypedDict
 import pytest
 from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, ToolMessage
+from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import InjectedToolCallId, tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, StateGraph
@@ -346,6 +348,59 @@ def test_a_tool_that_fails_the_same_way_three_times_ends_the_run():
         guarded(agent_with_tools(["nowhere"] * 9)).invoke({"messages": ["go"]})
     assert caught.value.stop.rule == "same_error"
     assert isinstance(caught.value.partial["messages"][-1], ToolMessage)
+
+
+def coding(**compiled):
+    """Coder and tester, for ever."""
+    graph = StateGraph(State)
+    graph.add_node("coder", lambda state: {"seen": ["coder"]})
+    graph.add_node("tester", lambda state: {"seen": ["tester"]})
+    graph.add_edge(START, "coder")
+    graph.add_edge("coder", "tester")
+    graph.add_edge("tester", "coder")
+    return graph.compile(**compiled)
+
+
+def test_a_loop_in_a_graph_inside_that_keeps_its_own_state_is_seen():
+    graph = StateGraph(State)
+    graph.add_node("plan", lambda state: {"seen": ["plan"]})
+    graph.add_node("team", coding(checkpointer=True))
+    graph.add_edge(START, "plan")
+    graph.add_edge("plan", "team")
+    guard, config = Guard(), {"configurable": {"thread_id": "1"}, "recursion_limit": 60}
+    with pytest.raises(LoopDetected):
+        guarded(graph.compile(checkpointer=InMemorySaver()), guard).invoke({"seen": []}, config)
+    assert handoffs(guard)[:4] == [
+        ("plan", "team"),
+        ("team", "team/coder"),
+        ("team/coder", "team/tester"),
+        ("team/tester", "team/coder"),
+    ]
+
+
+def test_graphs_that_a_node_calls_by_callbacks_alone_go_on_as_one():
+    inner = StateGraph(State)
+    inner.add_node("read", lambda state: {"seen": ["read"]})
+    inner.add_node("judge", lambda state: {"seen": ["judge"]})
+    inner.add_edge(START, "read")
+    inner.add_edge("read", "judge")
+    per_document = inner.compile()
+
+    def work(state: State, config: RunnableConfig) -> State:
+        def one(_: int) -> object:
+            return per_document.invoke({"seen": []}, {"callbacks": config["callbacks"]})
+
+        with ThreadPoolExecutor(4) as pool:
+            return {"seen": [str(found) for found in pool.map(one, range(40))]}
+
+    graph = StateGraph(State)
+    graph.add_node("work", work)
+    graph.add_node("sum", lambda state: {"seen": ["sum"]})
+    graph.add_edge(START, "work")
+    graph.add_edge("work", "sum")
+    guard = Guard()
+    assert len(guarded(graph.compile(), guard).invoke({"seen": []})["seen"]) == 41
+    assert handoffs(guard) == [("work", "read"), ("read", "judge"), ("work", "sum")]
 
 
 class Counted(GenericFakeChatModel):

@@ -1,5 +1,6 @@
 """A guard that looks ahead of its ledger sees what one sees that looks at every rule every time."""
 
+import time
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
@@ -19,6 +20,16 @@ from handrail.testing.clock import ManualClock
 
 Move = Callable[[GuardedRun, ManualClock], Any]
 NAMES = st.sampled_from("abc")
+
+
+def while_asked(run: GuardedRun, clock: ManualClock, source: str, target: str, n: int) -> None:
+    """A person is asked, takes a while, and somebody beside that hands over."""
+    run._hold(1)
+    clock.advance(n)
+    run.handoff(source, target)
+    run._hold(-1)
+
+
 FOUND = [
     {"checks": [{"command": "pytest", "exit_code": 1, "stderr": "KeyError: a"}]},
     {"checks": [{"command": "pytest", "exit_code": 0}]},
@@ -40,6 +51,12 @@ MOVES: st.SearchStrategy[Move] = st.one_of(
     ),
     st.builds(lambda a: lambda run, clock: run.result(a, milestone=a), NAMES),
     st.builds(lambda n: lambda run, clock: clock.advance(n), st.integers(1, 9)),
+    st.builds(
+        lambda a, b, n: lambda run, clock: while_asked(run, clock, a, b, n),
+        NAMES,
+        NAMES,
+        st.integers(1, 99),
+    ),
 )
 HANDOFFS = st.lists(
     st.builds(lambda a, b: lambda run, clock: run.handoff(a, b), NAMES, NAMES), max_size=4
@@ -125,6 +142,21 @@ def test_a_ledger_is_not_touched_as_long_as_no_rule_is_near(results: int) -> Non
         assert looks == []
         run.result("a", evidence={"files": {"app.py": "1"}})
         assert looks[0] == 200 * (1 + results)
+
+
+def test_catching_up_takes_as_long_for_each_handoff_however_many_there_were() -> None:
+    """CPU time of 10 times as many, against 10 times that; a trail that grows makes it 100."""
+    rules = StopRules(max_handoffs=10**6, max_steps=10**6, max_edge=10**6)
+
+    def caught_up(count: int) -> float:
+        with Guard(rules).run("r") as run:
+            for n in range(count):
+                run.handoff("ab"[n.bit_count() % 2], "ab"[(n + 1).bit_count() % 2])
+            began = time.process_time()
+            run._catch_up()
+            return time.process_time() - began
+
+    assert min(caught_up(60_000) for _ in range(2)) < 40 * min(caught_up(6_000) for _ in range(3))
 
 
 def test_names_that_cannot_be_kept_and_more_ways_than_are_known_are_seen_ahead_all_the_same() -> (

@@ -416,9 +416,10 @@ class GuardedRun:
         return ledger
 
     def _end_of_time(self) -> datetime:
+        never = self._started + timedelta(seconds=YEARS)
         most = self._limits.max_duration
-        none = most is None or self._asks
-        return self._started + timedelta(seconds=YEARS if none else min(most or 0, YEARS))
+        end = never if most is None else self._started + timedelta(seconds=min(most, YEARS))
+        return never if self._asks and self._held_at < end else end  # the clock stands, or was late
 
     def ask(self, question: str) -> "Reply | None":
         """Asks a person, through the inbox of the server that the run is recorded on, and waits.

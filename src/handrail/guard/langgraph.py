@@ -32,6 +32,9 @@ HEARD = ("chain", "llm", "agent")
 """Kinds of events; tools are among those of agents."""
 STEPS_KEPT = 1_000
 """Supersteps of a graph that are remembered: tasks beside each other are not that far apart."""
+BESIDE = "|"
+"""In place of a path: graphs that a node calls by callbacks alone, such as in threads of its own.
+Nobody knows which are beside each other, so all of them go on as one, until the node is over."""
 FOUND_KEPT = 1_000
 """Of one superstep, what its tasks found."""
 UNHEARD = ("retriever", "retry", "custom_event")
@@ -178,8 +181,8 @@ class _Callbacks:
     """What the framework calls, and what the guard is told of it."""
 
     ignore_chat_model = False
-    """Whether there is nothing to settle before a model is asked, as most often. It is set after
-    whatever is to be settled, so that nodes beside each other do not hide that."""
+    """Whether there is nothing to settle before a model is asked, as most often. Who says so looks
+    once more, and who has something to settle says it last: nodes beside each other hide nothing."""
 
     def __init__(self, watch: Watch, tool_nodes: _ToolNodes) -> None:
         self.watch, self.turns = watch, _Turns(watch, tool_nodes)
@@ -199,13 +202,17 @@ class _Callbacks:
         for tag in tags or ():
             if tag.startswith(STEP_TAG):
                 stop = self.turns.began(metadata, inputs, about)
-                self.ignore_chat_model = not (stop or self.watch.open or self.unsure)
+                self.ignore_chat_model = True
+                if self.watch.open or self.unsure or self.watch.stop is not None:
+                    self.ignore_chat_model = False
                 if stop is not None:
                     _end(self.watch)
 
     def on_chain_end(self, _: object, *, run_id: UUID, **about: object) -> None:
         if self.running:
             self.running.pop(run_id, None)
+        if run_id is self.turns.graph:
+            self.turns.graph = None
 
     on_chain_error = on_chain_end
 
@@ -276,8 +283,10 @@ class _Turns:
 
     def __init__(self, watch: Watch, tool_nodes: _ToolNodes) -> None:
         self.watch, self.tool_nodes = watch, tool_nodes
+        self.graph: UUID | None = None
+        """The run of the outermost graph, while it goes on."""
         self.step = _Superstep(0, "")
-        """Of the outermost graph, where one is over before the next begins."""
+        """Of it: one is over before the next begins."""
         self.inside: dict[str, dict[int, _Superstep]] = {}
         """Of those inside it, by the path to the node that runs one."""
         self.last: dict[str, str] = {}
@@ -295,8 +304,14 @@ class _Turns:
         number: int = about["langgraph_step"]
         where: str = about["langgraph_checkpoint_ns"]
         with self.lock:
+            graph = run["parent_run_id"]
             if "|" in where:
-                return self._began_inside(name, number, where, inputs, run["parent_run_id"])
+                outer = self._called(where, graph)
+                return self._began_inside(outer, f"{outer}/{name}", number, where, inputs)
+            if graph is not self.graph:
+                if self.graph is not None:
+                    return self._began_inside(BESIDE, name, number, where, inputs)
+                self.graph = graph
             step, watch = self.step, self.watch
             if number != step.number:
                 source, after_tools = min(step.names, default=""), step.ran_tools
@@ -318,11 +333,10 @@ class _Turns:
             return watch.stop
 
     def _began_inside(
-        self, node: str, number: int, where: str, inputs: object, run: UUID
+        self, outer: str, name: str, number: int, where: str, inputs: object
     ) -> Stop | None:
-        """The same in a graph inside another one."""
-        outer, watch = self._called(where, run), self.watch
-        name = f"{outer}/{node}"
+        """The same in a graph inside another one, or beside it."""
+        watch = self.watch
         steps = self.inside.setdefault(outer, {})
         step = steps.get(number)
         if step is None:
@@ -359,10 +373,10 @@ class _Turns:
     def _called(self, where: str, run: UUID) -> str:
         """The path to the node that runs the graph. A node that calls a graph again, after it was
         done with it, begins anew: the framework counts such calls."""
-        *tasks, last = where.split("|")[:-1]
-        outer = "/".join(part.partition(":")[0] for part in (*tasks, last) if ":" in part)
+        parts = where.split("|")[:-1]
+        outer = "/".join(part.partition(":")[0] for part in parts if not part.isdigit())
         if run not in self.running:
-            if ":" not in last and outer not in self.running.values():
+            if parts[-1].isdigit() and outer not in self.running.values():
                 self.inside.pop(outer, None)
             self.running[run] = outer
         return outer
@@ -372,7 +386,8 @@ class _Turns:
     ) -> "_Superstep":
         """The first in a graph has the turn from the node that runs it, or whose tools that is."""
         self._sure(where)
-        first = self.askers.get(outer, outer)
+        runs = outer if outer != BESIDE else min(self.step.names, default="")
+        first = self.askers.get(runs, runs)
         source = first if before is None else self._last_in(min(before.names, default=first))
         self._leave(outer)
         return _Superstep(number, source, before is not None and before.ran_tools)

@@ -11,6 +11,7 @@ and after 100,000 of them.
 
 import functools
 import hashlib
+from collections import deque
 from collections.abc import Collection, Iterable
 from typing import TypeVar
 
@@ -179,7 +180,9 @@ def all_handed(
     ledger: Ledger, limits: Limits, handoffs: Collection[tuple[str, str, str]], *, steps: int = 0
 ) -> Ledger:
     """The same of several, one after the other: source, target, reason."""
-    edges, edges_seen, epoch, trail = {**ledger.edges}, ledger.edges_seen, ledger.epoch, ""
+    edges, edges_seen, epoch = {**ledger.edges}, ledger.edges_seen, ledger.epoch
+    room = limits.pattern_period_max * (limits.repeat_limit or 1)
+    symbols = deque[str](maxlen=room)
     for source, target, reason in handoffs:
         key = edge_key(source, target)
         held = edges.get(key)
@@ -198,17 +201,16 @@ def all_handed(
             total=total + 1,
             reasons=(*reasons, reason[:KEY_CHARS]),
         )
-        trail = symbol + trail
+        symbols.appendleft(symbol)
         if len(edges) > EDGES_KEPT:
             _newest(edges, EDGES_KEPT)
-    room = limits.pattern_period_max * (limits.repeat_limit or 1)
     return replace(
         ledger,
         handoffs=ledger.handoffs + len(handoffs),
         steps=ledger.steps + steps,
         edges=edges,
         edges_seen=edges_seen,
-        trail=(trail + ledger.trail)[:room],
+        trail=("".join(symbols) + ledger.trail)[:room],
     )
 
 
