@@ -115,6 +115,15 @@ def test_what_is_seen_ahead_is_what_every_rule_would_have_said(
         assert played(rules, moves) == seen
 
 
+def test_time_that_was_up_before_a_person_was_asked_is_up_meanwhile() -> None:
+    clock = ManualClock()
+    with Guard(StopRules(max_duration=10), clock=clock.now).run("r", raises=False) as run:
+        clock.advance(11)
+        while_asked(run, clock, "a", "b", 1)
+    assert run.stop is not None
+    assert run.stop.rule == "max_duration"
+
+
 @given(st.lists(MOVES, max_size=80))
 @settings(max_examples=100, deadline=None)
 def test_the_ledger_can_be_had_from_the_events_alone(moves: list[Move]) -> None:

@@ -182,7 +182,7 @@ class _Callbacks:
 
     ignore_chat_model = False
     """Whether there is nothing to settle before a model is asked, as most often. Who says so looks
-    once more, and who has something to settle says it last: nodes beside each other hide nothing."""
+    once more; who has something to settle says that last: nodes beside each other hide nothing."""
 
     def __init__(self, watch: Watch, tool_nodes: _ToolNodes) -> None:
         self.watch, self.turns = watch, _Turns(watch, tool_nodes)
