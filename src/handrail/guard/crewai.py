@@ -271,7 +271,7 @@ class _Place:
             before = self.agent.removesuffix(self.role) if self.role else self.inside()
             self.others[id(agent)] = name = before + role
             if self.outer is not None:
-                return watch.join(self.agent, name)
+                return watch.join((self.agent,), name)
         name = self.known(agent)
         if watch.agent == name or not name:
             return watch.step()
@@ -280,7 +280,7 @@ class _Place:
     def left(self) -> None:
         """The tool has returned: who was asked gives the turn back."""
         for name in self.others.values():
-            self.run.watch.leave(self.agent, name)
+            self.run.watch.leave((self.agent,), name)
 
 
 _here: ContextVar[_Place] = ContextVar("handrail_crewai_place")

@@ -16,6 +16,7 @@ What a stop leaves: the SDK's `RunErrorDetails` (new items, raw responses, last 
 import inspect
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from contextvars import ContextVar
 from dataclasses import replace
 
 from handrail.guard import Guard
@@ -175,6 +176,10 @@ def _hooks(base: type[Theirs], told: "_Told", theirs: Theirs) -> Theirs:
     return Hooks()
 
 
+_chain: ContextVar[tuple[str, ...]] = ContextVar("handrail_openai_agents", default=())
+"""Whose run this is, after those whose tools it is in."""
+
+
 class _Told:
     """What the hooks tell the guard."""
 
@@ -182,7 +187,10 @@ class _Told:
         self.watch, self.error = watch, error
         self.agent = ""
         """Whose run this is; others that are at work are tools of it."""
-        self.asked: set[str] = set()
+        self.tools = 0
+        """Of it, those that are running: meanwhile its own model is not asked."""
+        self.asked: set[tuple[str, ...]] = set()
+        """Agents that are tools, each after those that it is a tool of."""
         self.heard: set[str] = set()
         """Calls in runs of such agents."""
         self.usage: Theirs = None
@@ -204,6 +212,7 @@ class _Told:
 
     def model_asked(self, *_: object) -> None:
         self.asked.clear()
+        self.tools = 0
         self.watch.resume(self.agent)
         self._obey()
 
@@ -212,10 +221,12 @@ class _Told:
 
     def tool_started(self, context: Theirs, agent: Theirs, tool: Theirs) -> None:
         """A run that goes on after an approval begins with its tools."""
+        self.tools += 1
         if context.usage is not self.usage:
             self.agent_started(context, agent)
 
     def tool_ended(self, context: Theirs, agent: Theirs, tool: Theirs, result: object) -> None:
+        self.tools -= 1
         if self.watch.agent != self.agent:
             self.watch.answered(tokens=self._used())
             self.watch.resume(self.agent)
@@ -226,19 +237,23 @@ class _Told:
     def model_given(self, data: Theirs) -> None:
         """A model is about to be asked. Of agents that are tools nothing else is heard, but what
         their own tools returned is among what it is given."""
-        name = data.agent.name
-        if name == self.agent:
+        name, chain = data.agent.name, _chain.get()
+        if name == self.agent and self.tools <= 0:
+            _chain.set((name,))
             return
-        if name in self.asked:
+        if chain[-1:] != (name,):
+            chain = (*chain, name)
+            _chain.set(chain)
+        if chain in self.asked:
             self._returned(name, data.model_data.input)
             self.watch.answered(tokens=self._used())
             self.watch.resume(name)
         else:
-            self.asked.add(name)
+            self.asked.add(chain)
             used = self._used()
             if used:
                 self.watch.answered(tokens=used)
-            self.watch.turn(name, source=self.agent)
+            self.watch.turn(name, source=chain[-2] if len(chain) > 1 else self.agent)
         self._obey()
 
     def _returned(self, agent: str, items: Theirs) -> None:

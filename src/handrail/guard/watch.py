@@ -2,10 +2,11 @@
 
 A step is one answer of a model with the tools that it called; it is told to the run when the next
 one begins, so that nothing more is spent after a stop. Turns that pass from one agent to another
-are handoffs. A tool's call is evidence: a check that passed or failed, and an artefact whose digest
-is that of its arguments and its result, with times and ids masked. So a tool that finds something
-new is progress, and one that is asked the same and answers the same is not. What models say counts
-for nothing.
+are handoffs. A tool's call is evidence: a check that passed or failed, and what an agent's tools
+have found in a step is an artefact, whose digest is that of arguments and results. Times and ids in
+results are masked; those that a tool is asked about are not. So an agent whose tools find something
+new makes progress, and one that asks the same and is answered the same does not. What models say
+counts for nothing.
 
 Frameworks call from several threads and tasks; one lock lets them in one at a time.
 """
@@ -43,14 +44,22 @@ LOOKED_AT_MAX = 1_000_000
 _FIGURES = re.compile(r"(?<!\S)[^\s\d]*+\d\S*")
 """Words with a figure in them. Possessive, from the beginning of a word: each is looked at once."""
 
+_NAMES = re.compile(
+    r"\b\d{4}-\d\d-\d\d\b(?![T ]\d)"
+    r"|\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"
+    r"|\b(?=[a-f]{0,63}\d)[0-9a-f]{7,64}\b",
+    re.IGNORECASE,
+)
+"""Days, ids and digests: what a tool is asked about goes by them."""
+
 TITLE_MAX = 200
 END = object()
 """After the last piece of a stream."""
 
 current: ContextVar["Watch | None"] = ContextVar("handrail_watch", default=None)
 """The run that is being watched here, for hooks that a framework keeps for longer than a run."""
-_asking: ContextVar[str] = ContextVar("handrail_asking", default="")
-"""The agent whose part this is."""
+_asking: ContextVar[tuple[str, ...]] = ContextVar("handrail_asking", default=())
+"""The agent whose part this is, after those that have asked for it."""
 
 
 class Watch:
@@ -68,8 +77,9 @@ class Watch:
         self.open = False
         """Whether there was a step that the run was not told of."""
         self._checks: list[Check] = []
-        self._found: dict[str, str] = {}
-        self._asked = Counter[tuple[str, str]]()
+        self._found: dict[str, list[str]] = {}
+        """By agent, what tools of this step have found, each with what it was asked."""
+        self._asked = Counter[tuple[tuple[str, ...], str]]()
         """Who is being asked, and by whom."""
 
     def turn(self, agent: str, *, source: str | None = None, reason: str = "") -> Stop | None:
@@ -99,21 +109,22 @@ class Watch:
             self.agent = agent
             return self.stop
 
-    def join(self, asker: str, agent: str) -> Stop | None:
-        """The agent's part begins, asked by another one or by nobody. Several parts at once are one
-        handoff; who has the turn, and is asked by nobody, goes on."""
+    def join(self, askers: tuple[str, ...], agent: str) -> Stop | None:
+        """The agent's part begins, asked by the last of these, which the others have asked, or by
+        nobody. Several parts at once are one handoff; one that is asked by somebody whom it has
+        asked is another. Who has the turn, and is asked by nobody, goes on."""
         with self._lock:
-            self._asked[asker, agent] += 1
-            if self._asked[asker, agent] > 1 or (not asker and self.agent == agent):
+            self._asked[askers, agent] += 1
+            if self._asked[askers, agent] > 1 or (not askers and self.agent == agent):
                 return self.resume(agent)
-            return self.turn(agent, source=asker or None)
+            return self.turn(agent, source=askers[-1] if askers else None)
 
-    def leave(self, asker: str, agent: str) -> None:
+    def leave(self, askers: tuple[str, ...], agent: str) -> None:
         """The agent's part is over; whoever asked has the turn back."""
         with self._lock:
-            self._asked[asker, agent] -= 1
-            if asker:
-                self.resume(asker)
+            self._asked[askers, agent] -= 1
+            if askers:
+                self.resume(askers[-1])
 
     def step(self) -> Stop | None:
         """A model is about to be asked: the step before is over, and the run is told of it."""
@@ -133,15 +144,15 @@ class Watch:
         """A tool has been called: what it was given, and what it returned or raised."""
         with self._lock:
             asked, failed, tool = text_of(given), error is not None, name_of(tool)
-            shown = text_in(asked, SHOWN_MAX) if self.in_clear else f"#{_digest(asked)}"
             wrong = text_in(text_of(error), TEXT_MAX) if failed else ""
             if not failed:
-                path = f"tool:{tool}"
                 whole = text_of(found)
+                named = " ".join(_NAMES.findall(asked[:LOOKED_AT_MAX]))
                 masked = signature(asked, whole) + _words(asked) + _words(whole)
-                self._found[path] = _digest(self._found.get(path, "") + masked)
-            check = Check(command=f"{tool} {shown}", exit_code=int(failed), stderr=wrong)
-            self._checks.append(check)
+                agent = name_of(next(reversed(_asking.get()), self.agent))
+                self._found.setdefault(agent, []).append(f"{tool} {named} {masked}")
+            shown = f"{tool} {text_in(asked, SHOWN_MAX)}" if self.in_clear else tool
+            self._checks.append(Check(command=shown, exit_code=int(failed), stderr=wrong))
             self.open = True
 
     def _settle(self) -> None:
@@ -149,9 +160,11 @@ class Watch:
         if self.stop is None:
             evidence = NO_EVIDENCE
             if self._checks:
-                evidence = Evidence(
-                    files=self._found or None, checks=tuple(self._checks), measured=True
-                )
+                found = {
+                    f"tools:{agent}": _digest("\n".join(sorted(found)))  # in whichever order
+                    for agent, found in self._found.items()
+                }
+                evidence = Evidence(files=found or None, checks=tuple(self._checks), measured=True)
                 self._checks, self._found = [], {}
             spent = Usage(tokens=self._tokens) if self._tokens else NO_USAGE
             self.stop = self.run.told(self.agent, self._text, evidence, spent)
@@ -160,7 +173,7 @@ class Watch:
     @contextmanager
     def here(self) -> Generator[None]:
         """What happens inside is part of the run; who asked for a run of its own is not in it."""
-        asking = _asking.get() if current.get() is self else ""
+        asking = _asking.get() if current.get() is self else ()
         before, asked = current.set(self), _asking.set(asking)
         try:
             yield
@@ -234,15 +247,15 @@ def joining(guard: Guard | None, agent: str, task: object = "") -> Generator[Wat
 @contextmanager
 def _turn_of(watch: Watch, agent: str) -> Generator[None]:
     """An agent that was asked by another one gives the turn back when it is done."""
-    asker = _asking.get()
-    watch.join(asker, agent)
-    before = _asking.set(agent)
+    askers = _asking.get()
+    watch.join(askers, agent)
+    before = _asking.set((*askers, agent))
     try:
         watch.check()
         yield
     finally:
         _asking.reset(before)
-        watch.leave(asker, agent)
+        watch.leave(askers, agent)
 
 
 def framework(module: str, extra: str) -> Theirs:
