@@ -35,7 +35,7 @@ from tests.frameworks.test_real_teams import (
 )
 
 from agents import Agent
-from handrail import BudgetSpent, Guard, Stopped, StopRules
+from handrail import BudgetSpent, Guard, LoopDetected, Stopped, StopRules
 from handrail.guard.watch import watching
 
 FREE = RequestUsage(prompt_tokens=0, completion_tokens=0)
@@ -246,3 +246,46 @@ def test_what_an_earlier_run_has_used_does_not_count_again_when_its_state_is_run
     state.approve(state.get_interruptions()[0])
     assert run(openai(agent, guard).run(state)).final_output == "done"
     assert steps(guard) == [("a", 0), ("a", 10)], "the tool, and the answer after it"
+
+
+# Agents that are tools of each other
+
+
+def test_agents_of_the_sdk_that_are_tools_of_each_other_are_a_loop_and_ask_no_model_after_it():
+    a = Agent(name="a", model=SdkModel(lambda n: sdk_calls("ask_b", n, input="x")))
+    b = Agent(name="b", model=SdkModel(lambda n: sdk_calls("ask_a", n, input="x")))
+    a.tools, b.tools = [b.as_tool("ask_b", "asks b")], [a.as_tool("ask_a", "asks a")]
+    guard = Guard()
+    with pytest.raises(LoopDetected):
+        run(openai(a, guard).run("go"))
+    assert handoffs(guard) == [("a", "b"), ("b", "a")] * 3
+    assert (a.model.asked, b.model.asked) == (3, 3)
+
+
+def test_pydantic_agents_that_ask_each_other_are_a_loop():
+    asked: list[str] = []
+
+    def says(name: str, tool: str) -> FunctionModel:
+        def answer(messages, info):
+            asked.append(name)
+            assert len(asked) < 50, "nobody stops it"
+            return ModelResponse(parts=[ToolCallPart(tool, {})])
+
+        return FunctionModel(answer)
+
+    a, b = PydanticAgent(says("a", "ask_b"), name="a"), PydanticAgent(says("b", "ask_a"), name="b")
+    guard = Guard()
+    first, second = pydantic(a, guard), pydantic(b, guard)
+
+    @a.tool_plain
+    async def ask_b() -> str:
+        return (await second.run("x")).output
+
+    @b.tool_plain
+    async def ask_a() -> str:
+        return (await first.run("x")).output
+
+    with pytest.raises(LoopDetected):
+        run(first.run("go"))
+    assert handoffs(guard) == [("a", "b"), ("b", "a")] * 3
+    assert asked == ["a", "b"] * 3
