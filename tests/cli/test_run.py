@@ -80,7 +80,8 @@ def test_a_loop_ends_with_the_pattern_the_evidence_and_the_remedy():
             "  aborted_stuck (repeated_pattern), the last one was orchestrator",
             "  9 of 73 dispatches, 9 of 20 handoffs",
             "  evidence: handoff 7, handoff 8, handoff 9",
-            "  what would have let it go on: progress in between, or another way",
+            "  what would have let it go on: progress in between, another way, or a higher"
+            " repeat_limit",
             "  3 warnings",
         ]
     )

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from handrail import Guard, StopRules
 from handrail.guard import GuardedRun
-from handrail.kernel.guarded import brought_forward, unrepeated
+from handrail.kernel.guarded import brought_forward
 from handrail.kernel.ledger import Ledger
-from handrail.kernel.rules import repetition
+from handrail.kernel.repetition import repetition, unrepeated
 from handrail.kernel.run.events import RunEvent
 from handrail.testing.clock import ManualClock
 

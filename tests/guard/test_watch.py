@@ -57,7 +57,11 @@ def test_agents_that_read_the_same_one_after_the_other_are_no_loop_and_one_that_
         watch.turn("stage 1")
         for _ in range(6):
             found(watch, ("read", "brief", "the brief"))
-    assert caught.value.stop.rule == "no_change"
+    stop = caught.value.stop
+    assert stop.rule == "no_change"
+    told = "3 turns found only what tools had found before, the last one of stage 1"
+    remedy = "a tool that finds something new, or a higher no_change_limit"
+    assert (stop.reason, stop.remedy) == (told, remedy)
 
 
 def test_calls_beside_each_other_are_the_same_in_whichever_order_they_come_back():
@@ -67,6 +71,18 @@ def test_calls_beside_each_other_are_the_same_in_whichever_order_they_come_back(
         for order in permutations(calls):
             found(watch, *order)
         assert len({str(one) for one in artefacts(watch)}) == 1
+
+
+def test_who_goes_back_to_what_was_found_earlier_is_told_so():
+    with pytest.raises(NoProgress) as caught, watching(Guard(), "r") as watch:
+        watch.turn("a")
+        for place in "abcabcabc":
+            found(watch, ("read", place, f"nothing in {place}"))
+    stop = caught.value.stop
+    assert stop.rule == "oscillation"
+    told = "3 turns went back to what tools had found earlier, the last one of a"
+    assert stop.reason == told
+    assert stop.remedy == "a tool that finds something new, or a higher oscillation_limit"
 
 
 @pytest.mark.parametrize(

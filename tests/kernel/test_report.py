@@ -161,7 +161,7 @@ Stuck: planner and researcher handed over the same way 3 times in a row without 
 - limit: 3
 - seen: 3
 - pattern: planner -> researcher, then researcher -> planner
-- what would have let it go on: progress in between, or another way
+- what would have let it go on: progress in between, another way, or a higher repeat_limit
 - last command: pytest (exit code 1, met 1×): pytest \\| AssertionError: boom \\| #f4e2f3543ce6
 
 Evidence:
@@ -263,7 +263,7 @@ def test_an_aborted_run_has_this_entry_for_the_snitch():
 - last reason of planner: planner → researcher: need more facts
 - last command: pytest (exit code 1, met 1×): pytest \\| AssertionError: boom \\| #f4e2f3543ce6
 - evidence: handoff 1, handoff 2, handoff 3, handoff 4, handoff 5, handoff 6
-- what would have let it go on: progress in between, or another way
+- what would have let it go on: progress in between, another way, or a higher repeat_limit
 """)  # noqa: E501
 
 

@@ -24,6 +24,7 @@ from handrail.kernel.ledger import (
 )
 from handrail.kernel.limits import PROFILES, STRICT, Limits, limits, scoped
 from handrail.kernel.progress import weigh
+from handrail.kernel.repetition import repetition
 from handrail.kernel.result import Check, Evidence, Usage
 from handrail.kernel.rules import (
     ON_HANDOFF,
@@ -36,7 +37,6 @@ from handrail.kernel.rules import (
     judge_handoff,
     judge_result,
     judge_step,
-    repetition,
     status_of,
 )
 

@@ -88,7 +88,7 @@ aborted_stuck, repeated_pattern, after step 7 and 7 handoffs
 Stuck: researcher and planner handed over the same way 3 times in a row without progress
 (limit 3).
 evidence: handoff 2, handoff 3, handoff 4, handoff 5, handoff 6, handoff 7
-it could have gone on with: progress in between, or another way\
+it could have gone on with: progress in between, another way, or a higher repeat_limit\
 """)
 
 
@@ -176,7 +176,7 @@ def test_two_agents_hand_over_to_each_other_for_ever() -> None:
 aborted_stuck, repeated_pattern, after step 6 and 6 handoffs
 Stuck: a and b handed over the same way 3 times in a row without progress (limit 3).
 evidence: handoff 1, handoff 2, handoff 3, handoff 4, handoff 5, handoff 6
-it could have gone on with: progress in between, or another way\
+it could have gone on with: progress in between, another way, or a higher repeat_limit\
 """)
     sequence = [(h.from_, h.to) for h in report(local.events).handoff_sequence]
     assert sequence == [("a", "b"), ("b", "a")] * 3, "complete: no repeat is left out"
@@ -197,7 +197,7 @@ aborted_stuck, repeated_pattern, after step 8 and 5 handoffs
 Stuck: orchestrator and memory handed over the same way 3 times in a row without progress
 (limit 3).
 evidence: handoff 3, handoff 4, handoff 5
-it could have gone on with: progress in between, or another way\
+it could have gone on with: progress in between, another way, or a higher repeat_limit\
 """)
 
 
@@ -208,7 +208,7 @@ def test_an_agent_handed_over_to_itself() -> None:
 aborted_stuck, repeated_pattern, after step 3 and 3 handoffs
 Stuck: a handed over to itself 3 times in a row without progress (limit 3).
 evidence: handoff 1, handoff 2, handoff 3
-it could have gone on with: progress in between, or another way\
+it could have gone on with: progress in between, another way, or a higher repeat_limit\
 """)
 
 
@@ -277,7 +277,7 @@ aborted_stuck, repeated_pattern, after step 8 and 8 handoffs
 Stuck: planner and ticket_closer handed over the same way 3 times in a row without
 progress (limit 3).
 evidence: handoff 3, handoff 4, handoff 5, handoff 6, handoff 7, handoff 8
-it could have gone on with: progress in between, or another way\
+it could have gone on with: progress in between, another way, or a higher repeat_limit\
 """)
 
 

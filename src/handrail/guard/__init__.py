@@ -24,13 +24,14 @@ from handrail.guard.ahead import Ahead
 from handrail.guard.errors import Stopped, stopped
 from handrail.guard.texts import name_of, text_in, texts_in
 from handrail.kernel.definition import StopRules, TerminalStatus
-from handrail.kernel.guarded import brought_forward, unrepeated
+from handrail.kernel.guarded import brought_forward
 from handrail.kernel.ledger import Ledger, short, way
 from handrail.kernel.limits import limits
 from handrail.kernel.misfit import in_words
 from handrail.kernel.plain import are_plain_texts
 from handrail.kernel.progress import weigh
 from handrail.kernel.reading import read_rules
+from handrail.kernel.repetition import unrepeated
 from handrail.kernel.report import Report, report
 from handrail.kernel.result import NO_EVIDENCE, Evidence, Result, Usage
 from handrail.kernel.rules import (

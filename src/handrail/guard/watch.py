@@ -26,7 +26,7 @@ import msgspec
 from handrail.guard import NO_USAGE, Guard, GuardedRun
 from handrail.guard.errors import stopped
 from handrail.guard.texts import name_of, text_in
-from handrail.kernel.result import FIGURE_MAX, NO_EVIDENCE, Check, Evidence, Usage
+from handrail.kernel.result import FIGURE_MAX, NO_EVIDENCE, TOOLS, Check, Evidence, Usage
 from handrail.kernel.run.state import Stop
 from handrail.kernel.signature import signature
 
@@ -161,7 +161,7 @@ class Watch:
             evidence = NO_EVIDENCE
             if self._checks:
                 found = {
-                    f"tools:{agent}": _digest("\n".join(sorted(found)))  # in whichever order
+                    f"{TOOLS}{agent}": _digest("\n".join(sorted(found)))  # in whichever order
                     for agent, found in self._found.items()
                 }
                 evidence = Evidence(files=found or None, checks=tuple(self._checks), measured=True)

@@ -8,8 +8,6 @@ may still find nothing, but never the other way round: who has no room left brin
 forward and asks the rules.
 """
 
-import functools
-import re
 from collections.abc import Iterable
 from math import inf
 
@@ -20,7 +18,6 @@ from handrail.kernel.ledger import NOTHING, Ledger, all_handed, reported, spent
 from handrail.kernel.limits import Limits
 from handrail.kernel.progress import weigh
 from handrail.kernel.result import NO_EVIDENCE, Usage
-from handrail.kernel.rules import repetition
 from handrail.kernel.run.events import HandedOff, Reported, RunEvent
 
 FAR = 2**62
@@ -95,26 +92,6 @@ def room_of(ledger: Ledger, limits: Limits) -> Room:
         period_max=limits.pattern_period_max,
         trail=limits.pattern_period_max * (limits.repeat_limit or 0),
     )
-
-
-def unrepeated(trail: str, times: int, period_max: int) -> int:
-    """How many handoffs complete no repetition: the one that the trail begins with, and those that
-    come after it, up to the first that goes the same way as the one before it.
-
-    Of three times two have to be there before the last one begins, `period` handoffs earlier. So
-    where the trail begins with no two of any period from 3 on, and the way was gone neither one nor
-    two handoffs ago, nothing can have come three times after three more.
-    """
-    if not times:
-        return FAR
-    if times > 2 and _begun(period_max).match(trail) is None:
-        return 4
-    return 0 if repetition(trail, times, period_max) else 1
-
-
-@functools.lru_cache(maxsize=64)
-def _begun(period_max: int) -> re.Pattern[str]:
-    return re.compile(rf"(.).?\1|(.{{3,{max(3, period_max)}}}?)\2", re.DOTALL)
 
 
 def is_quiet(ledger: Ledger, limits: Limits) -> bool:

@@ -25,6 +25,10 @@ class Check(Value):
     stderr: str = ""
 
 
+TOOLS = "tools:"
+"""Begins the path of what an agent's tools have found, which is an artefact and no file."""
+
+
 class Evidence(Value):
     """What a result rests on. `measured`: Handrail saw it itself; an agent cannot set it."""
 

@@ -14,8 +14,6 @@ seventh step. What is cited is needed: without any one of the cited events the r
 fired.
 """
 
-import functools
-import re
 from collections.abc import Callable
 from enum import StrEnum
 
@@ -26,7 +24,8 @@ from handrail.kernel.definition import TerminalStatus
 from handrail.kernel.forbidden import command_forbidden, path_forbidden
 from handrail.kernel.ledger import CITED_MAX, EdgeCount, ErrorCount, Ledger, Tally
 from handrail.kernel.limits import Limits
-from handrail.kernel.result import NO_EVIDENCE, Evidence
+from handrail.kernel.repetition import repetition
+from handrail.kernel.result import NO_EVIDENCE, TOOLS, Evidence
 
 
 class StopRule(StrEnum):
@@ -237,13 +236,17 @@ def _no_change(m: Moment) -> Fired | None:
     most, idle = m.limits.no_change_limit, m.ledger.idle
     if most is None or idle.count < most:
         return None
+    same, remedy = "left every file as it was", "a turn that changes a file"
+    if _is_of_tools(m):
+        same = "found only what tools had found before"
+        remedy = "a tool that finds something new, or a higher no_change_limit"
     return Fired(
         rule=StopRule.NO_CHANGE,
-        reason=f"{idle.count} turns left every file as it was, the last one of {m.agent}",
+        reason=f"{idle.count} turns {same}, the last one of {m.agent}",
         limit=most,
         seen=idle.count,
         evidence=_counted(idle, most),
-        remedy="a turn that changes a file",
+        remedy=remedy,
     )
 
 
@@ -251,14 +254,24 @@ def _oscillation(m: Moment) -> Fired | None:
     most, returns = m.limits.oscillation_limit, m.ledger.returns
     if most is None or returns.count < most:
         return None
+    what, remedy = "earlier contents", "contents that were not there before"
+    if _is_of_tools(m):
+        what = "what tools had found earlier"
+        remedy = "a tool that finds something new, or a higher oscillation_limit"
     return Fired(
         rule=StopRule.OSCILLATION,
-        reason=f"{returns.count} turns went back to earlier contents, the last one of {m.agent}",
+        reason=f"{returns.count} turns went back to {what}, the last one of {m.agent}",
         limit=most,
         seen=returns.count,
         evidence=_counted(returns, most),
-        remedy="contents that were not there before",
+        remedy=remedy,
     )
+
+
+def _is_of_tools(m: Moment) -> bool:
+    """Whether what did not change is what an agent's tools have found, and no file."""
+    files = m.evidence.files if m.evidence is not None else None
+    return bool(files) and all(path.startswith(TOOLS) for path in files)
 
 
 def _pattern(m: Moment) -> Fired | None:
@@ -279,32 +292,8 @@ def _pattern(m: Moment) -> Fired | None:
         seen=times,
         pattern=pattern,
         evidence=_handoffs(range(last - period * times + 1, last + 1)),
-        remedy="progress in between, or another way",
+        remedy="progress in between, another way, or a higher repeat_limit",
     )
-
-
-def repetition(trail: str, times: int, period_max: int) -> int:
-    """The shortest period with which the trail (newest first) begins `times` times in a row, or 0.
-
-    A period of n or more repeats the first n * (times - 1); where those do not come again, as most
-    often, there is none. Else the regular expression tries each, shortest first. The cost does not
-    depend on the length of the run.
-    """
-    again = times - 1
-    if (
-        trail.find(trail[:again], 1, again + 3) < 0
-        and trail.find(trail[: again * 4], 4, again * 4 + 15) < 0
-        and trail.find(trail[: again * 16], 16, again * 16 + period_max) < 0
-    ):
-        return 0
-    found = _repeated(times, period_max).match(trail)
-    return len(found[1]) if found is not None else 0
-
-
-@functools.lru_cache(maxsize=64)
-def _repeated(times: int, period_max: int) -> re.Pattern[str]:
-    again = times - 1
-    return re.compile(rf"((.).{{0,{period_max - 1}}}?)(?=\2)\1{{{again}}}", re.DOTALL)
 
 
 def _max_edge(m: Moment) -> Fired | None:

@@ -149,6 +149,11 @@ MASKS: tuple[tuple[re.Pattern[str], str], ...] = COMMAND_MASKS + tuple(
         ),
         (r"(?<!\d)\d+(?:\.\d+)? ?(?:毫秒|ミリ秒|秒|分钟|分間)", "<dur>"),
         (r", estimated <dur>", ""),
+        (
+            r"\b((?:\w{1,20}_)?(?:duration|elapsed|latency|took)(?:_(?:ns|us|ms|s|secs?|seconds|millis))?"
+            r"[\"']?\s?[=:]\s?)\d+(?:\.\d+)?\b",
+            r"\1<dur>",
+        ),
         # Object ids and addresses: Java's Type@1a2b3c, CPython's id(), valgrind's ==123==.
         (r"(?<=\w)@(?=[a-f]{0,8}\d)[0-9a-f]{5,8}\b", "@<addr>"),
         (r"\b\d{12,}\b", "<id>"),
@@ -178,6 +183,7 @@ MASKS: tuple[tuple[re.Pattern[str], str], ...] = COMMAND_MASKS + tuple(
             r"(?:<\w{1,8}>|(?=[a-z_-]{0,80}\d)[\w-]{4,80})",
             r"\1<id>",
         ),
+        (r"\b(req|request|trace|evt|msg)_(?=[a-z]{0,64}\d)[a-z0-9]{8,64}\b", r"\1_<id>"),
         # Sizes of memory. A small number of bytes may be a value that was compared, and stays.
         (r"\b\d+(?:\.\d+)? ?(?:[kmgt]i?b)\b|\b\d+(?-i:[KMG])\b|\b\d{5,} ?bytes\b", "<size>"),
         # Counters: how far, how often, how many went well. How many went wrong stays.
@@ -189,7 +195,7 @@ MASKS: tuple[tuple[re.Pattern[str], str], ...] = COMMAND_MASKS + tuple(
             r"\1<n>",
         ),
         (r"\b\d+(?:st|nd|rd|th) (attempt|try|retry|time)\b", r"<n>th \1"),
-        (r"\b(seen|tried|occurred|happened) \d+ times\b", r"\1 <n> times"),
+        (r"\b(seen|tried|occurred|happened|checked|polled|asked) \d+ times\b", r"\1 <n> times"),
         # A seed may have been taken for a time or an id above.
         (r"\b(seed[ =:#(]{1,3})(?:\d+|<time>|<id>)", r"\1<n>"),
         (

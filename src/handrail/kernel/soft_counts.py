@@ -7,7 +7,8 @@ this kind of run.
 
 from handrail.kernel.ledger import Ledger
 from handrail.kernel.limits import Limits
-from handrail.kernel.rules import StopRule, repetition
+from handrail.kernel.repetition import repetition
+from handrail.kernel.rules import StopRule
 from handrail.kernel.run.state import Run
 from handrail.kernel.shown import RuleCount
 
