@@ -16,7 +16,7 @@ from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import FunctionModel
 from pydantic_ai.usage import RequestUsage as PydanticUsage
 from strands.hooks import BeforeToolCallEvent
-from strands.multiagent import GraphBuilder
+from strands.multiagent import GraphBuilder, Swarm
 from tests.frameworks.test_real_teams import (
     Client,
     SdkModel,
@@ -35,7 +35,7 @@ from tests.frameworks.test_real_teams import (
 )
 
 from agents import Agent
-from handrail import BudgetSpent, Guard, LoopDetected, Stopped, StopRules
+from handrail import BudgetSpent, Guard, LoopDetected, NoProgress, Stopped, StopRules
 from handrail.guard.watch import watching
 
 FREE = RequestUsage(prompt_tokens=0, completion_tokens=0)
@@ -246,6 +246,14 @@ def test_what_an_earlier_run_has_used_does_not_count_again_when_its_state_is_run
     state.approve(state.get_interruptions()[0])
     assert run(openai(agent, guard).run(state)).final_output == "done"
     assert steps(guard) == [("a", 0), ("a", 10)], "the tool, and the answer after it"
+
+
+def test_a_handoff_to_a_strands_agent_that_does_not_exist_is_a_failure():
+    lost = strand("lost", lambda n: ("handoff_to_agent", {"agent_name": "nobody", "message": "x"}))
+    with pytest.raises(NoProgress) as caught:
+        strands_guarded(Swarm([lost, strand("other", lambda n: "done")]), Guard())("go")
+    assert caught.value.stop.rule == "same_error"
+    assert lost.model.asked == 3
 
 
 # Agents that are tools of each other

@@ -181,7 +181,7 @@ def _asks(watch: Watch, asker: str, call: str, agent: Theirs) -> None:
 
 def _tool_ended(event: Theirs) -> None:
     watch, name = current.get(), event.tool_use["name"]
-    if watch is None or name == HANDOFF_TOOL:
+    if watch is None:
         return
     asker: str = getattr(event.agent, NAME)
     asked = _asked.get(watch, {}).pop((asker, event.tool_use["toolUseId"]), None)
@@ -189,7 +189,8 @@ def _tool_ended(event: Theirs) -> None:
         watch.resume(asker)
     content = event.result.get("content", "")
     failed = event.exception or (content if event.result.get("status") == "error" else None)
-    watch.called(name, event.tool_use["input"], content, failed)
+    if failed is not None or name != HANDOFF_TOOL:  # one that works is seen when the other begins
+        watch.called(name, event.tool_use["input"], content, failed)
 
 
 AGENT_HOOKS: dict[str, Callable[[Theirs], None]] = {
