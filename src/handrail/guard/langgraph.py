@@ -308,7 +308,7 @@ class _Turns:
             if "|" in where:
                 outer = self._called(where, graph)
                 return self._began_inside(outer, f"{outer}/{name}", number, where, inputs)
-            if graph is not self.graph:
+            if graph is not self.graph and graph != self.graph:
                 if self.graph is not None:
                     return self._began_inside(BESIDE, name, number, where, inputs)
                 self.graph = graph
