@@ -238,7 +238,7 @@ class _Told:
         """A model is about to be asked. Of agents that are tools nothing else is heard, but what
         their own tools returned is among what it is given."""
         name, chain = data.agent.name, _chain.get()
-        if name == self.agent and self.tools <= 0:
+        if name == self.agent and (self.tools <= 0 or len(chain) < 2):
             _chain.set((name,))
             return
         if chain[-1:] != (name,):

@@ -78,7 +78,7 @@ class Watch:
         """Whether there was a step that the run was not told of."""
         self._checks: list[Check] = []
         self._found: dict[str, list[str]] = {}
-        """By agent, what tools of this step have found, each with what it was asked."""
+        """By agent, digests of what tools of this step have found, and were asked."""
         self._asked = Counter[tuple[tuple[str, ...], str]]()
         """Who is being asked, and by whom."""
 
@@ -123,6 +123,8 @@ class Watch:
         """The agent's part is over; whoever asked has the turn back."""
         with self._lock:
             self._asked[askers, agent] -= 1
+            if not self._asked[askers, agent]:
+                del self._asked[askers, agent]
             if askers:
                 self.resume(askers[-1])
 
@@ -149,8 +151,8 @@ class Watch:
                 whole = text_of(found)
                 named = " ".join(_NAMES.findall(asked[:LOOKED_AT_MAX]))
                 masked = signature(asked, whole) + _words(asked) + _words(whole)
-                agent = name_of(next(reversed(_asking.get()), self.agent))
-                self._found.setdefault(agent, []).append(f"{tool} {named} {masked}")
+                digests = self._found.setdefault(next(reversed(_asking.get()), self.agent), [])
+                digests.append(_digest(f"{tool} {named} {masked}"))
             shown = f"{tool} {text_in(asked, SHOWN_MAX)}" if self.in_clear else tool
             self._checks.append(Check(command=shown, exit_code=int(failed), stderr=wrong))
             self.open = True
@@ -161,7 +163,7 @@ class Watch:
             evidence = NO_EVIDENCE
             if self._checks:
                 found = {
-                    f"{TOOLS}{agent}": _digest("\n".join(sorted(found)))  # in whichever order
+                    f"{TOOLS}{name_of(agent)}": _digest(" ".join(sorted(found)))  # in any order
                     for agent, found in self._found.items()
                 }
                 evidence = Evidence(files=found or None, checks=tuple(self._checks), measured=True)
