@@ -153,8 +153,9 @@ def test_a_ledger_is_not_touched_as_long_as_no_rule_is_near(results: int) -> Non
         assert looks[0] == 200 * (1 + results)
 
 
+@pytest.mark.alone
 def test_catching_up_takes_as_long_for_each_handoff_however_many_there_were() -> None:
-    """CPU time of 10 times as many, against 10 times that; a trail that grows makes it 100."""
+    """CPU time of 10 times as many: about 10 times that; with a trail that grows, 40 and more."""
     rules = StopRules(max_handoffs=10**6, max_steps=10**6, max_edge=10**6)
 
     def caught_up(count: int) -> float:
@@ -165,7 +166,7 @@ def test_catching_up_takes_as_long_for_each_handoff_however_many_there_were() ->
             run._catch_up()
             return time.process_time() - began
 
-    assert min(caught_up(60_000) for _ in range(2)) < 40 * min(caught_up(6_000) for _ in range(3))
+    assert min(caught_up(200_000) for _ in range(2)) < 20 * min(caught_up(20_000) for _ in range(3))
 
 
 def test_names_that_cannot_be_kept_and_more_ways_than_are_known_are_seen_ahead_all_the_same() -> (

@@ -12,6 +12,8 @@ from handrail.kernel.limits import Limits
 
 
 class Ahead:
+    """Figures as the ledger would have them, and what is left until it has to be asked."""
+
     __slots__ = (
         *("apart", "cost", "handoffs", "last", "moves", "quiet", "room", "steps", "tokens"),
         *("trail", "ways"),

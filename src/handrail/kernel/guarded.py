@@ -62,17 +62,14 @@ def _with(
 class Room(Value):
     """Up to where no rule is near, as a ledger stands; what has no limit is out of reach."""
 
-    moves: int = 0
+    moves: int
     """Results, and handoffs with one before, that no count of them can be against."""
-    tokens: int = 0
-    cost: float = 0
-    times: int = 0
-    period_max: int = 0
-    trail: int = 0
+    tokens: int
+    cost: float
+    times: int
+    period_max: int
+    trail: int
     """Handoffs that a repetition can have."""
-
-
-NO_ROOM = Room()
 
 
 def room_of(ledger: Ledger, limits: Limits) -> Room:
