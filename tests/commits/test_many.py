@@ -25,6 +25,7 @@ from handrail.commits import commit_agent
 from handrail.kernel import lock as locks
 from handrail.kernel.result import Outcome, Result
 from handrail.kernel.run.events import Claimed, Reported
+from handrail.kernel.run.state import Person
 
 pytest_plugins = ["tests.fixtures_postgres"]
 HERE = Path(__file__).parent
@@ -196,6 +197,39 @@ def test_only_what_a_person_approved_is_committed(house: House, tmp_path: Path):
             await run.answer(question.id, by=ANA, decision="approve")
             assert (await run.result(PATIENCE)).terminal_status == "done_success"
             assert house.read("bead-0.txt") == "fixed 0"
+
+    asyncio.run(play())
+
+
+@pytest.mark.requirement("L16")
+@pytest.mark.parametrize("role", ["operator", "ceo"])
+def test_without_an_approval_of_a_ceo_nothing_is_committed(role: str, house: House, tmp_path: Path):
+    """The definition names an operator as its approver: that answer counts, and is not enough."""
+
+    async def play():
+        approved = chain(
+            node("look", "approval", approvers=["oprah"]),
+            node("apply", kind="commit", role="engineering-manager"),
+        )
+        async with opening.open(f"sqlite:///{tmp_path / 'work.db'}") as engine:
+            await engine.define(approved, by="crew")
+            proposal = await house.propose("b1", {"bead-0.txt": "fixed 0\n"})
+            await engine.add_agent(
+                commit_agent(house.lane, "m"), "engineering-manager", name="manager-0"
+            )
+            context = {"proposal": msgspec.to_builtins(proposal)}
+            run = await engine.start("w", title="Bug 0", context=context)
+            (question,) = await run.questions(PATIENCE)
+            oprah = Person(name="oprah", role=role)
+            await run.answer(question.id, by=oprah, decision="approve")
+            if role == "ceo":
+                assert (await run.result(PATIENCE)).terminal_status == "done_success"
+                return
+            (question,) = await run.questions(PATIENCE)
+            assert question.kind == "escalation"
+            not_applied = (await run.state()).context["not_applied"]
+            assert not_applied["told"].startswith("no ceo approved the patch")
+            assert house.log("%s") == ["begin"]
 
     asyncio.run(play())
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import json
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -11,9 +12,20 @@ from typing import Any
 import httpx
 import pytest
 import uvicorn
+from msgspec.structs import replace
 from tests.engine.at_work import PATIENCE, chain, node
 from tests.server.crew import limited, outsider, waiting
-from tests.server.house import ADDRESS, ASKS, PLAIN, WORKER, House, problem, told
+from tests.server.house import (
+    ADDRESS,
+    ASKS,
+    CEO,
+    OPERATOR,
+    PLAIN,
+    WORKER,
+    House,
+    problem,
+    told,
+)
 from tests.server.wire import Line
 from uvicorn.server import ServerState
 
@@ -26,6 +38,7 @@ from handrail.server.authenticate import COOKIE
 from handrail.server.gate import Buckets
 from handrail.server.problems import Wrong
 from handrail.server.settings import ServerSettings
+from handrail.store.port import DefinitionRow
 
 SOON = 5.0
 """Seconds; what takes the square of its length takes minutes."""
@@ -418,6 +431,58 @@ async def test_an_operator_takes_no_id_or_name_that_finds_somebody_elses_definit
     bead = told(await house.ceo.post("/beads", json={"title": "a", "workflow_id": "Refund"}), 201)
     assert bead["workflow_id"] == "refund-1"
     told(await house.operator.put("/workflows/mine", json={**mine, "name": "still mine"}))
+
+
+@pytest.mark.parametrize("ceos", [{"id": "gate", "name": "gate"}, {"id": "g-1", "name": "gate"}])
+async def test_a_ceos_definition_stored_between_an_operators_check_and_write_wins(
+    ceos: dict[str, str], house: House, monkeypatch: pytest.MonkeyPatch
+):
+    store = house.engine.store
+    put, gate = store.put_definition, {**GATED, **ceos}
+
+    def raced(row: DefinitionRow, owner: str | None = None) -> bool:
+        monkeypatch.setattr(store, "put_definition", put)
+        text = json.dumps(gate)
+        ours = replace(row, workflow_id=gate["id"], name="gate", definition=text, created_by=CEO)
+        assert put(ours)
+        return put(row, owner)
+
+    monkeypatch.setattr(store, "put_definition", raced)
+    answer = await house.operator.post("/workflows", json={**PLAIN, "id": "gate", "name": "gate"})
+    problem(answer, 403, "foreign_definition")
+    found = told(await house.viewer.get("/workflows/gate"))
+    assert (found["version"], found["created_by"]) == (1, CEO)
+
+
+async def test_a_guarded_run_puts_no_version_on_a_definition_stored_meanwhile(
+    house: House, monkeypatch: pytest.MonkeyPatch
+):
+    store = house.engine.store
+    put = store.put_definition
+
+    def raced(row: DefinitionRow, owner: str | None = None) -> bool:
+        monkeypatch.setattr(store, "put_definition", put)
+        text = json.dumps({**GATED, "id": "gate", "name": "gate"})
+        assert put(replace(row, kind="workflow", definition=text, created_by=CEO))
+        return put(row, owner)
+
+    monkeypatch.setattr(store, "put_definition", raced)
+    run = {"team": "gate", "agent": "a", "limits": {}}
+    problem(await house.operator.post("/guarded-runs", json=run), 409, "not_guarded")
+    assert told(await house.viewer.get("/workflows/gate"))["created_by"] == CEO
+
+
+async def test_only_a_ceo_stores_a_definition_that_commits(house: House):
+    commits = chain(
+        node("look", "approval", approvers=[OPERATOR]),
+        node("apply", kind="commit", role="engineering-manager"),
+        id="backdoor",
+    )
+    problem(await house.operator.post("/workflows", json=commits), 403, "commit_unapproved")
+    told(await house.operator.post("/workflows", json={**PLAIN, "id": "own", "name": "own"}), 201)
+    changed = {**commits, "id": "own", "name": "own"}
+    problem(await house.operator.put("/workflows/own", json=changed), 403, "commit_unapproved")
+    told(await house.ceo.post("/workflows", json=commits), 201)
 
 
 async def test_an_operator_does_not_begin_a_run_behind_an_approval(house: House):

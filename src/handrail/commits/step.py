@@ -2,7 +2,8 @@
 
 Nothing is taken from the bead's context: that is what agents write. The proposal is the one that
 stood there when the question was asked which a person answered with yes, and whose digest that
-answer is bound to. Without such an answer nothing is committed.
+answer is bound to. Without such an answer nothing is committed, nor without one of a ceo or above:
+a definition may name any approvers, but not decide who may change the repository.
 """
 
 import contextlib
@@ -16,8 +17,10 @@ from handrail.commits.trouble import NotApplied
 from handrail.engine.dispatch import Dispatch
 from handrail.kernel.approval import Approval, approvals
 from handrail.kernel.decision import learn
+from handrail.kernel.definition import LEVELS
 from handrail.kernel.result import Evidence, Outcome, Result
-from handrail.kernel.run.events import Asked, Reasked, Reported
+from handrail.kernel.run.events import Answered, Asked, Reasked, Reported
+from handrail.kernel.run.people import OVERRIDE
 from handrail.kernel.run.state import Run
 from handrail.kernel.steps import Events
 
@@ -53,7 +56,19 @@ def approved_change(dispatch: Dispatch, committer: str) -> Change:
     if not asked or asked[-1].decision != "approve":
         told = f"nobody approved a patch in run '{run.id}'"
         raise NotApplied("not_approved", told, "ask a person before the commit node")
+    if not _ceo_approved(events, asked[-1].id):
+        names = ", ".join(asked[-1].approved_by)
+        message = f"no ceo approved the patch of run '{run.id}', only {names}"
+        raise NotApplied("not_approved", message, "let a ceo approve it before the commit node")
     return _change(run, events, asked[-1], committer)
+
+
+def _ceo_approved(events: Events, approval_id: str) -> bool:
+    return any(
+        event.decision == "approve" and LEVELS.get(event.role, -1) >= LEVELS[OVERRIDE]
+        for event in events
+        if isinstance(event, Answered) and event.question_id == approval_id
+    )
 
 
 def changes_of(run: Run, events: Events) -> tuple[Change, ...]:

@@ -14,8 +14,9 @@ from handrail.engine.core import Core
 from handrail.engine.documents import load
 from handrail.engine.pages import LIMIT, Page, checked_cursor, checked_limit, refuse
 from handrail.kernel.certificate import Bound
-from handrail.kernel.definition import Problem
+from handrail.kernel.definition import LEVELS, Problem
 from handrail.kernel.plan import Checked, Plan, check
+from handrail.kernel.run.people import OVERRIDE
 from handrail.kernel.shown import Shown
 from handrail.store.office import Office
 from handrail.store.port import DefinitionRow, StoreError, iso, moment
@@ -78,10 +79,19 @@ class WithDefinitions(Core):
             return await loop.run_in_executor(None, check, document, self.settings.kernel)
 
     async def define(
-        self, source: Path | str | dict[str, Any], *, by: str = "", workflow_id: str = ""
+        self,
+        source: Path | str | dict[str, Any],
+        *,
+        by: str = "",
+        role: str = OVERRIDE,
+        workflow_id: str = "",
+        only_guarded: bool = False,
     ) -> Defined:
         """Store a definition: a document, or a file with one. The same again changes nothing; a
-        changed one becomes the next version."""
+        changed one becomes the next version. `role` is the role of `by`: below ceo, only its own
+        definitions, and none that commits. With `only_guarded` the version before is a guarded
+        team's. Both are decided with the write itself. Refused: foreign_definition,
+        commit_unapproved, not_guarded."""
         document: Any = source
         if not isinstance(source, dict):
             document, problems = load(Path(source))
@@ -92,12 +102,17 @@ class WithDefinitions(Core):
             raise InvalidDefinition(found.errors)
         assert found.bound is not None, "a plan has its certificate"
         definition = plan.definition
+        owner = _owner(plan, by, role)
         workflow_id = workflow_id or definition.id or definition.name
         text = json.dumps(document, ensure_ascii=False, sort_keys=True)
         for _ in range(TRIES):  # another engine may define it at the same moment
             newest = await self._io(self.store.definition, workflow_id)
+            if only_guarded and newest is not None:
+                check_guarded(newest, workflow_id)
             if newest is not None and newest.workflow_id != workflow_id:
                 newest = None  # another one of that name
+            if owner is not None:
+                await self._check_owner(workflow_id, definition.name, owner)
             if newest is not None and newest.definition == text:
                 break
             newest = DefinitionRow(
@@ -110,7 +125,7 @@ class WithDefinitions(Core):
                 created_at=iso(self.clock()),
             )
             self.pulse.newest.clear()
-            if await self._io(self.store.put_definition, newest):
+            if await self._io(self.store.put_definition, newest, owner):
                 break
         else:
             raise StoreError(f"'{workflow_id}' is defined by others all the time; try again")
@@ -122,6 +137,15 @@ class WithDefinitions(Core):
             bound=found.bound,
             warnings=found.warnings,
         )
+
+    async def _check_owner(self, workflow_id: str, name: str, owner: str) -> None:
+        """Nobody below ceo edits what others defined, nor takes an id or a name by which something
+        of others was found until now: whoever asked for that would be given the new one."""
+        foreign = await self._io(self.store.foreign_definition, workflow_id, name, owner)
+        if foreign is not None:
+            message = f"{owner} did not define '{foreign}'"
+            hint = "ask a ceo to edit it, or take another id and name"
+            refuse("foreign_definition", message, hint)
 
     async def _newest(self, definition: str) -> DefinitionRow:
         row = await self._io(self.store.definition, definition)
@@ -158,6 +182,26 @@ class WithDefinitions(Core):
         if not rows:
             _unknown(workflow_id)
         return [_item(row) for row in rows]
+
+
+def check_guarded(row: DefinitionRow, team: str) -> dict[str, Any]:
+    """The document of a guarded team of that id. Refused: not_guarded."""
+    document = msgspec.json.decode(row.definition, type=dict[str, Any])
+    if row.workflow_id != team or not document.get("metadata", {}).get("guarded"):
+        message = f"there is a definition '{team}' that is no guarded team"
+        refuse("not_guarded", message, "give the guarded run another name")
+    return document
+
+
+def _owner(plan: Plan, by: str, role: str) -> str | None:
+    """Whose versions alone may stand below this one; None if anybody's. Refused:
+    commit_unapproved."""
+    if LEVELS.get(role, -1) >= LEVELS[OVERRIDE]:
+        return None
+    if plan.commits:
+        message = f"{by} ({role}) may not define '{plan.definition.name}': it has a commit node"
+        refuse("commit_unapproved", message, "ask a ceo to store it")
+    return by
 
 
 def _item(row: DefinitionRow) -> DefinitionItem:

@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from uuid_utils import uuid7
 
 from handrail.client.guard_calls import Heard, Seen
+from handrail.engine.definitions import check_guarded
 from handrail.engine.engine import Engine
 from handrail.engine.opening import open as open_engine
 from handrail.engine.pages import refuse
@@ -105,7 +106,7 @@ async def begin(
     document = definition(team, limits, (), {**known, **start})
     if _share(document) > ROOM:
         document = definition(team, limits, (), start)  # it is seen anew
-    defined = await engine.define(document, by=by, workflow_id=team)
+    defined = await engine.define(document, by=by, workflow_id=team, only_guarded=True)
     started = Started(
         at=engine.clock(),
         run_id=uuid7().hex,
@@ -234,7 +235,7 @@ async def _grown(engine: Engine, story: Story, events: Sequence[Seen], by: str) 
         return
     if _share(document) > 1:
         _usable(f"the team has more than {AGENTS_MAX} agents, or {WAYS_MAX:,} ways between them")
-    defined = await engine.define(document, by=by, workflow_id=run.definition_id)
+    defined = await engine.define(document, by=by, workflow_id=run.definition_id, only_guarded=True)
     story.migrate(
         Migrated(
             at=story.since,
@@ -301,11 +302,7 @@ async def _known(engine: Engine, team: str) -> dict[str, Any]:
     found = await engine.keeper.io(engine.store.definition, team)
     if found is None:
         return {}
-    document = msgspec.json.decode(found.definition, type=dict[str, Any])
-    if found.workflow_id != team or not document.get("metadata", {}).get("guarded"):
-        told = f"there is a definition '{team}' that is no guarded team"
-        refuse("not_guarded", told, "give the guarded run another name")
-    return document
+    return check_guarded(found, team)
 
 
 def _usable(why: str) -> None:

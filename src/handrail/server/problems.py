@@ -78,7 +78,9 @@ class Wrong(Exception):  # noqa: N818 - an answer, not a mistake of the program
 
 
 STATUS = {
-    **dict.fromkeys(("not_allowed", "author", "not_receiving"), 403),
+    **dict.fromkeys(
+        ("not_allowed", "author", "commit_unapproved", "foreign_definition", "not_receiving"), 403
+    ),
     **dict.fromkeys(
         (
             "ambiguous_answer",

@@ -390,8 +390,13 @@ class Store(ChannelStore, Protocol):
 
     # Definitions, beads, notes
 
-    def put_definition(self, row: DefinitionRow) -> bool:
-        """False if this version exists already (then nothing is changed)."""
+    def put_definition(self, row: DefinitionRow, owner: str | None = None) -> bool:
+        """False if this version exists already, or `foreign_definition` finds one (then nothing is
+        changed). Without an owner nobody's versions are in the way."""
+        ...
+
+    def foreign_definition(self, workflow_id: str, name: str, owner: str) -> str | None:
+        """A definition that this id or name finds and of which somebody else made a version."""
         ...
 
     def definition(self, workflow_id: str, version: int | None = None) -> DefinitionRow | None:

@@ -324,6 +324,24 @@ class RowsConformance:
         assert second.definition("w1") == one
         assert second.definition("other") is None
 
+    def test_an_owner_puts_no_version_where_others_are_found(
+        self, store: Store, second: Store
+    ) -> None:
+        assert store.put_definition(a.definition("w1", 1, name="gate", created_by="ceo"))
+        mine = a.definition("w2", 1, name="mine", created_by="ola")
+        for taken in (
+            replace(mine, workflow_id="w1", version=2),
+            replace(mine, workflow_id="gate"),
+            replace(mine, name="w1"),
+            replace(mine, name="gate"),
+        ):
+            assert not second.put_definition(taken, "ola")
+            assert second.foreign_definition(taken.workflow_id, taken.name, "ola") == "w1"
+        assert store.definitions() == [a.definition("w1", 1, name="gate", created_by="ceo")]
+        assert second.put_definition(mine, "ola")
+        assert second.foreign_definition("w2", "mine", "ola") is None
+        assert second.put_definition(replace(mine, workflow_id="w1", version=2))
+
     def test_definitions_are_found_by_id_and_version_and_name(
         self, store: Store, second: Store
     ) -> None:

@@ -143,13 +143,15 @@ class Asked(Event):
 
 
 class Answered(Event):
-    """`final` says that the question is settled (M of N: the last one needed)."""
+    """`final` says that the question is settled (M of N: the last one needed). `role` is the role
+    that `by` had then; "" in histories that are older than the field."""
 
     question_id: str
     by: str
     decision: Literal["approve", "reject", "revise", "answer"]
     text: str = ""
     final: bool = True
+    role: str = ""
 
 
 class Reasked(Event):

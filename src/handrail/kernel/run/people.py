@@ -65,6 +65,7 @@ def answer(book: Book, command: Answer) -> Refusal | None:
             at=book.now,
             question_id=question.id,
             by=command.by.name,
+            role=command.by.role,
             decision=decision,
             text=command.text,
             final=final,

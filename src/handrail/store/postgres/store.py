@@ -258,8 +258,17 @@ class PostgresStore(ChannelStore):
 
     # Definitions, beads, notes
 
-    def put_definition(self, row: DefinitionRow) -> bool:
-        return self._change("put_definition", *astuple(row)) > 0
+    def put_definition(self, row: DefinitionRow, owner: str | None = None) -> bool:
+        with self._writing() as db, db.transaction():
+            db.execute(SQL["lock_definitions"])
+            names = (row.workflow_id, row.name, owner)
+            if owner is not None and db.execute(SQL["foreign_definition"], names).fetchone():
+                return False
+            return db.execute(SQL["put_definition"], astuple(row), binary=True).rowcount > 0
+
+    def foreign_definition(self, workflow_id: str, name: str, owner: str) -> str | None:
+        row = self._one("foreign_definition", workflow_id, name, owner)
+        return row[0] if row is not None else None
 
     def definition(self, workflow_id: str, version: int | None = None) -> DefinitionRow | None:
         if version is None:

@@ -215,6 +215,11 @@ INSERT INTO workflow_versions (workflow_id, version, name, kind, definition, cre
 VALUES (?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT DO NOTHING;
 
+-- foreign_definition: found by the id or the name, with a version of somebody else
+SELECT w.id FROM workflows w JOIN workflow_versions v ON v.workflow_id = w.id
+WHERE (w.id IN (?1, ?2) OR w.name IN (?1, ?2)) AND v.created_by <> ?3
+ORDER BY w.id LIMIT 1;
+
 -- version: that one, by id, else by the name that the newest has; the id wins
 SELECT v.workflow_id, v.version, v.name, v.kind, v.definition, v.created_by, v.created_at
 FROM workflows w JOIN workflow_versions v ON v.workflow_id = w.id

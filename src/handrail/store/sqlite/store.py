@@ -327,11 +327,18 @@ class SqliteStore(ChannelStore):
 
     # Definitions, beads, notes
 
-    def put_definition(self, row: DefinitionRow) -> bool:
+    def put_definition(self, row: DefinitionRow, owner: str | None = None) -> bool:
         with self._writing() as db:
+            names = (row.workflow_id, row.name, owner)
+            if owner is not None and db.execute(SQL["foreign_definition"], names).fetchone():
+                return False
             current = (row.workflow_id, row.name, row.kind, row.version, row.definition)
             db.execute(SQL["put_workflow"], (*current, row.created_at, row.created_at))
             return db.execute(SQL["put_version"], astuple(row)).rowcount > 0
+
+    def foreign_definition(self, workflow_id: str, name: str, owner: str) -> str | None:
+        row = self._one("foreign_definition", workflow_id, name, owner)
+        return row[0] if row is not None else None
 
     def definition(self, workflow_id: str, version: int | None = None) -> DefinitionRow | None:
         if version is None:
