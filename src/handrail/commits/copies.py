@@ -6,7 +6,7 @@ as a mere folder of files; neither its configuration nor its index nor its histo
 """
 
 import shutil
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from uuid import uuid4
@@ -33,23 +33,27 @@ class Copies:
         self.repository = repository
         self.places = Places(repository, Path(home))
 
-    async def open(self, bead: str, *, fresh: bool = False) -> Path:
-        """The bead's folder: as it was left, or, fresh or new, as the branch is now."""
+    async def open(self, bead: str, *, fresh: bool = False, commit: str = "") -> Path:
+        """The bead's folder: as it was left, or, fresh or new, as the branch is now; or as it was
+        at `commit`, if that is still on the branch. A fresh folder shares nothing with the one
+        before: changed, untracked and ignored files, index and lock files are gone."""
         folder, base = self._folder(bead), self._base(bead)
         if fresh:
             self.remove(bead)
         if folder.is_dir() and base.is_file():
             return folder
         await self.places.refresh()
-        making = folder.with_name(f".{uuid4().hex}")
+        making = self._unused()
         git = Git(making / ".git", making, self.repository.variables)
         making.mkdir(parents=True)
         try:
             git.lay_out(self.places.kept.folder)
             head = await Fence(git, self.repository, 0).fetch()
-            await git.say("checkout", "--quiet", "--force", "--detach", head)
+            begun = commit if commit and await _is_on(git, commit, head) else head
+            await git.say("checkout", "--quiet", "--force", "--detach", begun)
             self.remove(bead)
-            base.write_text(head, encoding="utf-8")
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            base.write_text(begun, encoding="utf-8")
             making.rename(folder)
         finally:
             shutil.rmtree(making, ignore_errors=True)
@@ -70,6 +74,23 @@ class Copies:
             files = await touched(git, begun, tree)
             self.repository.refuse_files(files)
             return await (propose(git, begun, tree) if files else _pushed(git, head, bead, run))
+
+    async def diff(self, bead: str, files: Iterable[str]) -> str:
+        """The patch that makes these files of the folder out of those that it began with; "" if
+        they are the same. Raises `NotApplied` if it is too large, or no text."""
+        async with self.places.at_work(tree=self._folder(bead)) as git:
+            await Fence(git, self.repository, 0).fetch()
+            begun = self.begun(bead)
+            await git.say("read-tree", begun)
+            await git.say("update-index", "--add", "--remove", "--", *files)
+            tree = await git.say("write-tree")
+            return (await propose(git, begun, tree)).patch
+
+    async def patch(self, bead: str, patch: str) -> bool:
+        """Apply a patch of `diff` to the bead's folder; False, and nothing, if it does not fit."""
+        async with self.places.at_work(tree=self._folder(bead)) as git:
+            ran = await git.run("apply", "--whitespace=nowarn", "-", stdin=patch.encode())
+            return ran.exit_code == 0
 
     def begun(self, bead: str) -> str:
         """The commit that the bead's folder began with; "" without a folder."""
@@ -93,8 +114,7 @@ class Copies:
         """A folder with that commit of the branch, for as long as somebody looks at it."""
         async with self.places.at_work() as git:
             head = await Fence(git, self.repository, 0).fetch()
-            known = is_id(commit) and await git.finds("merge-base", "--is-ancestor", commit, head)
-            if not known:
+            if not await _is_on(git, commit, head):
                 told = f"commit '{commit[:60]}' is not on {self.repository.branch}"
                 raise NotApplied("unknown_commit", told, "there is nothing to look at")
             await git.say("checkout", "--quiet", "--force", "--detach", commit)
@@ -102,9 +122,20 @@ class Copies:
             yield git.tree
 
     def remove(self, bead: str) -> None:
+        """The folder is out of the way at once, also if parts of it cannot be deleted, or a command
+        that outlived a killed server still works in it; the sweep takes what is left of it."""
         self._base(bead).unlink(missing_ok=True)
-        folder = self._folder(bead)
-        folder.unlink() if folder.is_symlink() else shutil.rmtree(folder, ignore_errors=True)
+        folder, unused = self._folder(bead), self._unused()
+        if folder.is_symlink():
+            folder.unlink()
+        elif folder.exists():
+            unused.parent.mkdir(parents=True, exist_ok=True)
+            folder.rename(unused)
+            shutil.rmtree(unused, ignore_errors=True)
+
+    def _unused(self) -> Path:
+        """A new name among the folders at work, which are swept."""
+        return self.places.home / "at-work" / uuid4().hex
 
     def _folder(self, bead: str) -> Path:
         if not is_id(bead) or bead.startswith("."):
@@ -113,6 +144,10 @@ class Copies:
 
     def _base(self, bead: str) -> Path:
         return self._folder(bead).with_name(f"{bead}.base")
+
+
+async def _is_on(git: Git, commit: str, head: str) -> bool:
+    return is_id(commit) and await git.finds("merge-base", "--is-ancestor", commit, head)
 
 
 async def _pushed(git: Git, head: str, bead: str, run: str) -> Proposal:

@@ -2,7 +2,9 @@
 
     triage         makes the failure again; what cannot be made again is not guessed at
     investigation  looks where it fails and who wrote that, then tries repairs in the bead's own
-                   copy, dispatch by dispatch; what makes all tests pass becomes the proposal
+                   copy, dispatch by dispatch; what makes all tests pass becomes the proposal.
+                   Every dispatch begins on a clean copy: what a lost one left on disk is gone, and
+                   what an unfinished one reported is taken from the run's record
     apply          commits what was approved, through the lane
     verification   runs all tests on the pushed commit, in a folder of its own
 
@@ -16,15 +18,18 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
+from msgspec.structs import replace
+
 from handrail.agents.commands import CommandLimits
 from handrail.commits import NotApplied, commit_agent
 from handrail.engine.dispatch import Dispatch
 from handrail.engine.engine import Engine
 from handrail.engine.returned import AgentFailed
 from handrail.kernel.approval import approvals
-from handrail.kernel.decision import Value
+from handrail.kernel.decision import Value, learn
 from handrail.kernel.result import Check, Evidence, Outcome, Result, Usage
-from handrail.kernel.run.events import Reported
+from handrail.kernel.run.events import Offered, Reported
 from handrail.teams.coding.checks import Checks, detected, is_elsewhere, run_check, run_checks
 from handrail.teams.coding.crew import given, told_of, verdict_of
 from handrail.teams.coding.failures import Failure, tracebacks
@@ -45,6 +50,10 @@ ROLES = ("qa-engineer", "backend-engineer", "web-designer", "project-manager")
 TRUSTED = frozenset({*ROLES, "engineering-manager"})
 PASSES = frozenset({"busy", "fence_lost", "limit", "git_failed"})
 """Why the lane did not commit, where the same attempt may get through the next time."""
+DRAFT = "draft"
+"""Where an unfinished change lies in a result's data and in the bead's context."""
+DRAFT_BYTES_MAX = 200_000
+"""Below what every result may have (`kernel/run/sums.py`)."""
 
 
 class Bench(Value):
@@ -56,6 +65,22 @@ class Bench(Value):
     files: frozenset[str]
     """Those that were there before anybody changed something."""
 
+    @property
+    def changed(self) -> tuple[str, ...]:
+        """What this dispatch wrote, without the test that shows the failure."""
+        return tuple(sorted(set(self.workspace.written) - {self.shows.path}))
+
+
+class Draft(Value):
+    """An unfinished change that was reported, in the run's record: the patch on the commit that the
+    search is on, and its files."""
+
+    patch: str = ""
+    files: tuple[str, ...] = ()
+
+
+learn(Draft)
+
 
 class Repaired(Value):
     """What an investigation came to: a cause, once the copy is mended; else what to say."""
@@ -64,6 +89,8 @@ class Repaired(Value):
     cause: Cause | None = None
     tried: int = 0
     left: bool = False
+    unfinished: bool = False
+    """What it wrote is a draft that the next dispatch goes on with, unless it is proposed now."""
     usage: Usage = Usage()
 
 
@@ -108,9 +135,10 @@ class Healers:
         except (NotAllowed, NotApplied) as error:
             return fail(str(error))
 
-    async def bench(self, dispatch: Dispatch, *, fresh: bool) -> Bench:
-        """The bead's copy, with the test that shows its failure. Raises `NotAllowed`."""
-        folder = await self.copies.open(dispatch.bead.id, fresh=fresh)
+    async def bench(self, dispatch: Dispatch, *, commit: str = "") -> Bench:
+        """A clean copy for the bead, at that commit or as the branch is now, with the test that
+        shows its failure. Raises `NotAllowed`."""
+        folder = await self.copies.open(dispatch.bead.id, fresh=True, commit=commit)
         return await asyncio.to_thread(self._bench, dispatch, folder)
 
     def _bench(self, dispatch: Dispatch, folder: Path) -> Bench:
@@ -130,7 +158,7 @@ class Healers:
             return await run_check(workspace, command, self.limits)
 
     async def triage(self, dispatch: Dispatch) -> Result:
-        bench = await self.bench(dispatch, fresh=True)
+        bench = await self.bench(dispatch)
         check = await self.run(bench.workspace, bench.shows.command)
         evidence = Evidence(checks=(check,), measured=True)
         if not check.exit_code:
@@ -144,41 +172,89 @@ class Healers:
         role = specialist if specialist in ROLES else "backend-engineer"
         where = f", with {_at(seen)}" if seen is not None else ""
         text = f"Reproduced: {bench.shows.told} fails{where}. A {role} should look at it."
-        return succeed(
-            text, data={"specialist": role, "reproduced": bench.shows.told}, evidence=evidence
-        )
+        data = {
+            "specialist": role,
+            "reproduced": bench.shows.told,
+            "reproduced_on": self.copies.begun(dispatch.bead.id),
+        }
+        return succeed(text, data=data, evidence=evidence)
 
     async def investigation(self, dispatch: Dispatch) -> Result:
-        bench = await self.bench(dispatch, fresh=dispatch.attempt == 1)
+        before = _reported_in_visit(dispatch)
+        bench = await self.bench(dispatch, commit=_searched_on(before))
+        result = await self._investigated(dispatch, bench, _draft_in(before))
+        if DRAFT in result.data or DRAFT not in dispatch.bead.context:
+            return result
+        return replace(result, data={**result.data, DRAFT: None})
+
+    async def _investigated(self, dispatch: Dispatch, bench: Bench, draft: Draft) -> Result:
         check = await self.run(bench.workspace, bench.shows.command)
         if not check.exit_code:
-            gone = Cause(told=f"{bench.shows.told} does not fail any more; its test keeps it so")
-            return await self._propose(dispatch, bench, Repaired(told=gone.told, cause=gone))
+            return await self._not_reproduced(dispatch, bench)
         if why := is_elsewhere(check):
             told = f"{bench.shows.told} fails, and no change of this repository mends it: {why}"
             return fail(told, f"{told}\n{_ending(check)}")
         if dispatch.attempt == 1:
             return await self._look(dispatch, bench, check)
+        if draft.patch and await self.copies.patch(dispatch.bead.id, draft.patch):
+            await asyncio.to_thread(_count_as_written, bench.workspace, draft.files)
         repaired = await self._investigate(self, dispatch, bench, check)
         if isinstance(repaired, Result):
-            return repaired
+            kept, why_not = await self._draft(dispatch, bench)
+            data = {**self._searched(dispatch, self.tried(dispatch)), **kept}
+            return replace(repaired, text=f"{repaired.text}{why_not}", data=data)
         if repaired.cause is not None:
             return await self._propose(dispatch, bench, repaired)
         outcome = Outcome.CONTINUE if repaired.left else Outcome.FAILURE
         text = f"{repaired.told}\n{_ending(check)}"
-        return self._without(dispatch, repaired, outcome, text)
+        return await self._without(dispatch, bench, repaired, outcome, text)
 
-    def _without(
-        self, dispatch: Dispatch, repaired: Repaired, outcome: Outcome, text: str
+    async def _not_reproduced(self, dispatch: Dispatch, bench: Bench) -> Result:
+        """The failure does not show on the clean copy: that is told, and no code is proposed."""
+        base, shows = self.copies.begun(dispatch.bead.id), bench.shows.told
+        triaged = last(dispatch, "triage")
+        if triaged is not None and triaged.data.get("reproduced_on") == base:
+            same = f"{shows} failed at triage and does not fail now, on the same commit {base[:12]}"
+            return fail(f"{same}; nothing is proposed: see what else it depends on")
+        branch = self.service.repository.branch
+        told = f"{shows} does not fail on {branch} any more, at {base[:12]}"
+        told = f"{told}; this attempt changed no code"
+        try:
+            cause = Cause(told=told)
+            return await self._propose(dispatch, bench, Repaired(told=told, cause=cause))
+        except NotApplied as error:
+            if error.code != "nothing":
+                raise
+            return fail(f"{told}, and there is nothing to propose")
+
+    async def _without(
+        self, dispatch: Dispatch, bench: Bench, repaired: Repaired, outcome: Outcome, text: str
     ) -> Result:
         """A turn without a proposal, and how far the search has come."""
+        goes_on = repaired.unfinished and outcome is Outcome.CONTINUE
+        kept, why_not = await self._draft(dispatch, bench) if goes_on else ({}, "")
         return Result(
             outcome=outcome,
-            text=text,
+            text=f"{text}{why_not}",
             reason=text.partition("\n")[0],
-            data=self._searched(dispatch, repaired.tried),
+            data={**self._searched(dispatch, repaired.tried), **kept},
             usage=repaired.usage,
         )
+
+    async def _draft(self, dispatch: Dispatch, bench: Bench) -> tuple[dict[str, Any], str]:
+        """What this dispatch has written and not proposed, as the run's record keeps it; or why it
+        is not kept."""
+        if not (files := bench.changed):
+            return {}, ""
+        try:
+            draft = Draft(patch=await self.copies.diff(dispatch.bead.id, files), files=files)
+        except NotApplied as error:
+            return {}, f"\nIts unfinished change is not kept: {error}"
+        size = len(msgspec.json.encode(draft))
+        if size > DRAFT_BYTES_MAX:
+            why = f"it has {size:,} bytes, more than {DRAFT_BYTES_MAX:,}; change less at once"
+            return {}, f"\nIts unfinished change is not kept: {why}"
+        return ({DRAFT: msgspec.to_builtins(draft)} if draft.patch else {}), ""
 
     async def _look(self, dispatch: Dispatch, bench: Bench, check: Check) -> Result:
         """Where it fails, and who wrote that: nothing is changed yet."""
@@ -202,13 +278,14 @@ class Healers:
         assert cause is not None
         evidence = await self._measured(bench)
         if any(one.exit_code for one in evidence.checks):
-            told = f"it was changed, and is not mended: {verdict_of(evidence)}"
-            return self._without(dispatch, repaired, Outcome.CONTINUE, told)
+            what = "it was changed, and is not mended" if bench.changed else repaired.told
+            told = f"{what}: {verdict_of(evidence)}"
+            return await self._without(dispatch, bench, repaired, Outcome.CONTINUE, told)
         proposal = await self.copies.propose(dispatch.bead.id, run=dispatch.run.id)
         if proposal.patch_id in _turned_down(dispatch):
-            await self.copies.open(dispatch.bead.id, fresh=True)
             told = "the repair that helps is one that a person has turned down; looking on"
-            return self._without(dispatch, repaired, Outcome.CONTINUE, told)
+            again = replace(repaired, unfinished=False)
+            return await self._without(dispatch, bench, again, Outcome.CONTINUE, told)
         risk = risk_of(proposal, cause.pattern, bench.files)
         return succeed(
             shown(proposal, cause, evidence.checks, risk),
@@ -288,6 +365,38 @@ async def by_rules(healers: Healers, dispatch: Dispatch, bench: Bench, check: Ch
         pattern=repair.pattern,
     )
     return Repaired(told=repair.told, cause=cause, tried=mended.tried)
+
+
+def _reported_in_visit(dispatch: Dispatch) -> Result | None:
+    """What the last dispatch of this very visit reported; None if none did, or all were lost."""
+    for event in reversed(dispatch.past):
+        if isinstance(event, Reported) and event.place == dispatch.node:
+            return event.result
+        if isinstance(event, Offered) and event.place == dispatch.node and event.attempt == 1:
+            return None
+    return None
+
+
+def _searched_on(result: Result | None) -> str:
+    """The commit that the search is on; "" for the branch as it is now."""
+    held: object = result.data.get("investigation") if result is not None else None
+    base: object = cast("dict[str, Any]", held).get("base") if isinstance(held, dict) else None
+    return base if isinstance(base, str) else ""
+
+
+def _draft_in(result: Result | None) -> Draft:
+    try:
+        return msgspec.convert(result.data.get(DRAFT) or {} if result is not None else {}, Draft)
+    except msgspec.ValidationError:
+        return Draft()
+
+
+def _count_as_written(workspace: Workspace, files: tuple[str, ...]) -> None:
+    """The files of a draft are this dispatch's as well. Raises `NotAllowed` for a protected one."""
+    present = set(workspace.files())
+    for path in files:
+        if path in present:
+            workspace.write(path, workspace.read(path))
 
 
 def committed(dispatch: Dispatch) -> str:

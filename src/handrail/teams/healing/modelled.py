@@ -3,7 +3,8 @@
 The model reads, searches, writes and runs tests in the bead's own copy, through the same workspace:
 what the repository protects it cannot touch, whatever it was talked into. What it says it has
 mended is measured afterwards, with the test that shows the failure written anew; and a person sees
-the diff before anything is committed.
+the diff before anything is committed. What it writes and reports as unfinished (continue, ask, or a
+success that the tests deny) is the next turn's draft; what it writes before it dies is gone.
 """
 
 from collections.abc import Callable
@@ -64,7 +65,7 @@ def _came_to(bench: Bench, turn: Turn, result: Result) -> Repaired | Result:
     if result.outcome is Outcome.FAILURE:
         return Repaired(told=told, usage=result.usage)
     if not written or result.outcome is Outcome.CONTINUE:
-        return Repaired(told=told, left=True, usage=result.usage)
+        return Repaired(told=told, left=True, unfinished=True, usage=result.usage)
     first = told.strip().partition("\n")[0]
     cause = Cause(told=first, place=", ".join(sorted(written)))
-    return Repaired(told=told, cause=cause, usage=result.usage)
+    return Repaired(told=told, cause=cause, unfinished=True, usage=result.usage)
