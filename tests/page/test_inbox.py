@@ -2,6 +2,7 @@
 
 from playwright.sync_api import expect
 from tests.engine.at_work import chain, node
+from tests.page.keys import decide
 from tests.page.samples import question
 from tests.page.site import Site
 from tests.server.house import DONE, WORKER
@@ -30,17 +31,17 @@ def test_the_inbox_is_answered_without_a_mouse(site: Site):
     expect(heading).to_contain_text(TITLES[1])
     page.keyboard.press("k")
     expect(heading).to_contain_text(TITLES[0])
-    page.keyboard.press("a")
+    decide(page, "a")
     expect(page.get_by_text("Approved. The run has ended: done.")).to_be_visible()
     expect(heading).to_contain_text(TITLES[1]), "the next one slides in"
     page.keyboard.press("r")
     page.keyboard.type("with 10% tax")
-    page.keyboard.press("Control+Enter")
+    decide(page, "Control+Enter")
     expect(page.get_by_text("Sent back with your text.")).to_be_visible()
     expect(heading).to_contain_text(TITLES[2])
-    page.keyboard.press("x")
+    decide(page, "x")
     expect(page.get_by_role("button", name="Really reject")).to_be_visible()
-    page.keyboard.press("x")
+    decide(page, "x")
     expect(page.get_by_text("Rejected. The run has ended: closed.")).to_be_visible()
     assert site.settled(first).terminal_status == "done_success"
     assert site.settled(second).iterations[0].text == "with 10% tax"
@@ -108,7 +109,7 @@ def test_of_several_who_must_agree_it_is_said_who_has_and_who_is_asked(site: Sit
     expect(told).to_contain_text("0 of 2 have approved; still asked: ana, bo")
     site.do(site.engine.answer(question(site, run), "OK", by=ANA))
     expect(told).to_contain_text("1 of 2 have approved: ana; still asked: bo")
-    page.keyboard.press("a")
+    decide(page, "a")
     expect(page.get_by_text("Approved.")).to_be_visible()
     assert site.settled(run, "ended").terminal_status == "done_success"
 

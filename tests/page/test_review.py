@@ -2,6 +2,7 @@
 
 import pytest
 from playwright.sync_api import Page, expect
+from tests.page.keys import send
 from tests.page.samples import question
 from tests.page.site import Site
 
@@ -56,7 +57,7 @@ def test_ok_and_enter_approve_and_the_final_result_is_shown(asked: tuple[Site, P
     site, page, run = asked
     field(page).fill("OK.")
     expect(page.get_by_text("Enter approves")).to_be_visible()
-    field(page).press("Enter")
+    send(field(page))
     receipt = page.get_by_text("Approved. The run has ended: done.")
     expect(receipt).to_be_visible()
     assert site.settled(run, "ended").terminal_status == "done_success"
@@ -138,7 +139,7 @@ def test_what_could_mean_either_is_asked_again_and_stays_typed(
 ):
     site, page, run = asked
     field(page).fill(text)
-    field(page).press("Enter")
+    send(field(page))
     expect(page.get_by_text("That could mean either.")).to_be_visible()
     expect(field(page)).to_have_value(text)
     assert site.do(site.engine.view(run)).status == "waiting"

@@ -38,7 +38,7 @@ export function Channels() {
     const to = items[Math.min(items.length - 1, Math.max(0, at + step))];
     if (to) go(place(to.id), { replace: at >= 0 });
   };
-  useKeys({ j: () => move(1), k: () => move(-1) });
+  useKeys({ j: () => move(1), k: () => move(-1) }, { mayRepeat: true });
   return (
     <div className={item ? "channels has-item" : "channels"}>
       <section className="inbox-list" aria-label="All channels">

@@ -75,7 +75,7 @@ export function Speak({ channel, may }: { channel: Channel; may: boolean }) {
           if (event.key === "Escape") field.current?.blur();
           if (event.key !== "Enter" || event.shiftKey || event.nativeEvent.isComposing) return;
           event.preventDefault();
-          void send();
+          if (!event.repeat) void send();
         }}
       />
       <p className="hint">{promiseOf(channel)}</p>

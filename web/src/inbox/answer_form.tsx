@@ -1,15 +1,18 @@
 /**
  * The field and the buttons. Enter sends the text, and the server says what it means; Retry is a
  * revision, and asks back if the text is an approval; a reject wants to be confirmed. While an answer
- * is under way nothing is sent twice, and what was typed stays until it has arrived.
+ * is under way nothing is sent twice, and what was typed stays until it has arrived. Keys decide once
+ * the question has been on screen for a second, and once per press; a double click decides one question.
  */
 import { useRef, useState, type KeyboardEvent } from "react";
 import { post, Problem } from "../api/client";
 import { again, put } from "../api/query";
 import type { Answered, Approval, DefinitionDocument } from "../api/schema";
 import { reads } from "../logic/answers";
+import { DecidedClicks } from "../logic/arming";
 import { consequences, placeTitle, receipt } from "../logic/words";
 import { useMe } from "../me";
+import { useArmed } from "../ui/armed";
 import { Trouble } from "../ui/atoms";
 import { useDraft } from "../ui/draft";
 import { useKeys } from "../ui/keys";
@@ -20,6 +23,8 @@ interface Said {
   text: string;
   decision?: Decision;
 }
+
+const clicks = new DecidedClicks();
 
 interface Props {
   approval: Approval;
@@ -34,6 +39,9 @@ export function AnswerForm({ approval, document, answered }: Props) {
   const [error, setError] = useState<Error>();
   const [sure, setSure] = useState<"reject" | "retry" | null>(null);
   const [unclear, setUnclear] = useState(false);
+  const armed = useArmed(`${approval.id} ${approval.digest}`);
+  const [early, setEarly] = useState(false); // a key was pressed before
+  if (early && armed) setEarly(false);
   const field = useRef<HTMLTextAreaElement>(null);
   const sending = useRef(false);
   const ways = consequences(approval, document);
@@ -43,6 +51,7 @@ export function AnswerForm({ approval, document, answered }: Props) {
   const send = async (said: Said): Promise<void> => {
     if (sending.current || !may) return; // also for the second of two clicks, before anything is drawn
     sending.current = true;
+    clicks.sent(approval.id, performance.now());
     setBusy(true);
     setError(undefined);
     setUnclear(false);
@@ -71,14 +80,15 @@ export function AnswerForm({ approval, document, answered }: Props) {
   };
   const reject = (): void => (sure === "reject" ? void send({ decision: "reject", text }) : setSure("reject"));
   const enter = (): void => void (text.trim() && send({ text }));
+  const byKey = (decide: () => void): void => (armed ? decide() : setEarly(true));
 
   useKeys(
     isOwn
       ? { r: () => field.current?.focus() }
       : {
-          a: () => void send({ decision: "approve", text: "" }),
+          a: () => byKey(() => void send({ decision: "approve", text: "" })),
           r: () => field.current?.focus(),
-          x: reject,
+          x: () => byKey(reject),
           Escape: () => setSure(null),
         },
   );
@@ -87,8 +97,7 @@ export function AnswerForm({ approval, document, answered }: Props) {
     if (event.key === "Escape") field.current?.blur();
     if (event.key !== "Enter" || event.shiftKey || event.nativeEvent.isComposing) return;
     event.preventDefault();
-    if (event.ctrlKey || event.metaKey) retry();
-    else enter();
+    if (!event.repeat) byKey(event.ctrlKey || event.metaKey ? retry : enter);
   };
 
   if (!may) {
@@ -101,6 +110,15 @@ export function AnswerForm({ approval, document, answered }: Props) {
   return (
     <form
       className="answer"
+      data-armed={armed}
+      onClickCapture={(event) => {
+        if (clicks.allows(approval.id, event.nativeEvent)) return;
+        event.preventDefault();
+        event.stopPropagation();
+      }}
+      onKeyDown={(event) => {
+        if (event.repeat && event.key === "Enter") event.preventDefault(); // a button with the focus is pressed once, too
+      }}
       onSubmit={(event) => {
         event.preventDefault();
         enter();
@@ -142,7 +160,7 @@ export function AnswerForm({ approval, document, answered }: Props) {
         onKeyDown={pressed}
       />
       <p className="hint" aria-live="polite">
-        {isOwn ? ownHint(text, placeTitle(document, approval.node_id)) : HINTS[reading](ways)}
+        {early ? EARLY : isOwn ? ownHint(text, placeTitle(document, approval.node_id)) : HINTS[reading](ways)}
       </p>
       {isOwn ? (
         <div className="buttons">
@@ -166,6 +184,8 @@ export function AnswerForm({ approval, document, answered }: Props) {
     </form>
   );
 }
+
+const EARLY = "Keys work once this has been on screen for a second.";
 
 type Ways = ReturnType<typeof consequences>;
 

@@ -5,10 +5,10 @@ import { useQuery, type Concerns } from "../api/query";
 import type { Approval, Bead, DefinitionDocument, DefinitionView, Run } from "../api/schema";
 import { changed } from "../logic/diff";
 import { agentName, placeTitle } from "../logic/words";
+import { AgentText } from "../ui/agent_text";
 import { Id, Link, Loaded, Moment } from "../ui/atoms";
 import { Diff } from "../ui/diff";
 import { Icon } from "../ui/icons";
-import { Markdown } from "../ui/markdown";
 import { AnswerForm } from "./answer_form";
 import { KIND_WORDS, type Receipt } from "./inbox";
 import { Quorum } from "./quorum";
@@ -57,7 +57,7 @@ function Question({ approval, title, open, answered, concerns }: Omit<Props, "id
       <h2>{approval.question}</h2>
       {approval.result ? (
         <div className="result" tabIndex={0} aria-label="The result" role="group">
-          <Markdown text={approval.result} />
+          <AgentText text={approval.result} />
         </div>
       ) : (
         <Task bead={bead.data} />
@@ -94,7 +94,7 @@ function Task({ bead }: { bead: Bead | undefined }) {
   return (
     <div className="result">
       <strong>{bead.title}</strong>
-      {bead.description && <Markdown text={bead.description} />}
+      {bead.description && <AgentText text={bead.description} />}
     </div>
   );
 }
@@ -111,7 +111,7 @@ function Dossier({ approval, run, bead }: { approval: Approval; run: Run | undef
         <>
           <h3>The task</h3>
           <p>{bead.title}</p>
-          {bead.description && <Markdown text={bead.description} />}
+          {bead.description && <AgentText text={bead.description} />}
         </>
       )}
       {approval.failure_reason && <p className="failure">{approval.failure_reason}</p>}
@@ -122,7 +122,7 @@ function Dossier({ approval, run, bead }: { approval: Approval; run: Run | undef
               <span className="faint">
                 attempt {one.n}, {agentName(one.agent)}, {one.outcome}, <Moment at={one.at} />
               </span>
-              <Markdown text={one.text} />
+              <AgentText text={one.text} />
             </li>
           ))}
         </ol>

@@ -35,7 +35,7 @@ export function Inbox() {
     const to = items[Math.min(items.length - 1, Math.max(0, (at < 0 ? 0 : at) + step))];
     if (to) go(`/inbox/${to.id}`, { replace: true });
   };
-  useKeys({ j: () => move(1), k: () => move(-1) });
+  useKeys({ j: () => move(1), k: () => move(-1) }, { mayRepeat: true });
   const first = items[0]?.id;
   useEffect(() => {
     if (!item && wide && first) go(`/inbox/${first}`, { replace: true });

@@ -1,13 +1,13 @@
 /** What the bead knows: its context, as the agents see it. */
 import type { Bead } from "../api/schema";
+import { AgentText } from "../ui/agent_text";
 import { Empty } from "../ui/atoms";
-import { Markdown } from "../ui/markdown";
 
 export function Context({ bead }: { bead: Bead }) {
   const entries = Object.entries(bead.context);
   return (
     <>
-      {bead.description && <Markdown text={bead.description} />}
+      {bead.description && <AgentText text={bead.description} />}
       {entries.length ? (
         <dl className="context">
           {entries.map(([name, value]) => (

@@ -2,9 +2,9 @@
 import { useState } from "react";
 import type { Iteration, Run } from "../api/schema";
 import { changed } from "../logic/diff";
+import { AgentText } from "../ui/agent_text";
 import { Empty, Moment, StateBadge } from "../ui/atoms";
 import { Diff } from "../ui/diff";
-import { Markdown } from "../ui/markdown";
 
 const DECISIONS: Record<string, string> = { approve: "approved", revise: "sent it back", reject: "rejected", answer: "answered" };
 
@@ -47,7 +47,7 @@ function Round({ round }: { round: Iteration }) {
       </h3>
       <p className="typed">{round.task}</p>
       <div className="result" tabIndex={0} role="group" aria-label={`Result of round ${round.n}`}>
-        <Markdown text={round.result} />
+        <AgentText text={round.result} />
       </div>
       {round.decision ? (
         <p>

@@ -7,8 +7,8 @@ import { memo, useMemo, useRef, useState } from "react";
 import type { HumanAct, Step } from "../api/schema";
 import { duration } from "../logic/time";
 import { agentName, nodeTitle } from "../logic/words";
+import { AgentText } from "../ui/agent_text";
 import { Empty, Moment } from "../ui/atoms";
-import { Markdown } from "../ui/markdown";
 
 const ROW = 48;
 const LANE = 22;
@@ -145,7 +145,7 @@ function StepDetail({ step }: { step: Step }) {
         {result?.usage?.cost ? `, cost ${result.usage.cost}` : ""}
       </p>
       {step.reason && <p>{step.reason}</p>}
-      {(result?.text || step.text) && <Markdown text={result?.text || step.text} />}
+      {(result?.text || step.text) && <AgentText text={result?.text || step.text} />}
       {checks.length > 0 && (
         <ul className="checks">
           {checks.map((check, n) => (

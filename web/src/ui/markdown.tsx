@@ -4,6 +4,8 @@
  */
 import { lexer, type Token, type Tokens } from "marked";
 import { Fragment, memo, type ReactNode } from "react";
+import { isPatch, patchLines } from "../logic/patch";
+import { Patch } from "./patch";
 
 const CHARS_MAX = 200_000;
 const SAFE = /^(https?:|mailto:)/i;
@@ -33,11 +35,14 @@ const BLOCKS: Record<string, (token: never) => ReactNode> = {
     const Tag = HEADINGS[token.depth - 1] ?? "h6";
     return <Tag>{inlines(token.tokens)}</Tag>;
   },
-  code: (token: Tokens.Code) => (
-    <pre tabIndex={0}>
-      <code>{token.text}</code>
-    </pre>
-  ),
+  code: (token: Tokens.Code) =>
+    /^(diff|patch|udiff)\b/i.test(token.lang ?? "") || isPatch(token.text) ? (
+      <Patch lines={patchLines(token.text)} />
+    ) : (
+      <pre tabIndex={0}>
+        <code>{token.text}</code>
+      </pre>
+    ),
   blockquote: (token: Tokens.Blockquote) => <blockquote>{blocks(token.tokens)}</blockquote>,
   list: (token: Tokens.List) => {
     const items = token.items.map((item, n) => (
@@ -90,7 +95,7 @@ function inline(token: Token): ReactNode {
 
 const INLINE: Record<string, (token: never) => ReactNode> = {
   html: (token: Tokens.HTML) => token.raw,
-  strong: (token: Tokens.Strong) => <strong>{inlines(token.tokens)}</strong>,
+  strong: (token: Tokens.Strong) => (/^__\w+__$/.test(token.raw) ? token.raw : <strong>{inlines(token.tokens)}</strong>), // __init__ is a name
   em: (token: Tokens.Em) => <em>{inlines(token.tokens)}</em>,
   del: (token: Tokens.Del) => <del>{inlines(token.tokens)}</del>,
   codespan: (token: Tokens.Codespan) => <code>{token.text}</code>,
