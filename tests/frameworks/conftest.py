@@ -30,6 +30,7 @@ NEEDS |= dict.fromkeys(
         "test_same_mistake.py",
         "test_adapters.py",
         "test_more_teams.py",
+        "test_openai_agents_approvals.py",
         "test_pages.py",
         "test_people.py",
         "test_real_teams.py",

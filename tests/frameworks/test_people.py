@@ -30,6 +30,7 @@ from tests.client.serving import Server
 from tests.frameworks.agent_framework_stubs import Asks, Model, checks, nodes
 from tests.frameworks.agent_framework_stubs import calls as microsoft_calls
 from tests.frameworks.test_langgraph import State
+from tests.frameworks.test_openai_agents_approvals import Team
 from tests.patience import PATIENCE
 
 from agents import Agent as OpenAiAgent
@@ -153,6 +154,18 @@ def test_a_tool_of_openai_agents_runs_if_a_person_allows_it(server, guard, said,
         ended = asyncio.run(openai_agents.adapter.guarded(agent, guard).run("pay it"))
     assert ended.final_output == result
     assert asked == ['clerk wants to call pay({"euros": 5})']
+
+
+@pytest.mark.parametrize("shape", [{}, {"depth": 2}, {"parallel": 2}])
+def test_a_person_in_the_inbox_lets_a_nested_tool_pay_exactly_once(server, guard, shape):
+    team, times = Team(**shape), shape.get("parallel", 1)
+    with somebody(server, *["approve"] * times) as questions:
+        result = asyncio.run(openai_agents.adapter.guarded(team.agents[0], guard).run("go"))
+    payer = team.agents[-1].name
+    assert questions == [f'{payer} wants to call pay({{"euros": 5}})'] * times
+    assert team.payments == [5] * times
+    assert result.final_output == " and ".join(f"payment {n + 1} of 5" for n in range(times))
+    assert guard.last.report().usage.tokens == result.context_wrapper.usage.total_tokens
 
 
 @pytest.mark.parametrize(("said", "result"), [("ok", "5 paid"), ("not today", "not today")])

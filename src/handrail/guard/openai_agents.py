@@ -6,6 +6,11 @@
 Agents, handoffs, model calls and tools are told by the SDK's own hooks; hooks of the caller are
 called as well. An agent that is a tool of another has a run of its own, with the same configuration
 but without the hooks: what its model is given tells of it. It gets the turn, and gives it back.
+A run that is resumed begins in the middle: no start hook is called for a tool that goes on, and the
+model of a nested agent may be the first that is heard of. So every hook brings what is known of the
+run up to date, and a state says before the run starts whose it is and what was used.
+An error in the guard's own bookkeeping is logged and goes no further: the SDK would report it to
+the model as a failure of a tool that has done its work.
 Unless the caller says otherwise there is no `max_turns`: the guard's `max_steps` is the bound, and
 says why.
 
@@ -14,14 +19,18 @@ What a stop leaves: the SDK's `RunErrorDetails` (new items, raw responses, last 
 """
 
 import inspect
-from collections.abc import AsyncIterator
-from contextlib import aclosing
+import logging
+from collections.abc import AsyncIterator, Generator
+from contextlib import aclosing, contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
 
 from handrail.guard import Guard
+from handrail.guard.errors import Stopped
 from handrail.guard.people import ASKS_MAX, ask, ask_async, is_yes
 from handrail.guard.watch import Theirs, Watch, framework, streaming, watching
+
+log = logging.getLogger("handrail.guard")
 
 EXTRA = "openai-agents"
 FAILED = "An error occurred while running the tool"
@@ -40,16 +49,18 @@ class GuardedAgent:
         """As `Runner.run(agent, given)`; raises `Stopped` when a rule ends the run."""
         runner = framework("agents", EXTRA).Runner
         with watching(self.guard, self.name, given) as watch:
-            options = _watched(options, watch)
+            told, options = _watched(options, watch)
             try:
-                watch.partial = await runner.run(self.agent, given, **options)
+                with told.run_of(self.agent, given):
+                    watch.partial = await runner.run(self.agent, given, **options)
                 for _ in range(ASKS_MAX):
                     wanted = watch.partial.interruptions
                     said = [await ask_async(watch, _question(item)) for item in wanted]
                     if not said or None in said:
                         break
                     state = _decided(watch.partial, said)
-                    watch.partial = await runner.run(self.agent, state, **options)
+                    with told.run_of(self.agent, state):
+                        watch.partial = await runner.run(self.agent, state, **options)
             except Exception as error:
                 watch.partial = getattr(error, "run_data", None)
                 raise
@@ -59,15 +70,17 @@ class GuardedAgent:
         """As `Runner.run_sync(agent, given)`; raises `Stopped` when a rule ends the run."""
         runner = framework("agents", EXTRA).Runner
         with watching(self.guard, self.name, given) as watch:
-            options = _watched(options, watch)
+            told, options = _watched(options, watch)
             try:
-                watch.partial = runner.run_sync(self.agent, given, **options)
+                with told.run_of(self.agent, given):
+                    watch.partial = runner.run_sync(self.agent, given, **options)
                 for _ in range(ASKS_MAX):
                     said = [ask(watch, _question(item)) for item in watch.partial.interruptions]
                     if not said or None in said:
                         break
                     state = _decided(watch.partial, said)
-                    watch.partial = runner.run_sync(self.agent, state, **options)
+                    with told.run_of(self.agent, state):
+                        watch.partial = runner.run_sync(self.agent, state, **options)
             except Exception as error:
                 watch.partial = getattr(error, "run_data", None)
                 raise
@@ -89,8 +102,8 @@ class GuardedStream:
     async def stream_events(self) -> AsyncIterator[Theirs]:
         of, runner = self._of, framework("agents", EXTRA).Runner
         with streaming(of.guard, of.name, self._given) as watch:
-            options = _watched(self._options, watch)
-            with watch.here():
+            told, options = _watched(self._options, watch)
+            with watch.here(), told.run_of(of.agent, self._given):
                 watch.partial = runner.run_streamed(of.agent, self._given, **options)
             self._result = watch.partial
             drawn: Theirs = watch.drawn_async(self._result.stream_events())
@@ -101,6 +114,8 @@ class GuardedStream:
                 except GeneratorExit:  # or else the SDK would wait for the run to end
                     self._result.cancel()
                     raise
+                finally:
+                    told.count_rest()
 
     def __getattr__(self, name: str) -> Theirs:
         if self._result is None:
@@ -130,10 +145,10 @@ def guarded(agent: Theirs, guard: Guard | None = None, *, name: str = "") -> Gua
     return GuardedAgent(agent, guard or Guard(), name or agent.name)
 
 
-def _watched(options: dict[str, Theirs], watch: Watch) -> dict[str, Theirs]:
+def _watched(options: dict[str, Theirs], watch: Watch) -> tuple["_Told", dict[str, Theirs]]:
     sdk = framework("agents", EXTRA)
     told = _Told(watch, sdk.AgentsException)
-    return {
+    return told, {
         "max_turns": None,
         **options,
         "hooks": _hooks(sdk.RunHooks, told, options.get("hooks")),
@@ -148,7 +163,8 @@ def _configured(theirs: Theirs, told: "_Told") -> Theirs:
     held: Theirs = getattr(config, FILTER) if made else config.get(FILTER)
 
     async def heard(data: Theirs) -> Theirs:
-        told.model_given(data)
+        with told.bookkeeping():
+            told.model_given(data)
         found = held(data) if held is not None else data.model_data
         return await found if inspect.isawaitable(found) else found
 
@@ -165,7 +181,8 @@ def _hooks(base: type[Theirs], told: "_Told", theirs: Theirs) -> Theirs:
         async def both(self: Theirs, *given: Theirs, **named: Theirs) -> None:
             heard = TELLS.get(name)
             if heard is not None:
-                heard(told, *given, **named)
+                with told.bookkeeping():
+                    heard(told, *given, **named)
             if theirs is not None:
                 await getattr(theirs, name)(*given, **named)
 
@@ -187,8 +204,6 @@ class _Told:
         self.watch, self.error = watch, error
         self.agent = ""
         """Whose run this is; others that are at work are tools of it."""
-        self.tools = 0
-        """Of it, those that are running: meanwhile its own model is not asked."""
         self.asked: set[tuple[str, ...]] = set()
         """Agents that are tools, each after those that it is a tool of."""
         self.heard: set[str] = set()
@@ -198,7 +213,43 @@ class _Told:
         self.tokens = 0
         """Of it, those that the guard knows of."""
 
-    def agent_started(self, context: Theirs, agent: Theirs) -> None:
+    @contextmanager
+    def run_of(self, first: Theirs, given: Theirs) -> Generator[None]:
+        """A run of the SDK begins inside. A state that is resumed has an agent and a usage already,
+        and its first model call may be that of a nested agent."""
+        agent = getattr(given, "_current_agent", None) or first
+        context = getattr(given, "_context", None)
+        with self.bookkeeping():
+            if context is not None:
+                self._update(context, agent)
+        before = _chain.set((agent.name,))
+        try:
+            yield
+        finally:
+            _chain.reset(before)
+            self.count_rest()
+
+    def count_rest(self) -> None:
+        """Counts what nested agents have used since the last hook: a run that pauses inside of them
+        calls none."""
+        with self.bookkeeping():
+            used = self._used()
+            if used:
+                self.watch.answered(tokens=used)
+
+    @contextmanager
+    def bookkeeping(self) -> Generator[None]:
+        """An error inside is logged, unless it is the end of the run."""
+        try:
+            yield
+        except (self.error, Stopped):
+            raise
+        except Exception:
+            log.exception("the guard could not record what the OpenAI Agents SDK did")
+
+    def _update(self, context: Theirs, agent: Theirs) -> None:
+        """Whose run this is, and its usage. Every hook has both; start hooks are not always
+        called."""
         self.agent = agent.name
         if self.usage is None:  # or else what an earlier run has used would count again
             self.tokens = context.usage.total_tokens
@@ -206,27 +257,29 @@ class _Told:
         if not self.watch.agent:
             self.watch.turn(agent.name)
 
+    def agent_started(self, context: Theirs, agent: Theirs) -> None:
+        self._update(context, agent)
+
     def handed_off(self, context: Theirs, from_agent: Theirs, to_agent: Theirs) -> None:
+        self._update(context, from_agent)
         self.watch.turn(to_agent.name, source=from_agent.name)
         self._obey()
 
-    def model_asked(self, *_: object) -> None:
+    def model_asked(self, context: Theirs, agent: Theirs, *_: object) -> None:
+        self._update(context, agent)
         self.asked.clear()
-        self.tools = 0
         self.watch.resume(self.agent)
         self._obey()
 
     def model_answered(self, context: Theirs, agent: Theirs, response: Theirs) -> None:
+        self._update(context, agent)
         self.watch.answered(text=_said(response), tokens=self._used())
 
     def tool_started(self, context: Theirs, agent: Theirs, tool: Theirs) -> None:
-        """A run that goes on after an approval begins with its tools."""
-        self.tools += 1
-        if context.usage is not self.usage:
-            self.agent_started(context, agent)
+        self._update(context, agent)
 
     def tool_ended(self, context: Theirs, agent: Theirs, tool: Theirs, result: object) -> None:
-        self.tools -= 1
+        self._update(context, agent)
         if self.watch.agent != self.agent:
             self.watch.answered(tokens=self._used())
             self.watch.resume(self.agent)
@@ -238,7 +291,7 @@ class _Told:
         """A model is about to be asked. Of agents that are tools nothing else is heard, but what
         their own tools returned is among what it is given."""
         name, chain = data.agent.name, _chain.get()
-        if name == self.agent and (self.tools <= 0 or len(chain) < 2):
+        if name == self.agent and len(chain) < 2:
             _chain.set((name,))
             return
         if chain[-1:] != (name,):
@@ -250,11 +303,20 @@ class _Told:
             self.watch.resume(name)
         else:
             self.asked.add(chain)
+            self._skip_history(data.model_data.input)
             used = self._used()
             if used:
                 self.watch.answered(tokens=used)
             self.watch.turn(name, source=chain[-2] if len(chain) > 1 else self.agent)
         self._obey()
+
+    def _skip_history(self, items: Theirs) -> None:
+        """Results that a nested agent brings along from before a pause were told by that run; those
+        at the end have come since."""
+        results = [item.get("type") == RETURNED for item in items]
+        while results and results[-1]:
+            results.pop()
+        self.heard.update(item["call_id"] for item, old in zip(items, results, strict=False) if old)
 
     def _returned(self, agent: str, items: Theirs) -> None:
         calls = {item.get("call_id"): item for item in items if item.get("type") == CALLED}
@@ -269,6 +331,8 @@ class _Told:
 
     def _used(self) -> int:
         """Since it was asked last, by agents that are tools as well."""
+        if self.usage is None:
+            return 0
         before, self.tokens = self.tokens, self.usage.total_tokens
         return self.tokens - before
 
