@@ -9,10 +9,10 @@ from hypothesis import settings
 from tests.applications import keep
 
 pytest.register_assert_rewrite(
-    "handrail.testing.conformance",
-    "handrail.testing.conformance_office",
+    "handrail.testing.conformance_commits",
+    "handrail.testing.conformance_store",
     "handrail.testing.conformance_rows",
-    "handrail.testing.rows",
+    "handrail.testing.row_factories",
 )
 settings.register_profile("same", derandomize=True, database=None)
 settings.register_profile("new", derandomize=False)

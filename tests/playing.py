@@ -3,8 +3,14 @@
 import asyncio
 from typing import Any
 
-from handrail.engine.attend import Answerer, Attended, Listener, nobody, unheard
 from handrail.engine.clock import Clock
+from handrail.engine.interactive_run import (
+    AnswerCallback,
+    InteractiveRun,
+    RunEventCallback,
+    answer_nothing,
+    ignore_event,
+)
 from handrail.engine.opening import open as open_engine
 
 
@@ -12,22 +18,22 @@ def played(
     document: dict[str, Any],
     staff: dict[str, Any],
     *,
-    answer: Answerer = nobody,
-    listen: Listener = unheard,
+    answer: AnswerCallback = answer_nothing,
+    listen: RunEventCallback = ignore_event,
     trusted: frozenset[str] = frozenset(),
     clock: Clock | None = None,
     **start: Any,
-) -> Attended:
+) -> InteractiveRun:
     """The run at its end, or where nobody answers. `staff` is by role, `trusted` ones measure."""
 
-    async def play() -> Attended:
+    async def play() -> InteractiveRun:
         async with open_engine("sqlite://", clock=clock) as engine:
             defined = await engine.define(document)
             for role, agent in staff.items():
                 engine.add_agent(agent, role, name=role, trusted=role in trusted)
             handle = await engine.start(defined.id, **start)
-            attended = Attended(handle, answer=answer, listen=listen)
-            await attended.to_its_end()
+            attended = InteractiveRun(handle, answer=answer, on_event=listen)
+            await attended.run_to_end()
             return attended
 
     return asyncio.run(play())

@@ -8,22 +8,22 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from handrail.engine.documents import load
-from handrail.kernel import definition as d
-from handrail.kernel.plan import check
+from handrail.engine.document_parser import load_document
+from handrail.kernel.definition import model as d
+from handrail.kernel.definition.plan import check_definition
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "docs/definitions.md").read_text(encoding="utf-8")
 SOURCES = (
-    "kernel/reading.py",
-    "kernel/plan.py",
-    "kernel/workflow_rules.py",
-    "kernel/team_rules.py",
-    "kernel/feasibility.py",
-    "engine/documents.py",
+    "kernel/definition/reader.py",
+    "kernel/definition/plan.py",
+    "kernel/definition/workflow_checks.py",
+    "kernel/definition/team_checks.py",
+    "kernel/definition/feasibility.py",
+    "engine/document_parser.py",
     "cli/definitions.py",
 )
-MAKERS = {"_problem": 0, "_WrongError": 0, "_lost": 2}
+MAKERS = {"_problem": 0, "_DocumentError": 0, "_check_covered": 2}
 """Functions that make a problem, and which of their arguments is its code."""
 
 
@@ -52,7 +52,7 @@ def codes_in(source: str) -> Iterator[str]:
                         yield from texts(keyword.value)
             case ast.Assign(targets=[ast.Name(id="code")], value=value):
                 yield from texts(value)
-            case ast.FunctionDef(name="_code"):
+            case ast.FunctionDef(name="_problem_code"):
                 for inner in ast.walk(node):
                     if isinstance(inner, ast.Return) and inner.value is not None:
                         yield from texts(inner.value)
@@ -116,7 +116,7 @@ def test_every_field_is_documented(title: str, cls: type[msgspec.Struct]):
 
 
 def test_the_defaults_of_both_profiles_are_those_of_the_table():
-    from handrail.kernel.limits import PROFILES
+    from handrail.kernel.definition.limits import PROFILES
 
     table = re.findall(r"^\| `(\w+)` \| ([\d.]+) \| ([\d.]+) \|", section("Stop rules"), re.M)
     assert len(table) > 8
@@ -129,8 +129,8 @@ def test_the_examples_are_valid_without_warnings():
     examples = re.findall(r"```yaml\n(.*?)```", PAGE, flags=re.S)
     assert len(examples) == 2
     for example in examples:
-        document, problems = load(example)
+        document, problems = load_document(example)
         assert problems == []
-        plan, checked = check(document)
+        plan, checked = check_definition(document)
         assert plan is not None, checked.errors
         assert checked.warnings == ()

@@ -18,8 +18,8 @@ import pytest
 import yaml
 from tests.client.serving import free_port
 
-from handrail.engine.staff import STOP_SECONDS
-from handrail.server.serve import CLOSE_SECONDS
+from handrail.engine.dispatch.local_executor import STOP_SECONDS
+from handrail.server.process import CLOSE_SECONDS_MAX
 from handrail.server.settings import ServerSettings
 
 DEPLOY = Path(__file__).parents[1] / "deploy"
@@ -97,7 +97,7 @@ def test_the_service_starts_and_ends_in_the_time_it_is_given(tmp_path: Path):
     service = unit("handrail.service")["Service"]
     command = service["ExecStart"].replace(INSTALLED, str(HANDRAIL.parent)).split()
     given = dict([service["Environment"].split("=", 1)])
-    longest = ServerSettings().drain + CLOSE_SECONDS + STOP_SECONDS
+    longest = ServerSettings().drain + CLOSE_SECONDS_MAX + STOP_SECONDS
     patience = float(service["TimeoutStopSec"])
     assert patience > 2 * longest
     with running(tmp_path, *command, **given, HANDRAIL_PORT=str(free_port())) as (process, address):

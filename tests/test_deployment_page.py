@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from benchmarks import envelope
 
-from handrail.store.postgres import link, opening
-from handrail.store.postgres.opening import PACKAGE
-from handrail.store.statements import script
+from handrail.store.postgres import connection, database
+from handrail.store.postgres.database import PACKAGE
+from handrail.store.statements import read_script
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "docs" / "deployment.md").read_text()
@@ -26,19 +26,19 @@ def test_every_file_that_is_named_is_there():
     assert [name for name in sorted(named) if not list(ROOT.glob(f"{name}*"))] == []
 
 
-@pytest.mark.parametrize("name", sorted(opening.DEFAULTS.keys() - {"application_name"}))
+@pytest.mark.parametrize("name", sorted(database.CONNECTION_DEFAULTS.keys() - {"application_name"}))
 def test_how_soon_a_lost_server_is_noticed(name: str):
-    assert f"`{name}={opening.DEFAULTS[name]}`" in TEXT
+    assert f"`{name}={database.CONNECTION_DEFAULTS[name]}`" in TEXT
 
 
 def test_how_long_an_answer_is_waited_for():
-    assert f"given up after {link.ANSWER_SECONDS} s without an answer" in TEXT
+    assert f"given up after {connection.ANSWER_SECONDS} s without an answer" in TEXT
 
 
 def test_every_table_with_settings_of_its_own_is_named_with_them():
     made = re.findall(
         r"^CREATE TABLE (\w+) \(\n(?:(?!^CREATE)[^;])*?^\) WITH \(([^)]*)\);",
-        script(PACKAGE, "schema.sql"),
+        read_script(PACKAGE, "schema.sql"),
         re.MULTILINE,
     )
     assert len(made) >= 7

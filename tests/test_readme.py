@@ -4,7 +4,6 @@ import re
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
-from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -12,9 +11,9 @@ from pytest_examples import CodeExample, EvalExample, find_examples
 from tests.cli.calling import call
 from tests.client.serving import Server
 
-from handrail.engine.documents import load
-from handrail.kernel.plan import check
-from handrail.teams import employ
+from handrail.engine.document_parser import load_document
+from handrail.kernel.definition.plan import check_definition
+from handrail.teams import install_teams
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
@@ -46,7 +45,7 @@ def served(example: CodeExample, folder: Path, patch: pytest.MonkeyPatch) -> Ite
         yield
         return
     with Server(f"sqlite:///{folder / 'served.db'}") as server:
-        server.do(employ(server.engine))
+        server.do(install_teams(server.engine))
         patch.setenv("HANDRAIL_SERVER", server.url)
         patch.setenv("HANDRAIL_TOKEN", server.token("operator", "ana"))
         yield
@@ -74,9 +73,9 @@ def test_the_sessions_of_the_readme_are_real(
 def test_the_definitions_of_the_readme_are_valid():
     assert FILES
     for _, text in FILES:
-        document, problems = load(text)
+        document, problems = load_document(text)
         assert problems == []
-        assert check(document)[1].errors == ()
+        assert check_definition(document)[1].errors == ()
 
 
 def test_every_page_the_readme_and_the_architecture_point_to_is_there():
@@ -85,9 +84,16 @@ def test_every_page_the_readme_and_the_architecture_point_to_is_there():
             assert (page.parent / target).exists(), f"{page.name}: {target}"
 
 
-def test_the_architecture_names_every_file_of_the_kernel():
-    named = re.findall(r"`([\w*]+)\.py`", (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8"))
-    kernel = ROOT / "src/handrail/kernel"
-    files = [path.stem for path in kernel.glob("*.py") if path.stem != "__init__"]
-    missing = [file for file in files if not any(fnmatch(file, name) for name in named)]
+def test_the_architecture_names_every_room_and_only_files_that_exist():
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    source = ROOT / "src/handrail"
+    rooms = text.partition("## The rooms")[2].partition("## ")[0]
+    packages = [path.name for path in source.iterdir() if (path / "__init__.py").exists()]
+    missing = [name for name in packages if not re.search(rf"\b{name}\b", rooms)]
     assert not missing, f"say in ARCHITECTURE.md what is in {missing}"
+    for room in ("kernel", "engine"):
+        parts = [path.name for path in (source / room).iterdir() if (path / "__init__.py").exists()]
+        missing = [name for name in parts if f"{name}/" not in rooms]
+        assert not missing, f"say in ARCHITECTURE.md what is in {room}/{missing}"
+    for name in re.findall(r"`((?:[\w]+/)*\w+\.py)`", text):
+        assert list(source.rglob(name)) or (ROOT / name).exists(), f"ARCHITECTURE.md: no {name}"

@@ -1,8 +1,8 @@
 """What several threads read for the first time together: the process must live through it.
 
 msgspec looks at a type when it first reads one, and a second thread that came meanwhile ended the
-process (`handrail.kernel.decision.learn` says how). A child is forked for every try, so that each
-has a first time, and its threads take turns as often as they can.
+process (`handrail.kernel.decision.prepare_types` says how). A child is forked for every try, so
+that each has a first time, and its threads take turns as often as they can.
 """
 
 import subprocess
@@ -37,20 +37,20 @@ print(*ended)
 """
 FIRST = {
     "a workflow": (
-        "from handrail.kernel.reading import read",
-        "read({'name': 'a', 'nodes': [{'id': 's', 'type': 'start'}], 'edges': []})",
+        "from handrail.kernel.definition.reader import read_definition",
+        "read_definition({'name': 'a', 'nodes': [{'id': 's', 'type': 'start'}], 'edges': []})",
     ),
     "a team": (
-        "from handrail.kernel.reading import read",
-        "read({'name': 'a', 'agents': [{'id': 's', 'hands_off_to': []}], 'start': 's'})",
+        "from handrail.kernel.definition.reader import read_definition",
+        "read_definition({'name': 'a', 'agents': [{'id': 's', 'hands_off_to': []}], 'start': 's'})",
     ),
     "stop rules": (
-        "from handrail.kernel.reading import read_rules",
-        "read_rules({'max_steps': 5})",
+        "from handrail.kernel.definition.reader import read_stop_rules",
+        "read_stop_rules({'max_steps': 5})",
     ),
     "an answer of the server": (
-        "from handrail.client.call import get\nfrom handrail.kernel.view import RunView",
-        """get('/', RunView).read(b'{"id": "r", "usage": {}, "iterations": [{}]}')""",
+        "from handrail.client.call import json_get\nfrom handrail.views.run_view import RunView",
+        """json_get('/', RunView).decode(b'{"id": "r", "usage": {}, "iterations": [{}]}')""",
     ),
 }
 

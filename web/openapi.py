@@ -6,14 +6,14 @@ from pathlib import Path
 import msgspec
 
 import handrail
-from handrail.server.app import Served
+from handrail.server.app import ServerApp
 
 PLACE = Path(__file__).parent / "openapi.json"
 
 
 async def document() -> bytes:
     async with handrail.open("sqlite://") as engine:
-        return msgspec.json.encode(Served(engine).litestar.openapi_schema.to_schema())
+        return msgspec.json.encode(ServerApp(engine).litestar.openapi_schema.to_schema())
 
 
 if __name__ == "__main__":

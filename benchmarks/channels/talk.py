@@ -5,11 +5,11 @@ import statistics
 import time
 
 from handrail.engine import opening
-from handrail.engine.channel_views import TurnView
 from handrail.engine.engine import Engine
-from handrail.engine.refused import Refused
+from handrail.engine.errors import RefusedError
+from handrail.engine.queries.channel_views import TurnView
 from handrail.engine.settings import EngineSettings
-from handrail.kernel import channel_events as ev
+from handrail.kernel.channel import events as ev
 
 AGENTS = 5
 ROLE = "talker"
@@ -35,7 +35,7 @@ class Talk:
         engine = self.engine
         for name, agents in self.rooms.items():
             await engine.open_channel(name, engine.turn_config(ENDLESS), by="bench")
-            await engine.order(name, ev.Pause(), by="bench")
+            await engine.command_channel(name, ev.PauseChannel(), by="bench")
             for agent in agents:
                 await engine.register(agent, [ROLE])
                 await engine.join_channel(name, agent, by="bench")
@@ -45,7 +45,7 @@ class Talk:
         tasks = [asyncio.create_task(self.agent(a)) for team in self.rooms.values() for a in team]
         start = time.perf_counter()
         for name in self.rooms:
-            await self.engine.order(name, ev.Unpause(), by="bench")
+            await self.engine.command_channel(name, ev.UnpauseChannel(), by="bench")
         await self.over.wait()
         seconds = time.perf_counter() - start
         for task in tasks:
@@ -56,7 +56,7 @@ class Talk:
     async def agent(self, name: str) -> None:
         engine = self.engine
         while not self.over.is_set():
-            turn = await engine.next_work(name, WAIT_SECONDS, [])
+            turn = await engine.claim_next(name, WAIT_SECONDS, [])
             if not isinstance(turn, TurnView):
                 continue
             came, room = time.perf_counter(), turn.channel_id
@@ -64,7 +64,9 @@ class Talk:
                 self.handovers.append(1000 * (came - self.done_at[room]))
             await engine.say(room, name, TEXT, turn=turn.turn)
             self.done_at[room] = time.perf_counter()
-            await engine.order(room, ev.CompleteTurn(agent_id=name, turn=turn.turn), by=name)
+            await engine.command_channel(
+                room, ev.CompleteTurn(agent_id=name, turn=turn.turn), by=name
+            )
             self.turns += 1
             if self.turns >= self.wanted:
                 self.over.set()
@@ -76,7 +78,7 @@ async def measured(url: str, channels: int, turns: int) -> dict[str, float]:
         await talk.furnish()
         try:
             seconds = await talk.play()
-        except Refused as refused:
+        except RefusedError as refused:
             raise AssertionError(f"a turn was refused: {refused}") from refused
     return figures(talk.turns, seconds, talk.handovers)
 

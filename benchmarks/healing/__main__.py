@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from benchmarks.healing.healed import Round, heal
-from handrail.teams.healing.sample import bugs
+from handrail.teams.healing.sample_shop import load_bugs
 
 QUICK = ("missing-self", "wrong-operator", "template", "not-reproduced", "service-down")
 
@@ -77,7 +77,11 @@ def main() -> int:
     parser.add_argument("--bugs", default="", help="these, by name")
     wanted = parser.parse_args()
     names = (
-        tuple(wanted.bugs.split(",")) if wanted.bugs else QUICK if wanted.quick else tuple(bugs())
+        tuple(wanted.bugs.split(","))
+        if wanted.bugs
+        else QUICK
+        if wanted.quick
+        else tuple(load_bugs())
     )
     with tempfile.TemporaryDirectory(prefix="healing-") as folder:
         found = asyncio.run(heal(Path(folder), names, wanted.at_once))

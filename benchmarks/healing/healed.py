@@ -15,20 +15,20 @@ from typing import Any
 
 import msgspec
 
-from handrail.engine.attend import Attended, Reply, Request
 from handrail.engine.engine import Engine
-from handrail.engine.figures import WorkflowFigures
-from handrail.engine.handle import RunHandle
+from handrail.engine.interactive_run import ApprovalPrompt, InteractiveRun, PromptReply
+from handrail.engine.queries.statistics import DefinitionStatistics
+from handrail.engine.services.run_handle import RunHandle
 from handrail.kernel import lock as locks
-from handrail.kernel.approval import Approval, approvals
-from handrail.kernel.run.state import QuestionKind
-from handrail.server.routes.tokens import NewToken, new_token
-from handrail.server.serve import serve
+from handrail.kernel.run.state import ApprovalKind
+from handrail.server.process import serve
+from handrail.server.routes.tokens import NewToken, issue_token
 from handrail.server.settings import ServerSettings
-from handrail.teams import HEALING, employ
-from handrail.teams.healing.live import Live
-from handrail.teams.healing.sample import Bug, bugs, make_shop
+from handrail.teams import HEALING_DEFINITION_ID, install_teams
+from handrail.teams.healing.sample_server import SampleServer
+from handrail.teams.healing.sample_shop import ShopBug, load_bugs, make_shop
 from handrail.teams.healing.service import Service
+from handrail.views.approvals import Approval, approvals
 
 SECONDS_MAX = 1_800.0
 """A bug that has not ended by then never ends."""
@@ -58,7 +58,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 
 class Round(msgspec.Struct, frozen=True, kw_only=True):
     cases: tuple[Case, ...]
-    figures: WorkflowFigures
+    figures: DefinitionStatistics
     commits: int
     overlapping: int
     """Commits that were made while another had the lock, or beside another."""
@@ -83,10 +83,10 @@ async def _round(
     engine: Engine, url: str, folder: Path, names: tuple[str, ...], at_once: int, employed: Any
 ) -> Round:
     service = make_shop(folder, names)
-    await employ(engine, [HEALING], service=service, **employed)
-    token, row = new_token(NewToken(role="reporter", name="shop"), by="healing", engine=engine)
+    await install_teams(engine, [HEALING_DEFINITION_ID], service=service, **employed)
+    token, row = issue_token(NewToken(role="reporter", name="shop"), by="healing", engine=engine)
     await engine.add_credential(row)
-    live, known = Live(service, folder / "live", url, token), bugs()
+    live, known = SampleServer(service, folder / "live", url, token), load_bugs()
     await asyncio.to_thread(live.start)
     room = asyncio.Semaphore(at_once)
 
@@ -97,10 +97,10 @@ async def _round(
     try:
         cases = await asyncio.gather(*(one(name) for name in names))
         await asyncio.to_thread(live.start)
-        asked = [await asyncio.to_thread(live.ask, known[name].request) for name in names]
+        asked = [await asyncio.to_thread(live.send, known[name].request) for name in names]
     finally:
         await asyncio.to_thread(live.stop)
-    (figures,) = await engine.figures(HEALING)
+    (figures,) = await engine.figures(HEALING_DEFINITION_ID)
     return Round(
         cases=tuple(
             msgspec.structs.replace(case, healed=status == 200)
@@ -112,15 +112,15 @@ async def _round(
     )
 
 
-async def _case(engine: Engine, live: Live, name: str, bug: Bug) -> Case:
-    status = await asyncio.to_thread(live.ask, bug.request)
+async def _case(engine: Engine, live: SampleServer, name: str, bug: ShopBug) -> Case:
+    status = await asyncio.to_thread(live.send, bug.request)
     assert status == 500, f"{name} answers {status}"
     began = time.monotonic()
     run = await _filed(engine, bug.request.path)
-    attended = Attended(run, answer=_answer)
+    attended = InteractiveRun(run, answer=_answer)
     try:
         async with asyncio.timeout(SECONDS_MAX):
-            await attended.to_its_end()
+            await attended.run_to_end()
     except TimeoutError:
         pass
     seconds, ended = time.monotonic() - began, attended.run.terminal_status
@@ -155,10 +155,10 @@ async def _filed(engine: Engine, route: str) -> RunHandle:
     raise TimeoutError(f"nobody reported {route}")
 
 
-def _answer(request: Request) -> Reply:
-    if request.question.kind is QuestionKind.ESCALATION:
-        return Reply(decision="reject", text="nobody here can solve it")
-    return Reply(decision="approve")
+def _answer(request: ApprovalPrompt) -> PromptReply:
+    if request.approval.kind is ApprovalKind.ESCALATION:
+        return PromptReply(decision="reject", text="nobody here can solve it")
+    return PromptReply(decision="approve")
 
 
 def _is_complete(asked: Approval) -> bool:
@@ -184,9 +184,9 @@ def _overlapping(engine: Engine, service: Service) -> int:
     """Commits beside the line of the others, and grants of a lock that somebody held."""
     lines = [line.split() for line in _history(service)]
     beside = sum(line[1:] != [before[0]] for before, line in itertools.pairwise(lines))
-    lock = locks.Lock(repository="default")
+    lock = locks.CommitLock(repository="default")
     taken = 0
-    for entry in engine.store.journal(LOCK):
+    for entry in engine.store.read_journal(LOCK):
         for event in _decode(entry.body):
             taken += isinstance(event, locks.LockGranted) and lock.holder is not None
             lock = locks.evolve(lock, event)

@@ -12,44 +12,51 @@ from handrail.guard.errors import (
     NoProgress,
     Stopped,
 )
-from handrail.kernel.definition import Constraints, StopRules, TerminalStatus
+from handrail.kernel.definition.model import Constraints, StopRules, TerminalStatus
 
 if TYPE_CHECKING:
     from handrail.client.clients import AsyncClient, Client, SyncClient
     from handrail.client.errors import ClientError
-    from handrail.client.hands import agent
+    from handrail.client.executor import agent
     from handrail.client.worker import Worker
-    from handrail.engine.dispatch import Dispatch
+    from handrail.engine.dispatch.dispatch import Dispatch
+    from handrail.engine.dispatch.replies import ask, carry_on, failure, hand_to, success, terminate
     from handrail.engine.engine import Engine, InvalidDefinition, Refused
     from handrail.engine.opening import SyncEngine, open  # noqa: A004 - read as handrail.open
-    from handrail.engine.replies import ask, carry_on, failure, hand_to, success, terminate
     from handrail.engine.settings import EngineSettings
     from handrail.kernel.result import Result
     from handrail.kernel.run.state import Person
-    from handrail.store.port import StoreError
+    from handrail.store.engine_store import StoreError
 
-_LATER = {
+_LAZY_IMPORTS = {
     "handrail.client.clients": ("AsyncClient", "Client", "SyncClient"),
     "handrail.client.errors": ("ClientError",),
-    "handrail.client.hands": ("agent",),
+    "handrail.client.executor": ("agent",),
     "handrail.client.worker": ("Worker",),
-    "handrail.engine.dispatch": ("Dispatch",),
+    "handrail.engine.dispatch.dispatch": ("Dispatch",),
     "handrail.engine.engine": ("Engine", "InvalidDefinition", "Refused"),
     "handrail.engine.opening": ("SyncEngine", "open"),
-    "handrail.engine.replies": ("ask", "carry_on", "failure", "hand_to", "success", "terminate"),
+    "handrail.engine.dispatch.replies": (
+        "ask",
+        "carry_on",
+        "failure",
+        "hand_to",
+        "success",
+        "terminate",
+    ),
     "handrail.engine.settings": ("EngineSettings",),
     "handrail.kernel.result": ("Result",),
     "handrail.kernel.run.state": ("Person",),
-    "handrail.store.port": ("StoreError",),
+    "handrail.store.engine_store": ("StoreError",),
 }
 """Where a name lies that only an engine or a client needs: a guard should not wait for it."""
-_PLACES = {name: place for place, names in _LATER.items() for name in names}
+_LAZY_MODULES = {name: place for place, names in _LAZY_IMPORTS.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - as the name
-    if name not in _PLACES:
+    if name not in _LAZY_MODULES:
         raise AttributeError(f"module 'handrail' has no attribute '{name}'")
-    value = globals()[name] = getattr(importlib.import_module(_PLACES[name]), name)
+    value = globals()[name] = getattr(importlib.import_module(_LAZY_MODULES[name]), name)
     return value
 
 

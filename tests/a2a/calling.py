@@ -26,7 +26,7 @@ from tests.client.doors import serving
 from tests.client.serving import Server, free_port
 from tests.patience import PATIENCE
 
-from handrail.a2a.door import Door
+from handrail.a2a.app import A2aApp
 
 WORKING, ASKS = TaskState.TASK_STATE_WORKING, TaskState.TASK_STATE_INPUT_REQUIRED
 DONE, FAILED = TaskState.TASK_STATE_COMPLETED, TaskState.TASK_STATE_FAILED
@@ -80,7 +80,7 @@ Scene = Callable[[str, Colleague], Coroutine[Any, Any, None]]
 def play(server: Server, scene: Scene) -> None:
     """A scene at the door, with somebody at work."""
     port = free_port()
-    door = Door(server.url, f"http://127.0.0.1:{port}")
+    door = A2aApp(server.url, f"http://127.0.0.1:{port}")
 
     async def played(worker: Colleague) -> None:
         async with serving(door, port) as address:

@@ -11,7 +11,7 @@ from tests.patience import PATIENCE
 
 import handrail
 from handrail.client.clients import SyncClient
-from handrail.engine.dispatch import DispatchView
+from handrail.engine.dispatch.dispatch import DispatchView
 
 T = TypeVar("T")
 ROLE = "backend-engineer"
@@ -43,7 +43,7 @@ class Colleague:
     def given(self) -> DispatchView:
         """Asks for work until there is some."""
         for _ in range(10):
-            found = self.client.claim(self.name, wait=PATIENCE / 2)
+            found = self.client.claim_dispatch(self.name, wait=PATIENCE / 2)
             if isinstance(found, DispatchView):
                 return found
         raise AssertionError("there is no work")

@@ -14,9 +14,9 @@ from tests.kernel.driving import chain, node
 from tests.patience import PATIENCE
 
 import handrail
-from handrail.cli.a2a import Wanted, serve_a2a
+from handrail.cli.a2a import A2aOptions, serve_a2a
 from handrail.client.clients import SyncClient
-from handrail.kernel.approval import Approval
+from handrail.views.approvals import Approval
 
 PAGE = (Path(__file__).parents[2] / "docs/a2a.md").read_text(encoding="utf-8")
 TRIAGE = chain(node("triage", role="qa-engineer"), name="triage")
@@ -33,7 +33,7 @@ def asked_at(office: SyncClient, node_id: str) -> Approval:
     """The open question of that node, once there is one."""
     until = time.monotonic() + 5 * PATIENCE
     while time.monotonic() < until:
-        for question in office.approvals(status="open").items:
+        for question in office.list_approvals(status="open").items:
             if question.node_id == node_id:
                 return question
         time.sleep(0.05)
@@ -43,7 +43,7 @@ def asked_at(office: SyncClient, node_id: str) -> Approval:
 def test_a_question_of_the_inner_run_is_answered_in_the_outer_and_both_end(
     server: Server, office: SyncClient, monkeypatch: pytest.MonkeyPatch
 ):
-    office.create_workflow(TRIAGE)
+    office.create_definition(TRIAGE)
     monkeypatch.setenv("TRIAGE_TOKEN", server.token("operator", "partner"))
     monkeypatch.setenv("HANDRAIL_SERVER", server.url)
     monkeypatch.setenv("HANDRAIL_TOKEN", server.token("agent", "worker-1"))
@@ -59,7 +59,7 @@ def test_a_question_of_the_inner_run_is_answered_in_the_outer_and_both_end(
             assert "500 on /invoices" in given.bead.description
             question = await asyncio.to_thread(asked_at, office, "triage")
             assert question.question.startswith("Net or gross?")
-            await asyncio.to_thread(office.answer, question.id, "net")
+            await asyncio.to_thread(office.answer_approval, question.id, "net")
             given = await asyncio.to_thread(does, "success", text="the total is net")
             assert given.answer == "net"
             run = await asyncio.to_thread(
@@ -73,22 +73,22 @@ def test_a_question_of_the_inner_run_is_answered_in_the_outer_and_both_end(
 
     with at_the_door(server) as address, colleague(server) as worker:
         bead = go(play(address, worker.does))
-    *_, last = office.steps(bead.execution_id).items
+    *_, last = office.list_steps(bead.execution_id).items
     assert (last.agent, last.text) == ("worker-1", "the total is net")
-    assert not office.bead(bead.id).context["a2a"]
-    inner = next(run for run in office.executions().items if run.workflow_id == "one")
-    assert (inner.terminal_status, office.bead(inner.bead_id).filed_by) == (
+    assert not office.get_bead(bead.id).context["a2a"]
+    inner = next(run for run in office.list_runs().items if run.workflow_id == "one")
+    assert (inner.terminal_status, office.get_bead(inner.bead_id).filed_by) == (
         "done_success", "partner",
     )  # fmt: skip
 
 
 def test_an_address_that_nobody_could_be_told_is_refused(capsys: pytest.CaptureFixture[str]):
-    assert serve_a2a(Wanted(server="http://127.0.0.1:1", host="0.0.0.0")) == 2
+    assert serve_a2a(A2aOptions(server="http://127.0.0.1:1", host="0.0.0.0")) == 2
     assert "say with --url where they reach it" in capsys.readouterr().err
 
 
 def test_a_port_that_is_taken_is_told(capsys: pytest.CaptureFixture[str]):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        assert serve_a2a(Wanted(server="http://127.0.0.1:1", port=port)) == 2
+        assert serve_a2a(A2aOptions(server="http://127.0.0.1:1", port=port)) == 2
     assert f"port {port} on 127.0.0.1 cannot be listened on" in capsys.readouterr().err

@@ -14,7 +14,7 @@ from tests.engine.at_work import ANA, PATIENCE, chain, node, opened, started, un
 
 from handrail.agents import a2a
 from handrail.agents.a2a import RemoteLimits, a2a_agent
-from handrail.engine.handle import RunHandle
+from handrail.engine.services.run_handle import RunHandle
 from handrail.testing.clock import ManualClock
 
 VARIABLE, TOKEN = "TRIAGE_TOKEN", "triage-secret-0123456789"
@@ -28,8 +28,8 @@ Says = Callable[[dict[str, Any]], bytes | list[bytes]]
 def token(monkeypatch: pytest.MonkeyPatch) -> None:
     """And tasks are looked at often."""
     monkeypatch.setenv(VARIABLE, TOKEN)
-    monkeypatch.setattr(a2a, "POLL_FIRST", 0.001)
-    monkeypatch.setattr(a2a, "POLL_MAX", 0.01)
+    monkeypatch.setattr(a2a, "POLL_SECONDS_FIRST", 0.001)
+    monkeypatch.setattr(a2a, "POLL_SECONDS_MAX", 0.01)
     monkeypatch.setattr(a2a, "CANCEL_SECONDS", 0.2)
 
 
@@ -134,9 +134,9 @@ def told(hostile: Hostile, **limits: Any) -> str:
             run = await started(engine, FIX)
             await run.questions(PATIENCE)
             state = await run.state()
-            if state.ended:
+            if state.has_ended:
                 return str(state.terminal_status)
-            (question,) = state.questions.values()
+            (question,) = state.pending_approvals.values()
             return question.text
 
     said = go(play())

@@ -29,7 +29,7 @@ from tests.a2a.calling import ASKS, DONE, WORKING, Caller, calling, does, play
 from tests.a2a.speaking import Colleague
 from tests.client.serving import Server
 
-from handrail.a2a import door
+from handrail.a2a import app
 from handrail.client.clients import SyncClient
 
 
@@ -135,8 +135,8 @@ def test_whoever_lost_a_stream_subscribes_again_and_hears_also_what_others_answe
             watched = caller.client.subscribe(SubscribeToTaskRequest(id=begun.id))
             now = (await anext(watched)).task
             assert (now.id, now.status.state) == (begun.id, ASKS), "as it stands by now"
-            (question,) = office.approvals(status="open").items
-            await asyncio.to_thread(office.answer, question.id, "approve")
+            (question,) = office.list_approvals(status="open").items
+            await asyncio.to_thread(office.answer_approval, question.id, "approve")
             *_, last = [one async for one in watched]
             assert last.status_update.status.state == DONE
             with pytest.raises(TaskNotFoundError):
@@ -149,7 +149,7 @@ def test_nobody_takes_all_the_streams(
     server: Server, office: SyncClient, monkeypatch: pytest.MonkeyPatch
 ):
     ola, olga = server.token("operator", "ola"), server.token("operator", "olga")
-    monkeypatch.setattr(door, "STREAMS_OF_ONE", 1)
+    monkeypatch.setattr(app, "STREAMS_PER_CREDENTIAL_MAX", 1)
 
     async def scene(address: str, worker: Colleague) -> None:
         async with (
@@ -208,7 +208,7 @@ def test_files_and_facts_reach_the_first_agent_and_what_lies_elsewhere_is_not_fe
             assert given.bead.context["severity"] == 2
             (file,) = given.bead.files
             assert (file.name, file.content_type) == ("tr-ce.txt", "text/plain")
-            assert office.file(given.bead.id, file.name) == b"KeyError"
+            assert office.get_bead_file(given.bead.id, file.name) == b"KeyError"
             only = (await anext(caller.tells("", new_data_part({"place": "x"})))).task
             assert [get_message_text(one) for one in only.history] == ['{"place":"x"}']
             there = caller.tells("look", Part(url="http://127.0.0.1/x", media_type="text/plain"))
@@ -225,7 +225,7 @@ def test_files_and_facts_reach_the_first_agent_and_what_lies_elsewhere_is_not_fe
                     await anext(caller.tells("look", trace, metadata={"definition": named}))
 
     play(server, scene)
-    assert len(office.beads(type="work").items) == 2
+    assert len(office.list_beads(type="work").items) == 2
 
 
 def test_nothing_is_pushed_and_the_card_says_so(server: Server, office: SyncClient):
@@ -255,4 +255,4 @@ def test_nothing_is_pushed_and_the_card_says_so(server: Server, office: SyncClie
                 await anext(ask.send_message(message))
 
     play(server, scene)
-    assert not office.beads(type="work").items
+    assert not office.list_beads(type="work").items

@@ -37,7 +37,7 @@ def answered(
 
 def told(says: Callable[[Asked], Reply], limits: ServiceLimits = QUICK) -> str:
     run, _ = answered(says, limits)
-    (question,) = run.questions.values()
+    (question,) = run.pending_approvals.values()
     assert "the service http://127.0.0.1:" in question.text
     assert "/turn of 'fix' " in question.text
     assert SECRET not in question.text

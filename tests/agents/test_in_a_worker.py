@@ -14,12 +14,12 @@ from tests.agents.turns import FIX
 from tests.client.serving import Server
 
 import handrail
-from handrail.agents.given import Works
+from handrail.agents.dispatch_input import AgentFunction
 from handrail.agents.http import http_agent
 from handrail.agents.model import ModelLimits, model_agent
 from handrail.agents.program import program_agent
 from handrail.engine.settings import EngineSettings
-from handrail.teams import builtin
+from handrail.teams import load_builtin
 
 PATIENCE = 60.0
 LIMITS = ModelLimits(seconds=20, retries=0)
@@ -33,7 +33,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 
 async def worked(
-    server: Server, agent: Works, roles: tuple[str, ...], document: dict[str, Any]
+    server: Server, agent: AgentFunction, roles: tuple[str, ...], document: dict[str, Any]
 ) -> Any:
     """A run of the document, worked by that agent alone, in a worker."""
     worker = handrail.Worker(server.url, server.token("agent", "worker-1"), heartbeat=0.1)
@@ -42,7 +42,7 @@ async def worked(
     client = handrail.Client(server.url, server.token("operator", "ola"))
     try:
         async with client as office:
-            await office.create_workflow(document)
+            await office.create_definition(document)
             name = document.get("id") or document["name"]
             bead = await office.create_bead("VPN drops every hour", workflow_id=name)
             return await office.result(bead.execution_id, timeout=PATIENCE)
@@ -55,7 +55,7 @@ def models(server: Server, says: Says, monkeypatch: pytest.MonkeyPatch) -> Any:
     async def play() -> Any:
         async with Stub(says) as stub:
             monkeypatch.setenv("OPENAI_BASE_URL", stub.url)
-            document = {**builtin("helpdesk"), "id": "own", "name": "own"}
+            document = {**load_builtin("helpdesk"), "id": "own", "name": "own"}
             return await worked(server, model_agent(MODEL, limits=LIMITS), HELPDESK, document)
 
     return asyncio.run(play())

@@ -35,14 +35,14 @@ from tests.agents.team import (
 )
 from tests.engine.at_work import ANA, chain, go, node, of, opened, quiet, started, until
 
-from handrail.agents.model import BadModel, ModelLimits, model_agent
+from handrail.agents.model import BadModelError, ModelLimits, model_agent
 from handrail.engine.engine import Engine
-from handrail.engine.handle import RunHandle
-from handrail.kernel.history import handoff_sequence
+from handrail.engine.services.run_handle import RunHandle
 from handrail.kernel.run.events import Faulted, Lost, Reported
 from handrail.kernel.run.state import Run
-from handrail.teams import builtin, employ
+from handrail.teams import install_teams, load_builtin
 from handrail.testing.clock import ManualClock
+from handrail.views.history import handoff_sequence
 
 QUICK = ModelLimits(seconds=20, retries=1)
 
@@ -70,7 +70,7 @@ def plays(
 
     async def play() -> tuple[Run, tuple[Any, ...], Stub]:
         async with team(says, monkeypatch, clock, **more) as (engine, stub):
-            document = builtin("helpdesk")
+            document = load_builtin("helpdesk")
             document["stop_rules"] |= rules or {}
             run = await started(engine, document, title="VPN drops every hour")
             ended = await run.result(60)
@@ -292,7 +292,7 @@ def test_a_run_that_is_closed_hangs_up_on_the_model(
             engine,
             stub,
         ):
-            run: RunHandle = await started(engine, builtin("helpdesk"), title="x")
+            run: RunHandle = await started(engine, load_builtin("helpdesk"), title="x")
             await until(lambda: bool(stub.asked))
             await run.close(by=ANA, reason="no longer needed")
             await until(lambda: stub.left == 1)
@@ -316,11 +316,11 @@ def test_many_tickets_at_once_go_each_its_own_way(
             return reply._replace(after=slow) if "ticket 0" in asked.prompt else reply
 
         async with team(says, monkeypatch, clock) as (engine, stub):
-            await engine.define(builtin("helpdesk"))
+            await engine.define(load_builtin("helpdesk"))
             runs = [await engine.start("helpdesk", title=f"ticket {n}") for n in range(5)]
             ended = await asyncio.gather(*(run.result(60) for run in runs[1:]))
             assert {one.terminal_status for one in ended} == {"done_success"}
-            assert not (await runs[0].state()).ended
+            assert not (await runs[0].state()).has_ended
             slow.set()
             assert (await runs[0].result(60)).terminal_status == "done_success"
             titles = [re.findall(r"ticket (\d)", asked.prompt) for asked in stub.asked]
@@ -467,7 +467,7 @@ def test_a_model_that_cannot_be_used_is_told_before_any_run(
 ):
     monkeypatch.delenv("OPENAI_API_KEY")
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
-    with pytest.raises(BadModel, match=told) as error:
+    with pytest.raises(BadModelError, match=told) as error:
         model_agent(name)
     assert f"the model '{name}'" in str(error.value)
     assert "\n" not in str(error.value)
@@ -476,7 +476,7 @@ def test_a_model_that_cannot_be_used_is_told_before_any_run(
 def test_without_the_extra_the_command_that_installs_it_is_told(monkeypatch: pytest.MonkeyPatch):
     for name in [one for one in sys.modules if one.split(".")[0] == "pydantic_ai"]:
         monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(BadModel, match=r"uv tool install --force '\.\[models\]'"):
+    with pytest.raises(BadModelError, match=r"uv tool install --force '\.\[models\]'"):
         model_agent(MODEL)
 
 
@@ -486,7 +486,7 @@ def test_the_built_in_helpdesk_works_by_the_model_that_is_named(
     async def play():
         async with Stub(by_tool) as stub, opened("sqlite://", clock) as engine:
             monkeypatch.setenv("OPENAI_BASE_URL", stub.url)
-            await employ(engine, ("helpdesk",), model=MODEL)
+            await install_teams(engine, ("helpdesk",), model=MODEL)
             run = await engine.start("helpdesk", title="VPN drops every hour")
             ended = await run.result(60)
             assert ended.terminal_status == "done_success"

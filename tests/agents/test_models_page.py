@@ -16,7 +16,7 @@ from tests.client.serving import Server
 from tests.engine.at_work import chain, go, node, opened, started
 
 import handrail
-from handrail.agents.commands import PASSED_ON
+from handrail.agents.commands import INHERITED_VARIABLES
 from handrail.agents.http import ServiceLimits
 from handrail.agents.model import ModelLimits
 from handrail.engine.settings import EngineSettings
@@ -81,7 +81,7 @@ async def at_a_worker(
         working = await run(folder, "handrail", "worker", f"{name}:worker", **env)
         try:
             async with handrail.Client(server.url, person) as office:
-                await office.create_workflow(definition)
+                await office.create_definition(definition)
                 bead = await office.create_bead(title, workflow_id=definition["name"])
                 return await office.result(bead.execution_id, timeout=PATIENCE)
         finally:
@@ -160,4 +160,4 @@ def test_the_page_names_every_limit_with_its_default():
 def test_the_page_names_every_kind_of_agent_and_the_variable_of_the_model():
     for name in ("model_agent", "program_agent", "http_agent", "HANDRAIL_MODEL", "text_only"):
         assert name in PAGE
-    assert "PATH" in PASSED_ON
+    assert "PATH" in INHERITED_VARIABLES

@@ -11,11 +11,11 @@ from tests.agents.turns import FIX, PAIR, told, works
 from tests.engine.at_work import ANA, go, opened, started, until
 
 from handrail.agents.commands import CommandLimits
-from handrail.agents.given import Works
+from handrail.agents.dispatch_input import AgentFunction
 from handrail.agents.program import program_agent
 from handrail.testing.clock import ManualClock
 
-Script = Callable[..., Works]
+Script = Callable[..., AgentFunction]
 PARENT = """
     import os, signal, subprocess, sys, time
     if {deaf}:
@@ -39,7 +39,7 @@ PARENT = """
 def script(tmp_path: Path) -> Script:
     """An agent that is this piece of Python."""
 
-    def agent(text: str, **more: object) -> Works:
+    def agent(text: str, **more: object) -> AgentFunction:
         (tmp_path / "agent.py").write_text(dedent(text))
         return program_agent(sys.executable, "agent.py", folder=tmp_path, **more)
 

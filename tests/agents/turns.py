@@ -4,7 +4,7 @@ from typing import Any
 
 from tests.engine.at_work import chain, go, node, opened, started, team
 
-from handrail.agents.given import Works
+from handrail.agents.dispatch_input import AgentFunction
 from handrail.kernel.run.state import Run
 from handrail.testing.clock import ManualClock
 
@@ -12,7 +12,7 @@ FIX = chain(node("fix", max_attempts=1))
 PAIR = team({"asker": ["closer"], "closer": ["asker"]}, terminator="closer")
 
 
-def works(agent: Works, document: dict[str, Any] = FIX, *roles: str, **start: Any) -> Run:
+def works(agent: AgentFunction, document: dict[str, Any] = FIX, *roles: str, **start: Any) -> Run:
     """The run at its end, or where a person has to look at it."""
 
     async def play() -> Run:
@@ -25,8 +25,8 @@ def works(agent: Works, document: dict[str, Any] = FIX, *roles: str, **start: An
     return go(play())
 
 
-def told(agent: Works) -> str:
+def told(agent: AgentFunction) -> str:
     """What is said of an agent that brings no result, to whoever has to decide."""
     run = works(agent)
-    (question,) = run.questions.values()
+    (question,) = run.pending_approvals.values()
     return question.text

@@ -7,7 +7,7 @@ from tests.cli.both import alone
 from tests.cli.calling import call, write
 from tests.engine.at_work import chain, node
 
-from handrail.store.sqlite.office import SqliteOffice
+from handrail.store.sqlite.store import SqliteStore
 
 
 def test_an_approval_that_is_not_the_last_one_says_who_is_asked_still(
@@ -16,7 +16,7 @@ def test_an_approval_that_is_not_the_last_one_says_who_is_asked_still(
     here = alone(monkeypatch, tmp_path / "here")
     look = node("look", "approval", approvers=["ceo", "bob"], quorum=2)
     file = write(here, chain(look, id="two"))
-    SqliteOffice(str(here / "two.db")).close()
+    SqliteStore(str(here / "two.db")).close()
     database = ("--database", f"sqlite:///{here / 'two.db'}")
     made = call("bead", "create", file, "--title", "pay", *database)
     assert made.code == 0, made.err

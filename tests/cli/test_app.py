@@ -13,7 +13,7 @@ import typer
 from tests.cli.calling import call
 
 from handrail.cli.app import app
-from handrail.server.setting_table import TABLE, shown
+from handrail.server.setting_table import SETTINGS, format_setting
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/cli.md").read_text(encoding="utf-8")
@@ -113,8 +113,8 @@ def test_every_command_stands_on_the_page_of_the_command_line(command: str):
     assert re.search(rf"`handrail {command}[ `]", PAGE)
 
 
-@pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
+@pytest.mark.parametrize("row", SETTINGS, ids=lambda row: row.name)
 def test_every_setting_stands_on_the_page_with_its_default(row):
-    default = shown(row, row.default)
+    default = format_setting(row, row.default)
     cell = f"`{default}`" if default else ""
     assert f"| `{row.name}` | {cell} | {row.unit} | {row.help} |" in PAGE

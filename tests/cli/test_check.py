@@ -7,10 +7,16 @@ import pytest
 from tests.cli.calling import call, write
 from tests.kernel.driving import chain, edge, node, team, workflow
 
-from handrail.cli import lines
-from handrail.cli.words import certificate, clean, count, duration, first_line
-from handrail.kernel.plan import check
-from handrail.teams import NAMES
+from handrail.cli import line_numbers
+from handrail.cli.formatting import (
+    first_line,
+    format_certificate,
+    format_count,
+    format_duration,
+    printable,
+)
+from handrail.kernel.definition.plan import check_definition
+from handrail.teams import BUILTIN_IDS
 
 
 def test_the_certificate_of_the_auto_bug_workflow_in_words():
@@ -33,9 +39,9 @@ def test_the_certificate_of_a_team_comes_with_its_slack():
 
 
 def test_every_built_in_definition_passes_without_warnings():
-    called = call("check", *NAMES)
+    called = call("check", *BUILTIN_IDS)
     assert called.code == 0
-    assert called.out.count(": valid ") == len(NAMES)
+    assert called.out.count(": valid ") == len(BUILTIN_IDS)
     assert "warning" not in called.out
 
 
@@ -95,7 +101,11 @@ def test_the_lines_of_json_are_named_too(tmp_path: Path):
 def test_a_place_that_no_line_can_be_named_for_is_named_alone(tmp_path: Path):
     """Looking for it in a long file would take seconds."""
     document = chain(node("a", role="wizard"))
-    path = write(tmp_path, json.dumps(document | {"description": "x" * lines.BYTES_MAX}), "d.json")
+    path = write(
+        tmp_path,
+        json.dumps(document | {"description": "x" * line_numbers.FILE_BYTES_MAX}),
+        "d.json",
+    )
     assert f"{path}: error at $.nodes[1].role: " in call("check", path).out
 
 
@@ -204,19 +214,19 @@ def test_ten_thousand_nodes_are_checked(tmp_path: Path):
     ],
 )
 def test_durations_are_told_in_their_two_largest_units(seconds: float, words: str):
-    assert duration(seconds) == words
+    assert format_duration(seconds) == words
 
 
 def test_one_is_not_many():
-    assert count(1, "question") == "1 question"
-    assert count(1_000, "question") == "1,000 questions"
-    plan, checked = check(chain(node("a", max_attempts=1)))
+    assert format_count(1, "question") == "1 question"
+    assert format_count(1_000, "question") == "1,000 questions"
+    plan, checked = check_definition(chain(node("a", max_attempts=1)))
     assert plan is not None
     assert checked.bound is not None
-    assert "1 dispatch," in certificate(checked.bound, plan.kind)
+    assert "1 dispatch," in format_certificate(checked.bound, plan.kind)
 
 
 def test_lines_are_cut_and_cleaned_for_the_terminal():
     assert first_line("\n\n  a\x1bb  \nc") == "a\N{REPLACEMENT CHARACTER}b"
     assert first_line("x" * 200) == "x" * 99 + "…"
-    assert clean("a\tb\nc") == "a\tb\nc"
+    assert printable("a\tb\nc") == "a\tb\nc"

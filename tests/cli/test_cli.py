@@ -149,9 +149,9 @@ def test_sim_with_a_failing_seed_is_exit_code_1(monkeypatch: pytest.MonkeyPatch)
     fake = SimpleNamespace(
         run_seed=lambda seed: failed,
         run_seeds=lambda first, count, processes: summary,
-        describe=lambda seed: "what it drew",
+        describe_seed=lambda seed: "what it drew",
     )
-    monkeypatch.setattr(handrail.cli.sim, "simulate", fake)
+    monkeypatch.setattr(handrail.cli.sim, "simulator", fake)
     one = call("sim", "--seed", "7")
     assert (one.code, one.out.splitlines()[-1]) == (1, "seed 7: boom\N{REPLACEMENT CHARACTER}")
     many = call("sim", "--seeds", "5")

@@ -11,7 +11,7 @@ import pytest
 from tests.cli.calling import Called, call
 from tests.engine.filled import Filled
 
-from handrail.cli.database import DEFAULT_FILE, VARIABLE
+from handrail.cli.database import DATABASE_VARIABLE, DEFAULT_FILE
 
 pytest_plugins = ["tests.engine.fixtures_filled"]
 
@@ -30,7 +30,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "here"
     folder.mkdir()
     monkeypatch.chdir(folder)
-    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.delenv(DATABASE_VARIABLE, raising=False)
     return folder
 
 
@@ -214,7 +214,7 @@ def test_a_file_that_cannot_be_made_is_wrong_usage(filled: Filled, command: str)
 def test_a_database_that_is_not_there_is_wrong_usage(command: list[str], here: Path):
     line = one_line(call(*command))
     assert f"there is no database {DEFAULT_FILE}; `handrail serve` makes one here; else " in line
-    assert line.endswith(f"name one with --database or {VARIABLE}")
+    assert line.endswith(f"name one with --database or {DATABASE_VARIABLE}")
     for url, why in (
         ("sqlite:///no.db", "there is no database no.db"),
         ("sqlite://", "in memory"),
@@ -228,10 +228,10 @@ def test_a_database_that_is_not_there_is_wrong_usage(command: list[str], here: P
 
 
 def test_the_environment_names_the_database(filled: Filled, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv(VARIABLE, filled.url)
+    monkeypatch.setenv(DATABASE_VARIABLE, filled.url)
     assert call("verify").code == 0
     assert call("db", "backup", "copy").code == 0
-    monkeypatch.setenv(VARIABLE, "sqlite:///no.db")
+    monkeypatch.setenv(DATABASE_VARIABLE, "sqlite:///no.db")
     assert call("verify", "--database", filled.url).code == 0
 
 

@@ -13,7 +13,7 @@ import pytest
 from tests.cli.calling import call
 
 from handrail.cli.demo import SAMPLES
-from handrail.teams import NAMES
+from handrail.teams import BUILTIN_IDS
 
 
 def test_once_answers_every_question_prints_a_table_and_exits_0(
@@ -25,12 +25,12 @@ def test_once_answers_every_question_prints_a_table_and_exits_0(
     for sample in SAMPLES:
         row = next(line for line in called.out.splitlines() if sample.title in line)
         assert sample.definition in row
-        assert sample.ends in row
+        assert sample.expected_status in row
 
 
 def test_there_are_samples_of_every_definition_and_of_every_way_to_end():
-    assert {sample.definition for sample in SAMPLES} == set(NAMES)
-    assert {sample.ends for sample in SAMPLES} == {
+    assert {sample.definition for sample in SAMPLES} == set(BUILTIN_IDS)
+    assert {sample.expected_status for sample in SAMPLES} == {
         "done_success",
         "aborted_stuck",
         "aborted_constraint",

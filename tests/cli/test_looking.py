@@ -7,7 +7,7 @@ from tests.cli.both import Both
 from tests.cli.calling import Called, call
 from tests.patience import PATIENCE
 
-from handrail.teams import employ
+from handrail.teams import install_teams
 
 pytest_plugins = ["tests.cli.fixtures_both"]
 
@@ -164,7 +164,7 @@ def test_the_team_that_mends_bugs_is_measured_against_its_targets(both: Both):
             await run.answer(question.id, "ok", by="ana")
         await run.result(PATIENCE)
 
-    both.served.do(employ(engine, ["auto-bug-workflow"]))
+    both.served.do(install_teams(engine, ["auto-bug-workflow"]))
     both.served.do(mend(""))
     both.served.do(mend("rework"))
     out = good(both.same("metrics", "--workflow", "auto-bug-workflow"))

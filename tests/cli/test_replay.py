@@ -11,8 +11,8 @@ from tests.cli.calling import Called, call, write
 from tests.kernel.driving import team
 
 import handrail
-from handrail.engine.dispatch import Dispatch
-from handrail.engine.replies import hand_to, terminate
+from handrail.engine.dispatch.dispatch import Dispatch
+from handrail.engine.dispatch.replies import hand_to, terminate
 from handrail.kernel.result import Result
 
 pytest_plugins = ["tests.cli.fixtures_both"]

@@ -12,13 +12,13 @@ from tests.cli.calling import call, write
 from tests.kernel.driving import chain, edge, node, team, workflow
 from tests.playing import played
 
-from handrail.cli.run import Person, read_reply
-from handrail.cli.view import Lines, PlainView, RichView
-from handrail.engine.attend import Attended, Reply, Request
-from handrail.engine.dispatch import Dispatch
-from handrail.kernel.plan import check
+from handrail.cli.live_view import EventFormatter, PlainView, RichView
+from handrail.cli.run import TerminalPerson, read_reply
+from handrail.engine.dispatch.dispatch import Dispatch
+from handrail.engine.interactive_run import ApprovalPrompt, InteractiveRun, PromptReply
+from handrail.kernel.definition.plan import check_definition
 from handrail.kernel.result import Outcome, Result
-from handrail.teams.scripted import anybody
+from handrail.teams.scripted import generic_agents
 
 
 def anonymous(text: str) -> str:
@@ -198,15 +198,15 @@ def test_review_can_be_skipped_and_required(tmp_path: Path):
 @pytest.mark.parametrize(
     ("line", "reply"),
     [
-        ("OK", Reply(text="OK")),
-        (" keep  spaces ", Reply(text=" keep  spaces ")),
-        ("/approve", Reply(decision="approve")),
-        ("/Reject  not ours", Reply(decision="reject", text="not ours")),
-        ("/revise use euros", Reply(decision="revise", text="use euros")),
-        ("/tmp is full", Reply(text="/tmp is full")),
+        ("OK", PromptReply(text="OK")),
+        (" keep  spaces ", PromptReply(text=" keep  spaces ")),
+        ("/approve", PromptReply(decision="approve")),
+        ("/Reject  not ours", PromptReply(decision="reject", text="not ours")),
+        ("/revise use euros", PromptReply(decision="revise", text="use euros")),
+        ("/tmp is full", PromptReply(text="/tmp is full")),
     ],
 )
-def test_an_answer_is_a_text_or_an_explicit_decision(line: str, reply: Reply):
+def test_an_answer_is_a_text_or_an_explicit_decision(line: str, reply: PromptReply):
     assert read_reply(line) == reply
 
 
@@ -286,16 +286,16 @@ class Terminal(io.StringIO):
         return True
 
 
-def watched(agent: Any, document: dict[str, Any], lines: list[str]) -> tuple[str, Attended]:
+def watched(agent: Any, document: dict[str, Any], lines: list[str]) -> tuple[str, InteractiveRun]:
     """The run as a terminal shows it."""
-    plan, checked = check(document)
+    plan, checked = check_definition(document)
     assert plan is not None
     assert checked.bound is not None
     out = Terminal()
-    view = RichView(Lines(checked.bound, plan.kind), out)
-    person = Person(view, lines, present=False)
-    staff = dict.fromkeys(anybody(plan), agent)
-    local = played(document, staff, answer=person.answer, listen=view.heard, title="t")
+    view = RichView(EventFormatter(checked.bound, plan.kind), out)
+    person = TerminalPerson(view, lines, is_present=False)
+    staff = dict.fromkeys(generic_agents(plan), agent)
+    local = played(document, staff, answer=person.answer, listen=view.show_event, title="t")
     view.close()
     return out.getvalue(), local
 
@@ -337,18 +337,18 @@ def test_everything_that_goes_wrong_on_the_way_is_shown():
 
 def test_a_plain_view_reads_the_terminal_too(monkeypatch: pytest.MonkeyPatch):
     document = chain(node("a", "approval"))
-    _, checked = check(document)
+    _, checked = check_definition(document)
     assert checked.bound is not None
     out = io.StringIO()
-    view = PlainView(Lines(checked.bound, "workflow"), out)
-    person = Person(view, [], present=True)
+    view = PlainView(EventFormatter(checked.bound, "workflow"), out)
+    person = TerminalPerson(view, [], is_present=True)
     monkeypatch.setattr("sys.stdin", io.StringIO("hm\nok\n"))
-    local = played(document, {}, answer=person.answer, listen=view.heard)
-    assert local.run.ended
+    local = played(document, {}, answer=person.answer, listen=view.show_event)
+    assert local.run.has_ended
     assert out.getvalue().count("  > ") == 2
     monkeypatch.setattr("sys.stdin", io.StringIO(""))
     again = played(document, {}, answer=person.answer)
-    assert not again.run.ended
+    assert not again.run.has_ended
 
 
 def test_a_text_of_an_agent_cannot_steer_the_terminal():
@@ -358,18 +358,20 @@ def test_a_text_of_an_agent_cannot_steer_the_terminal():
         return Result(outcome=Outcome.SUCCESS, text=request_text)
 
     document = chain(node("a"), node("b", "approval"))
-    plan, checked = check(document)
+    plan, checked = check_definition(document)
     assert plan is not None
     assert checked.bound is not None
     out = io.StringIO()
-    view = PlainView(Lines(checked.bound, plan.kind), out)
-    seen: list[Request] = []
-    person = Person(view, ["ok"], present=False)
+    view = PlainView(EventFormatter(checked.bound, plan.kind), out)
+    seen: list[ApprovalPrompt] = []
+    person = TerminalPerson(view, ["ok"], is_present=False)
 
-    def answer(request: Request) -> Reply | None:
+    def answer(request: ApprovalPrompt) -> PromptReply | None:
         seen.append(request)
         return person.answer(request)
 
-    played(document, dict.fromkeys(anybody(plan), agent), answer=answer, listen=view.heard)
+    played(
+        document, dict.fromkeys(generic_agents(plan), agent), answer=answer, listen=view.show_event
+    )
     assert seen[0].result == request_text
     assert not set("\x1b\x07\u202e") & set(out.getvalue())

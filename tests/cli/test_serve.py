@@ -20,7 +20,7 @@ from tests.cli.calling import call, write
 from tests.client.serving import free_port
 from tests.engine.at_work import chain, node
 
-from handrail.teams import NAMES
+from handrail.teams import BUILTIN_IDS
 
 pytest_plugins = ["tests.cli.fixtures_both"]
 
@@ -183,7 +183,7 @@ def test_every_server_has_the_built_in_definitions_for_agents_of_ones_own(here: 
     with serving(here) as (process, url):
         headers = {"Authorization": f"Bearer {token()}"}
         listed = httpx.get(f"{url}/api/v1/workflows", headers=headers).json()["items"]
-        assert sorted(one["id"] for one in listed) == sorted(NAMES)
+        assert sorted(one["id"] for one in listed) == sorted(BUILTIN_IDS)
         filed = call("bead", "create", "helpdesk", "--title", "VPN drops", "--json")
         assert json.loads(filed.out)["status"] == "in_progress"
         assert process.end()[0] == 0

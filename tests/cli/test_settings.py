@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.cli.calling import call
 
-from handrail.server.setting_table import TABLE
+from handrail.server.setting_table import SETTINGS
 
 pytest_plugins = ["tests.cli.fixtures_both"]
 
@@ -30,7 +30,7 @@ def test_every_setting_is_listed_with_its_value_and_origin(
     (here / "handrail.toml").write_text("lease = 90\nnode_timeout = '45m'\n")
     monkeypatch.setenv("HANDRAIL_PORT", "99")
     rows = shown("--database", "sqlite:///a.db")
-    assert list(rows) == [row.name for row in TABLE]
+    assert list(rows) == [row.name for row in SETTINGS]
     assert rows["lease"][:2] == ["1m30s", "handrail.toml"]
     assert rows["node_timeout"][:2] == ["45m", "handrail.toml"]
     assert rows["port"][:2] == ["99", "HANDRAIL_PORT"]

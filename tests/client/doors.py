@@ -18,8 +18,8 @@ from tests.patience import PATIENCE
 
 import handrail
 from handrail.client.clients import SyncClient
-from handrail.server.connection import Connection
-from handrail.server.serve import Listener
+from handrail.server.http_protocol import BoundedHTTPProtocol
+from handrail.server.process import ClosingServer
 
 __all__ = ["server"]
 
@@ -28,8 +28,8 @@ __all__ = ["server"]
 def office(server: Server) -> Iterator[SyncClient]:
     """A person who may do anything."""
     with handrail.Client(server.url, server.token("admin", "ana")) as client:
-        client.create_workflow(ONE)
-        client.create_workflow(FIX)
+        client.create_definition(ONE)
+        client.create_definition(FIX)
         yield client
 
 
@@ -69,13 +69,13 @@ async def serving(
         app,
         host="127.0.0.1",
         port=port,
-        http=Connection,
+        http=BoundedHTTPProtocol,
         ws="none",
         lifespan=lifespan,
         log_config=None,
         timeout_graceful_shutdown=1,
     )
-    listener = Listener(config)
+    listener = ClosingServer(config)
     task = asyncio.create_task(listener._serve())
     try:
         while not listener.started and not task.done():

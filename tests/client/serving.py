@@ -12,9 +12,9 @@ from handrail.engine.clock import Clock
 from handrail.engine.engine import Engine
 from handrail.engine.opening import open as open_engine
 from handrail.engine.settings import EngineSettings
-from handrail.server.app import Served
-from handrail.server.secrets import issue
-from handrail.server.serve import Listener, listening
+from handrail.server.app import ServerApp
+from handrail.server.credentials import issue_credential
+from handrail.server.process import ClosingServer, uvicorn_config
 from handrail.server.settings import ServerSettings
 
 T = TypeVar("T")
@@ -59,11 +59,11 @@ class Server:
         self.settings = settings or ServerSettings(drain=0)
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
-        self._uvicorn: Listener | None = None
+        self._uvicorn: ClosingServer | None = None
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._engine: Engine | None = None
-        self._served: Served | None = None
+        self._served: ServerApp | None = None
 
     def __enter__(self) -> "Server":
         self.start()
@@ -97,12 +97,12 @@ class Server:
         opened = open_engine(self.database, settings=self.engine_settings, clock=self.clock)
         async with opened as engine:
             self._engine = engine
-            self._served = Served(engine, self.settings)
-            config = listening(self._served, "127.0.0.1", self.port)
+            self._served = ServerApp(engine, self.settings)
+            config = uvicorn_config(self._served, "127.0.0.1", self.port)
             config.timeout_graceful_shutdown = 1
             if self._before is not None:
                 await asyncio.to_thread(self._before)
-            self._uvicorn = Listener(config)
+            self._uvicorn = ClosingServer(config)
             serving = asyncio.create_task(self._uvicorn.serve())
             while not self._uvicorn.started and not serving.done():
                 await asyncio.sleep(0.01)
@@ -114,7 +114,7 @@ class Server:
         if self._thread is None or self._loop is None or self._uvicorn is None:
             return
         assert self._served is not None
-        self._loop.call_soon_threadsafe(self._served.waits.draining.set)
+        self._loop.call_soon_threadsafe(self._served.long_polls.draining.set)
         self._uvicorn.should_exit = True
         self._thread.join(PATIENCE)
         assert not self._thread.is_alive(), "the server stops"
@@ -136,6 +136,8 @@ class Server:
 
     def token(self, role: Any, name: str = "test") -> str:
         """A token of that role, for a person or an agent of that name."""
-        secret, row = issue("token", name=name, role=role, by="test", now=self.engine.clock())
+        secret, row = issue_credential(
+            "token", name=name, role=role, by="test", now=self.engine.clock()
+        )
         self.do(self.engine.add_credential(row))
         return secret

@@ -15,8 +15,8 @@ from tests.client.serving import Server
 from tests.kernel.driving import chain, node
 
 from handrail import Worker
-from handrail.client.clients import URL
-from handrail.engine.dispatch import DispatchView
+from handrail.client.clients import URL_DEFAULT
+from handrail.engine.dispatch.dispatch import DispatchView
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/agents.md").read_text(encoding="utf-8")
@@ -40,12 +40,12 @@ def environment(server: Server) -> dict[str, str]:
 
 def at(server: Server, text: str) -> str:
     """What the page shows, at this server's address."""
-    assert URL in text
-    return text.replace(URL, server.url)
+    assert URL_DEFAULT in text
+    return text.replace(URL_DEFAULT, server.url)
 
 
 def filed(office: Any, definition: dict[str, Any] = ONE) -> str:
-    office.create_workflow(definition)
+    office.create_definition(definition)
     return office.create_bead("500", workflow_id=definition["name"]).execution_id
 
 
@@ -71,7 +71,7 @@ def test_the_curl_commands_of_the_page_work_on_a_run_to_its_end(
     assert msgspec.json.decode((tmp_path / "taken.json").read_bytes())["accepted"] is True
     assert msgspec.json.decode((tmp_path / "alive.json").read_bytes())["ended"] is False
     assert office.result(execution, timeout=PATIENCE).terminal_status == "done_success"
-    (step,) = office.steps(execution).items
+    (step,) = office.list_steps(execution).items
     assert (step.agent, step.text) == ("curl-1", "fixed")
 
 
@@ -85,7 +85,7 @@ def test_the_agent_in_shell_works_on_whatever_comes(server: Server, office: Any,
     try:
         for execution in (first, filed(office)):
             assert office.result(execution, timeout=PATIENCE).terminal_status == "done_success"
-            assert office.steps(execution).items[0].text == "500\n"
+            assert office.list_steps(execution).items[0].text == "500\n"
     finally:
         os.killpg(running.pid, 15)
         running.wait(PATIENCE)
@@ -108,7 +108,7 @@ def test_the_python_of_the_page_works_with_the_command_it_shows(
         running.terminate()
         running.wait(PATIENCE)
     assert run.terminal_status == "done_success"
-    assert [one.text for one in office.steps(execution).items] == ["fixed: 500", "it holds"]
+    assert [one.text for one in office.list_steps(execution).items] == ["fixed: 500", "it holds"]
     assert running.returncode == 0
 
 

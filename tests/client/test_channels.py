@@ -13,10 +13,10 @@ import pytest
 from tests.client.serving import Server
 
 from handrail import Worker
-from handrail.client.errors import Conflict, NotFound
-from handrail.client.turns import Turn, Turns
-from handrail.engine.channel_views import TurnView
-from handrail.kernel import channel_events as ev
+from handrail.client.channel_turns import TurnRunner, WorkerTurn
+from handrail.client.errors import ConflictError, NotFoundError
+from handrail.engine.queries.channel_views import TurnView
+from handrail.kernel.channel import events as ev
 
 PATIENCE = 60.0
 
@@ -52,7 +52,7 @@ def reads(office: Any, wanted: Callable[[list[Any]], bool], channel: str = "revi
     end = time.monotonic() + PATIENCE
     while time.monotonic() < end:
         after = found[-1].id if found else 0
-        found += office.messages(channel, after=after, wait=0.2).items
+        found += office.list_messages(channel, after=after, wait=0.2).items
         if wanted([one.text for one in found if one.kind == "message"]):
             return found
     raise AssertionError([one.text for one in found])
@@ -67,7 +67,7 @@ def until(holds: Callable[[], bool], what: str) -> None:
 
 def registered(office: Any, agent: str) -> None:
     """Waits until it is."""
-    until(lambda: any(one.id == agent for one in office.agents().items), f"{agent} registers")
+    until(lambda: any(one.id == agent for one in office.list_agents().items), f"{agent} registers")
 
 
 def join(office: Any, *agents: str, channel: str = "reviews") -> None:
@@ -81,20 +81,20 @@ def test_both_clients_have_every_call_about_channels(client: Any) -> None:
     view = client.create_channel("reviews", {"order": "manual"})
     assert (view.id, view.turn_config.order) == ("reviews", "manual")
     assert client.configure_channel("reviews", {}).turn_config.order == "round_robin"
-    assert [one.id for one in client.channels().items] == ["reviews"]
-    posted = client.say("reviews", "hello")
+    assert [one.id for one in client.list_channels().items] == ["reviews"]
+    posted = client.post_message("reviews", "hello")
     assert posted.disposition == "logged"
-    assert [one.text for one in client.messages("reviews").items] == ["hello"]
-    assert client.messages("reviews", after=posted.id).items == ()
-    assert client.turn("reviews", "pause").paused
-    assert not client.turn("reviews", "unpause").paused
-    with pytest.raises(NotFound):
+    assert [one.text for one in client.list_messages("reviews").items] == ["hello"]
+    assert client.list_messages("reviews", after=posted.id).items == ()
+    assert client.control_turn("reviews", "pause").paused
+    assert not client.control_turn("reviews", "unpause").paused
+    with pytest.raises(NotFoundError):
         client.leave_channel("reviews", "nobody")
-    with pytest.raises(Conflict):
+    with pytest.raises(ConflictError):
         client.create_channel("reviews")
     client.remove_channel("reviews")
-    with pytest.raises(NotFound):
-        client.channel("reviews")
+    with pytest.raises(NotFoundError):
+        client.get_channel("reviews")
 
 
 def test_a_claim_gives_a_turn(server: Server, office: Any) -> None:
@@ -104,12 +104,12 @@ def test_a_claim_gives_a_turn(server: Server, office: Any) -> None:
     with Client(server.url, server.token("agent", "ada")) as ada:
         ada.register_agent("ada", ["talker"])
         office.join_channel("reviews", "ada")
-        office.say("reviews", "hello")
-        turn = ada.claim("ada")
+        office.post_message("reviews", "hello")
+        turn = ada.claim_dispatch("ada")
         assert isinstance(turn, TurnView)
         assert [one.text for one in turn.messages] == ["hello"]
-        ada.say("reviews", "hi", turn=turn.turn)
-        assert ada.turn("reviews", "complete", turn=turn.turn).states == {"ada": "IDLE"}
+        ada.post_message("reviews", "hi", turn=turn.turn)
+        assert ada.control_turn("reviews", "complete", turn=turn.turn).states == {"ada": "IDLE"}
 
 
 @pytest.mark.requirement("T3")
@@ -132,15 +132,15 @@ def test_workers_take_turns_with_all_that_was_said_since_their_last_one(
         turn.say(f"hm ({turn.number})")
         return f"bob {turn.number}"
 
-    office.turn("reviews", "pause")
+    office.control_turn("reviews", "pause")
     with working(ada), working(bob):
         join(office, "ada", "bob")
-        office.turn("reviews", "unpause")
+        office.control_turn("reviews", "unpause")
         said = reads(office, lambda texts: len(texts) == 8)
         texts = [one.text for one in said if one.kind == "message"]
         assert texts[:4] == ["looking (1)", "ada 1", "hm (2)", "bob 2"]
         assert [one.text for one in heard["bob"][:2]] == ["looking (1)", "ada 1"]
-        office.say("reviews", "and now?")
+        office.post_message("reviews", "and now?")
         reads(office, lambda texts: len(texts) >= 11)
     assert "and now?" in [one.text for one in heard["ada"] + heard["bob"]]
     for mine in heard.values():
@@ -156,8 +156,8 @@ def test_a_function_pauses_its_turn_and_goes_on(server: Server, office: Any) -> 
     @worker.channel("reviews")
     async def build(turn: Any) -> str:
         async with turn.wait("the build", seconds=30):
-            states.append((await asyncio.to_thread(office.channel, "reviews")).states["ada"])
-        states.append((await asyncio.to_thread(office.channel, "reviews")).states["ada"])
+            states.append((await asyncio.to_thread(office.get_channel, "reviews")).states["ada"])
+        states.append((await asyncio.to_thread(office.get_channel, "reviews")).states["ada"])
         return "built"
 
     with working(worker):
@@ -173,14 +173,14 @@ def test_an_interrupted_answer_is_said_when_the_person_lets_it_go_on(
 ) -> None:
     office.create_channel("reviews", {"humanInterruptMode": "interrupt"})
     worker, begun = seated(server, "ada"), threading.Event()
-    go_on, refused, look = threading.Event(), threading.Event(), Turn._since
+    go_on, refused, look = threading.Event(), threading.Event(), WorkerTurn._fetch_messages
 
-    async def looked(turn: Turn, position: int, wait: float) -> Any:
+    async def looked(turn: WorkerTurn, position: int, wait: float) -> Any:
         found = await look(turn, position, wait)
         refused.set()
         return found
 
-    monkeypatch.setattr(Turn, "_since", looked)
+    monkeypatch.setattr(WorkerTurn, "_fetch_messages", looked)
 
     @worker.channel("reviews")
     def answer(turn: Any) -> str:
@@ -192,12 +192,12 @@ def test_an_interrupted_answer_is_said_when_the_person_lets_it_go_on(
     with working(worker):
         join(office, "ada")
         assert begun.wait(PATIENCE)
-        office.say("reviews", "stop")
-        assert office.channel("reviews").states == {"ada": "WAITING"}
+        office.post_message("reviews", "stop")
+        assert office.get_channel("reviews").states == {"ada": "WAITING"}
         if refused_first:
             go_on.set()
             assert refused.wait(PATIENCE)
-        office.turn("reviews", "resume", agent_id="ada")
+        office.control_turn("reviews", "resume", agent_id="ada")
         go_on.set()
         reads(office, lambda texts: texts[:3] == ["stop", "part one", "stop"])
 
@@ -236,7 +236,7 @@ def test_a_turn_that_times_out_cancels_its_function(server: Server, office: Any)
     with working(worker):
         join(office, "ada")
         assert cancelled.wait(PATIENCE)
-    assert "never" not in [one.text for one in office.messages("reviews").items]
+    assert "never" not in [one.text for one in office.list_messages("reviews").items]
 
 
 def test_a_worker_that_stops_passes_its_turn_on_and_one_that_is_back_is_queued_again(
@@ -255,7 +255,7 @@ def test_a_worker_that_stops_passes_its_turn_on_and_one_that_is_back_is_queued_a
     with working(first):
         join(office, "ada")
         assert begun.wait(PATIENCE)
-    assert office.channel("reviews").turn is None
+    assert office.get_channel("reviews").turn is None
     second = seated(server, "ada")
 
     @second.channel("reviews")
@@ -270,21 +270,21 @@ def test_a_turn_whose_completion_is_on_its_way_is_not_told_as_lost(
     server: Server, office: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The heartbeat hears that the turn is over before its own completion is answered."""
-    complete, drop = Turn.complete, Turns.drop
+    complete, drop = WorkerTurn.complete, TurnRunner.drop
     heard, done = asyncio.Event(), threading.Event()
 
-    async def answered_late(turn: Turn) -> None:
+    async def answered_late(turn: WorkerTurn) -> None:
         await complete(turn)
         async with asyncio.timeout(PATIENCE):
             await heard.wait()
         done.set()
 
-    def told(turns: Turns, turn_id: str, why: str) -> None:
+    def told(turns: TurnRunner, turn_id: str, why: str) -> None:
         drop(turns, turn_id, why)
         heard.set()
 
-    monkeypatch.setattr(Turn, "complete", answered_late)
-    monkeypatch.setattr(Turns, "drop", told)
+    monkeypatch.setattr(WorkerTurn, "complete", answered_late)
+    monkeypatch.setattr(TurnRunner, "drop", told)
     office.create_channel("reviews")
     worker = seated(server, "ada")
     worker.heartbeat = 0.05
@@ -307,20 +307,22 @@ def test_a_worker_that_was_lost_in_one_of_its_channels_is_queued_there_again(
     worker.channel("reviews", "plans")(lambda turn: None)
     for name in ("reviews", "plans"):
         office.create_channel(name)
-        office.turn(name, "pause")
+        office.control_turn(name, "pause")
     with working(worker):
         for name in ("reviews", "plans"):
             join(office, "ada", channel=name)
         lost = ev.TakeOffline(agent_id="ada", detail="it was silent")
-        server.do(server.engine.order("reviews", lost, by="engine"))
-        until(lambda: office.channel("reviews").states == {"ada": "QUEUED"}, "it is queued again")
+        server.do(server.engine.command_channel("reviews", lost, by="engine"))
+        until(
+            lambda: office.get_channel("reviews").states == {"ada": "QUEUED"}, "it is queued again"
+        )
         said = [one["type"] for one in _events(office, "channel:reviews")]
         assert said.count("MemberAdded") == 2
-    assert office.channel("plans").states == {"ada": "QUEUED"}
+    assert office.get_channel("plans").states == {"ada": "QUEUED"}
 
 
 def _events(office: Any, stream: str) -> list[dict[str, Any]]:
-    return [one for one in office.audit(limit=100).items if one.get("stream") == stream]
+    return [one for one in office.list_audit_events(limit=100).items if one.get("stream") == stream]
 
 
 def test_a_channel_has_one_function_of_a_worker() -> None:

@@ -14,10 +14,16 @@ from tests.client.flaky import Flaky, Mishap
 from tests.client.serving import PATIENCE, Server, free_port
 
 from handrail import AsyncClient, Client, ClientError, SyncClient
-from handrail.client.endpoint import endpoint, stream
-from handrail.client.errors import Conflict, Denied, Invalid, NotFound, Unreachable
-from handrail.client.stream import Seen, Stream
-from handrail.server.access import API, TABLE
+from handrail.client.endpoint import endpoint, stream_endpoint
+from handrail.client.errors import (
+    AccessDeniedError,
+    ConflictError,
+    InvalidRequestError,
+    NotFoundError,
+    UnreachableError,
+)
+from handrail.client.sse import EventSubscription, StreamPosition
+from handrail.server.access import ACCESS_TABLE, API_PREFIX
 
 ROLE = "backend-engineer"
 
@@ -28,7 +34,7 @@ def signatures(kind: type) -> dict[str, Any]:
     for name, value in inspect.getmembers(kind):
         if name.startswith("_"):
             continue
-        method = value.describe if isinstance(value, endpoint | stream) else value
+        method = value.describe if isinstance(value, endpoint | stream_endpoint) else value
         found[name] = [
             (one.name, one.kind, one.default)
             for one in list(inspect.signature(method).parameters.values())[1:]
@@ -57,21 +63,21 @@ def described(method: Any) -> tuple[str, str]:
     wanted = list(inspect.signature(method).parameters.values())[1:]
     needed = [one.name for one in wanted if one.default is inspect.Parameter.empty]
     found = method(None, **{name: GIVEN.get(name, "X") for name in needed})
-    call = found.call if isinstance(found, Stream) else found
+    call = found.call if isinstance(found, EventSubscription) else found
     call = next(call) if inspect.isgenerator(call) else call
     return call.method, call.path
 
 
 def test_the_client_has_a_method_for_every_call_of_the_api_and_no_others():
     table = {
-        (method, re.sub(r"\{\w+\}", "X", path.removeprefix(API)))
-        for method, path in TABLE
-        if path.startswith(API)
+        (method, re.sub(r"\{\w+\}", "X", path.removeprefix(API_PREFIX)))
+        for method, path in ACCESS_TABLE
+        if path.startswith(API_PREFIX)
     }
     found = {
         described(value.describe)
         for _, value in inspect.getmembers(SyncClient)
-        if isinstance(value, endpoint | stream)
+        if isinstance(value, endpoint | stream_endpoint)
     }
     of_the_page = {("POST", "/sign-out"), ("GET", "/openapi.json")}
     assert found == table - of_the_page
@@ -79,13 +85,13 @@ def test_the_client_has_a_method_for_every_call_of_the_api_and_no_others():
 
 def test_every_call_says_what_it_does_and_what_it_gives():
     for name, value in inspect.getmembers(SyncClient):
-        if isinstance(value, endpoint | stream):
+        if isinstance(value, endpoint | stream_endpoint):
             assert value.__doc__, name
             assert inspect.signature(value.describe).return_annotation is not inspect._empty, name
 
 
 def test_a_method_of_either_client_tells_its_own_signature(client: Any):
-    one = client.client.bead if hasattr(client, "client") else client.bead
+    one = client.client.get_bead if hasattr(client, "client") else client.get_bead
     assert list(inspect.signature(one).parameters) == ["bead_id"]
 
 
@@ -98,26 +104,26 @@ def at_work(server: Server, name: str = "worker-1", role: str = ROLE) -> Iterato
 
 
 def test_a_bead_is_filed_worked_approved_and_looked_at(client: Any, server: Server):
-    assert client.me().name == "ana"
-    assert client.validate_workflow({"name": "x"}).valid is False
-    defined = client.create_workflow(FIX)
+    assert client.get_me().name == "ana"
+    assert client.validate_definition({"name": "x"}).valid is False
+    defined = client.create_definition(FIX)
     assert (defined.id, defined.version) == ("fix", 1)
-    assert client.update_workflow("fix", {**FIX, "metadata": {"a": 1}}).version == 2
-    assert client.workflow("fix").definition["metadata"] == {"a": 1}
-    assert client.workflow("fix", version=1).version == 1
-    assert [one.version for one in client.workflow_versions("fix").items] == [2, 1]
-    assert [one.id for one in client.workflows().items] == ["fix"]
+    assert client.update_definition("fix", {**FIX, "metadata": {"a": 1}}).version == 2
+    assert client.get_definition("fix").definition["metadata"] == {"a": 1}
+    assert client.get_definition("fix", version=1).version == 1
+    assert [one.version for one in client.list_definition_versions("fix").items] == [2, 1]
+    assert [one.id for one in client.list_definitions().items] == ["fix"]
 
     bead = client.create_bead("500 on /invoices", workflow_id="fix", context={"severity": 3})
     assert bead.execution_id
-    client.add_file(bead.id, "log.txt", b"Traceback", content_type="text/plain")
-    assert [one.size for one in client.files(bead.id).items] == [9]
-    assert client.file(bead.id, "log.txt") == b"Traceback"
+    client.add_bead_file(bead.id, "log.txt", b"Traceback", content_type="text/plain")
+    assert [one.size for one in client.list_bead_files(bead.id).items] == [9]
+    assert client.get_bead_file(bead.id, "log.txt") == b"Traceback"
     assert client.patch_bead(bead.id, {"severity": 2}).context["severity"] == 2
-    assert client.why(bead.execution_id).waiting[0].place == "fix"
+    assert client.explain_run(bead.execution_id).waiting[0].place == "fix"
 
     with at_work(server) as agent:
-        dispatch = agent.claim("worker-1", wait=PATIENCE)
+        dispatch = agent.claim_dispatch("worker-1", wait=PATIENCE)
         assert dispatch is not None
         assert (dispatch.bead.title, dispatch.node, dispatch.role) == (
             "500 on /invoices",
@@ -125,41 +131,41 @@ def test_a_bead_is_filed_worked_approved_and_looked_at(client: Any, server: Serv
             ROLE,
         )
         assert [one.name for one in dispatch.bead.files] == ["log.txt"]
-        assert agent.file(bead.id, "log.txt") == b"Traceback"
-        assert not agent.beat_dispatch(dispatch.id, dispatch.fence).ended
-        assert agent.heartbeat("worker-1", holding=[dispatch.id]).held == (dispatch.id,)
+        assert agent.get_bead_file(bead.id, "log.txt") == b"Traceback"
+        assert not agent.heartbeat_dispatch(dispatch.id, dispatch.fence).ended
+        assert agent.heartbeat_agent("worker-1", holding=[dispatch.id]).held == (dispatch.id,)
         said = {"outcome": "success", "text": "fixed", "data": {"fixed": True}}
         taken = agent.report_result(dispatch.id, dispatch.fence, said)
         assert taken.accepted
         assert taken.execution.id == bead.execution_id
-        assert agent.claim("worker-1") is None
+        assert agent.claim_dispatch("worker-1") is None
 
-    (asked,) = client.approvals(status="open").items
-    assert client.approval(asked.id).result == "fixed"
-    answered = client.answer(asked.id, "ok", digest=asked.digest)
+    (asked,) = client.list_approvals(status="open").items
+    assert client.get_approval(asked.id).result == "fixed"
+    answered = client.answer_approval(asked.id, "ok", digest=asked.digest)
     assert answered.approval.status == "answered"
     run = client.result(bead.execution_id, timeout=PATIENCE)
     assert run.terminal_status == "done_success"
-    assert client.execution(bead.execution_id, wait=1) == run
-    assert [one.to_node_id for one in client.transitions(run.id)][-1] == "end"
-    assert client.steps(run.id).items[0].result.text == "fixed"
-    assert client.report(run.id).terminal_status == "done_success"
-    assert "fixed" in client.report_markdown(run.id)
-    assert client.why(run.id).stop.rule == "completed"
-    assert client.whole_execution(run.id).run == run
-    assert client.summaries([run.id]).items[0].total_steps == run.total_steps
-    assert [one.id for one in client.executions(status="ended").items] == [run.id]
-    assert [one.id for one in client.bead_executions(bead.id).items] == [run.id]
-    assert client.bead(bead.id).status == "closed"
-    assert client.bead_history(bead.id).items[0]["type"] == "started"
-    assert [one.id for one in client.beads(status="closed", type="work").items] == [bead.id]
-    assert client.metrics(workflow_id="fix").items[0].runs == 1
+    assert client.get_run(bead.execution_id, wait=1) == run
+    assert [one.to_node_id for one in client.list_transitions(run.id)][-1] == "end"
+    assert client.list_steps(run.id).items[0].result.text == "fixed"
+    assert client.get_report(run.id).terminal_status == "done_success"
+    assert "fixed" in client.get_report_markdown(run.id)
+    assert client.explain_run(run.id).stop.rule == "completed"
+    assert client.get_run_details(run.id).run == run
+    assert client.list_run_summaries([run.id]).items[0].total_steps == run.total_steps
+    assert [one.id for one in client.list_runs(status="ended").items] == [run.id]
+    assert [one.id for one in client.list_bead_runs(bead.id).items] == [run.id]
+    assert client.get_bead(bead.id).status == "closed"
+    assert client.list_bead_history(bead.id).items[0]["type"] == "started"
+    assert [one.id for one in client.list_beads(status="closed", type="work").items] == [bead.id]
+    assert client.get_definition_metrics(workflow_id="fix").items[0].runs == 1
 
-    again = client.start_execution(bead.id)
-    assert client.override(again.id, "pause", "lunch").status == "paused"
-    assert client.override(again.id, "resume", "back").status == "running"
-    assert client.override(again.id, "close", "enough").terminal_status == "closed_by_human"
-    acts = client.each(client.audit, people=True, actor="ana", limit=5)
+    again = client.start_run(bead.id)
+    assert client.override_run(again.id, "pause", "lunch").status == "paused"
+    assert client.override_run(again.id, "resume", "back").status == "running"
+    assert client.override_run(again.id, "close", "enough").terminal_status == "closed_by_human"
+    acts = client.each(client.list_audit_events, people=True, actor="ana", limit=5)
     assert [one["type"] for one in acts if one["execution_id"] == again.id][:2] == [
         "ended",
         "resumed",
@@ -171,35 +177,35 @@ def test_tokens_agents_and_settings(client: Any, server: Server):
     made = client.create_token("agent", agent="curl-1", works_as=[ROLE], expires="1d")
     assert made.token
     assert made.agent == "curl-1"
-    assert made.id in [one.id for one in client.tokens().items]
+    assert made.id in [one.id for one in client.list_tokens().items]
     with Client(server.url, made.token) as agent:
-        assert agent.me().role == "agent"
+        assert agent.get_me().role == "agent"
         agent.register_agent("curl-1", [ROLE], capacity=3)
-        assert agent.agent("curl-1").capacity == 3
-        with pytest.raises(Denied, match="does not let it work as"):
+        assert agent.get_agent("curl-1").capacity == 3
+        with pytest.raises(AccessDeniedError, match="does not let it work as"):
             agent.register_agent("curl-1", ["qa-engineer"])
-    assert [one.id for one in client.agents().items] == ["curl-1"]
+    assert [one.id for one in client.list_agents().items] == ["curl-1"]
     assert client.enable_agent("curl-1", enabled=False).enabled is False
     client.remove_agent("curl-1")
-    assert client.agents().items == ()
+    assert client.list_agents().items == ()
     client.revoke_token(made.id)
-    with Client(server.url, made.token) as agent, pytest.raises(Denied):
-        agent.me()
-    assert {"lease", "heartbeat"} <= {one.name for one in client.settings().items}
+    with Client(server.url, made.token) as agent, pytest.raises(AccessDeniedError):
+        agent.get_me()
+    assert {"lease", "heartbeat"} <= {one.name for one in client.list_settings().items}
 
 
 def test_a_list_is_gone_through_page_by_page(client: Any):
     for number in range(7):
         client.create_bead(f"bead {number}")
-    page = client.beads(limit=3)
+    page = client.list_beads(limit=3)
     assert len(page.items) == 3
     assert page.next_cursor
-    found = [one.title for one in client.each(client.beads, limit=3)]
+    found = [one.title for one in client.each(client.list_beads, limit=3)]
     assert found == [f"bead {number}" for number in reversed(range(7))]
 
 
 def test_a_wait_that_is_too_short_is_told(client: Any):
-    client.create_workflow(ONE)
+    client.create_definition(ONE)
     bead = client.create_bead("x", workflow_id="one")
     with pytest.raises(TimeoutError, match="is running after"):
         client.result(bead.execution_id, timeout=0.1)
@@ -208,27 +214,30 @@ def test_a_wait_that_is_too_short_is_told(client: Any):
 def test_what_the_server_refuses_is_one_line_with_all_of_it(
     client: Any, server: Server, monkeypatch: pytest.MonkeyPatch
 ):
-    with pytest.raises(Invalid) as invalid:
-        client.create_workflow({**FIX, "nodes": FIX["nodes"][1:]})
+    with pytest.raises(InvalidRequestError) as invalid:
+        client.create_definition({**FIX, "nodes": FIX["nodes"][1:]})
     assert invalid.value.code == "invalid_definition"
     assert invalid.value.errors
-    with pytest.raises(NotFound, match=r"GET /api/v1/beads/nope \(404\)"):
-        client.bead("nope")
-    client.create_workflow(ONE)
+    with pytest.raises(NotFoundError, match=r"GET /api/v1/beads/nope \(404\)"):
+        client.get_bead("nope")
+    client.create_definition(ONE)
     bead = client.create_bead("x", workflow_id="one")
-    with pytest.raises(Conflict) as conflict:
-        client.start_execution(bead.id)
+    with pytest.raises(ConflictError) as conflict:
+        client.start_run(bead.id)
     assert conflict.value.code == "bead_busy"
-    with Client(server.url, "hr_wrong") as stranger, pytest.raises(Denied) as denied:
-        stranger.beads()
+    with Client(server.url, "hr_wrong") as stranger, pytest.raises(AccessDeniedError) as denied:
+        stranger.list_beads()
     assert denied.value.status == 401
     monkeypatch.delenv("HANDRAIL_TOKEN", raising=False)
-    with Client(server.url) as nobody, pytest.raises(Denied) as missing:
-        nobody.beads()
+    with Client(server.url) as nobody, pytest.raises(AccessDeniedError) as missing:
+        nobody.list_beads()
     assert str(missing.value).endswith(
         "this needs a token; make one with `handrail token create`, and set HANDRAIL_TOKEN to it"
     )
-    with Client(server.url, server.token("viewer", "vic")) as viewer, pytest.raises(Denied) as less:
+    with (
+        Client(server.url, server.token("viewer", "vic")) as viewer,
+        pytest.raises(AccessDeniedError) as less,
+    ):
         viewer.create_bead("x")
     assert less.value.status == 403
     for error in (invalid, conflict, denied, less):
@@ -238,14 +247,14 @@ def test_what_the_server_refuses_is_one_line_with_all_of_it(
 def test_a_file_that_is_no_definition_is_told_before_anything_is_sent(client: Any, tmp_path: Path):
     wrong = tmp_path / "wrong.yaml"
     wrong.write_text("name: [")
-    with pytest.raises(Invalid, match=r"nothing was sent: the file .*wrong.yaml"):
-        client.create_workflow(wrong)
+    with pytest.raises(InvalidRequestError, match=r"nothing was sent: the file .*wrong.yaml"):
+        client.create_definition(wrong)
 
 
 def test_nobody_there_is_another_error_than_a_refusal():
     nowhere = Client(f"http://127.0.0.1:{free_port()}", "t", patience=0.2)
-    with nowhere as client, pytest.raises(Unreachable) as raised:
-        client.me()
+    with nowhere as client, pytest.raises(UnreachableError) as raised:
+        client.get_me()
     assert isinstance(raised.value, ClientError)
     assert "GET /api/v1/me: no server answers at http://127.0.0.1:" in str(raised.value)
 
@@ -257,13 +266,13 @@ def test_server_and_token_come_from_the_environment(
     monkeypatch.setenv("HANDRAIL_TOKEN", admin)
     monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{free_port()}")
     with Client() as client:
-        assert client.me().name == "ana"
+        assert client.get_me().name == "ana"
 
 
 def test_a_token_that_cannot_be_one_is_told_before_anything_is_sent():
     with pytest.raises(ValueError, match="set HANDRAIL_TOKEN again"):
         Client(token="hr_ü")
-    assert Client(token="hr_x\n").manners.token == "hr_x"
+    assert Client(token="hr_x\n").retry_policy.token == "hr_x"
 
 
 MISHAPS: list[list[Mishap]] = [
@@ -282,7 +291,7 @@ def test_a_call_that_is_tried_again_does_nothing_twice(
     server: Server, admin: str, office: Any, mishaps: list[Mishap]
 ):
     """Every POST of a run's life, each of them with all that can go wrong on the way."""
-    office.create_workflow(FIX)
+    office.create_definition(FIX)
     agent_token = server.token("agent", "worker-1")
     with Flaky(server.port) as flaky:
 
@@ -299,20 +308,20 @@ def test_a_call_that_is_tried_again_does_nothing_twice(
             mishap()
             agent.register_agent("worker-1", [ROLE])
             mishap()
-            dispatch = agent.claim("worker-1", holding=[])
+            dispatch = agent.claim_dispatch("worker-1", holding=[])
             assert dispatch is not None
             mishap()
             agent.report_result(dispatch.id, dispatch.fence, {"outcome": "success", "text": "ok"})
-            (asked,) = office.approvals(status="open").items
+            (asked,) = office.list_approvals(status="open").items
             mishap()
-            client.answer(asked.id, "ok", digest=asked.digest)
+            client.answer_approval(asked.id, "ok", digest=asked.digest)
         keys = [key for key in flaky.keys if key]
     assert len(set(keys)) == 5
     assert len(keys) > 5 or mishaps == ["twice"]
-    assert [one.id for one in office.each(office.beads, type="work")] == [bead.id]
+    assert [one.id for one in office.each(office.list_beads, type="work")] == [bead.id]
     run = office.result(bead.execution_id, timeout=PATIENCE)
     assert run.terminal_status == "done_success"
-    kinds = [one["type"] for one in office.bead_history(bead.id).items]
+    kinds = [one["type"] for one in office.list_bead_history(bead.id).items]
     assert kinds == ["started", "moved", "offered", "claimed", "reported", "moved", "asked",
                      "answered", "moved", "ended"]  # fmt: skip
 
@@ -320,8 +329,8 @@ def test_a_call_that_is_tried_again_does_nothing_twice(
 def test_the_same_key_means_the_same_bead(client: Any):
     first = client.create_bead("once", key="ticket 4711")
     assert client.create_bead("once", key="ticket 4711").id == first.id
-    assert len(client.beads().items) == 1
-    with pytest.raises(Invalid) as raised:
+    assert len(client.list_beads().items) == 1
+    with pytest.raises(InvalidRequestError) as raised:
         client.create_bead("another", key="ticket 4711")
     assert raised.value.code == "key_reused"
 
@@ -329,15 +338,15 @@ def test_the_same_key_means_the_same_bead(client: Any):
 def worked(server: Server, execution: str) -> None:
     """Another hand finishes the run of one task."""
     with at_work(server) as agent:
-        dispatch = agent.claim("worker-1", wait=PATIENCE)
+        dispatch = agent.claim_dispatch("worker-1", wait=PATIENCE)
         assert dispatch is not None
         agent.report_result(dispatch.id, dispatch.fence, {"outcome": "success"})
 
 
 def test_a_run_is_followed_event_by_event_to_its_end(client: Any, server: Server):
-    client.create_workflow(ONE)
+    client.create_definition(ONE)
     bead = client.create_bead("x", workflow_id="one")
-    events = client.events(bead.execution_id)
+    events = client.follow_run(bead.execution_id)
     seen = [next(events).type for _ in range(3)]
     assert seen == ["started", "moved", "offered"]
     working = threading.Thread(target=worked, args=(server, bead.execution_id), daemon=True)
@@ -348,18 +357,18 @@ def test_a_run_is_followed_event_by_event_to_its_end(client: Any, server: Server
     assert [one.seq for one in rest] == list(range(4, 4 + len(rest)))
     assert rest[0].actor == "worker-1"
     last = rest[-1].seq
-    assert [one.seq for one in client.events(bead.execution_id, after=last - 1)] == [last]
-    assert list(client.events(bead.execution_id, after=last)) == []
-    with pytest.raises(NotFound):
-        list(client.events("nope"))
+    assert [one.seq for one in client.follow_run(bead.execution_id, after=last - 1)] == [last]
+    assert list(client.follow_run(bead.execution_id, after=last)) == []
+    with pytest.raises(NotFoundError):
+        list(client.follow_run("nope"))
 
 
 def test_events_go_on_across_a_restart_of_the_server_without_a_gap(client: Any, server: Server):
-    client.create_workflow(ONE)
+    client.create_definition(ONE)
     first, second = (client.create_bead("x", workflow_id="one") for _ in range(2))
-    feed = client.feed("0")
+    feed = client.follow_events("0")
     seen = [next(feed) for _ in range(4)]
-    run = client.events(first.execution_id)
+    run = client.follow_run(first.execution_id)
     numbers = [next(run).seq]
     server.stop()
     server.start()
@@ -372,17 +381,24 @@ def test_events_go_on_across_a_restart_of_the_server_without_a_gap(client: Any, 
     assert len(places) == len(set(places))
     assert sorted(seq for run_id, seq in places if run_id == first.execution_id) == numbers
     after = next(one.id for one in seen if one.execution_id == second.execution_id)
-    assert next(client.feed(after)).id == seen[[one.id for one in seen].index(after) + 1].id
+    assert (
+        next(client.follow_events(after)).id == seen[[one.id for one in seen].index(after) + 1].id
+    )
 
 
 def test_the_feed_goes_on_from_where_it_began_even_if_nothing_had_happened_yet(
     client: Any, server: Server, monkeypatch: pytest.MonkeyPatch
 ):
-    client.create_workflow(ONE)
+    client.create_definition(ONE)
     before = client.create_bead("before", workflow_id="one")
-    feed, filed, heard, take = client.feed(), list[str](), threading.Event(), Seen.take
+    feed, filed, heard, take = (
+        client.follow_events(),
+        list[str](),
+        threading.Event(),
+        StreamPosition.accept,
+    )
 
-    def taken(self: Seen, frame: Any) -> Any:
+    def taken(self: StreamPosition, frame: Any) -> Any:
         heard.set()
         return take(self, frame)
 
@@ -392,7 +408,7 @@ def test_the_feed_goes_on_from_where_it_began_even_if_nothing_had_happened_yet(
         server.stop()
         server.start(before=lambda: filed.append(server.file("one")))
 
-    monkeypatch.setattr(Seen, "take", taken)
+    monkeypatch.setattr(StreamPosition, "accept", taken)
     restarting = threading.Thread(target=restart, daemon=True)
     restarting.start()
     first = next(feed)

@@ -4,15 +4,31 @@ from typing import Any
 
 import pytest
 
-from handrail.client import stream as streaming
-from handrail.client.call import EVENTS, Call, nothing
-from handrail.client.errors import ClientError, NotFound, Unreachable
-from handrail.client.stream import Event, Found, Frame, Frames, Open, Stream, following
-from handrail.client.talk import Broken, Came, Manners, Pause, Reply, Send, Servers
+from handrail.client import sse as streaming
+from handrail.client.call import EVENT_STREAM, Call, decode_nothing
+from handrail.client.errors import ClientError, NotFoundError, UnreachableError
+from handrail.client.retry import (
+    AttemptOutcome,
+    Backoff,
+    RawResponse,
+    RetryPolicy,
+    SendRequest,
+    ServerAddresses,
+    TransportFailure,
+)
+from handrail.client.sse import (
+    EventReceived,
+    EventSubscription,
+    OpenStream,
+    SSEFrame,
+    SSEParser,
+    StreamEvent,
+    follow_subscription,
+)
 
-CALL: Call[None] = Call(method="GET", path="/events", read=nothing, accept=EVENTS)
-OPENED = Reply(200, {}, b"")
-CUT = Broken("reset")
+CALL: Call[None] = Call(method="GET", path="/events", decode=decode_nothing, accept=EVENT_STREAM)
+OPENED = RawResponse(200, {}, b"")
+CUT = TransportFailure("reset")
 
 
 def sent(seq: int, kind: str = "moved") -> bytes:
@@ -27,27 +43,27 @@ class Follow:
     """A stream played with what each opening and reading gives."""
 
     def __init__(self, *came: Any, last: str = "ended", after: str = "", patience: float = 60):
-        self.opened: list[Send] = []
-        self.found: list[Event] = []
+        self.opened: list[SendRequest] = []
+        self.found: list[StreamEvent] = []
         self.pauses: list[float] = []
         self.now = 0.0
-        self.servers = Servers(["http://a:1", "http://b:1"])
-        manners = Manners("", patience, clock=lambda: self.now, chance=lambda: 1.0)
-        steps = following(Stream(CALL, after, last), self.servers, manners)
+        self.servers = ServerAddresses(["http://a:1", "http://b:1"])
+        manners = RetryPolicy("", patience, clock=lambda: self.now, jitter=lambda: 1.0)
+        steps = follow_subscription(EventSubscription(CALL, after, last), self.servers, manners)
         answers = iter(came)
-        said: Came | bytes = None
+        said: AttemptOutcome | bytes = None
         try:
             while True:
                 step = steps.send(said)
                 said = None
-                if isinstance(step, Found):
+                if isinstance(step, EventReceived):
                     self.found.append(step.event)
-                elif isinstance(step, Pause):
+                elif isinstance(step, Backoff):
                     self.pauses.append(step.seconds)
                     self.now += step.seconds
                 else:
-                    if isinstance(step, Open):
-                        self.opened.append(step.send)
+                    if isinstance(step, OpenStream):
+                        self.opened.append(step.request)
                     said = next(answers, CUT)
         except StopIteration:
             pass
@@ -64,14 +80,14 @@ class Follow:
 def test_frames_are_whole_whatever_the_chunks():
     text = b": hello\n\nid: 1\nevent: a\ndata: {\ndata: }\n\n:\r\n\r\n"
     text += b"id:2\r\ndata:x\xe2\x80\xa8y\r\n\r\ndata: z"
-    whole = list(Frames().take(text))
-    nothing_said = Frame("", "", "")
-    first, second = Frame("1", "a", "{\n}"), Frame("2", "", "x\u2028y")
-    assert whole == [nothing_said, first, Frame("1", "", ""), second]
+    whole = list(SSEParser().feed(text))
+    nothing_said = SSEFrame("", "", "")
+    first, second = SSEFrame("1", "a", "{\n}"), SSEFrame("2", "", "x\u2028y")
+    assert whole == [nothing_said, first, SSEFrame("1", "", ""), second]
     for size in (1, 2, 3, 7):
-        frames = Frames()
+        frames = SSEParser()
         pieces = [text[i : i + size] for i in range(0, len(text), size)]
-        assert [frame for piece in pieces for frame in frames.take(piece)] == whole
+        assert [frame for piece in pieces for frame in frames.feed(piece)] == whole
 
 
 def test_a_run_is_followed_to_its_last_event():
@@ -107,13 +123,13 @@ def test_it_begins_where_it_is_told_to():
 
 
 def test_who_has_seen_everything_is_told_that_there_is_no_more():
-    assert Follow(Reply(204, {}, b""), after="9").seqs == []
+    assert Follow(RawResponse(204, {}, b""), after="9").seqs == []
 
 
 def test_a_stream_that_cannot_be_opened_is_tried_again_and_then_given_up():
-    follow = Follow(CUT, Reply(503, {}, b""), OPENED, sent(1, "ended"))
+    follow = Follow(CUT, RawResponse(503, {}, b""), OPENED, sent(1, "ended"))
     assert follow.seqs == [1]
-    with pytest.raises(Unreachable, match="no server answers at http://a:1 and http://b:1"):
+    with pytest.raises(UnreachableError, match="no server answers at http://a:1 and http://b:1"):
         Follow()
 
 
@@ -131,10 +147,10 @@ def test_a_stream_without_an_end_to_an_event_is_given_up(monkeypatch: pytest.Mon
 
 
 def test_a_stream_that_is_not_there_is_an_error_at_once():
-    with pytest.raises(NotFound):
-        Follow(Reply(404, {}, b""))
+    with pytest.raises(NotFoundError):
+        Follow(RawResponse(404, {}, b""))
 
 
 def test_the_feed_of_everything_has_no_last_event():
-    with pytest.raises(Unreachable):
+    with pytest.raises(UnreachableError):
         Follow(OPENED, sent(1, "ended") + sent(2), last="")

@@ -5,32 +5,40 @@ from typing import Any
 
 import pytest
 
-from handrail.client.call import Call, get, path, send
-from handrail.client.errors import ClientError, Conflict, Denied, Invalid, Unreachable
-from handrail.client.talk import (
-    PAUSE_MAX,
+from handrail.client.call import Call, join_path, json_get, json_send
+from handrail.client.errors import (
+    AccessDeniedError,
+    ClientError,
+    ConflictError,
+    InvalidRequestError,
+    UnreachableError,
+)
+from handrail.client.retry import (
+    BACKOFF_SECONDS_MAX,
     TRIES_MAX,
-    Broken,
-    Came,
-    Manners,
-    Pause,
-    Reply,
-    Send,
-    Servers,
-    addresses,
-    conversation,
+    AttemptOutcome,
+    Backoff,
+    RawResponse,
+    RetryPolicy,
+    SendRequest,
+    ServerAddresses,
+    TransportFailure,
+    call_with_retries,
+    parse_addresses,
 )
 
 A, B, C = "http://a:1", "http://b:1", "http://c:1"
-GET = get("/me", dict[str, Any])
-POST = send("POST", "/beads", dict[str, Any], {"title": "x"})
-OK = Reply(200, {}, b'{"ok": true}')
-CUT = Broken("connection refused")
+GET = json_get("/me", dict[str, Any])
+POST = json_send("POST", "/beads", dict[str, Any], {"title": "x"})
+OK = RawResponse(200, {}, b'{"ok": true}')
+CUT = TransportFailure("connection refused")
 
 
-def busy(status: int = 503, **headers: str) -> Reply:
+def busy(status: int = 503, **headers: str) -> RawResponse:
     told = {name.replace("_", "-"): value for name, value in headers.items()}
-    return Reply(status, told, b'{"title": "Busy", "status": 503, "detail": "busy; come again"}')
+    return RawResponse(
+        status, told, b'{"title": "Busy", "status": 503, "detail": "busy; come again"}'
+    )
 
 
 class Talk:
@@ -39,24 +47,24 @@ class Talk:
     def __init__(
         self,
         call: Call[Any],
-        came: Callable[[Send], Came] | Sequence[Came],
+        came: Callable[[SendRequest], AttemptOutcome] | Sequence[AttemptOutcome],
         *,
-        servers: Servers | None = None,
+        servers: ServerAddresses | None = None,
         patience: float = 3600,
         takes: float = 0,
     ) -> None:
         self.now = 0.0
-        self.sent: list[Send] = []
+        self.sent: list[SendRequest] = []
         self.pauses: list[float] = []
-        self.servers = servers or Servers([A])
-        manners = Manners("t0ken", patience, clock=lambda: self.now, chance=lambda: 1.0)
-        steps = conversation(call, self.servers, manners)
+        self.servers = servers or ServerAddresses([A])
+        manners = RetryPolicy("t0ken", patience, clock=lambda: self.now, jitter=lambda: 1.0)
+        steps = call_with_retries(call, self.servers, manners)
         answers = iter(came) if not callable(came) else None
-        said: Came = None
+        said: AttemptOutcome = None
         try:
             while True:
                 step = steps.send(said)
-                if isinstance(step, Pause):
+                if isinstance(step, Backoff):
                     self.pauses.append(step.seconds)
                     self.now += step.seconds
                     said = None
@@ -97,24 +105,24 @@ def test_every_try_of_a_post_has_the_same_key_and_every_post_another():
 
 def test_only_a_post_has_a_key():
     assert Talk(GET, [OK]).keys == [""]
-    assert Talk(send("PUT", "/x", dict[str, Any], {}), [OK]).keys == [""]
+    assert Talk(json_send("PUT", "/x", dict[str, Any], {}), [OK]).keys == [""]
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 405, 409, 413, 422, 500, 501, 302])
 def test_any_other_answer_is_not_tried_again(status: int):
     with pytest.raises(ClientError) as raised:
-        Talk(POST, [Reply(status, {}, b"")])
+        Talk(POST, [RawResponse(status, {}, b"")])
     assert raised.value.status == status
 
 
 def test_pauses_double_up_to_a_limit_and_tries_are_counted():
-    sent: list[Send] = []
+    sent: list[SendRequest] = []
 
-    def never(one: Send) -> Came:
+    def never(one: SendRequest) -> AttemptOutcome:
         sent.append(one)
         return CUT
 
-    with pytest.raises(Unreachable) as raised:
+    with pytest.raises(UnreachableError) as raised:
         Talk(POST, never)
     assert len(sent) == TRIES_MAX
     told = str(raised.value)
@@ -122,14 +130,14 @@ def test_pauses_double_up_to_a_limit_and_tries_are_counted():
     assert "connection refused" in told
     assert "HANDRAIL_SERVER" in told
     pauses = Talk(POST, [CUT] * 7 + [OK]).pauses
-    assert pauses == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, PAUSE_MAX]
+    assert pauses == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, BACKOFF_SECONDS_MAX]
 
 
 def test_patience_ends_it_before_the_tries_do():
-    with pytest.raises(Unreachable) as raised:
+    with pytest.raises(UnreachableError) as raised:
         Talk(POST, lambda _: CUT, patience=1.0)
     assert "tried 4 times" in str(raised.value)
-    with pytest.raises(Unreachable) as raised:
+    with pytest.raises(UnreachableError) as raised:
         Talk(POST, lambda _: CUT, patience=5.0, takes=10.0)
     assert "tried once" in str(raised.value)
 
@@ -144,12 +152,12 @@ def test_what_the_last_server_said_is_what_is_raised():
     with pytest.raises(ClientError) as raised:
         Talk(POST, lambda _: busy())
     assert raised.value.status == 503
-    assert not isinstance(raised.value, Unreachable)
+    assert not isinstance(raised.value, UnreachableError)
     assert str(raised.value) == "POST /api/v1/beads (503): busy; come again"
 
 
 def test_the_next_server_is_tried_at_once_and_the_one_that_works_is_stayed_with():
-    servers = Servers([A, B, C])
+    servers = ServerAddresses([A, B, C])
     talk = Talk(POST, [CUT, busy(), OK], servers=servers)
     assert talk.hosts == [A, B, C]
     assert talk.pauses == []
@@ -160,7 +168,7 @@ def test_the_next_server_is_tried_at_once_and_the_one_that_works_is_stayed_with(
 
 
 def test_a_busy_server_is_not_waited_for_while_there_is_another():
-    servers = Servers([A, B])
+    servers = ServerAddresses([A, B])
     talk = Talk(POST, [busy(503, retry_after="7"), OK], servers=servers)
     assert (talk.hosts, talk.pauses) == ([A, B], [])
     talk = Talk(POST, [busy(503, retry_after="7"), busy(503, retry_after="2"), OK], servers=servers)
@@ -169,9 +177,9 @@ def test_a_busy_server_is_not_waited_for_while_there_is_another():
 
 
 def test_many_calls_that_fail_at_once_go_on_to_the_same_server():
-    servers = Servers([A, B, C])
-    servers.failed(A)
-    servers.failed(A)
+    servers = ServerAddresses([A, B, C])
+    servers.mark_failed(A)
+    servers.mark_failed(A)
     assert servers.current == B
 
 
@@ -183,8 +191,8 @@ def test_a_problem_document_is_all_on_the_error():
         b' {"code": "c", "path": "b", "message": "m"}, {"code": "c", "path": "c", "message": "m"},'
         b' {"code": "c", "path": "d", "message": "m"}]}'
     )
-    with pytest.raises(Invalid) as raised:
-        Talk(POST, [Reply(422, {}, body)])
+    with pytest.raises(InvalidRequestError) as raised:
+        Talk(POST, [RawResponse(422, {}, body)])
     error = raised.value
     assert (error.status, error.code, error.title) == (
         422,
@@ -199,35 +207,37 @@ def test_a_problem_document_is_all_on_the_error():
 
 
 def test_an_answer_that_is_no_problem_document_still_makes_one_line():
-    with pytest.raises(Denied) as denied:
-        Talk(GET, [Reply(401, {}, b"<html>\n<h1>Go away</h1>\n</html>")])
+    with pytest.raises(AccessDeniedError) as denied:
+        Talk(GET, [RawResponse(401, {}, b"<html>\n<h1>Go away</h1>\n</html>")])
     assert str(denied.value) == (
         "GET /api/v1/me (401): <html> <h1>Go away</h1> </html>; "
         "set HANDRAIL_TOKEN to a token that is valid (handrail token create)"
     )
-    with pytest.raises(Conflict) as conflict:
-        Talk(GET, [Reply(409, {}, b"")])
+    with pytest.raises(ConflictError) as conflict:
+        Talk(GET, [RawResponse(409, {}, b"")])
     assert str(conflict.value) == "GET /api/v1/me (409): Conflict"
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"[]", b"\xff", b""])
 def test_an_answer_that_cannot_be_read_is_told_as_that(body: bytes):
     with pytest.raises(ClientError, match="is this a Handrail server of this version"):
-        Talk(GET, [Reply(200, {}, body)])
+        Talk(GET, [RawResponse(200, {}, body)])
 
 
 def test_addresses_are_read_from_a_text_or_a_list():
-    assert addresses("http://a:1/, https://b") == ["http://a:1", "https://b"]
-    assert addresses(["http://a:1", "http://a:1"]) == ["http://a:1"]
-    assert addresses("") == []
+    assert parse_addresses("http://a:1/, https://b") == ["http://a:1", "https://b"]
+    assert parse_addresses(["http://a:1", "http://a:1"]) == ["http://a:1"]
+    assert parse_addresses("") == []
     for wrong in ("a:1", "ftp://a", "http://", "http://a/?x=1"):
         with pytest.raises(ValueError, match="say http://HOST:PORT"):
-            addresses(wrong)
+            parse_addresses(wrong)
 
 
 def test_an_id_cannot_lead_to_another_call():
-    assert path("beads", "../tokens") == "/beads/..%2Ftokens"
-    assert path("beads", "a?b=c#d", "files", "ü.txt") == "/beads/a%3Fb%3Dc%23d/files/%C3%BC.txt"
+    assert join_path("beads", "../tokens") == "/beads/..%2Ftokens"
+    assert (
+        join_path("beads", "a?b=c#d", "files", "ü.txt") == "/beads/a%3Fb%3Dc%23d/files/%C3%BC.txt"
+    )
     for wrong in ("", ".", ".."):
         with pytest.raises(ValueError, match="is no id"):
-            path("beads", wrong)
+            join_path("beads", wrong)

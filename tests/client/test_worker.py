@@ -13,9 +13,14 @@ from tests.kernel.driving import chain, node, team
 
 import handrail
 from handrail import Worker
-from handrail.client import shift
-from handrail.client.errors import Conflict, Denied, error_of, unreachable
-from handrail.client.shift import Line
+from handrail.client import worker_loop
+from handrail.client.errors import (
+    AccessDeniedError,
+    ConflictError,
+    error_from_response,
+    unreachable_error,
+)
+from handrail.client.worker_loop import EndlessRetry
 
 ROLE = "backend-engineer"
 PATIENCE = 60.0
@@ -42,7 +47,7 @@ class Rig:
         return Worker(self.server.url, self.token, **{"heartbeat": 0.05, **options})
 
     async def filed(self, definition: dict[str, Any] = ONE, title: str = "x", **wanted: Any) -> str:
-        await self.ask(self.office.create_workflow, definition)
+        await self.ask(self.office.create_definition, definition)
         name = definition["name"]
         bead = await self.ask(self.office.create_bead, title, workflow_id=name, **wanted)
         return bead.execution_id
@@ -54,16 +59,16 @@ class Rig:
         return await self.ask(self.office.result, execution_id, timeout=PATIENCE)
 
     async def steps(self, execution_id: str) -> Any:
-        return (await self.ask(self.office.steps, execution_id)).items
+        return (await self.ask(self.office.list_steps, execution_id)).items
 
     async def heard(self, times: int) -> None:
         """Until the worker has said so often that it is alive."""
         seen = set[Any]()
         while len(seen) <= times:
-            seen.add((await self.ask(self.office.agent, "worker-1")).last_seen)
+            seen.add((await self.ask(self.office.get_agent, "worker-1")).last_seen)
 
     async def busy(self) -> tuple[str, ...]:
-        return (await self.ask(self.office.agent, "worker-1")).current_work
+        return (await self.ask(self.office.get_agent, "worker-1")).current_work
 
 
 @pytest.fixture
@@ -276,7 +281,7 @@ def test_work_of_a_run_that_has_ended_is_cancelled(rig: Rig):
         execution = await rig.filed()
         async with At(worker):
             await began.wait()
-            await rig.ask(rig.office.override, execution, "close", "enough")
+            await rig.ask(rig.office.override_run, execution, "close", "enough")
             await cancelled.wait()
             # and the worker has room again
             began.clear()
@@ -305,7 +310,7 @@ def test_what_a_thread_returns_for_an_ended_run_is_dropped_and_its_place_is_kept
         first = await rig.filed()
         async with At(worker):
             await rig.ask(began.wait)
-            await rig.ask(rig.office.override, first, "close", "enough")
+            await rig.ask(rig.office.override_run, first, "close", "enough")
             second = await rig.filed()
             while "dispatch_cancelled" not in caplog.text:
                 await asyncio.sleep(0.01)
@@ -410,8 +415,8 @@ def test_a_line_that_is_lost_is_told_once_and_once_when_it_is_back(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ):
     async def main() -> None:
-        line = Line()
-        away = unreachable("GET /me", ("http://a",), "refused", 8)
+        line = EndlessRetry()
+        away = unreachable_error("GET /me", ("http://a",), "refused", 8)
         answers: list[Exception | str] = [away, away, away, "there", away, away, conflict]
 
         async def call() -> str:
@@ -420,12 +425,12 @@ def test_a_line_that_is_lost_is_told_once_and_once_when_it_is_back(
                 raise answer
             return answer
 
-        assert await line.insist(call) == "there"
-        with pytest.raises(Conflict):
-            await line.insist(call)
+        assert await line.retry(call) == "there"
+        with pytest.raises(ConflictError):
+            await line.retry(call)
 
-    conflict = error_of("GET /me", 409, b"")
-    monkeypatch.setattr(shift, "AGAIN_FIRST", 0.0)
+    conflict = error_from_response("GET /me", 409, b"")
+    monkeypatch.setattr(worker_loop, "RETRY_SECONDS_FIRST", 0.0)
     caplog.set_level(logging.INFO, "handrail.worker")
     go(main())
     told = [one.message.split()[0] for one in caplog.records]
@@ -484,7 +489,7 @@ def test_a_worker_that_is_disabled_waits_until_it_is_enabled(
         async with At(worker):
             while "worker_disabled" not in caplog.text:
                 await asyncio.sleep(0.01)
-            assert (await rig.ask(rig.office.execution, execution)).status == "running"
+            assert (await rig.ask(rig.office.get_run, execution)).status == "running"
             await rig.ask(rig.office.enable_agent, "worker-1")
             await rig.ended(execution)
         assert caplog.text.count("worker_disabled") == 1
@@ -527,7 +532,7 @@ def test_a_worker_told_to_stop_finishes_what_it_has_and_takes_nothing_new(rig: R
         await asyncio.sleep(0)
         go_on.set()
         await task
-        states = {one: (await rig.ask(rig.office.execution, one)).status for one in (first, second)}
+        states = {one: (await rig.ask(rig.office.get_run, one)).status for one in (first, second)}
         assert sorted(states.values()) == ["ended", "running"]
         assert await rig.busy() == ()
 
@@ -602,7 +607,7 @@ def test_a_result_that_comes_too_late_is_dropped(rig: Rig, caplog: pytest.LogCap
         execution = await rig.filed()
         async with At(worker):
             await began.wait()
-            await rig.ask(rig.office.override, execution, "close", "enough")
+            await rig.ask(rig.office.override_run, execution, "close", "enough")
             go_on.set()
             while "result_dropped" not in caplog.text:
                 await asyncio.sleep(0.01)
@@ -617,11 +622,11 @@ def test_a_token_that_is_refused_ends_the_worker(server: Server):
     async def main() -> None:
         worker = Worker(server.url, "hr_wrong")
         worker.add(lambda _: "", ROLE)
-        with pytest.raises(Denied, match="401"):
+        with pytest.raises(AccessDeniedError, match="401"):
             await worker.run()
         limited = Worker(server.url, server.token("viewer", "vic"), agent_id="a")
         limited.add(lambda _: "", ROLE)
-        with pytest.raises(Denied, match="403"):
+        with pytest.raises(AccessDeniedError, match="403"):
             await limited.run()
 
     go(main())
@@ -653,10 +658,10 @@ def test_a_question_of_an_agent_comes_back_with_its_answer(rig: Rig):
 
         execution = await rig.filed()
         async with At(worker):
-            while not (found := (await rig.ask(rig.office.approvals, status="open")).items):
+            while not (found := (await rig.ask(rig.office.list_approvals, status="open")).items):
                 await asyncio.sleep(0.01)
             assert found[0].options == ("main", "next")
-            await rig.ask(rig.office.answer, found[0].id, "next", digest=found[0].digest)
+            await rig.ask(rig.office.answer_approval, found[0].id, "next", digest=found[0].digest)
             await rig.ended(execution)
         assert heard == ["next"]
 

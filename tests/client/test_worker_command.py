@@ -89,7 +89,7 @@ def until(path: Path) -> None:
 
 
 def filed(office: Any) -> str:
-    office.create_workflow(ONE)
+    office.create_definition(ONE)
     return office.create_bead("x", workflow_id="one").execution_id
 
 
@@ -123,7 +123,7 @@ def test_a_worker_that_is_told_to_end_hands_back_what_it_cannot_finish(
         _, told = running.communicate(timeout=PATIENCE)
     assert running.returncode == 0, told
     assert "Traceback" not in told
-    lost, again = office.steps(execution).items
+    lost, again = office.list_steps(execution).items
     assert (lost.outcome, again.outcome) == ("lost", "")
     assert "the worker was stopped" in lost.reason
 
@@ -139,7 +139,7 @@ def test_a_worker_that_is_told_to_end_finishes_what_it_can(
         (tmp_path / "go-on").touch()
         running.communicate(timeout=PATIENCE)
     assert running.returncode == 0
-    assert office.execution(execution).terminal_status == "done_success"
+    assert office.get_run(execution).terminal_status == "done_success"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -17,14 +17,14 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import handrail.engine.opening as opening
-from handrail.commits import Copies, Lane, Repository, commit_agent
-from handrail.engine.dispatch import Dispatch
-from handrail.engine.engine import Engine, Refused
+from handrail.commits import CommitLane, Repository, WorkingCopies, commit_agent
+from handrail.engine.dispatch.dispatch import Dispatch
+from handrail.engine.engine import Engine, RefusedError
 from handrail.engine.settings import EngineSettings
-from handrail.kernel.definition import Settings
+from handrail.kernel.definition.model import Settings
 from handrail.kernel.result import Outcome, Result
 from handrail.kernel.run.machine import Person
-from handrail.server.serve import serve
+from handrail.server.process import serve
 
 ANA = Person(name="ana", role="ceo")
 WORKERS = 5
@@ -59,14 +59,14 @@ FIX = {
 }
 
 
-def specialist(copies: Copies):
+def specialist(copies: WorkingCopies):
     async def fix(dispatch: Dispatch) -> Result:
         bead, n = dispatch.bead.id, int(dispatch.bead.context["n"])
         folder = await copies.open(bead, fresh=True)
         (folder / f"bead-{n}.txt").write_text(f"fixed {n}\n")
         if n % 5 == 0:
             (folder / SHARED).write_text(f"last: {n}\n")
-        proposal = await copies.propose(bead, run=dispatch.run.id)
+        proposal = await copies.propose(bead, run_id=dispatch.run.id)
         made = {name: getattr(proposal, name) for name in proposal.__struct_fields__}
         return Result(outcome=Outcome.SUCCESS, text=proposal.patch, data={"proposal": made})
 
@@ -96,10 +96,10 @@ async def see_through(engine: Engine, n: int) -> str:
                     await run.move("fix", by=ANA, reason=text)
                 else:
                     await run.answer(question.id, text, by=ANA, decision=decision)
-            except Refused:
+            except RefusedError:
                 pass  # the other engine's person was faster
         state = await run.state()
-        if state.ended:
+        if state.has_ended:
             return f"{state.terminal_status}"
     return "never"
 
@@ -110,8 +110,8 @@ async def hire(engine: Engine, folder: Path, bare: Path, workers: Iterable[int])
     await engine.define(FIX, by="crew")
     for n in workers:
         home = folder / f"worker-{n}-{time.monotonic_ns()}"
-        fix = specialist(Copies(repository, home))
-        commit = commit_agent(Lane(repository, home), f"manager-{n}")
+        fix = specialist(WorkingCopies(repository, home))
+        commit = commit_agent(CommitLane(repository, home), f"manager-{n}")
         await engine.add_agent(fix, "backend-engineer", name=f"specialist-{n}", capacity=1)
         await engine.add_agent(commit, "engineering-manager", name=f"manager-{n}", capacity=1)
 

@@ -11,7 +11,14 @@ from typing import Any, TypeVar
 
 from tests.patience import PATIENCE
 
-from handrail.commits import Change, Copies, Lane, NotApplied, Proposal, Repository
+from handrail.commits import (
+    ApprovedChange,
+    CommitLane,
+    CommitRejectedError,
+    PatchProposal,
+    Repository,
+    WorkingCopies,
+)
 
 T = TypeVar("T")
 TRACE = '#!/bin/sh\necho "pre-commit $(git rev-parse HEAD)" >> "{trace}"\n{more}\n'
@@ -113,8 +120,8 @@ class House:
         self.push(files or FILES, "begin")
         self.hook("pre-commit", TRACE.format(trace=self.trace, more=""))
         self.repository = Repository(url=str(self.bare), **rules)
-        self.lane = Lane(self.repository, folder / "lane")
-        self.copies = Copies(self.repository, folder / "copies")
+        self.lane = CommitLane(self.repository, folder / "lane")
+        self.copies = WorkingCopies(self.repository, folder / "copies")
         self.gates: dict[str, Gate] = {}
 
     def hook(self, name: str, text: str) -> None:
@@ -142,7 +149,7 @@ class House:
 
     def fence(self) -> int:
         """The newest holder's."""
-        return int(git(self.bare, "cat-file", "blob", self.repository.fence).split()[0])
+        return int(git(self.bare, "cat-file", "blob", self.repository.fence_ref).split()[0])
 
     def push(self, files: dict[str, str], title: str) -> str:
         """What a person commits by hand."""
@@ -171,21 +178,21 @@ class House:
         """The heads on which the pre-commit hook ran."""
         return [line.split()[1] for line in self.trace.read_text().splitlines()]
 
-    async def propose(self, bead: str, files: dict[str, str]) -> Proposal:
+    async def propose(self, bead: str, files: dict[str, str]) -> PatchProposal:
         folder = await self.copies.open(bead, fresh=True)
         for path, text in files.items():
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
             (folder / path).write_text(text)
         return await self.copies.propose(bead)
 
-    async def change(self, bead: str, files: dict[str, str]) -> Change:
+    async def change(self, bead: str, files: dict[str, str]) -> ApprovedChange:
         return approved(bead, await self.propose(bead, files))
 
 
-def approved(bead: str, proposal: Proposal, run: str = "") -> Change:
-    return Change(
-        bead=bead,
-        run=run or f"run-{bead}",
+def approved(bead: str, proposal: PatchProposal, run: str = "") -> ApprovedChange:
+    return ApprovedChange(
+        bead_id=bead,
+        run_id=run or f"run-{bead}",
         title=f"Fix {bead}",
         author="specialist",
         committer="manager",
@@ -194,10 +201,10 @@ def approved(bead: str, proposal: Proposal, run: str = "") -> Change:
     )
 
 
-async def refused(work: Coroutine[Any, Any, object]) -> NotApplied:
+async def refused(work: Coroutine[Any, Any, object]) -> CommitRejectedError:
     try:
         await work
-    except NotApplied as trouble:
+    except CommitRejectedError as trouble:
         return trouble
     raise AssertionError("it was not refused")
 

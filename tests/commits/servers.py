@@ -18,7 +18,7 @@ from tests.patience import PATIENCE
 
 from handrail import Client
 from handrail.client.clients import AsyncClient
-from handrail.client.errors import Conflict
+from handrail.client.errors import ConflictError
 
 CREW = Path(__file__).with_name("crew.py")
 WORKERS = ("0,1,2", "3,4")
@@ -122,7 +122,7 @@ class Servers:
         """How each run ended, once all have."""
         async with asyncio.timeout(SECONDS):
             while True:
-                found = [run async for run in self.client.each(self.client.executions)]
+                found = [run async for run in self.client.each(self.client.list_runs)]
                 if len(found) == self.filed and all(run.status == "ended" for run in found):
                     return [str(run.terminal_status) for run in found]
                 await asyncio.sleep(0.2)
@@ -130,15 +130,15 @@ class Servers:
     async def answer(self) -> None:
         """Whatever is asked, until somebody stops it."""
         while True:
-            open_ = await self.client.approvals(status="open")
+            open_ = await self.client.list_approvals(status="open")
             for asked in open_.items:
                 decision, text = says(asked.type, asked.question)
-                with suppress(Conflict):  # settled meanwhile, or not any more the same
+                with suppress(ConflictError):  # settled meanwhile, or not any more the same
                     if decision == "move":
                         run = asked.execution_id
-                        await self.client.override(run, "move", text, node="fix")
+                        await self.client.override_run(run, "move", text, node="fix")
                     else:
-                        await self.client.answer(asked.id, text, decision=decision)
+                        await self.client.answer_approval(asked.id, text, decision=decision)
             await asyncio.sleep(0.1)
 
 

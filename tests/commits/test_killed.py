@@ -10,14 +10,14 @@ import msgspec
 import pytest
 from tests.commits.houses import House, go, wait
 
-from handrail.commits import Lane
+from handrail.commits import CommitLane
 
 FIXED = {"app.py": "def total(n):\n    return n + 1\n"}
 HOLDER = """
 import asyncio, sys, msgspec
-from handrail.commits import Change, Lane, Repository
-change = msgspec.json.decode(sys.stdin.read(), type=Change)
-lane = Lane(Repository(url=sys.argv[1]), sys.argv[2])
+from handrail.commits import ApprovedChange, CommitLane, Repository
+change = msgspec.json.decode(sys.stdin.read(), type=ApprovedChange)
+lane = CommitLane(Repository(url=sys.argv[1]), sys.argv[2])
 print(asyncio.run(lane.apply(change, 1)).commit)
 """
 
@@ -47,13 +47,13 @@ def test_a_holder_that_is_killed_leaves_one_commit_all_the_same(moment: str, tmp
     pushed = moment == "post-receive"
     assert house.log("%s") == ["begin", *(["Fix b1"] if pushed else [])]
 
-    applied = asyncio.run(Lane(house.repository, tmp_path / "next").apply(change, 2))
-    assert applied.found == pushed
+    applied = asyncio.run(CommitLane(house.repository, tmp_path / "next").apply(change, 2))
+    assert applied.already_pushed == pushed
     assert house.log("%s") == ["begin", "Fix b1"]
 
     assert gate.goes_on
     gate.open()  # what the killed one had begun goes on now, and comes too late
     assert house.log("%s") == ["begin", "Fix b1"]
     assert house.head() == applied.commit
-    told = asyncio.run(Lane(house.repository, tmp_path / "next").apply(change, 3))
-    assert (told.commit, told.found) == (applied.commit, True)
+    told = asyncio.run(CommitLane(house.repository, tmp_path / "next").apply(change, 3))
+    assert (told.commit, told.already_pushed) == (applied.commit, True)

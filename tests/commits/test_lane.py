@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from tests.commits.houses import FILES, House, approved, git, go, refused
 
 from handrail.commits.git import Git
-from handrail.commits.lane import TRIES_MAX, Lane
+from handrail.commits.lane import PUSH_ATTEMPTS_MAX, CommitLane
 
 FIXED = {"app.py": "def total(n):\n    return n + 1\n"}
 
@@ -23,7 +23,7 @@ def test_an_approved_patch_becomes_one_commit_by_its_author_with_its_trailers(ho
     async def play():
         begun = house.head()
         applied = await house.lane.apply(await house.change("b1", FIXED), fence=1)
-        assert (applied.commit, applied.parent, applied.tries) == (house.head(), begun, 1)
+        assert (applied.commit, applied.parent, applied.attempts) == (house.head(), begun, 1)
         assert applied.files == ("app.py",)
         assert house.read("app.py") == "def total(n):\n    return n + 1"
         told = git(house.bare, "log", "-1", "--format=%an|%cn|%ae|%B", "main")
@@ -32,7 +32,7 @@ def test_an_approved_patch_becomes_one_commit_by_its_author_with_its_trailers(ho
             "Bead: b1\nRun: run-b1\nApproved-by: ana"
         )
         assert house.traced() == [begun]
-        assert git(house.bare, "cat-file", "blob", house.repository.fence).split() == [
+        assert git(house.bare, "cat-file", "blob", house.repository.fence_ref).split() == [
             *("1", applied.commit)
         ]
 
@@ -64,25 +64,28 @@ def test_a_push_that_comes_second_is_done_again_on_a_fresh_pull(
 ):
     async def play(rivals: int) -> int:
         change = await house.change(f"b{rivals}", {f"new{rivals}.py": "x = 1\n"})
-        real, pushed = Lane._compare, 0
+        real, pushed = CommitLane._check_commit, 0
 
-        async def compare(self: Lane, *given: object) -> None:
+        async def compare(self: CommitLane, *given: object) -> None:
             nonlocal pushed
             await real(self, *given)  # type: ignore[arg-type]
             if pushed < rivals:
                 pushed += 1
                 house.push({"rival.txt": f"{rivals} {pushed}\n"}, "rival")
 
-        monkeypatch.setattr(Lane, "_compare", compare)
+        monkeypatch.setattr(CommitLane, "_check_commit", compare)
         try:
-            return (await house.lane.apply(change, rivals)).tries
+            return (await house.lane.apply(change, rivals)).attempts
         finally:
-            monkeypatch.setattr(Lane, "_compare", real)
+            monkeypatch.setattr(CommitLane, "_check_commit", real)
 
     assert go(play(2)) == 3
     head = house.head()
-    assert go(refused(play(TRIES_MAX))).code == "busy"
-    assert git(house.bare, "log", "--format=%s", f"{head}..main").split() == ["rival"] * TRIES_MAX
+    assert go(refused(play(PUSH_ATTEMPTS_MAX))).code == "busy"
+    assert (
+        git(house.bare, "log", "--format=%s", f"{head}..main").split()
+        == ["rival"] * PUSH_ATTEMPTS_MAX
+    )
 
 
 @pytest.mark.requirement("L12.7")
@@ -106,30 +109,32 @@ def test_whoever_lost_the_lock_is_refused_by_the_repository_itself(house: House)
     async def play():
         early = await house.change("b1", FIXED)
         late = house.lane
-        async with late.places.at_work() as made:
-            from handrail.commits.fence import Fence
+        async with late.folders.open_scratch() as made:
+            from handrail.commits.fence import FenceRef
 
-            rail = Fence(made, house.repository, 1)
+            rail = FenceRef(made, house.repository, 1)
             await rail.fetch()
-            held = await rail.held()
+            held = await rail.acquire()
             head = house.head()
-            await made.say("checkout", "--quiet", "--detach", head)
+            await made.check_output("checkout", "--quiet", "--detach", head)
             await made.run("apply", "--index", "-", stdin=early.proposal.patch.encode())
             who = {"GIT_COMMITTER_NAME": "a", "GIT_COMMITTER_EMAIL": "a@b"}
             who |= {"GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@b"}
             await made.run("commit", "--quiet", "-m", "late", variables=who)
-            commit = await made.say("rev-parse", "HEAD")
+            commit = await made.check_output("rev-parse", "HEAD")
             # Meanwhile the lock goes on, and its new holder has begun; the branch is as it was.
-            async with Lane(house.repository, house.folder / "two").places.at_work() as other:
-                next_rail = Fence(other, house.repository, 2)
+            async with CommitLane(
+                house.repository, house.folder / "two"
+            ).folders.open_scratch() as other:
+                next_rail = FenceRef(other, house.repository, 2)
                 await next_rail.fetch()
-                await next_rail.held()
+                await next_rail.acquire()
             assert house.head() == head
             pushed = git(
                 *(made.tree, "--git-dir", str(made.folder), "push", "--atomic"),
-                f"--force-with-lease={house.repository.fence}:{held}",
+                f"--force-with-lease={house.repository.fence_ref}:{held}",
                 *(str(house.bare), f"{commit}:refs/heads/main"),
-                f"{await rail._write(commit)}:{house.repository.fence}",
+                f"{await rail._write_fence(commit)}:{house.repository.fence_ref}",
                 ok=False,
             )
             assert "rejected" in pushed
@@ -151,7 +156,7 @@ def test_the_fence_is_compared_where_it_is_kept_not_only_where_it_was_read(house
         f'test -e "{house.folder}/steal" && '
         f"env -u GIT_QUARANTINE_PATH -u GIT_OBJECT_DIRECTORY -u GIT_ALTERNATE_OBJECT_DIRECTORIES "
         f'sh -c \'b=$(echo 9 | git --git-dir="{house.bare}" hash-object -w --stdin); '
-        f'git --git-dir="{house.bare}" update-ref {house.repository.fence} $b\'\nexit 0\n'
+        f'git --git-dir="{house.bare}" update-ref {house.repository.fence_ref} $b\'\nexit 0\n'
     )
     (house.bare / "hooks" / "pre-receive").chmod(0o755)
 
@@ -170,8 +175,8 @@ def test_an_attempt_that_was_pushed_and_never_reported_is_found_and_not_made_aga
         change = await house.change("b1", FIXED)
         first = await house.lane.apply(change, 1)
         house.push({"later.txt": "x\n"}, "later")
-        again = await Lane(house.repository, house.folder / "elsewhere").apply(change, 2)
-        assert again.found
+        again = await CommitLane(house.repository, house.folder / "elsewhere").apply(change, 2)
+        assert again.already_pushed
         assert (again.commit, again.parent, again.files) == (
             *(first.commit, first.parent, first.files),
         )
@@ -185,17 +190,17 @@ def test_a_commit_that_was_made_and_not_pushed_leaves_nothing_behind(
 ):
     async def play():
         change = await house.change("b1", FIXED)
-        real = Lane._compare
+        real = CommitLane._check_commit
 
-        async def cancelled(self: Lane, *given: object) -> None:
+        async def cancelled(self: CommitLane, *given: object) -> None:
             raise asyncio.CancelledError
 
-        monkeypatch.setattr(Lane, "_compare", cancelled)
+        monkeypatch.setattr(CommitLane, "_check_commit", cancelled)
         with pytest.raises(asyncio.CancelledError):
             await house.lane.apply(change, 1)
-        monkeypatch.setattr(Lane, "_compare", real)
+        monkeypatch.setattr(CommitLane, "_check_commit", real)
         assert list((house.folder / "lane" / "at-work").iterdir()) == []
-        assert not (await house.lane.apply(change, 2)).found
+        assert not (await house.lane.apply(change, 2)).already_pushed
         assert house.log("%s") == ["begin", "Fix b1"]
 
     go(play())
@@ -250,12 +255,12 @@ def test_a_commit_is_taken_back_once_and_can_then_be_made_again(house: House):
         back = await house.lane.revert(made.commit, undo, 2)
         assert house.read("app.py") == FILES["app.py"].strip()
         again = await house.lane.revert(made.commit, undo, 3)
-        assert (again.commit, again.found) == (back.commit, True)
+        assert (again.commit, again.already_pushed) == (back.commit, True)
         assert git(house.bare, "log", "-1", "--format=%(trailers:key=Reverts)").strip() == (
             f"Reverts: {made.commit}"
         )
         assert len(house.traced()) == 2
-        assert not (await house.lane.apply(change, 4)).found
+        assert not (await house.lane.apply(change, 4)).already_pushed
         assert house.read("app.py") == FIXED["app.py"].strip()
 
     go(play())
@@ -284,7 +289,7 @@ def test_without_git_or_a_branch_it_says_what_is_missing(
 ):
     async def play():
         change = await house.change("b1", FIXED)
-        lane = Lane(replace(house.repository, branch="nowhere"), house.folder / "other")
+        lane = CommitLane(replace(house.repository, branch="nowhere"), house.folder / "other")
         assert (await refused(lane.apply(change, 1))).code == "git_failed"
         monkeypatch.setenv("PATH", str(house.folder))
         with pytest.raises(Exception, match="install git"):

@@ -11,11 +11,11 @@ from tests.patience import PATIENCE
 
 import handrail.engine.opening as opening
 from handrail.commits import commit_agent
-from handrail.engine.dispatch import Dispatch
-from handrail.engine.handle import RunHandle
-from handrail.engine.returned import AgentFailed
-from handrail.kernel.approval import approvals
+from handrail.engine.dispatch.agent_results import AgentFailedError
+from handrail.engine.dispatch.dispatch import Dispatch
+from handrail.engine.services.run_handle import RunHandle
 from handrail.kernel.result import Result
+from handrail.views.approvals import approvals
 
 ATTEMPTS = 2
 
@@ -52,7 +52,7 @@ def test_a_commit_of_which_nobody_heard_is_found_whatever_a_person_does(way, tmp
             done = await commit(dispatch)
             if lost < ATTEMPTS:
                 lost += 1
-                raise AgentFailed("killed before it told")
+                raise AgentFailedError("killed before it told")
             return done
 
         async with opening.open(f"sqlite:///{tmp_path / 'work.db'}") as engine:
@@ -63,7 +63,7 @@ def test_a_commit_of_which_nobody_heard_is_found_whatever_a_person_does(way, tmp
             (question,) = await run.questions(PATIENCE)
             await run.answer(question.id, by=ANA, decision="approve")
             (escalated,) = await run.questions(PATIENCE)
-            assert (escalated.kind, escalated.place) == ("escalation", "apply")
+            assert (escalated.kind, escalated.step_id) == ("escalation", "apply")
             assert house.log("%s") == ["begin", "Bug 1"]
             pushed = house.head()
 

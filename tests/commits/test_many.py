@@ -43,12 +43,14 @@ def house(tmp_path: Path) -> House:
 async def recorded(url: str) -> tuple[list[locks.LockEvent], dict[str, set[str]]]:
     """The lock's events; for each run the agents that brought a fix, or took it to be applied."""
     async with opening.open(url, visit=True) as engine:
-        told = [event for row in engine.store.journal("lock:app") for event in decode(row.body)]
+        told = [
+            event for row in engine.store.read_journal("lock:app") for event in decode(row.body)
+        ]
         hands: dict[str, set[str]] = {}
         for run in (await engine.executions(limit=100)).items:
             events = await engine.history(run.id)
-            fixed = {e.agent for e in events if isinstance(e, Reported) and e.place == "fix"}
-            held = {e.agent for e in events if isinstance(e, Claimed) and e.place == "apply"}
+            fixed = {e.agent for e in events if isinstance(e, Reported) and e.step_id == "fix"}
+            held = {e.agent for e in events if isinstance(e, Claimed) and e.step_id == "apply"}
             hands[run.id] = fixed | {agent.partition("@")[0] for agent in held}
         return told, hands
 
@@ -58,7 +60,7 @@ def check_record(house: House, url: str) -> None:
     commit's grant began before that of the one before it was gone; nor of the whole repository.
     Authors and committers are those that the record names."""
     events, hands = asyncio.run(recorded(url))
-    lock = locks.Lock(repository="app")
+    lock = locks.CommitLock(repository="app")
     held: dict[int, tuple[str, datetime, datetime]] = {}
     for event in events:
         before, lock = lock.holder, locks.evolve(lock, event)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.commits.houses import TRACE, House, approved, git, go, refused
 
-from handrail.commits import Copies, Repository
+from handrail.commits import Repository, WorkingCopies
 from handrail.commits.git import Git
 
 pytestmark = pytest.mark.requirement("L16")
@@ -135,7 +135,7 @@ def test_a_hook_of_the_branch_is_disabled_by_no_mode_of_the_patch(tmp_path: Path
         hook = folder / ".githooks" / "pre-commit"
         hook.chmod(hook.stat().st_mode ^ stat.S_IXUSR)
         assert (await refused(house.copies.propose("b1"))).code == "guarded"
-        lax = Copies(Repository(url=str(house.bare)), house.folder / "lax")
+        lax = WorkingCopies(Repository(url=str(house.bare)), house.folder / "lax")
         hook = await lax.open("b2") / ".githooks" / "pre-commit"
         hook.write_text("exit 0\n")
         # Past the first look, with an id that fits: the lane looks for itself.
@@ -214,7 +214,7 @@ def test_a_hook_that_rewrites_what_was_approved_is_refused(what: str, house: Hou
 def test_whatever_is_written_into_the_lanes_configuration_is_gone_before_it_counts(house: House):
     async def play():
         program = evil(house)
-        async with house.lane.places.at_work() as made:
+        async with house.lane.folders.open_scratch() as made:
             config, attributes = made.folder / "config", made.folder / "info" / "attributes"
             wanted = config.read_text()
             told = f"[alias]\n\tst = !{program}\n[core]\n\tfsmonitor = {program}\n"

@@ -20,9 +20,9 @@ from tests.kernel.driving import chain, edge, node, plan_of, team, workflow
 from handrail.kernel.result import Check, Evidence, Outcome, Result, Usage
 from handrail.kernel.run import commands as c
 from handrail.kernel.run.events import RunEvent
-from handrail.kernel.run.machine import Person, Run, step
-from handrail.kernel.run.state import Phase, Token
-from handrail.kernel.run.workflow import WAITING_TO_GO
+from handrail.kernel.run.machine import Person, Run, decide_and_apply
+from handrail.kernel.run.state import Position, PositionPhase
+from handrail.kernel.run.workflow import ADVANCEABLE_PHASES
 
 FOLDER = Path(__file__).parent / "runs"
 COMMANDS_MAX = 1_000
@@ -58,7 +58,7 @@ def record(good: Good) -> Recorded:
     """Play it to its end."""
     player = _Player(good)
     for _ in range(COMMANDS_MAX):
-        if player.run.ended:
+        if player.run.has_ended:
             return Recorded(about=good.about, definition=good.definition, events=player.events)
         player.go_on()
     raise AssertionError(f"does not end: {good.about}")
@@ -81,33 +81,33 @@ class _Player:
         return self._run
 
     def do(self, command: c.RunCommand) -> None:
-        decision, self._run = step(self.plan, self._run, command, self.now)
+        decision, self._run = decide_and_apply(self.plan, self._run, command, self.now)
         assert decision.refusal is None, decision.refusal
         self.events += decision.events
 
     def go_on(self) -> None:
         """One thing that somebody can do now."""
-        for token in self.run.tokens.values():
-            if token.phase is Phase.CLAIMED:
+        for token in self.run.positions.values():
+            if token.phase is PositionPhase.CLAIMED:
                 self._report(token)
                 return
-            if token.phase is Phase.OFFERED:
-                agent = f"{token.place}-{1 + token.attempts % 2}"
+            if token.phase is PositionPhase.OFFERED:
+                agent = f"{token.step_id}-{1 + token.attempts % 2}"
                 self.do(c.Claim(fence=token.fence, agent=agent, roles=(token.role,)))
                 return
-            if token.phase in WAITING_TO_GO:
-                self.do(c.GrantLock(place=token.place, lock=self.run.fence + 1))
+            if token.phase in ADVANCEABLE_PHASES:
+                self.do(c.GrantLock(step_id=token.step_id, lock=self.run.fence + 1))
                 return
-        question = next(iter(self.run.questions.values()))
+        question = next(iter(self.run.pending_approvals.values()))
         self.now += timedelta(hours=1)
-        self.do(c.Answer(question_id=question.id, by=BOSS, text=next(self.people)))
+        self.do(c.Answer(approval_id=question.id, by=BOSS, text=next(self.people)))
 
-    def _report(self, token: Token) -> None:
+    def _report(self, token: Position) -> None:
         self.now += timedelta(seconds=self.good.seconds)
         if token.fence in self.good.lose:
             self.do(c.Lose(fence=token.fence, reason="the worker restarted"))
             return
-        result = next(self.scripts[token.place])
+        result = next(self.scripts[token.step_id])
         self.do(c.Report(fence=token.fence, agent=token.agent, result=result))
 
 

@@ -30,7 +30,7 @@ from tests.failover.houses import Server
 
 from handrail import Client
 from handrail.client.clients import AsyncClient
-from handrail.client.errors import Conflict, NotFound
+from handrail.client.errors import ConflictError, NotFoundError
 from handrail.testing.postgres import PostgresServer
 
 MODES = ("queue", "interrupt", "inject", "parallel")
@@ -138,7 +138,7 @@ class Play:
         """Nobody talks before everybody is there."""
         names = list(self.rooms)
         await _all(client.create_channel(name, self.plan.config(n)) for n, name in enumerate(names))
-        await _all(client.turn(name, "pause") for name in names)
+        await _all(client.control_turn(name, "pause") for name in names)
         await self._hire(client)
         wanted = set(self._capacities())
         await _until(lambda: _registered(client, wanted))
@@ -147,7 +147,7 @@ class Play:
             for name, members in self.rooms.items()
             for n, agent in enumerate(members)
         )
-        await _all(client.turn(name, "unpause") for name in names)
+        await _all(client.control_turn(name, "unpause") for name in names)
 
     async def _hire(self, client: AsyncClient) -> None:
         teams: list[dict[str, Any]] = [{} for _ in range(self.plan.processes)]
@@ -230,7 +230,7 @@ class Play:
 
         async def over() -> str:
             channel, number = stops[0]
-            turn = (await client.channel(channel)).turn
+            turn = (await client.get_channel(channel)).turn
             gone_on = turn is None or turn.number != number
             return "" if gone_on else f"turn {number} of {channel} does not end: {turn}"
 
@@ -247,24 +247,24 @@ class Play:
             name = self.chance.choice(names)
             await self._say(client, name)
             if self.chance.random() < 0.5:
-                turn = (await client.channel(name)).turn
-                with suppress(Conflict):
+                turn = (await client.get_channel(name)).turn
+                with suppress(ConflictError):
                     if turn is not None and turn.interrupted:
-                        await client.turn(name, "resume", agent_id=turn.agent_id)
+                        await client.control_turn(name, "resume", agent_id=turn.agent_id)
             await asyncio.sleep(0.02)
 
     async def _say(self, client: AsyncClient, channel: str) -> None:
         text = f"ana {next(self.words)}"
         self.notes.says.add((channel, text))
-        await client.say(channel, text)
+        await client.post_message(channel, text)
         self.notes.said.add((channel, text))
 
     async def _goes_on(self, client: AsyncClient, channel: str) -> None:
-        wanted = (await client.channel(channel)).turns + AFTER
+        wanted = (await client.get_channel(channel)).turns + AFTER
         await self._say(client, channel)
 
         async def gone_on() -> str:
-            view = await client.channel(channel)
+            view = await client.get_channel(channel)
             if view.resting:  # it came to its rest before the word was heard
                 await self._say(client, channel)
             return "" if view.turns >= wanted else f"turns do not go on: {view}"
@@ -299,7 +299,7 @@ async def _seated(client: AsyncClient, channel: str, agent: str, priority: int) 
     async def joined() -> str:
         try:
             await client.join_channel(channel, agent, priority=priority)
-        except Conflict as error:
+        except ConflictError as error:
             return str(error)
         return ""
 
@@ -309,14 +309,14 @@ async def _seated(client: AsyncClient, channel: str, agent: str, priority: int) 
 async def _registered(client: AsyncClient, wanted: set[str]) -> str:
     for agent in sorted(wanted):
         try:
-            await client.agent(agent)
-        except NotFound:
+            await client.get_agent(agent)
+        except NotFoundError:
             return f"{agent} is not registered"
     return ""
 
 
 async def _turns(client: AsyncClient) -> dict[str, int]:
-    return {one.id: one.turns async for one in client.each(client.channels, limit=100)}
+    return {one.id: one.turns async for one in client.each(client.list_channels, limit=100)}
 
 
 def main() -> int:

@@ -11,11 +11,15 @@ from pathlib import Path
 
 import msgspec
 
-from handrail.engine.channel_work import CHANNEL, decode_channel_events, evolved
-from handrail.kernel import channel_events as ev
-from handrail.kernel.channel import Channel, check
-from handrail.kernel.lifecycle import AgentState, Trigger
-from handrail.store.urls import open_records
+from handrail.engine.commit.channel_change import (
+    CHANNEL_STREAM_PREFIX,
+    decode_channel_events,
+    evolve_journaled,
+)
+from handrail.kernel.agent_lifecycle import AgentState, Trigger
+from handrail.kernel.channel import events as ev
+from handrail.kernel.channel.state import Channel, check_invariants
+from handrail.store.urls import open_maintenance_store
 
 COMPLETED = (Trigger.TURN_COMPLETE, Trigger.TURN_COMPLETE_SOLO)
 HOLDING = (AgentState.ACTIVE, AgentState.WAITING)
@@ -62,13 +66,13 @@ class Record:
         """Channel -> (id, message)."""
 
     def read(self) -> None:
-        records, n = open_records(self.database), 0
+        records, n = open_maintenance_store(self.database), 0
         try:
-            while page := records.feed(n, PAGE):
+            while page := records.read_feed(n, PAGE):
                 n = page[-1].n
                 for entry in page:
-                    if entry.stream.startswith(CHANNEL):
-                        self._take(entry.stream.removeprefix(CHANNEL), entry)
+                    if entry.stream.startswith(CHANNEL_STREAM_PREFIX):
+                        self._take(entry.stream.removeprefix(CHANNEL_STREAM_PREFIX), entry)
         finally:
             records.close()
         self._acknowledged()
@@ -81,12 +85,12 @@ class Record:
         first = entry.seq - entry.count + 1
         for seq, (event, by) in enumerate(zip(events, told, strict=True), first):
             self._look(channel, seq, event, by)
-            channel = evolved(channel, event)
+            channel = evolve_journaled(channel, event)
             if isinstance(event, ev.TurnGranted) and channel.turn is not None:
                 self.granted[name, event.turn, event.agent_id] = channel.turn.after, event.upto
             holders = [one.agent_id for one in channel.members if one.state in HOLDING]
             self._expect(len(holders) <= 1, f"{name} at {seq}: {holders} have the turn")
-        for broken in check(channel):
+        for broken in check_invariants(channel):
             self._expect(False, f"{entry.seq}: {broken}")
         self.channels[name] = channel
 

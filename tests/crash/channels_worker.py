@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from handrail import Worker
-from handrail.client.turns import Turn, Turns
+from handrail.client.channel_turns import TurnRunner, WorkerTurn
 
 SAYS, BETWEEN = 2, 0.05
 """Messages in a turn, and seconds before each."""
@@ -29,11 +29,11 @@ Note = Callable[..., None]
 
 def watched(note: Note) -> None:
     """Completions are the worker's own doing: they are seen where it says them."""
-    complete, take = Turn.complete, Turns._take
+    complete, take = WorkerTurn.complete, TurnRunner._run_turn
     wanted: list[int] = []
     signal.signal(signal.SIGUSR1, lambda number, _: wanted.append(number))
 
-    async def completes(turn: Turn) -> None:
+    async def completes(turn: WorkerTurn) -> None:
         note("completes", turn)
         if wanted:
             wanted.clear()
@@ -42,20 +42,22 @@ def watched(note: Note) -> None:
         await complete(turn)
         note("completed", turn)
 
-    async def takes(turns: Turns, view: Any) -> None:
-        note("given", Turn(view, turns.client, turns.insist), [one.id for one in view.messages])
+    async def takes(turns: TurnRunner, view: Any) -> None:
+        note(
+            "given", WorkerTurn(view, turns.client, turns.retry), [one.id for one in view.messages]
+        )
         await take(turns, view)
 
-    Turn.complete, Turns._take = completes, takes
+    WorkerTurn.complete, TurnRunner._run_turn = completes, takes
 
 
-def talks(note: Note) -> Callable[[Turn], Any]:
+def talks(note: Note) -> Callable[[WorkerTurn], Any]:
     numbers = count(1)
 
-    async def talk(turn: Turn) -> None:
+    async def talk(turn: WorkerTurn) -> None:
         """Messages whose texts nobody else has."""
         for _ in range(SAYS):
-            text = f"{turn._agent} {turn.number} {next(numbers)}"
+            text = f"{turn._agent_id} {turn.number} {next(numbers)}"
             await asyncio.sleep(BETWEEN)
             note("says", turn, text)
             await turn.say(text)
@@ -67,8 +69,8 @@ def talks(note: Note) -> Callable[[Turn], Any]:
 async def main(servers: str, heartbeat: float, record: Path) -> None:
     with record.open("a", buffering=1) as lines:
 
-        def note(what: str, turn: Turn, more: object = None) -> None:
-            told = what, turn.channel, turn.number, turn._agent, more
+        def note(what: str, turn: WorkerTurn, more: object = None) -> None:
+            told = what, turn.channel, turn.number, turn._agent_id, more
             print(json.dumps(told), file=lines)
 
         watched(note)

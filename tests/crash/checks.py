@@ -279,11 +279,11 @@ def stuck(rows: Rows) -> Iterable[str]:
 
 def audited(url: str) -> list[str]:
     """What the engine's own audit says."""
-    from handrail.engine.audit import verify
-    from handrail.store.urls import open_records
+    from handrail.engine.audit.verification import verify
+    from handrail.store.urls import open_maintenance_store
 
     try:
-        store = open_records(url, read_only=True)
+        store = open_maintenance_store(url, read_only=True)
     except ModuleNotFoundError:  # PostgreSQL's is being written
         return []
     try:

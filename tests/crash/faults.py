@@ -18,15 +18,15 @@ from pathlib import Path
 import checks
 import load
 
-from handrail.engine import staff
-from handrail.store.port import StoreError
+from handrail.engine.dispatch import local_executor
+from handrail.store.engine_store import StoreError
 
 QUOTA = len(load.NAMES)
 SECONDS = 120  # a life takes less than one; on a busy machine many times that
 OPENINGS_MAX = 50
 
 shim = ctypes.CDLL(None)
-staff.RETRY_SECONDS = 0.02
+local_executor.RETRY_SECONDS = 0.02
 
 
 async def _lives(folder: Path, name: str) -> list[str]:

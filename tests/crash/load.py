@@ -25,12 +25,12 @@ from pathlib import Path
 import uuid_utils
 
 import handrail.engine.opening as opening
-from handrail.engine.dispatch import Dispatch
-from handrail.engine.engine import Engine, Refused
+from handrail.engine.dispatch.dispatch import Dispatch
+from handrail.engine.engine import Engine, RefusedError
 from handrail.engine.settings import EngineSettings
 from handrail.kernel.result import Outcome, Result
 from handrail.kernel.run.machine import Person
-from handrail.store.port import Entry, Store, StoreError
+from handrail.store.engine_store import EngineStore, JournalEntry, StoreError
 from handrail.store.urls import open_store
 
 ACTIVE = 40
@@ -124,7 +124,7 @@ class Lines:
 class Acknowledged:
     """A store that writes down what its commits said, after they said it."""
 
-    def __init__(self, store: Store, acks: Lines) -> None:
+    def __init__(self, store: EngineStore, acks: Lines) -> None:
         self._store, self._acks = store, acks
 
     def __getattr__(self, name: str) -> object:
@@ -138,7 +138,7 @@ class Acknowledged:
         self._say(write.entry for write, one in zip(writes, won, strict=True) if one)
         return commit, won
 
-    def _say(self, entries: Iterable[Entry]) -> None:
+    def _say(self, entries: Iterable[JournalEntry]) -> None:
         self._acks.put(*(f"store {e.stream} {e.seq} {e.hash.hex()}" for e in entries))
 
 
@@ -153,7 +153,7 @@ class Load:
 
     async def _work(self, dispatch: Dispatch) -> Result:
         """Leaves its line, takes a moment, and fails now and then where there are attempts."""
-        run, place, fence = dispatch.execution_id, dispatch.token.place, dispatch.fence
+        run, place, fence = dispatch.execution_id, dispatch.position.step_id, dispatch.fence
         key = dispatch.key
         self.effects.put(f"{run} {place} {fence} {dispatch.attempt} {key} {dispatch.lock or 0}")
         if self.random.random() < 0.5:
@@ -190,7 +190,7 @@ class Load:
                 if dispatch is None:
                     continue
                 await self._report(engine, dispatch, name, await self._work(dispatch))
-            except (StoreError, Refused) as error:
+            except (StoreError, RefusedError) as error:
                 self.told("outside", error)
                 await asyncio.sleep(0.05)
 
@@ -218,7 +218,7 @@ class Load:
         key = f"start-{number}"
         while True:
             try:
-                if await engine.kept_answer(key, "load") is not None:
+                if await engine.stored_answer(key, "load") is not None:
                     return
                 name = NAMES[number % len(NAMES)]
                 run = await engine.start(name, title=key, filed_by="load", key=key)
@@ -243,7 +243,9 @@ class Load:
     async def _open(self, engine: Engine) -> list[str]:
         found: list[str] = []
         for status in ("running", "waiting", "paused"):
-            page = await engine.keeper.io(lambda s=status: engine.store.executions(status=s))
+            page = await engine.committer.call_store(
+                lambda s=status: engine.store.list_runs_by_id(status=s)
+            )
             found += [row.id for row in page]
         return found
 
@@ -251,14 +253,16 @@ class Load:
         """Answers whatever is asked; under a key, as whoever does not know whether it was heard."""
         while True:
             try:
-                rows = await engine.keeper.io(lambda: engine.store.approvals(status="open"))
+                rows = await engine.committer.call_store(
+                    lambda: engine.store.list_approvals(status="open")
+                )
                 for row in rows:
                     approves = "approve" if row.type == "approval" else None
                     run = await engine.answer(
                         *(row.id, "go on"), by=ANA, decision=approves, digest=row.digest, key=row.id
                     )
                     self.acks.put(f"answer {row.id} {run.seq}")
-            except (StoreError, Refused) as error:
+            except (StoreError, RefusedError) as error:
                 self.told("people", error)
             await asyncio.sleep(0.01)
 
@@ -268,7 +272,7 @@ class Load:
 
     async def _left(self, engine: Engine) -> bool:
         """Messages are cleared away shortly after the last run."""
-        return bool(await engine.keeper.io(engine.store.messages, 1))
+        return bool(await engine.committer.call_store(engine.store.list_messages, 1))
 
 
 async def live(url: str, folder: Path, seed: str, quota: int, **settings: float) -> None:

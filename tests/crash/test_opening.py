@@ -11,8 +11,8 @@ from tests.crash.load import _task, _workflow
 from handrail.engine import opening
 from handrail.engine.engine import Engine
 from handrail.kernel.result import Outcome, Result
-from handrail.store.port import StoreError
-from handrail.store.sqlite.store import SqliteStore
+from handrail.store.engine_store import StoreError
+from handrail.store.sqlite.engine_store import SqliteEngineStore
 
 SECONDS = 60
 ONE = _workflow("one", [_task("work", "left", 2)], "start>work", "work>end")
@@ -51,8 +51,8 @@ def test_an_engine_that_closes_begins_nothing_new(tmp_path: Path, asynchronous: 
     asyncio.run(play())
     stop.set()
     assert len(begun) == 2
-    store = SqliteStore(f"{tmp_path}/a.db")
-    rows = [row for run in store.executions() for row in store.dispatches(run.id)]
+    store = SqliteEngineStore(f"{tmp_path}/a.db")
+    rows = [row for run in store.list_runs_by_id() for row in store.list_dispatches(run.id)]
     store.close()
     assert len(rows) == 10
     assert sum(row.agent is not None for row in rows) == 2, "nobody else lost an attempt"
@@ -65,9 +65,9 @@ def test_an_engine_closes_although_its_database_is_away(tmp_path: Path):
     async def play() -> None:
         async with asyncio.timeout(SECONDS), opening.open(f"sqlite:///{tmp_path}/a.db") as engine:
             engine.add_agent(lambda dispatch: DONE, "left")
-            engine.store.reserve = away
-            engine.desk.look_behind()
-            engine.keeper.wake()
+            engine.store.reserve_dispatches = away
+            engine.matcher.recheck_all()
+            engine.committer.wake()
             await asyncio.sleep(0.01)
 
     asyncio.run(play())
@@ -87,9 +87,9 @@ def test_two_engines_that_open_at_the_same_time_both_live(
             await asyncio.to_thread(over.wait, SECONDS)
 
     thread = threading.Thread(target=lambda: asyncio.run(second()))
-    first_asked = SqliteStore.left_behind
+    first_asked = SqliteEngineStore.find_dead_engines
 
-    def left_behind(store: SqliteStore) -> list[str] | None:
+    def left_behind(store: SqliteEngineStore) -> list[str] | None:
         if thread.ident is not None:
             return first_asked(store)
         found = first_asked(store)
@@ -97,12 +97,12 @@ def test_two_engines_that_open_at_the_same_time_both_live(
         ready.wait(1)  # it may have to wait for us, which is just as well
         return found
 
-    monkeypatch.setattr(SqliteStore, "left_behind", left_behind)
+    monkeypatch.setattr(SqliteEngineStore, "find_dead_engines", left_behind)
 
     async def first() -> list[str]:
         async with opening.open(url, background=False) as engine:
             await asyncio.to_thread(ready.wait, SECONDS)
-            return [agent.id for agent in engine.store.agents()]
+            return [agent.id for agent in engine.store.list_agents()]
 
     try:
         agents = asyncio.run(first())

@@ -8,16 +8,17 @@ from pathlib import Path
 import pytest
 from tests.crash import checks, load
 
-from handrail.engine import opening, staff
-from handrail.store.port import StoreError, Unsure
-from handrail.store.sqlite.office import SqliteOffice
+from handrail.engine import opening
+from handrail.engine.dispatch import local_executor
+from handrail.store.engine_store import CommitOutcomeUnknownError, StoreError
+from handrail.store.sqlite.store import SqliteStore
 
 LONG = bool(os.environ.get("HANDRAIL_LONG"))
 SECONDS = 120  # a life takes less than one; on a busy machine many times that
 STEP = 1 if LONG else 5
 
 
-class Breaking(SqliteOffice):
+class Breaking(SqliteStore):
     """At its Nth commit the connection breaks: before or after it was on disk; and for so many
     questions afterwards the database is away."""
 
@@ -33,20 +34,20 @@ class Breaking(SqliteOffice):
         if self.written:
             super().commit(writes, at)
         Breaking.left = self.away
-        raise Unsure("the connection was lost; it may be written or not")
+        raise CommitOutcomeUnknownError("the connection was lost; it may be written or not")
 
     def _present(self) -> None:
         if Breaking.left > 0:
             Breaking.left -= 1
             raise StoreError("the database is away; start it")
 
-    def journal(self, stream, after_seq=0, limit=10_000):
+    def read_journal(self, stream, after_seq=0, limit=10_000):
         self._present()
-        return super().journal(stream, after_seq, limit)
+        return super().read_journal(stream, after_seq, limit)
 
-    def reserve(self, role, limit):
+    def reserve_dispatches(self, role, limit):
         self._present()
-        return super().reserve(role, limit)
+        return super().reserve_dispatches(role, limit)
 
 
 async def _life(folder: Path) -> None:
@@ -60,7 +61,7 @@ async def _life(folder: Path) -> None:
 def test_a_commit_of_which_nobody_knows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: bool, away: int
 ):
-    monkeypatch.setattr(staff, "RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(local_executor, "RETRY_SECONDS", 0.01)
     monkeypatch.setattr(load, "open_store", lambda url: Breaking(url.removeprefix("sqlite:///")))
     monkeypatch.setattr(opening, "open_store", opening.open_store)  # `load` puts its own there
     monkeypatch.setattr(Breaking, "written", written)

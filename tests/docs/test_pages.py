@@ -21,8 +21,8 @@ from tests.cli.calling import Called, call
 from tests.client.serving import PATIENCE, Server
 from tests.docs import written
 
-from handrail.server.setting_table import DATABASE
-from handrail.teams import employ
+from handrail.server.setting_table import DATABASE_DEFAULT
+from handrail.teams import install_teams
 
 pytest_plugins = ["tests.fixtures_postgres"]
 
@@ -101,7 +101,7 @@ def test_the_sessions_of_a_page_are_real(page: str, folder: Path):
     write_files(page, folder)
     if "back-up" in page:  # of something
         Path(".handrail").mkdir()
-        assert call("run", "helpdesk", "--database", DATABASE).code == 0
+        assert call("run", "helpdesk", "--database", DATABASE_DEFAULT).code == 0
     for command, shown in sessions(page):
         called = done(command)
         assert as_shown(shown, called.out + called.err), f"{command}\n{called.out}{called.err}"
@@ -123,7 +123,7 @@ def served(wanted: bool, folder: Path, patch: pytest.MonkeyPatch) -> Iterator[No
         yield
         return
     with Server(f"sqlite:///{folder / 'served.db'}") as server:
-        server.do(employ(server.engine))
+        server.do(install_teams(server.engine))
         patch.setenv("HANDRAIL_SERVER", server.url)
         patch.setenv("HANDRAIL_TOKEN", server.token("ceo", "ana"))
         yield

@@ -15,31 +15,33 @@ from typing import NamedTuple, get_args
 import pytest
 from tests.docs import written
 
-from handrail.cli.options import Status as ListedStatus
-from handrail.engine import approvals, beads
-from handrail.engine.vocabulary import LINES
-from handrail.kernel.channel import TurnConfig
-from handrail.kernel.definition import StopRules, TerminalStatus
-from handrail.kernel.lifecycle import AgentState
-from handrail.kernel.rules import StopRule
-from handrail.kernel.run.state import QuestionKind, RunStatus
-from handrail.server.access import API, TABLE
-from handrail.server.problems import STATUS
-from handrail.server.prometheus import METERS
-from handrail.server.setting_table import TABLE as SETTINGS
+from handrail.cli.options import RunStatusFilter as ListedStatus
+from handrail.engine.log_events import LOG_EVENTS
+from handrail.engine.services import approvals, beads
+from handrail.kernel.agent_lifecycle import AgentState
+from handrail.kernel.channel.state import TurnConfig
+from handrail.kernel.definition.model import StopRules, TerminalStatus
+from handrail.kernel.run.state import ApprovalKind, RunStatus
+from handrail.kernel.stop.rules import StopRule
+from handrail.server.access import ACCESS_TABLE, API_PREFIX
+from handrail.server.problems import STATUS_BY_REFUSAL_CODE
+from handrail.server.prometheus import METRICS
+from handrail.server.setting_table import SETTINGS as SETTINGS
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src/handrail"
 AGAIN = "run `uv run python -m tests.docs.written`"
-MAKERS = {"Wrong": 1, "Place": 0, "refuse": 0, "warn": 0, "fault": 2}
+MAKERS = {"HTTPProblemError": 1, "FieldError": 0, "refuse": 0, "warn": 0, "handle_fault": 2}
 """What makes a code, and which of its arguments is the code. Whatever else has one names it:
 `code=…`."""
-RETURNED = ("fault_of", "_bad_handoff", "_why_not")
+RETURNED = ("find_fault", "_find_handoff_fault", "_explain_loss")
 """Functions that return a code first."""
-OF_DEFINITIONS = ("kernel/reading.py", "kernel/plan.py", "kernel/feasibility.py")
-OF_RULES = ("kernel/workflow_rules.py", "kernel/team_rules.py", "engine/documents.py")
+OF_DEFINITIONS = tuple(
+    f"kernel/definition/{name}.py"
+    for name in ("reader", "plan", "feasibility", "workflow_checks", "team_checks")
+)
 """Their codes are asked for by tests/test_definitions_page.py."""
-NOT_TOLD = ("testing/", *OF_DEFINITIONS, *OF_RULES, "cli/definitions.py")
+NOT_TOLD = ("testing/", *OF_DEFINITIONS, "engine/document_parser.py", "cli/definitions.py")
 VARIABLE = re.compile(r"\bHANDRAIL_[A-Z_]*[A-Z]\b")
 
 
@@ -84,7 +86,9 @@ def codes_in(source: str) -> Iterator[tuple[str, int | None]]:
                 name = ast.unparse(func).rpartition(".")[2]
                 at = MAKERS.get(name, len(args))
                 status = (
-                    args[0].value if name == "Wrong" and isinstance(args[0], ast.Constant) else None
+                    args[0].value
+                    if name == "HTTPProblemError" and isinstance(args[0], ast.Constant)
+                    else None
                 )
                 for given in (*args[at : at + 1], *(k.value for k in keywords if k.arg == "code")):
                     yield from ((code, status) for code in texts(given))
@@ -107,7 +111,8 @@ def codes() -> list[Coded]:
 
 
 def test_the_codes_are_found_in_the_code():
-    source = 'def f(x):\n    refuse("a", "told")\n    raise Wrong(409, "b" if x else "c", "told")\n'
+    raising = 'raise HTTPProblemError(409, "b" if x else "c", "told")'
+    source = f'def f(x):\n    refuse("a", "told")\n    {raising}\n'
     assert set(codes_in(source)) == {("a", None), ("b", 409), ("c", 409)}
     assert {"no_token", "late", "bead_busy", "malformed", "terminate_refused", "stale_turn"} <= {
         one.code for one in codes()
@@ -126,12 +131,12 @@ def test_every_code_has_the_status_that_it_is_answered_with():
         if one.status is not None:
             row = " ".join(listed[one.code])
             assert str(one.status) in row, f"{one.code} is {one.status} in {one.file}"
-    for code, status in STATUS.items():
+    for code, status in STATUS_BY_REFUSAL_CODE.items():
         assert listed[code][0] == str(status), f"{code} is {status}"
 
 
 def test_every_code_of_the_page_is_used():
-    used = {one.code for one in codes()} | set(STATUS) | set(rows("definitions"))
+    used = {one.code for one in codes()} | set(STATUS_BY_REFUSAL_CODE) | set(rows("definitions"))
     http = {HTTPStatus(status).phrase.lower().replace(" ", "_") for status in (404, 405)}
     answers = page("errors").partition("## Answers of the API")[2].partition("## Warnings")[0]
     told = set(re.findall(r"^\| `(\w+)` \|", answers, flags=re.M))
@@ -161,15 +166,20 @@ def test_every_command_and_every_option_is_on_the_page(name: str):
 
 
 def test_every_call_of_the_api_is_on_its_page():
-    for method, path in TABLE:
-        if path.startswith(API) and not path.endswith(("openapi.json", "/sign-out")):
-            assert f"### `{method} {path.removeprefix(API)}`" in page("api"), AGAIN
+    for method, path in ACCESS_TABLE:
+        if path.startswith(API_PREFIX) and not path.endswith(("openapi.json", "/sign-out")):
+            assert f"### `{method} {path.removeprefix(API_PREFIX)}`" in page("api"), AGAIN
 
 
 def test_every_status_and_every_stop_rule_is_on_the_page():
     told = set(re.findall(r"`(\w+)`", page("statuses")))
     assert set(rows("statuses")) >= {*map(str, TerminalStatus), *map(str, StopRule)}
-    wanted = {*map(str, RunStatus), *beads.STATUSES, *approvals.STATUSES, *map(str, QuestionKind)}
+    wanted = {
+        *map(str, RunStatus),
+        *beads.BEAD_STATUSES,
+        *approvals.APPROVAL_STATUSES,
+        *map(str, ApprovalKind),
+    }
     assert wanted | set(get_args(ListedStatus)) <= told
     fields = set(StopRules.__struct_fields__) - {"profile"}
     assert fields <= told, "say which rule the limit sets"
@@ -187,7 +197,7 @@ def test_every_state_of_an_agent_and_every_setting_of_a_channel_is_on_its_page()
 def test_every_setting_figure_and_log_event_is_on_its_page():
     for row in SETTINGS:
         assert f"| `{row.name}` |" in page("cli")
-    for name in (*METERS, *LINES):
+    for name in (*METRICS, *LOG_EVENTS):
         assert f"| `{name}` |" in page("observability")
 
 

@@ -16,11 +16,11 @@ from typer.main import get_command
 
 from handrail.cli.app import app
 from handrail.client.calls import Calls
-from handrail.client.endpoint import endpoint, stream
-from handrail.engine.doctor import MEANINGS
+from handrail.client.endpoint import endpoint, stream_endpoint
+from handrail.engine.audit.doctor import INVARIANTS
 from handrail.engine.opening import open as open_engine
-from handrail.server.access import API
-from handrail.server.app import Served
+from handrail.server.access import API_PREFIX
+from handrail.server.app import ServerApp
 
 ROOT = Path(__file__).resolve().parents[2]
 USUAL = {400, 401, 403, 413, 422, 429, 503}
@@ -61,7 +61,7 @@ def options() -> str:
 
 def findings() -> str:
     """What `handrail doctor` can find, and what to do about it."""
-    rows = [f"| `{code}` | {means} | {remedy} |" for code, (means, remedy) in MEANINGS.items()]
+    rows = [f"| `{code}` | {means} | {remedy} |" for code, (means, remedy) in INVARIANTS.items()]
     return "\n".join(("| code | what was found | do |", "|---|---|---|", *rows)) + "\n"
 
 
@@ -70,7 +70,7 @@ def methods() -> str:
     rows = ["| method | what it does |", "|---|---|"]
     for name in sorted(dir(Calls)):
         one = getattr(Calls, name)
-        if isinstance(one, endpoint | stream):
+        if isinstance(one, endpoint | stream_endpoint):
             told = " ".join((one.__doc__ or "").split()).replace("|", "\\|")
             rows.append(f"| `{name}({_arguments(one.describe)})` | {told} |")
     return "\n".join(rows) + "\n"
@@ -87,7 +87,7 @@ def document() -> dict[str, Any]:
 
     async def made() -> dict[str, Any]:
         async with open_engine("sqlite://") as engine:
-            return Served(engine).litestar.openapi_schema.to_schema()
+            return ServerApp(engine).litestar.openapi_schema.to_schema()
 
     return asyncio.run(made())
 
@@ -96,7 +96,7 @@ def calls() -> str:
     """Every call: what it does, what it takes, what it answers."""
     schema, seen = document(), dict[str, str]()
     return "\n".join(
-        "\n".join(_call(schema, f"{method.upper()} {path.removeprefix(API)}", call, seen))
+        "\n".join(_call(schema, f"{method.upper()} {path.removeprefix(API_PREFIX)}", call, seen))
         for path, methods in sorted(schema["paths"].items())
         for method, call in methods.items()
     )

@@ -10,18 +10,18 @@ from tests.kernel.driving import ANA, chain, edge, node, team, workflow
 from tests.patience import PATIENCE
 
 from handrail.engine import opening
-from handrail.engine.dispatch import Dispatch
-from handrail.engine.engine import Engine, Refused
-from handrail.engine.handle import RunHandle
+from handrail.engine.dispatch.dispatch import Dispatch
+from handrail.engine.engine import Engine, RefusedError
+from handrail.engine.services.run_handle import RunHandle
 from handrail.engine.settings import EngineSettings
-from handrail.kernel.definition import Settings
+from handrail.kernel.definition.model import Settings
 from handrail.kernel.result import Outcome, Result
 from handrail.kernel.run.events import RunEvent
 from handrail.kernel.run.machine import replay
 from handrail.testing.clock import ManualClock
-from handrail.testing.through_engine import abandon
+from handrail.testing.engine_simulation import abandon_engine
 
-__all__ = ["ANA", "PATIENCE", "abandon", "chain", "edge", "node", "team", "workflow"]
+__all__ = ["ANA", "PATIENCE", "abandon_engine", "chain", "edge", "node", "team", "workflow"]
 
 T = TypeVar("T")
 ROLE = "backend-engineer"
@@ -115,7 +115,7 @@ async def quiet(engine: Engine) -> None:
     """Until no function is at work and nothing is left to commit."""
     while True:
         await engine.tick()
-        if not engine.staff.at_work:
+        if not engine.local_executor.active_count:
             return
         await asyncio.sleep(0.001)
 
@@ -132,7 +132,7 @@ async def refused(work: Coroutine[Any, Any, object]) -> str:
     """The code of the refusal."""
     try:
         await work
-    except Refused as error:
+    except RefusedError as error:
         return error.refusal.code
     raise AssertionError("it was not refused")
 
@@ -149,12 +149,12 @@ async def check_stored(engine: Engine, run_id: str) -> None:
     """What is stored of a run is what its journal says."""
     run = await engine.state(run_id)
     assert replay(await engine.history(run_id)) == run
-    row = engine.store.load([run_id])[run_id].subject
+    row = engine.store.load_runs([run_id])[run_id].row
     assert (row.status, row.seq) == (run.status, run.seq)
-    open_fences = {t.fence for t in run.tokens.values() if t.phase in ("offered", "claimed")}
-    assert {d.fence for d in engine.store.dispatches(run_id)} == open_fences
-    asked = {a.id for a in engine.store.approvals(execution_id=run_id, status="open")}
-    assert asked == set(run.questions)
+    open_fences = {t.fence for t in run.positions.values() if t.phase in ("offered", "claimed")}
+    assert {d.fence for d in engine.store.list_dispatches(run_id)} == open_fences
+    asked = {a.id for a in engine.store.list_approvals(execution_id=run_id, status="open")}
+    assert asked == set(run.pending_approvals)
 
 
 async def until(holds: Callable[[], bool]) -> None:

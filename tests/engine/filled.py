@@ -23,11 +23,11 @@ from tests.engine.at_work import (
     worker,
 )
 
-from handrail.engine.dispatch import Dispatch
+from handrail.engine.dispatch.dispatch import Dispatch
 from handrail.kernel.result import Outcome, Result
 from handrail.kernel.run import commands as c
-from handrail.store.records import Records
-from handrail.store.urls import open_records
+from handrail.store.maintenance import MaintenanceStore
+from handrail.store.urls import open_maintenance_store
 from handrail.testing.clock import ManualClock
 
 ASKS = {
@@ -101,8 +101,8 @@ class Filled:
             db.execute("PRAGMA ignore_check_constraints = ON")
             return db.execute(statement, values).fetchall()
 
-    def records(self, *, read_only: bool = True) -> Records:
-        return open_records(self.url, read_only=read_only)
+    def records(self, *, read_only: bool = True) -> MaintenanceStore:
+        return open_maintenance_store(self.url, read_only=read_only)
 
     def without_constraints(self, table: str) -> None:
         """The same rows in a table without keys, checks and unique indexes."""

@@ -7,8 +7,13 @@ from typing import Any
 from tests.kernel.driving import chain, node, plan_of
 from tests.playing import played
 
-from handrail.engine.attend import Attended, Reply, Request, stand_in
-from handrail.engine.dispatch import Dispatch
+from handrail.engine.dispatch.dispatch import Dispatch
+from handrail.engine.interactive_run import (
+    ApprovalPrompt,
+    InteractiveRun,
+    PromptReply,
+    answering_person,
+)
 from handrail.kernel.result import Outcome, Result
 from handrail.kernel.run.events import (
     Ended,
@@ -17,7 +22,7 @@ from handrail.kernel.run.events import (
     Started,
 )
 from handrail.kernel.run.machine import Run, replay
-from handrail.teams.scripted import anybody
+from handrail.teams.scripted import generic_agents
 from handrail.testing.clock import ManualClock
 
 
@@ -25,18 +30,20 @@ def succeed(dispatch: Dispatch) -> Result:
     return Result(outcome=Outcome.SUCCESS, text=f"{dispatch.node} done")
 
 
-def runs(document: dict[str, Any], agent: Callable[[Dispatch], object], **rest: Any) -> Attended:
-    return played(document, dict.fromkeys(anybody(plan_of(document)), agent), **rest)
+def runs(
+    document: dict[str, Any], agent: Callable[[Dispatch], object], **rest: Any
+) -> InteractiveRun:
+    return played(document, dict.fromkeys(generic_agents(plan_of(document)), agent), **rest)
 
 
-def of(local: Attended, kind: type[Any]) -> list[Any]:
+def of(local: InteractiveRun, kind: type[Any]) -> list[Any]:
     return [event for event in local.events if isinstance(event, kind)]
 
 
 def test_a_workflow_of_willing_agents_ends_in_success():
     local = runs(chain(node("a"), node("b")), succeed)
     assert local.run.terminal_status == "done_success"
-    assert [e.place for e in of(local, Offered)] == ["a", "b"]
+    assert [e.step_id for e in of(local, Offered)] == ["a", "b"]
     assert local.run == replay(local.events)
 
 
@@ -56,16 +63,16 @@ class UntoldError(Exception):
 
 def test_without_an_answer_the_run_stays_open_and_nothing_is_made_up():
     local = runs(chain(node("a", "approval")), succeed)
-    assert not local.run.ended
+    assert not local.run.has_ended
     assert local.run.status == "waiting"
-    assert len(local.run.questions) == 1
+    assert len(local.run.pending_approvals) == 1
 
 
 def test_an_unclear_answer_is_asked_again_with_the_reason():
     refusals: list[str] = []
     words = iter(["hm", "", "ok"])
 
-    def answer(request: Request) -> str:
+    def answer(request: ApprovalPrompt) -> str:
         refusals.append(request.refusal)
         return next(words)
 
@@ -81,7 +88,7 @@ def test_somebody_who_never_answers_clearly_leaves_the_run_open():
 
 
 def test_an_explicit_decision_is_taken_as_it_is():
-    reject = Reply(decision="reject", text="not now")
+    reject = PromptReply(decision="reject", text="not now")
     local = runs(chain(node("a", "approval")), succeed, answer=lambda _: reject)
     assert local.run.terminal_status == "closed_by_human"
     assert local.run.stop is not None
@@ -91,8 +98,8 @@ def test_an_explicit_decision_is_taken_as_it_is():
 def test_the_one_at_the_keyboard_stands_in_for_everybody_asked():
     names: list[str] = []
 
-    def answer(request: Request) -> str:
-        names.append(stand_in(request.question).name)
+    def answer(request: ApprovalPrompt) -> str:
+        names.append(answering_person(request.approval).name)
         return "ok"
 
     named = node("a", "approval", approvers=["ana", "bo"], quorum=2)
@@ -105,7 +112,7 @@ def test_the_one_at_the_keyboard_stands_in_for_everybody_asked():
 def test_the_person_is_shown_the_result_in_full():
     shown: list[str] = []
 
-    def answer(request: Request) -> str:
+    def answer(request: ApprovalPrompt) -> str:
         shown.append(request.result)
         return "ok"
 
@@ -132,18 +139,18 @@ def test_an_agents_own_question_brings_the_answer_with_the_next_dispatch():
 def test_the_longest_deadline_does_not_matter_while_somebody_answers():
     clock = ManualClock()
 
-    def answer(request: Request) -> str:
-        clock.until(request.question.deadline - timedelta(seconds=1))
+    def answer(request: ApprovalPrompt) -> str:
+        clock.until(request.approval.deadline - timedelta(seconds=1))
         return "ok"
 
-    assert runs(chain(node("a", "approval")), succeed, answer=answer, clock=clock.now).run.ended
+    assert runs(chain(node("a", "approval")), succeed, answer=answer, clock=clock.now).run.has_ended
 
 
 def test_an_answer_after_the_deadline_is_too_late():
     clock = ManualClock()
 
-    def answer(request: Request) -> str:
-        clock.until(request.question.deadline)
+    def answer(request: ApprovalPrompt) -> str:
+        clock.until(request.approval.deadline)
         return "ok"
 
     local = runs(chain(node("a", "approval")), succeed, answer=answer, clock=clock.now)

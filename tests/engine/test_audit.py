@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from tests.engine.at_work import go, opened, worker
 from tests.engine.filled import ROLE, Filled, fill
 
-from handrail.engine.audit import Verified, verify
-from handrail.store.chain import commit_hash, entry_hash
-from handrail.store.port import StoreError
-from handrail.store.urls import open_records
+from handrail.engine.audit.verification import Verification, verify
+from handrail.store.engine_store import StoreError
+from handrail.store.hash_chain import commit_hash, entry_hash
+from handrail.store.urls import open_maintenance_store
 from handrail.testing.clock import ManualClock
 
 pytest_plugins = ["tests.fixtures_postgres", "tests.engine.fixtures_filled"]
@@ -81,7 +81,7 @@ RUNS = (
 )
 
 
-def verified(filled: Filled, head: str | None = None) -> Verified:
+def verified(filled: Filled, head: str | None = None) -> Verification:
     with closing(filled.records()) as store:
         return verify(store, head)
 
@@ -117,7 +117,7 @@ def test_an_untouched_record_is_unaltered(filled: Filled):
 
 def test_an_untouched_record_on_every_store_is_unaltered(shared_url: str, clock: ManualClock):
     runs = go(fill(shared_url, clock))
-    with closing(open_records(shared_url, read_only=True)) as store:
+    with closing(open_maintenance_store(shared_url, read_only=True)) as store:
         done = verify(store)
         assert done.findings == ()
         assert done.runs == len(runs)
@@ -126,8 +126,10 @@ def test_an_untouched_record_on_every_store_is_unaltered(shared_url: str, clock:
 
 
 def test_an_empty_database_is_unaltered(tmp_path):
-    with closing(open_records(f"sqlite:///{tmp_path / 'empty.db'}")) as store:
-        assert verify(store) == Verified(head="", at="", commits=0, entries=0, runs=0, archived=0)
+    with closing(open_maintenance_store(f"sqlite:///{tmp_path / 'empty.db'}")) as store:
+        assert verify(store) == Verification(
+            head="", at="", commits=0, entries=0, runs=0, archived=0
+        )
         assert [one.code for one in verify(store, "ab" * 32).findings] == ["head_missing"]
 
 
@@ -146,14 +148,14 @@ def test_a_live_database_is_checked_as_of_one_moment(filled: Filled):
         async with opened(filled.url, clock) as engine:
             with closing(filled.records()) as store:
                 before = verify(store)
-                with store.reading():
-                    first = next(iter(store.commits(0, 1)))
+                with store.snapshot():
+                    first = next(iter(store.iter_commits(0, 1)))
                     coder = await worker(engine, ROLE, name="another", capacity=100)
                     while await coder.claim() is not None:
                         pass
                     assert first[0].n == 1
-                    assert store.head() is not None
-                    assert store.head().hash.hex() == before.head
+                    assert store.get_last_commit() is not None
+                    assert store.get_last_commit().hash.hex() == before.head
                 after = verify(store)
         assert before.unaltered
         assert after.unaltered
@@ -417,7 +419,7 @@ def test_all_columns_of_the_checked_tables_are_meant():
         "approvals": set(),
         "commit_locks": set(),
     }
-    with closing(open_records("sqlite://")) as store:
+    with closing(open_maintenance_store("sqlite://")) as store:
         db: sqlite3.Connection = store._db  # type: ignore[attr-defined]
         for table, covered in (
             ("workflow_executions", EXECUTIONS),
@@ -547,7 +549,7 @@ def test_bodies_that_nobody_archived_are_found(filled: Filled):
 
 
 def test_findings_do_not_fill_the_memory(filled: Filled, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("handrail.engine.findings.FINDINGS_MAX", 3)
+    monkeypatch.setattr("handrail.engine.audit.findings.FINDINGS_MAX", 3)
     filled.sql("UPDATE workflow_transitions SET actor = 'x'")
     done = verified(filled)
     assert len(done.findings) == 3

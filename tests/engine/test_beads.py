@@ -6,10 +6,10 @@ import hashlib
 import pytest
 from tests.engine.at_work import ANA, chain, go, node, opened, refused, team, worker
 
-from handrail.engine.beads import FILE_MAX
+from handrail.engine.services.beads import FILE_BYTES_MAX
 from handrail.kernel.result import Outcome, Result
 from handrail.kernel.run.state import Person
-from handrail.store.office import FILES_MAX
+from handrail.store.store import BEAD_FILES_MAX
 from handrail.testing.clock import ManualClock
 
 pytest_plugins = ["tests.fixtures_postgres"]
@@ -257,7 +257,7 @@ def test_a_bead_runs_again_as_it_was_filed_with_what_is_known_now(url: str, cloc
             run = await again.state()
             assert (run.title, run.description, run.filed_by) == ("t", "d", "ola")
             assert run.context == {"k": 1, "x": 1, "y": 2}
-            assert list(run.tokens) == ["b"]
+            assert list(run.positions) == ["b"]
             runs = await engine.executions(bead_id=bead.id)
             assert [item.priority for item in runs.items] == [5, 5]
             assert [item.id for item in runs.items] == [again.id, bead.execution_id]
@@ -335,7 +335,7 @@ def test_a_file_comes_back_as_it_went_in_and_with_the_dispatch(url: str, clock: 
             dispatch = await (await worker(engine)).get()
             (given,) = dispatch.files
             assert (given.name, given.size, given.sha256) == (info.name, 256, info.sha256)
-            shown = await engine.shown(dispatch)
+            shown = await engine.dispatch_view(dispatch)
             assert shown.bead.files == (given,)
 
     go(play())
@@ -350,7 +350,7 @@ def test_a_file_never_changes(url: str, clock: ManualClock):
             assert await engine.put_file(bead.id, "a", b"1", by="eve") == info
             assert await refused(engine.put_file(bead.id, "a", b"2")) == "file_exists"
             assert (await engine.file(bead.id, "a"))[1] == b"1"
-            for n in range(1, FILES_MAX):
+            for n in range(1, BEAD_FILES_MAX):
                 await engine.put_file(bead.id, f"f{n}", b"")
             assert await refused(engine.put_file(bead.id, "more", b"")) == "too_many_files"
             assert await engine.put_file(bead.id, "a", b"1") == info
@@ -375,7 +375,7 @@ def test_what_is_no_file_of_a_bead_is_refused(file_url: str, clock: ManualClock)
     async def play():
         async with opened(file_url, clock) as engine:
             bead = await engine.file_bead(title="t")
-            large = bytes(FILE_MAX + 1)
+            large = bytes(FILE_BYTES_MAX + 1)
             assert await refused(engine.put_file(bead.id, "a", large)) == "file_too_large"
             await engine.put_file(bead.id, "a", large[:-1])
             wrong = engine.put_file(bead.id, "b", b"", content_type="text/plain\r\nX: y")

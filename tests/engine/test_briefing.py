@@ -4,8 +4,8 @@ import pytest
 from tests.engine.at_work import DONE, chain, go, node, of, opened, refused, started, worker
 from tests.kernel.driving import Driven, green, red, team
 
-from handrail.engine.briefing import Failing, Sought, briefing
-from handrail.engine.returned import AgentFailed
+from handrail.engine.dispatch.agent_results import AgentFailedError
+from handrail.engine.dispatch.briefing import RepeatedFailure, ResearchGoal, build_briefing
 from handrail.kernel.result import Evidence, Outcome, Result, Usage
 from handrail.kernel.run.events import Faulted, Lost
 from handrail.testing.clock import ManualClock
@@ -27,8 +27,8 @@ HUB = team(
 
 
 def brief(run: Driven):
-    (token,) = run.run.tokens.values()
-    return briefing(run.plan, run.run, token)
+    (token,) = run.run.positions.values()
+    return build_briefing(run.plan, run.run, token)
 
 
 def test_a_briefing_says_who_one_is_and_to_whom_one_may_turn():
@@ -55,9 +55,9 @@ def test_a_briefing_counts_along():
     known = brief(run)
     assert (known.used.handoffs, known.used.tokens, known.used.cost) == (4, 7, 0.5)
     assert known.colleagues[0].tasks[0].done
-    assert known.research == (Sought(goal="spoke/dig", best=0.4, in_vain=0),)
+    assert known.research == (ResearchGoal(goal="spoke/dig", best=0.4, in_vain=0),)
     ((failing),) = known.failing
-    assert isinstance(failing, Failing)
+    assert isinstance(failing, RepeatedFailure)
     assert (failing.count, failing.signature.split(" | ")[:2]) == (1, ["pytest", "boom"])
     run.hand("closer")
     run.hand("hub", evidence=green("pytest"))
@@ -81,7 +81,7 @@ def test_an_attempt_that_came_to_nothing_is_counted_if_it_cost_something(clock: 
         cost = next(costs, None)
         if cost is None:
             return Result(outcome=Outcome.SUCCESS, text="done", usage=Usage(tokens=1))
-        raise AgentFailed("nobody answered; try again", cost)
+        raise AgentFailedError("nobody answered; try again", cost)
 
     async def play():
         async with opened("sqlite://", clock) as engine:

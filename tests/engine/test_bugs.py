@@ -5,14 +5,14 @@ import time
 
 from tests.engine.at_work import ANA, chain, go, node, opened
 
-from handrail.engine.bugs import WORKFLOW, ErrorReport
-from handrail.engine.scrub import scrubbed
+from handrail.engine.redaction import redact
+from handrail.engine.services.bugs import BUG_WORKFLOW_ID, ErrorReport
 from handrail.testing.clock import ManualClock
 
 pytest_plugins = ["tests.fixtures_postgres"]
 
 ERROR = ErrorReport(service="shop", type="KeyError", message="'apple'", status=500, route="/cart/7")
-HEALS = {**chain(node("fix")), "id": WORKFLOW, "name": WORKFLOW}
+HEALS = {**chain(node("fix")), "id": BUG_WORKFLOW_ID, "name": BUG_WORKFLOW_ID}
 
 
 def test_a_signature_has_one_bead_until_that_is_closed(url: str, clock: ManualClock):
@@ -56,7 +56,7 @@ def test_a_bead_that_was_filed_before_a_crash_is_found_again(
         async with opened(shared_url, clock) as engine:
             with monkeypatch.context() as patch:
                 patch.setattr(engine.store, "put_bug", lambda row: False)  # it dies before
-                patch.setattr("handrail.engine.bugs.TRIES", 1)
+                patch.setattr("handrail.engine.services.bugs.WRITE_ATTEMPTS_MAX", 1)
                 await engine.report_bug(ERROR, by="rudi")
             other = ErrorReport(**{**asdict(ERROR), "count": 7, "release": "2"})
             answer = await engine.report_bug(other, by="rudi")
@@ -71,8 +71,8 @@ def asdict(report: ErrorReport) -> dict:
 
 
 def test_what_is_scrubbed_stays_readable_and_takes_no_time_on_hostile_texts():
-    assert scrubbed("KeyError: 'apple' in cart.py") == "KeyError: 'apple' in cart.py"
-    assert scrubbed("api_key = 'abc'; x = 1") == "api_key = [hidden]; x = 1"
+    assert redact("KeyError: 'apple' in cart.py") == "KeyError: 'apple' in cart.py"
+    assert redact("api_key = 'abc'; x = 1") == "api_key = [hidden]; x = 1"
     for text in (
         "password" * 5_000,
         "a@" * 20_000,
@@ -80,7 +80,7 @@ def test_what_is_scrubbed_stays_readable_and_takes_no_time_on_hostile_texts():
         "eyJ" + "a" * 50_000,
         "\0\ud800",
     ):
-        assert len(scrubbed(text)) <= 21_000
+        assert len(redact(text)) <= 21_000
 
 
 def test_a_hostile_text_is_scrubbed_in_the_time_that_it_is_long():
@@ -94,6 +94,6 @@ def cost(text: str) -> float:
     spent: list[float] = []
     for _ in range(3):
         before = time.thread_time()
-        scrubbed(text)
+        redact(text)
         spent.append(time.thread_time() - before)
     return min(spent)

@@ -14,15 +14,15 @@ import pytest
 from tests.engine.at_work import PATIENCE, ROLE, go, opened, refused, worker
 from tests.engine.filled import Filled, fill
 
-from handrail.engine import care
-from handrail.engine.archive import check
-from handrail.engine.audit import verify
-from handrail.engine.doctor import examine
+from handrail.engine.audit.doctor import check_database
+from handrail.engine.audit.verification import verify
+from handrail.engine.maintenance import retention
+from handrail.engine.maintenance.archive_file import check_archive
 from handrail.kernel.run import commands as c
 from handrail.kernel.run.machine import Person
-from handrail.store.port import Note, StoreError, iso
-from handrail.store.records import BrokenBackup, Records
-from handrail.store.urls import open_records
+from handrail.store.engine_store import NoteRow, StoreError, iso
+from handrail.store.maintenance import BrokenBackupError, MaintenanceStore
+from handrail.store.urls import open_maintenance_store
 from handrail.testing.clock import NOON, ManualClock
 from handrail.testing.postgres import PostgresServer
 
@@ -32,8 +32,10 @@ NOW = NOON + timedelta(days=2, seconds=2)
 ENDED = ("expired", "ended", "revised", "closed")
 
 
-def archived(store: Records, file: Path, *, now: datetime = NOW, **wanted) -> care.Kept:
-    return care.archive(store, file, by="ana", now=now, **wanted)
+def archived(
+    store: MaintenanceStore, file: Path, *, now: datetime = NOW, **wanted
+) -> retention.ArchiveSummary:
+    return retention.archive(store, file, by="ana", now=now, **wanted)
 
 
 def lines(file: Path) -> list[dict]:
@@ -42,8 +44,8 @@ def lines(file: Path) -> list[dict]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-def is_well(store: Records) -> bool:
-    return verify(store).findings == () and examine(store, NOW) == []
+def is_well(store: MaintenanceStore) -> bool:
+    return verify(store).findings == () and check_database(store, NOW) == []
 
 
 # Archive
@@ -55,22 +57,22 @@ def test_finished_runs_move_to_a_file_and_the_record_stays_true(
 ):
     runs = go(fill(shared_url, clock))
     file = tmp_path / name
-    with closing(open_records(shared_url)) as store:
+    with closing(open_maintenance_store(shared_url)) as store:
         before = verify(store)
-        bodies = {run: store.journal(runs[run]) for run in ENDED}
+        bodies = {run: store.read_journal(runs[run]) for run in ENDED}
         kept = archived(store, file)
         assert kept.runs == len(ENDED)
         after = verify(store, before.head, file)
         assert after.findings == ()
         assert (after.runs, after.archived) == (before.runs - len(ENDED), len(ENDED))
         assert (after.commits, after.entries) == (before.commits + 1, before.entries + 1)
-        assert examine(store, clock.now()) == []
+        assert check_database(store, clock.now()) == []
         for run in ENDED:
-            assert store.load([runs[run]]) == {}
-            assert store.transitions(runs[run]) == []
-            assert store.approvals(execution_id=runs[run]) == []
-            assert store.bead(f"b-{run}") is None
-            assert {one.body for one in store.journal(runs[run])} == {""}
+            assert store.load_runs([runs[run]]) == {}
+            assert store.list_transitions(runs[run]) == []
+            assert store.list_approvals(execution_id=runs[run]) == []
+            assert store.get_bead(f"b-{run}") is None
+            assert {one.body for one in store.read_journal(runs[run])} == {""}
         written = lines(file)
         assert written[0] | {"at": ""} == {"type": "archive", "format": 1, "by": "ana", "at": ""}
         assert written[-1] == {"type": "end", "runs": len(ENDED)}
@@ -81,7 +83,7 @@ def test_finished_runs_move_to_a_file_and_the_record_stays_true(
         assert kinds.count("definition") == 1
         assert kinds.count("approval") == 5
         assert kinds.count("note") == 1
-        ((care_entry),) = store.journal("care")
+        ((care_entry),) = store.read_journal("care")
         event = json.loads(care_entry.body)[0]
         assert (event["type"], event["by"], event["file"]) == ("archived", "ana", str(file))
 
@@ -96,7 +98,7 @@ def test_what_ended_later_stays(filled: Filled, tmp_path: Path):
         assert archived(store, tmp_path / "e").runs == 0
         done = verify(store)
         assert (done.findings, done.archived) == ((), len(ENDED))
-        assert [run.id for run in check(tmp_path / "c")] == [filled.runs["closed"]]
+        assert [run.id for run in check_archive(tmp_path / "c")] == [filled.runs["closed"]]
 
 
 def test_engines_go_on_while_runs_are_archived(filled: Filled, tmp_path: Path):
@@ -147,13 +149,15 @@ def test_a_run_that_got_a_note_meanwhile_is_not_removed(
     """The file lacks the note; the run stays, and with it all others of that transaction."""
     run = filled.runs["ended"]
     with closing(filled.records(read_only=False)) as store:
-        prune = store.prune
+        prune = store.prune_runs
 
         def late(*values):
-            store.add_note(Note(execution_id=run, at=iso(NOW), actor="x", code="late", body="{}"))
+            store.add_note(
+                NoteRow(execution_id=run, at=iso(NOW), actor="x", code="late", body="{}")
+            )
             prune(*values)
 
-        monkeypatch.setattr(store, "prune", late)
+        monkeypatch.setattr(store, "prune_runs", late)
         with pytest.raises(StoreError, match=f"{run} has changed since"):
             archived(store, tmp_path / "a")
         monkeypatch.undo()
@@ -168,17 +172,17 @@ def test_nothing_is_removed_before_the_file_is_there(
 ):
     file = tmp_path / "a"
     with closing(filled.records(read_only=False)) as store:
-        prune = store.prune
+        prune = store.prune_runs
 
         def look(*values):
-            assert len(list(check(file))) == len(ENDED)
+            assert len(list(check_archive(file))) == len(ENDED)
             prune(*values)
 
-        monkeypatch.setattr(store, "prune", look)
-        monkeypatch.setattr("handrail.engine.care.PRUNED_AT_ONCE", 3)
+        monkeypatch.setattr(store, "prune_runs", look)
+        monkeypatch.setattr("handrail.engine.maintenance.retention.PRUNE_BATCH_RUNS", 3)
         assert archived(store, file).runs == len(ENDED)
         assert is_well(store)
-        assert len(store.journal("care")) == 2
+        assert len(store.read_journal("care")) == 2
 
 
 def test_an_archive_cannot_replace_a_file(filled: Filled, tmp_path: Path):
@@ -219,7 +223,7 @@ def test_an_archive_that_was_changed_is_found(filled: Filled, tmp_path: Path):
 def test_what_was_archived_cannot_be_forged(filled: Filled, tmp_path: Path):
     with closing(filled.records(read_only=False)) as store:
         archived(store, tmp_path / "a", runs=[filled.runs["closed"]])
-        (entry,) = store.journal("care")
+        (entry,) = store.read_journal("care")
         forged = entry.body.replace(filled.runs["closed"], filled.runs["ended"])
         filled.sql("UPDATE journal SET body = ? WHERE stream = 'care'", forged)
         codes = {(one.code, one.stream) for one in verify(store).findings}
@@ -245,7 +249,7 @@ def test_a_bead_with_another_run_keeps_its_row(filled: Filled, tmp_path: Path):
     second = go(again())
     with closing(filled.records(read_only=False)) as store:
         archived(store, tmp_path / "a")
-        bead = store.bead("b-closed")
+        bead = store.get_bead("b-closed")
         assert bead is not None
         assert bead.execution_id == second
         assert is_well(store)
@@ -259,22 +263,22 @@ def test_a_backup_has_everything_and_can_be_restored(
 ):
     runs = go(fill(shared_url, clock))
     file = tmp_path / "backup"
-    with closing(open_records(shared_url)) as store:
+    with closing(open_maintenance_store(shared_url)) as store:
         before = verify(store)
-        head = care.backup(store, file)
+        head = retention.backup(store, file)
         assert head is not None
         assert head.hash.hex() == before.head
         archived(store, tmp_path / "gone", now=clock.now())
         assert verify(store).archived == len(ENDED)
         clock.advance(60)
-        care.restore(store, file, clock.now())
+        retention.restore(store, file, clock.now())
         assert verify(store) == before
-        assert examine(store, clock.now()) == []
-        assert set(runs.values()) == {row.id for row in store.executions()}
-        assert store.outages("2000-01-01T00:00:00.000000Z")[-1][1] == iso(clock.now())
-        assert len(store.definitions()) == 3
-        assert store.notes(runs["revised"])[1] == 1
-        bead = store.bead("b-ended")
+        assert check_database(store, clock.now()) == []
+        assert set(runs.values()) == {row.id for row in store.list_runs_by_id()}
+        assert store.list_outages("2000-01-01T00:00:00.000000Z")[-1][1] == iso(clock.now())
+        assert len(store.list_definitions()) == 3
+        assert store.list_notes(runs["revised"])[1] == 1
+        bead = store.get_bead("b-ended")
         assert bead is not None
     assert list(tmp_path.glob(".*")) == []
 
@@ -286,7 +290,7 @@ def test_a_backup_has_everything_and_can_be_restored(
             await coder.report(dispatch)
 
     go(go_on())
-    with closing(open_records(shared_url)) as store:
+    with closing(open_maintenance_store(shared_url)) as store:
         assert verify(store).findings == ()
         assert verify(store).commits > before.commits
 
@@ -300,10 +304,10 @@ def test_a_backup_of_a_live_database_is_of_one_moment(filled: Filled, tmp_path: 
             starting = asyncio.gather(*handles)
             for n in range(5):
                 with closing(filled.records()) as store:
-                    head = care.backup(store, tmp_path / f"b{n}")
+                    head = retention.backup(store, tmp_path / f"b{n}")
                     assert head is not None
                 with closing(
-                    open_records(f"sqlite:///{tmp_path / f'b{n}'}", read_only=True)
+                    open_maintenance_store(f"sqlite:///{tmp_path / f'b{n}'}", read_only=True)
                 ) as copy:
                     done = verify(copy, head.hash.hex())
                     assert done.unaltered
@@ -323,16 +327,16 @@ def test_a_running_engine_goes_on_from_what_was_restored(
     async def play():
         async with opened(shared_url, clock) as engine:
             engine.add_agent(lambda d: "never asked", "nobody", name="function")
-            with closing(open_records(shared_url)) as store:
-                care.backup(store, tmp_path / "b")
+            with closing(open_maintenance_store(shared_url)) as store:
+                retention.backup(store, tmp_path / "b")
                 coder = await worker(engine, ROLE, name="another")
                 dispatch = await engine.claim(coder.name, wait=PATIENCE)
                 new = await engine.start("works", title="after the backup")
                 assert dispatch is not None
-                care.restore(store, tmp_path / "b", clock.now())
-                there = {one.id.partition("@")[0] for one in store.agents()}
+                retention.restore(store, tmp_path / "b", clock.now())
+                there = {one.id.partition("@")[0] for one in store.list_agents()}
                 assert there >= {"function", "another"}
-                assert engine.id in store.engines()
+                assert engine.id in store.list_engines()
             assert await refused(coder.report(dispatch)) == "not_claimed"
             assert await refused(engine.run(new.id).state()) == "unknown_run"
             again = await engine.claim(coder.name, wait=PATIENCE)
@@ -342,16 +346,16 @@ def test_a_running_engine_goes_on_from_what_was_restored(
             await engine.tick()
 
     go(play())
-    with closing(open_records(shared_url)) as store:
+    with closing(open_maintenance_store(shared_url)) as store:
         assert verify(store).findings == ()
 
 
 def test_a_restore_makes_a_new_database(filled: Filled, tmp_path: Path):
     with closing(filled.records()) as store:
-        care.backup(store, tmp_path / "b")
-    with closing(open_records(f"sqlite:///{tmp_path / 'new.db'}")) as store:
+        retention.backup(store, tmp_path / "b")
+    with closing(open_maintenance_store(f"sqlite:///{tmp_path / 'new.db'}")) as store:
         assert store.is_empty()
-        care.restore(store, tmp_path / "b", NOW)
+        retention.restore(store, tmp_path / "b", NOW)
         assert not store.is_empty()
         assert is_well(store)
 
@@ -359,7 +363,7 @@ def test_a_restore_makes_a_new_database(filled: Filled, tmp_path: Path):
 def broken_backups(file: Path, filled: Filled) -> dict[str, str]:
     """What is wrong with it -> what is said."""
     with closing(filled.records()) as store:
-        care.backup(store, file)
+        retention.backup(store, file)
     whole = file.read_bytes()
 
     def changed(name: str, *statements: str) -> str:
@@ -390,33 +394,33 @@ def test_a_backup_that_is_not_fit_changes_nothing(filled: Filled, tmp_path: Path
     with closing(filled.records(read_only=False)) as store:
         before = verify(store)
         for name, why in files.items():
-            with pytest.raises(BrokenBackup, match=why):
-                care.restore(store, tmp_path / name, NOW)
+            with pytest.raises(BrokenBackupError, match=why):
+                retention.restore(store, tmp_path / name, NOW)
             assert verify(store) == before
     assert not [path for path in tmp_path.glob(".*") if "restore" in path.name]
 
 
 def test_a_database_in_use_is_no_backup(filled: Filled, tmp_path: Path):
-    with closing(open_records(f"sqlite:///{tmp_path / 'other.db'}")) as other:
-        other.beat_engine("e", iso(NOW))
+    with closing(open_maintenance_store(f"sqlite:///{tmp_path / 'other.db'}")) as other:
+        other.heartbeat_engine("e", iso(NOW))
         with (
             closing(filled.records(read_only=False)) as store,
-            pytest.raises(BrokenBackup, match="a database in use; copy it with"),
+            pytest.raises(BrokenBackupError, match="a database in use; copy it with"),
         ):
-            care.restore(store, tmp_path / "other.db", NOW)
+            retention.restore(store, tmp_path / "other.db", NOW)
 
 
 def test_a_backup_is_never_written_over(filled: Filled, tmp_path: Path):
     (tmp_path / "b").write_text("mine")
     with closing(filled.records()) as store, pytest.raises(StoreError, match="exists already"):
-        care.backup(store, tmp_path / "b")
+        retention.backup(store, tmp_path / "b")
     assert (tmp_path / "b").read_text() == "mine"
 
 
 def test_sizes_count_every_table(shared_url: str, clock: ManualClock):
     runs = go(fill(shared_url, clock))
-    with closing(open_records(shared_url, read_only=True)) as store:
-        sizes = store.sizes()
+    with closing(open_maintenance_store(shared_url, read_only=True)) as store:
+        sizes = store.measure_sizes()
         rows = {one.name: one.rows for one in sizes.tables}
         assert rows["workflow_executions"] == len(runs)
         assert rows["approvals"] == 7
@@ -443,9 +447,9 @@ def test_a_dump_that_is_not_fit_changes_nothing(
 ):
     go(fill(postgres_url, clock))
     whole = tmp_path / "good"
-    with closing(open_records(postgres_url)) as store:
+    with closing(open_maintenance_store(postgres_url)) as store:
         before = verify(store)
-        care.backup(store, whole)
+        retention.backup(store, whole)
         with zipfile.ZipFile(whole) as packed:
             journal, manifest = packed.read("journal"), json.loads(packed.read("manifest.json"))
         (tmp_path / "cut").write_bytes(whole.read_bytes()[:-3000])
@@ -471,10 +475,10 @@ def test_a_dump_that_is_not_fit_changes_nothing(
             "without": "does not pass its check",
             "lacking": "is damaged",
         }.items():
-            with pytest.raises(BrokenBackup, match=why):
-                care.restore(store, tmp_path / name, clock.now())
+            with pytest.raises(BrokenBackupError, match=why):
+                retention.restore(store, tmp_path / name, clock.now())
             assert verify(store) == before
-        care.restore(store, whole, clock.now())
+        retention.restore(store, whole, clock.now())
         assert verify(store) == before
 
 
@@ -483,14 +487,14 @@ def test_a_dump_makes_another_database(
 ):
     """Also its numbers go on from where they were."""
     go(fill(postgres_url, clock))
-    with closing(open_records(postgres_url, read_only=True)) as store:
+    with closing(open_maintenance_store(postgres_url, read_only=True)) as store:
         before = verify(store)
-        care.backup(store, tmp_path / "b")
+        retention.backup(store, tmp_path / "b")
     other = postgres_server.create_database()
     try:
-        with closing(open_records(other)) as store:
+        with closing(open_maintenance_store(other)) as store:
             assert store.is_empty()
-            care.restore(store, tmp_path / "b", clock.now())
+            retention.restore(store, tmp_path / "b", clock.now())
             assert verify(store) == before
 
         async def go_on():
@@ -498,9 +502,9 @@ def test_a_dump_makes_another_database(
                 await engine.start("works")
 
         go(go_on())
-        with closing(open_records(other)) as store:
+        with closing(open_maintenance_store(other)) as store:
             assert verify(store, before.head).findings == ()
-            assert examine(store, clock.now()) == []
+            assert check_database(store, clock.now()) == []
     finally:
         postgres_server.drop_database(other)
 
@@ -527,12 +531,12 @@ def test_what_is_done_to_the_tables_of_postgres_is_found(
         f"DELETE FROM journal WHERE batch = (SELECT batch FROM commits WHERE n = {last}); "
         f"DELETE FROM commits WHERE n = {last}": "",
     }
-    with closing(open_records(postgres_url)) as store:
+    with closing(open_maintenance_store(postgres_url)) as store:
         before = verify(store)
-        care.backup(store, tmp_path / "b")
+        retention.backup(store, tmp_path / "b")
         for statement, stream in done.items():
             with psycopg.connect(postgres_url) as db:
                 db.execute(statement.encode())
             assert stream in {one.stream for one in verify(store).findings}, statement
-            care.restore(store, tmp_path / "b", clock.now())
+            retention.restore(store, tmp_path / "b", clock.now())
             assert verify(store, before.head).unaltered

@@ -8,7 +8,7 @@ import pytest
 from tests.engine.at_work import (
     DONE,
     ROLE,
-    abandon,
+    abandon_engine,
     chain,
     crashing,
     go,
@@ -18,15 +18,15 @@ from tests.engine.at_work import (
     worker,
 )
 
-from handrail.engine.audit import verify
-from handrail.engine.channel_views import ChannelView, TurnView
-from handrail.engine.channel_work import CHANNEL
-from handrail.engine.doctor import examine
+from handrail.engine.audit.doctor import check_database
+from handrail.engine.audit.verification import verify
+from handrail.engine.commit.channel_change import CHANNEL_STREAM_PREFIX
 from handrail.engine.engine import Engine
-from handrail.kernel import channel_events as ev
-from handrail.kernel.channel import check
-from handrail.kernel.lifecycle import AgentState
-from handrail.store.urls import open_records
+from handrail.engine.queries.channel_views import ChannelView, TurnView
+from handrail.kernel.agent_lifecycle import AgentState
+from handrail.kernel.channel import events as ev
+from handrail.kernel.channel.state import check_invariants
+from handrail.store.urls import open_maintenance_store
 from handrail.testing.clock import ManualClock
 
 pytest_plugins = ["tests.fixtures_postgres"]
@@ -38,21 +38,21 @@ async def room(engine: Engine, *agents: str, channel: str = ROOM, **config: Any)
     """A channel with these agents, who have registered."""
     await engine.open_channel(channel, engine.turn_config(config), by="olga")
     for agent in agents:
-        if engine.store.agent(agent) is None:
+        if engine.store.get_agent(agent) is None:
             await engine.register(agent, [ROLE])
         await engine.join_channel(channel, agent, by="olga")
     return await engine.channel(channel)
 
 
 async def take(engine: Engine, agent: str) -> TurnView:
-    found = await engine.next_work(agent)
+    found = await engine.claim_next(agent)
     assert isinstance(found, TurnView), "it has a turn"
     return found
 
 
 async def done(engine: Engine, turn: TurnView) -> ChannelView:
     command = ev.CompleteTurn(agent_id=turn.agent_id, turn=turn.turn)
-    return await engine.order(turn.channel_id, command, by=turn.agent_id)
+    return await engine.command_channel(turn.channel_id, command, by=turn.agent_id)
 
 
 async def alive(engine: Engine, *agents: str) -> None:
@@ -66,10 +66,10 @@ def states(view: ChannelView) -> dict[str, str]:
 
 def sound(engine: Engine, channel: str = ROOM) -> None:
     """What is stored of the channel breaks no invariant of the kernel."""
-    from handrail.engine.channel_work import decode_channel
+    from handrail.engine.commit.channel_change import decode_channel
 
     row = engine.store.load_channels([channel])[channel]
-    assert check(decode_channel(row.state)) == []
+    assert check_invariants(decode_channel(row.state)) == []
 
 
 @pytest.mark.requirement("T3", "T9")
@@ -103,7 +103,7 @@ def test_a_late_complete_ends_nobodys_turn_and_is_kept(url: str, clock: ManualCl
             assert (await engine.channel(ROOM)).active == "b"
             assert await refused(done(engine, turn)) == "stale_turn"
             assert (await engine.channel(ROOM)).active == "b"
-            kept = engine.store.late(CHANNEL + ROOM)
+            kept = engine.store.list_late_answers(CHANNEL_STREAM_PREFIX + ROOM)
             assert [(one.actor, one.code) for one in kept] == [("a", "stale_turn")]
 
     go(play())
@@ -213,7 +213,7 @@ def test_an_agent_in_two_channels_has_one_turn_at_a_time(url: str, clock: Manual
             await engine.say("plans", "c", "hello", turn=turn.turn)
             view = await done(engine, turn)
             assert view.active == "a"
-            assert [m.state for m in engine.store.memberships("a") if m.turn] == ["ACTIVE"]
+            assert [m.state for m in engine.store.list_memberships("a") if m.turn] == ["ACTIVE"]
 
     go(play())
 
@@ -243,11 +243,13 @@ def test_channels_decided_together_give_an_agent_no_more_turns_than_it_has_room_
             names = [f"c{n}" for n in range(5)]
             for name in names:
                 await room(engine, "a", channel=name)
-                await engine.order(name, ev.Pause(), by="olga")
+                await engine.command_channel(name, ev.PauseChannel(), by="olga")
             for turn in await engine.turns_of("a"):
                 await done(engine, turn)
             await asyncio.gather(*(engine.post(name, "hello", by="ana") for name in names))
-            await asyncio.gather(*(engine.order(name, ev.Unpause(), by="ana") for name in names))
+            await asyncio.gather(
+                *(engine.command_channel(name, ev.UnpauseChannel(), by="ana") for name in names)
+            )
             assert len(await engine.turns_of("a")) == 2
 
     go(play())
@@ -262,7 +264,7 @@ def test_a_channel_whose_only_agent_was_busy_goes_on_when_it_is_free(url: str, c
             assert (view.active, view.members[0].busy) == (None, True)
             await done(engine, await take(engine, "a"))
             for _ in range(3):
-                await engine.keeper.settled()
+                await engine.committer.wait_idle()
                 await asyncio.sleep(0)
             await engine.tick()
             assert (await engine.channel("plans")).active == "a"
@@ -277,7 +279,7 @@ def test_a_dispatch_and_a_turn_are_the_same_active(url: str, clock: ManualClock)
             await engine.define(chain(node("a")))
             await worker(engine, name="a")
             run = await engine.start("w")
-            dispatch = await engine.next_work("a")
+            dispatch = await engine.claim_next("a")
             assert dispatch is not None
             assert not isinstance(dispatch, TurnView)
             view = await room(engine, "a")
@@ -286,13 +288,13 @@ def test_a_dispatch_and_a_turn_are_the_same_active(url: str, clock: ManualClock)
             await engine.tick()
             assert (await engine.channel(ROOM)).active == "a"
             second = await engine.start("w")
-            found = await engine.next_work("a", holding=[])
+            found = await engine.claim_next("a", holding=[])
             assert isinstance(found, TurnView)
-            assert await engine.next_work("a", holding=[found.id]) is None
+            assert await engine.claim_next("a", holding=[found.id]) is None
             agent = await engine.agent_view("a")
             assert (agent.state, agent.current_work) == (AgentState.ACTIVE, (found.id,))
             await done(engine, found)
-            step = await engine.next_work("a", holding=[])
+            step = await engine.claim_next("a", holding=[])
             assert not isinstance(step, TurnView)
             assert step is not None
             assert step.run.id == second.id
@@ -329,12 +331,12 @@ def test_two_engines_that_grant_at_once_never_give_an_agent_two_turns(
                 await one.join_channel(name, "a", by="olga")
             grant = ev.GrantTurn(agent_id="a")
             both = await asyncio.gather(
-                one.order("x", grant, by="ana"),
-                two.order("y", grant, by="ana"),
+                one.command_channel("x", grant, by="ana"),
+                two.command_channel("y", grant, by="ana"),
                 return_exceptions=True,
             )
             assert Counter(isinstance(one, ChannelView) for one in both) == {True: 1, False: 1}
-            held = [m for m in one.store.memberships("a") if m.turn is not None]
+            held = [m for m in one.store.list_memberships("a") if m.turn is not None]
             assert len(held) == 1
 
     go(play())
@@ -372,8 +374,10 @@ def test_a_person_speaks_in_a_turn_as_the_mode_says(
             assert [one.text for one in log] == active_sees
             if mode == "interrupt":
                 assert await refused(engine.say(ROOM, "a", "but", turn=turn.turn)) == "not_active"
-                resumed = ev.Resume(agent_id="a", human=True)
-                assert states(await engine.order(ROOM, resumed, by="ana"))["a"] == "ACTIVE"
+                resumed = ev.ResumeTurn(agent_id="a", human=True)
+                assert (
+                    states(await engine.command_channel(ROOM, resumed, by="ana"))["a"] == "ACTIVE"
+                )
                 assert [m.text for m in (await take(engine, "a")).messages] == ["stop!"]
             await done(engine, turn)
             assert [m.text for m in (await take(engine, "b")).messages] == other_sees
@@ -444,17 +448,19 @@ def test_a_wait_keeps_the_turn_until_it_is_resolved_or_over(url: str, clock: Man
             await room(engine, "a", "b")
             turn = await take(engine, "a")
             wait = ev.RequestWait(agent_id="a", turn=turn.turn, seconds=100, reason="the build")
-            view = await engine.order(ROOM, wait, by="a")
+            view = await engine.command_channel(ROOM, wait, by="a")
             assert (view.active, states(view)["a"]) == (None, "WAITING")
             clock.advance(50)
             await alive(engine, "a", "b")
-            view = await engine.order(ROOM, ev.Resume(agent_id="a", turn=turn.turn), by="a")
+            view = await engine.command_channel(
+                ROOM, ev.ResumeTurn(agent_id="a", turn=turn.turn), by="a"
+            )
             assert view.active == "a"
-            await engine.order(ROOM, wait, by="a")
+            await engine.command_channel(ROOM, wait, by="a")
             clock.advance(30)
-            override = ev.Override(agent_id="a", to=AgentState.ACTIVE)
-            assert (await engine.order(ROOM, override, by="ana")).active == "a"
-            await engine.order(ROOM, wait, by="a")
+            override = ev.OverrideWait(agent_id="a", to=AgentState.ACTIVE)
+            assert (await engine.command_channel(ROOM, override, by="ana")).active == "a"
+            await engine.command_channel(ROOM, wait, by="a")
             await alive(engine, "a", "b")
             clock.advance(50)
             await alive(engine, "a", "b")
@@ -477,7 +483,7 @@ def test_a_channel_rests_after_so_many_turns_and_wakes_for_a_person(url: str, cl
                 view = await done(engine, turn)
             assert (view.active, view.resting) == (None, "4 agent turns without a human message")
             assert set(states(view).values()) == {"QUEUED"}
-            assert await engine.next_work("a") is None
+            assert await engine.claim_next("a") is None
             posted = await engine.post(ROOM, "more", by="ana")
             assert posted.disposition == "delivered"
             assert (await engine.channel(ROOM)).active == "a"
@@ -518,11 +524,11 @@ def test_priority_and_manual_orders(url: str, clock: ManualClock):
             assert order == ["a", "b", "c", "b"], "a came first, alone; then by priority"
             view = await room(engine, "d", "e", channel="m", order="manual")
             assert view.active is None
-            view = await engine.order("m", ev.GrantTurn(agent_id="e"), by="ana")
+            view = await engine.command_channel("m", ev.GrantTurn(agent_id="e"), by="ana")
             assert view.active == "e"
-            assert await refused(engine.order("m", ev.GrantTurn(agent_id="d"), by="a")) == (
-                "turn_held"
-            )
+            assert await refused(
+                engine.command_channel("m", ev.GrantTurn(agent_id="d"), by="a")
+            ) == ("turn_held")
 
     go(play())
 
@@ -558,7 +564,7 @@ def test_a_turn_survives_an_engine_that_dies_and_an_outage_costs_it_nothing(
         await engine.post(ROOM, "hello", by="ana")
         clock.advance(20)
         await engine.tick()
-        await abandon(engine)
+        await abandon_engine(engine)
         clock.advance(hours=1)
         async with opened(shared_url, clock) as again:
             await again.tick()
@@ -581,7 +587,7 @@ def test_whoever_waits_for_work_is_given_a_turn_as_soon_as_it_is_granted(
         async with opened(url, clock) as engine:
             await room(engine, "a", "b")
             first = await take(engine, "a")
-            waiting = asyncio.create_task(engine.next_work("b", wait=10))
+            waiting = asyncio.create_task(engine.claim_next("b", wait=10))
             log = asyncio.create_task(engine.channel_log(ROOM, wait=10))
             await asyncio.sleep(0)
             await engine.say(ROOM, "a", "your turn", turn=first.turn)
@@ -605,15 +611,15 @@ def test_the_record_of_a_channel_is_chained_and_checked(shared_url: str, clock: 
             await room(engine, "a", channel="closed")
             await engine.close_channel("closed", by="olga")
             shown = [event for _, event in await engine.feed(limit=200)]
-            mine = [event for event in shown if event.get("stream") == CHANNEL + ROOM]
+            mine = [event for event in shown if event.get("stream") == CHANNEL_STREAM_PREFIX + ROOM]
             assert [event["seq"] for event in mine] == list(range(1, len(mine) + 1))
             assert mine[0]["type"] == "Opened"
             assert mine[0]["actor"] == "olga"
             assert {event["actor"] for event in mine} == {"olga", "a", "b"}
-        records = open_records(shared_url)
+        records = open_maintenance_store(shared_url)
         try:
             assert verify(records).findings == ()
-            assert examine(records, clock.now()) == []
+            assert check_database(records, clock.now()) == []
         finally:
             records.close()
 

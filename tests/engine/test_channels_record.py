@@ -8,16 +8,16 @@ import pytest
 from tests.cli.calling import call
 from tests.engine.at_work import ROLE, go, opened
 
-from handrail.engine.audit import verify
-from handrail.engine.channel_work import CHANNEL
-from handrail.kernel import channel_events as ev
-from handrail.store.urls import open_records
+from handrail.engine.audit.verification import verify
+from handrail.engine.commit.channel_change import CHANNEL_STREAM_PREFIX
+from handrail.kernel.channel import events as ev
+from handrail.store.urls import open_maintenance_store
 from handrail.testing.clock import ManualClock
 
 pytestmark = pytest.mark.requirement("L16", "T12")
 
 ROOM = "reviews"
-STREAM = CHANNEL + ROOM
+STREAM = CHANNEL_STREAM_PREFIX + ROOM
 SAID = ("please look", "looks good", "thank you")
 LATER = "2020-01-01T00:00:00.000000Z"
 MEMBERS = {
@@ -68,7 +68,7 @@ class Talked:
             return db.execute(statement, values).fetchall()
 
     def codes(self) -> set[str]:
-        records = open_records(self.url)
+        records = open_maintenance_store(self.url)
         try:
             found = verify(records).findings
         finally:
@@ -86,7 +86,7 @@ async def _talk(url: str, clock: ManualClock) -> None:
             await engine.join_channel(ROOM, agent, by="olga")
         await engine.post(ROOM, SAID[0], by="ana", to="ada")
         await engine.say(ROOM, "ada", SAID[1])
-        await engine.order(ROOM, ev.CompleteTurn(agent_id="ada"), by="ada")
+        await engine.command_channel(ROOM, ev.CompleteTurn(agent_id="ada"), by="ada")
         clock.advance(61)
         for agent in ("ada", "bob"):
             await engine.heartbeat_agent(agent)

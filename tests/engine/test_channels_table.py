@@ -7,9 +7,9 @@ import pytest
 from tests.engine.at_work import ROLE, go, opened
 
 from handrail.engine.engine import Engine
-from handrail.engine.refused import Refused
-from handrail.kernel import channel_events as ev
-from handrail.kernel.lifecycle import LOST, TRANSITIONS, AgentState, Trigger
+from handrail.engine.errors import RefusedError
+from handrail.kernel.agent_lifecycle import LOST_TRIGGERS, TRANSITIONS, AgentState, Trigger
+from handrail.kernel.channel import events as ev
 from handrail.testing.clock import ManualClock
 
 ROOM = "reviews"
@@ -25,7 +25,7 @@ class Stage:
         self.engine, self.clock = engine, clock
 
     async def tell(self, command: ev.ChannelCommand, by: str = "olga") -> None:
-        await self.engine.order(ROOM, command, by=by)
+        await self.engine.command_channel(ROOM, command, by=by)
 
     async def set(self, state: AgentState, *, alone: bool, disabled: bool) -> None:
         config = {"order": "manual", "humanInterruptMode": "interrupt", "maxAgentTurns": 99}
@@ -57,7 +57,7 @@ class Stage:
         self.clock.advance(seconds)
         for agent in ("a", "b"):
             await self.engine.heartbeat_agent(agent)
-        await self.tell(ev.Tick())
+        await self.tell(ev.ChannelTick())
 
 
 def _told(command: ev.ChannelCommand, by: str = "olga") -> Tried:
@@ -79,11 +79,11 @@ TRIES: dict[Trigger, Tried] = {
     Trigger.TURN_COMPLETE_SOLO: _told(ev.CompleteTurn(agent_id="a"), "a"),
     Trigger.TIMEOUT: lambda stage: stage.later(61),
     Trigger.WAIT_REQUESTED: _told(ev.RequestWait(agent_id="a"), "a"),
-    Trigger.WAIT_RESOLVED: _told(ev.Resume(agent_id="a"), "a"),
+    Trigger.WAIT_RESOLVED: _told(ev.ResumeTurn(agent_id="a"), "a"),
     Trigger.WAIT_TIMEOUT: lambda stage: stage.later(601),
     Trigger.HUMAN_INTERRUPT: lambda stage: stage.engine.post(ROOM, "stop", by="ana"),
-    Trigger.OVERRIDE_TO_ACTIVE: _told(ev.Override(agent_id="a", to=AgentState.ACTIVE)),
-    Trigger.OVERRIDE_TO_QUEUED: _told(ev.Override(agent_id="a", to=AgentState.QUEUED)),
+    Trigger.OVERRIDE_TO_ACTIVE: _told(ev.OverrideWait(agent_id="a", to=AgentState.ACTIVE)),
+    Trigger.OVERRIDE_TO_QUEUED: _told(ev.OverrideWait(agent_id="a", to=AgentState.QUEUED)),
 }
 
 
@@ -91,7 +91,7 @@ def allowed(state: AgentState, trigger: Trigger) -> bool:
     """Whether what is tried for the trigger makes it happen: to be lost has a word for each
     state."""
     if TRIES[trigger] is _gone:
-        return LOST.get(state) is trigger
+        return LOST_TRIGGERS.get(state) is trigger
     return (state, trigger) in TRANSITIONS and TRANSITIONS[state, trigger] is not state
 
 
@@ -112,7 +112,7 @@ def test_every_cell_of_the_table_through_the_engine(state: AgentState, trigger: 
             refusal = ""
             try:
                 await TRIES[trigger](stage)
-            except Refused as refused:
+            except RefusedError as refused:
                 refusal = refused.refusal.message
             new = (await stage.moves())[len(before) :]
             assert all(TRANSITIONS[one, why] is to for one, why, to in new)

@@ -7,17 +7,17 @@ import random
 import pytest
 from tests.engine.at_work import ROLE, go, opened
 
-from handrail.engine.audit import verify
-from handrail.engine.channel_views import TurnView
-from handrail.engine.channel_work import decode_channel
-from handrail.engine.doctor import examine
+from handrail.engine.audit.doctor import check_database
+from handrail.engine.audit.verification import verify
+from handrail.engine.commit.channel_change import decode_channel
+from handrail.engine.commit.committer import EngineBusyError
 from handrail.engine.engine import Engine
-from handrail.engine.keeper import Busy
-from handrail.engine.refused import Refused
-from handrail.kernel import channel_events as ev
-from handrail.kernel.channel import check
-from handrail.kernel.lifecycle import AgentState
-from handrail.store.urls import open_records
+from handrail.engine.errors import RefusedError
+from handrail.engine.queries.channel_views import TurnView
+from handrail.kernel.agent_lifecycle import AgentState
+from handrail.kernel.channel import events as ev
+from handrail.kernel.channel.state import check_invariants
+from handrail.store.urls import open_maintenance_store
 from handrail.testing.clock import ManualClock
 
 pytest_plugins = ["tests.fixtures_postgres"]
@@ -66,18 +66,18 @@ class Crowd:
         does = self.chance.choice((*often, *often, *seldom, self.say))
         try:
             await does(self.engine())
-        except (Refused, Busy):
+        except (RefusedError, EngineBusyError):
             return
 
     async def claim(self, engine: Engine) -> None:
         agent = self.chance.choice(AGENTS)
-        found = await engine.next_work(agent)
+        found = await engine.claim_next(agent)
         if isinstance(found, TurnView):
             self.turns[found.id] = found
 
     def some(self) -> TurnView:
         if not self.turns:
-            raise Busy("nobody has a turn")
+            raise EngineBusyError("nobody has a turn")
         return self.chance.choice(list(self.turns.values()))
 
     async def say(self, engine: Engine) -> None:
@@ -90,15 +90,15 @@ class Crowd:
         turn = self.some()
         self.turns.pop(turn.id, None)
         command = ev.CompleteTurn(agent_id=turn.agent_id, turn=turn.turn)
-        await engine.order(turn.channel_id, command, by=turn.agent_id)
+        await engine.command_channel(turn.channel_id, command, by=turn.agent_id)
 
     async def old(self, engine: Engine) -> None:
         """A turn that is long over ends nothing."""
         turn = self.some()
         command = ev.CompleteTurn(agent_id=turn.agent_id, turn=turn.turn - 1)
         try:
-            await engine.order(turn.channel_id, command, by=turn.agent_id)
-        except Refused:
+            await engine.command_channel(turn.channel_id, command, by=turn.agent_id)
+        except RefusedError:
             return
         raise AssertionError(f"an old token ended {turn.id}")
 
@@ -113,20 +113,20 @@ class Crowd:
         command = self.chance.choice(
             (
                 ev.GrantTurn(agent_id=agent),
-                ev.Resume(agent_id=agent, human=True),
-                ev.Override(agent_id=agent, to=AgentState.ACTIVE),
-                ev.Override(agent_id=agent, to=AgentState.QUEUED),
-                ev.Pause(),
-                ev.Unpause(),
-                ev.Unpause(),
+                ev.ResumeTurn(agent_id=agent, human=True),
+                ev.OverrideWait(agent_id=agent, to=AgentState.ACTIVE),
+                ev.OverrideWait(agent_id=agent, to=AgentState.QUEUED),
+                ev.PauseChannel(),
+                ev.UnpauseChannel(),
+                ev.UnpauseChannel(),
             )
         )
-        await engine.order(name, command, by="ana")
+        await engine.command_channel(name, command, by="ana")
 
     async def wait(self, engine: Engine) -> None:
         turn = self.some()
         wait = ev.RequestWait(agent_id=turn.agent_id, turn=turn.turn, seconds=30)
-        await engine.order(turn.channel_id, wait, by=turn.agent_id)
+        await engine.command_channel(turn.channel_id, wait, by=turn.agent_id)
 
     async def rejoin(self, engine: Engine) -> None:
         name, agent = self.chance.choice(CHANNELS), self.chance.choice(AGENTS)
@@ -140,7 +140,7 @@ class Crowd:
     async def lose(self, engine: Engine) -> None:
         """The agent's process was started anew."""
         if self.chance.random() < 0.3:
-            row = engine.store.agent(agent := self.chance.choice(AGENTS))
+            row = engine.store.get_agent(agent := self.chance.choice(AGENTS))
             assert row is not None
             await engine.register(agent, [ROLE], row.capacity)
 
@@ -148,10 +148,10 @@ class Crowd:
 def sound(engine: Engine) -> None:
     rows = engine.store.load_channels(CHANNELS)
     for row in rows.values():
-        assert check(decode_channel(row.state)) == []
-    capacity = {row.id: row.capacity for row in engine.store.agents()}
+        assert check_invariants(decode_channel(row.state)) == []
+    capacity = {row.id: row.capacity for row in engine.store.list_agents()}
     held: dict[str, int] = {}
-    for member in engine.store.memberships():
+    for member in engine.store.list_memberships():
         if member.turn is not None:
             held[member.agent_id] = held.get(member.agent_id, 0) + 1
     assert all(count == 1 for agent, count in held.items() if capacity[agent] == 1)
@@ -160,7 +160,7 @@ def sound(engine: Engine) -> None:
 def whole(engine: Engine, crowd: Crowd) -> None:
     """Everything that was acknowledged was said once, and is numbered without a gap."""
     for name in CHANNELS:
-        rows = engine.store.channel_messages(name, 0, 10**6, 10**6)
+        rows = engine.store.list_channel_messages(name, 0, 10**6, 10**6)
         assert [row.number for row in rows] == list(range(1, len(rows) + 1))
         texts = [row.text for row in rows]
         assert sorted(texts) == sorted(crowd.said[name])
@@ -189,10 +189,10 @@ def test_everybody_at_once_on_two_engines_breaks_nothing(
             sound(two)
             whole(one, crowd)
             assert crowd.talked() > ROUNDS
-        records = open_records(shared_url)
+        records = open_maintenance_store(shared_url)
         try:
             assert verify(records).findings == ()
-            assert examine(records, clock.now()) == []
+            assert check_database(records, clock.now()) == []
         finally:
             records.close()
 

@@ -5,15 +5,15 @@ from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 
 import pytest
-from tests.engine.at_work import ANA, DONE, abandon, chain, go, node, started, worker
+from tests.engine.at_work import ANA, DONE, abandon_engine, chain, go, node, started, worker
 
 from handrail.engine import opening
 from handrail.engine.clock import steady_clock
 from handrail.engine.engine import Engine
 from handrail.engine.settings import EngineSettings
-from handrail.kernel.rules import StopRule
 from handrail.kernel.run.events import ClocksPushed, TimedOut
-from handrail.store.port import moment
+from handrail.kernel.stop.rules import StopRule
+from handrail.store.engine_store import parse_iso
 from handrail.testing.clock import NOON
 
 DAY = 86_400.0
@@ -62,7 +62,7 @@ async def alive(url: str, *, dies: bool = False) -> AsyncIterator[Engine]:
         yield engine
     finally:
         if dies:
-            await abandon(engine)
+            await abandon_engine(engine)
         else:
             await entered.__aexit__(None, None, None)
 
@@ -81,7 +81,7 @@ async def ordered(engine: Engine, run_id: str) -> None:
     assert [seq for seq, _ in events] == list(range(1, len(events) + 1))
     times = [at for _, at in events]
     assert times == sorted(times)
-    shown = [row.timestamp for row in engine.store.transitions(run_id)]
+    shown = [row.timestamp for row in engine.store.list_transitions(run_id)]
     assert shown == sorted(shown)
 
 
@@ -128,7 +128,7 @@ def test_a_jump_while_the_engine_runs_fires_nothing_and_puts_nothing_out_of_orde
             (question,) = await run.questions(0)
             machine.jumps(jump)
             await awake(engine, machine, 23.9 * HOUR)
-            assert not (await run.state()).ended, "not early"
+            assert not (await run.state()).has_ended, "not early"
             await awake(engine, machine, 0.2 * HOUR)
             ended = await run.state()
             assert ended.stop is not None
@@ -177,9 +177,9 @@ def test_a_wall_that_went_back_while_nobody_was_there(file_url: str, machine: Ma
         async with alive(file_url) as engine:
             run = engine.run(run_id)
             await awake(engine, machine, 13.9 * HOUR)
-            assert not (await run.state()).ended, "not early"
+            assert not (await run.state()).has_ended, "not early"
             await awake(engine, machine, 0.3 * HOUR)
-            assert (await run.state()).ended, "and not a day late"
+            assert (await run.state()).has_ended, "and not a day late"
             assert not [e for e in await engine.history(run_id) if isinstance(e, ClocksPushed)]
             await ordered(engine, run_id)
 
@@ -201,10 +201,10 @@ def test_a_wall_that_went_forward_while_nobody_was_there(
             run = engine.run(run_id)
             await engine.tick()
             await awake(engine, machine, 13.9 * HOUR)
-            assert not (await run.state()).ended, "not early because of the jump"
+            assert not (await run.state()).has_ended, "not early because of the jump"
             machine.jumps(-2 * DAY)
             await awake(engine, machine, 0.3 * HOUR)
-            assert (await run.state()).ended
+            assert (await run.state()).has_ended
             await ordered(engine, run_id)
 
     go(play())
@@ -221,9 +221,9 @@ def test_a_jump_there_and_back_over_two_restarts(file_url: str, machine: Machine
         async with alive(file_url) as engine:
             run = engine.run(run_id)
             await awake(engine, machine, 22.9 * HOUR)
-            assert not (await run.state()).ended
+            assert not (await run.state()).has_ended
             await awake(engine, machine, 0.3 * HOUR)
-            assert (await run.state()).ended
+            assert (await run.state()).has_ended
             pushed = [e for e in await engine.history(run_id) if isinstance(e, ClocksPushed)]
             assert sum(event.seconds for event in pushed) == pytest.approx(DAY, abs=60)
             await ordered(engine, run_id)
@@ -243,21 +243,21 @@ def test_clocks_stand_still_while_nobody_is_alive_and_only_then(
     async def play() -> None:
         async with alive(file_url, dies=dies) as engine:
             run_id = (await started(engine, ASKS)).id
-            deadline = (await engine.state(run_id)).questions.popitem()[1].deadline
+            deadline = (await engine.state(run_id)).pending_approvals.popitem()[1].deadline
             await awake(engine, machine, 10 * HOUR)
         machine.passes(5 * HOUR)
         async with alive(file_url) as engine:
             await awake(engine, machine, 23.9 * HOUR - 10 * HOUR)
             run = await engine.state(run_id)
-            assert not run.ended
+            assert not run.has_ended
             (pushed,) = [e for e in await engine.history(run_id) if isinstance(e, ClocksPushed)]
             assert pushed.seconds == pytest.approx(5 * HOUR, abs=15)
-            (question,) = run.questions.values()
+            (question,) = run.pending_approvals.values()
             assert question.deadline == deadline + timedelta(seconds=pushed.seconds)
-            (row,) = engine.store.approvals(execution_id=run_id)
-            assert moment(row.deadline) == question.deadline, "and everybody is shown that"
+            (row,) = engine.store.list_approvals(execution_id=run_id)
+            assert parse_iso(row.deadline) == question.deadline, "and everybody is shown that"
             await awake(engine, machine, 0.3 * HOUR)
-            assert (await engine.state(run_id)).ended
+            assert (await engine.state(run_id)).has_ended
 
     go(play())
 
@@ -272,9 +272,9 @@ def test_restarts_one_after_the_other_push_a_clock_once_for_each(file_url: str, 
                 pass
         async with alive(file_url) as engine:
             await awake(engine, machine, 23.9 * HOUR)
-            assert not (await engine.state(run_id)).ended
+            assert not (await engine.state(run_id)).has_ended
             await awake(engine, machine, 0.3 * HOUR)
-            assert (await engine.state(run_id)).ended
+            assert (await engine.state(run_id)).has_ended
             pushed = [e for e in await engine.history(run_id) if isinstance(e, ClocksPushed)]
             assert sum(event.seconds for event in pushed) == pytest.approx(6 * HOUR, abs=60)
             await ordered(engine, run_id)
@@ -311,7 +311,7 @@ def test_an_agent_outside_keeps_its_work_through_an_outage(file_url: str, machin
         async with alive(file_url) as engine:
             await engine.tick()
             state = await engine.state(run_id)
-            token = state.token_of(dispatch.fence)
+            token = state.find_position(dispatch.fence)
             assert token is not None, "it is still at work"
             assert token.agent == "outside"
             ended = await engine.report(run_id, dispatch.fence, "outside", DONE)

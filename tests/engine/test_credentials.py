@@ -4,7 +4,7 @@ import asyncio
 
 from tests.engine.at_work import go, opened
 
-from handrail.testing import rows as a
+from handrail.testing import row_factories as a
 from handrail.testing.clock import ManualClock
 
 pytest_plugins = ["tests.fixtures_postgres"]
@@ -45,12 +45,12 @@ def test_kept_answers_are_given_again_for_a_day(url: str, clock: ManualClock):
     async def play():
         async with opened(url, clock) as engine:
             first = a.key("http:k1")
-            await engine.keep_answers([first])
-            await engine.keep_answers([a.key("http:k1", answer='"late"')])
-            assert await engine.kept_answer("http:k1", "ola") == first
-            assert await engine.kept_answer("http:k1", "eve") is None
+            await engine.store_answers([first])
+            await engine.store_answers([a.key("http:k1", answer='"late"')])
+            assert await engine.stored_answer("http:k1", "ola") == first
+            assert await engine.stored_answer("http:k1", "eve") is None
             clock.advance(2 * 86_400)
             await engine.tick()
-            assert await engine.kept_answer("http:k1", "ola") is None
+            assert await engine.stored_answer("http:k1", "ola") is None
 
     go(play())

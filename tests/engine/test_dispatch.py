@@ -27,11 +27,11 @@ from tests.engine.at_work import (
     workflow,
 )
 
-from handrail.engine.dispatch import Dispatch
-from handrail.kernel.definition import Settings
+from handrail.engine.dispatch.dispatch import Dispatch
+from handrail.kernel.definition.model import Settings
 from handrail.kernel.result import Outcome, Result
 from handrail.kernel.run.events import Asked, Claimed, Lost, Offered, Reported, TimedOut
-from handrail.store.port import NOTES_MAX
+from handrail.store.engine_store import NOTES_MAX
 from handrail.testing.clock import ManualClock
 
 pytest_plugins = ["tests.fixtures_postgres"]
@@ -63,7 +63,7 @@ def test_work_goes_only_to_agents_with_the_role(url: str, clock: ManualClock):
             dispatch = await qa.get()
             assert (dispatch.run.id, dispatch.node, dispatch.role) == (run.id, "b", "qa-engineer")
             await qa.report(dispatch)
-            agents = [(e.place, e.agent) for e in await of(engine, run.id, Claimed)]
+            agents = [(e.step_id, e.agent) for e in await of(engine, run.id, Claimed)]
             assert agents == [("a", coder.name), ("b", qa.name)]
 
     go(play())
@@ -141,7 +141,7 @@ def test_an_agent_is_given_as_much_as_it_has_room_for_and_never_more(url: str, c
                 assert (await run.result(60)).terminal_status == "done_success"
             assert most == {"big": 3, "small": 1}
             await quiet(engine)
-            assert sorted(seat.free for seat in engine.desk.free(ROLE)) == [1, 3]
+            assert sorted(seat.free_capacity for seat in engine.matcher.free_slots(ROLE)) == [1, 3]
 
     go(play())
 
@@ -156,7 +156,7 @@ def test_approval_nodes_are_dispatched_to_nobody(url: str, clock: ManualClock):
             (question,) = await run.questions(60)
             await run.answer(question.id, "ok", by=ANA)
             assert (await boss.get()).node == "a"
-            assert {e.place for e in await of(engine, run.id, Offered)} == {"a"}
+            assert {e.step_id for e in await of(engine, run.id, Offered)} == {"a"}
 
     go(play())
 
@@ -173,14 +173,16 @@ def test_nobody_verifies_what_they_committed_and_nobody_waits_for_them(
             await engine.define({**chain(node("t", role="qa-engineer")), "name": "other"})
             engine.add_agent(lambda d: DONE, "engineering-manager", "qa-engineer", capacity=1)
             run = await engine.start("w")
-            await until(lambda: [d.place for d in engine.store.dispatches(run.id)] == ["v"])
+            await until(lambda: [d.place for d in engine.store.list_dispatches(run.id)] == ["v"])
             await engine.tick()
             other = await engine.start("other")
             assert (await other.result(60)).terminal_status == "done_success"
             (waiting,) = await engine.why(run.id)
             assert waiting.code == "own_commit"
             engine.add_agent(lambda d: DONE, "qa-engineer", name="fresh eyes", capacity=1)
-            while not (await run.state()).ended:  # PostgreSQL holds back for 5 s what was refused
+            while not (
+                await run.state()
+            ).has_ended:  # PostgreSQL holds back for 5 s what was refused
                 await engine.tick()
                 await asyncio.sleep(0.01)
             assert (await run.result()).terminal_status == "done_success"
@@ -263,7 +265,7 @@ def test_the_late_result_of_a_lost_dispatch_changes_nothing_and_is_kept_as_a_not
             assert await refused(slow.report(late)) == "late"
             assert await refused(slow.report(again)) == "foreign"
             assert await run.state() == before
-            notes, count = engine.store.notes(run.id)
+            notes, count = engine.store.list_notes(run.id)
             assert [(note.actor, note.code) for note in notes] == [
                 (slow.name, "late"),
                 (slow.name, "foreign"),
@@ -286,7 +288,7 @@ def test_notes_are_capped_and_then_only_counted(file_url: str, clock: ManualCloc
             seq = (await agent.report(dispatch)).seq
             for _ in range(NOTES_MAX + 5):
                 assert await refused(agent.report(dispatch)) == "ended"
-            notes, count = engine.store.notes(run.id)
+            notes, count = engine.store.list_notes(run.id)
             assert (len(notes), count) == (NOTES_MAX, NOTES_MAX + 5)
             assert (await run.state()).seq == seq
 
@@ -351,7 +353,7 @@ def test_work_that_nobody_takes_escalates_after_its_queue_clock(url: str, clock:
             for _ in range(11):
                 await pulses(engine, clock, 50)
                 await agent.beat()
-            assert (await run.state()).questions == {}
+            assert (await run.state()).pending_approvals == {}
             await pulses(engine, clock, 60)
             assert [e.clock for e in await of(engine, run.id, TimedOut)] == ["queue"]
             assert len(await of(engine, run.id, Asked)) == 1
@@ -375,7 +377,7 @@ def test_work_past_its_timeout_escalates_and_the_function_is_stopped(url: str, c
 
             run = await started(engine, chain(node("a", timeout=300)))
             engine.add_agent(sleep, ROLE)
-            await until(lambda: engine.staff.at_work == 1)
+            await until(lambda: engine.local_executor.active_count == 1)
             await pulses(engine, clock, 290)
             assert not stopped.is_set()
             await pulses(engine, clock, 20)
@@ -394,7 +396,7 @@ def test_a_role_that_nobody_alive_has_escalates_after_the_grace_time(url: str, c
             await worker(engine, "qa-engineer")
             run = await started(engine, ONE)
             await pulses(engine, clock, 20)
-            assert (await run.state()).questions == {}
+            assert (await run.state()).pending_approvals == {}
             await pulses(engine, clock, 20)
             assert [e.clock for e in await of(engine, run.id, TimedOut)] == ["role"]
             (question,) = await run.questions(60)
@@ -428,13 +430,13 @@ def test_work_in_hand_is_stopped_when_it_counts_no_more(how: str, url: str, cloc
                 roles = (ROLE, "qa-engineer")
                 run = await started(engine, {**BOTH, "nodes": [*_with_roles(BOTH, *roles)]})
                 engine.add_agent(sleep, ROLE)
-            await until(lambda: engine.staff.at_work == 1)
+            await until(lambda: engine.local_executor.active_count == 1)
             if how == "sibling":
                 await (await worker(engine, "qa-engineer")).work()
             else:
                 await run.close(by=ANA, reason="enough")
-            assert (await run.result(60)).ended
-            await until(lambda: not engine.staff.at_work)
+            assert (await run.result(60)).has_ended
+            await until(lambda: not engine.local_executor.active_count)
             assert stopped == ["t" if how == "terminate" else "a"]
             assert await of(engine, run.id, Reported) == [] or how == "sibling"
             await check_stored(engine, run.id)

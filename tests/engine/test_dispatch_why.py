@@ -3,7 +3,7 @@
 from tests.engine.at_work import (
     ANA,
     ROLE,
-    abandon,
+    abandon_engine,
     chain,
     crashing,
     go,
@@ -14,7 +14,7 @@ from tests.engine.at_work import (
     worker,
 )
 
-from handrail.kernel.definition import Settings
+from handrail.kernel.definition.model import Settings
 from handrail.testing.clock import ManualClock
 
 pytest_plugins = ["tests.fixtures_postgres"]
@@ -82,6 +82,6 @@ def test_why_knows_of_disabled_agents(file_url: str, clock: ManualClock):
         await engine.enable(agent.name, enabled=False)
         assert [waiting.code for waiting in await engine.why(run.id)] == ["disabled"]
         assert await refused(agent.claim()) == "agent_disabled"
-        await abandon(engine)
+        await abandon_engine(engine)
 
     go(play())

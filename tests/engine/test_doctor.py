@@ -8,10 +8,10 @@ import pytest
 from tests.engine.at_work import go, opened
 from tests.engine.filled import Filled, fill
 
-from handrail.engine.doctor import MEANINGS, examine
-from handrail.store.port import iso
-from handrail.store.sqlite.store import SQL
-from handrail.store.urls import open_records
+from handrail.engine.audit.doctor import INVARIANTS, check_database
+from handrail.store.engine_store import iso
+from handrail.store.sqlite.engine_store import SQL
+from handrail.store.urls import open_maintenance_store
 from handrail.testing.clock import NOON, ManualClock
 
 pytest_plugins = ["tests.fixtures_postgres", "tests.engine.fixtures_filled"]
@@ -24,7 +24,7 @@ def found(filled: Filled, now=NOW) -> dict[str, set[str]]:
     """Code -> subjects."""
     codes: dict[str, set[str]] = {}
     with closing(filled.records()) as store:
-        for one in examine(store, now):
+        for one in check_database(store, now):
             assert re.fullmatch(r"[^\n]+: [^\n]+ \([^\n]*\); [^\n]+", one.message)
             assert one.stream in one.message
             codes.setdefault(one.code, set()).add(one.stream)
@@ -33,7 +33,7 @@ def found(filled: Filled, now=NOW) -> dict[str, set[str]]:
 
 def test_every_query_has_its_meaning():
     queries = {name.removeprefix("doctor_") for name in SQL if name.startswith("doctor_")}
-    assert queries | {"dispatch_differs", "unreadable", "chain"} == set(MEANINGS)
+    assert queries | {"dispatch_differs", "unreadable", "chain"} == set(INVARIANTS)
 
 
 def test_a_database_that_engines_made_is_healthy(filled: Filled):
@@ -42,8 +42,8 @@ def test_a_database_that_engines_made_is_healthy(filled: Filled):
 
 def test_a_database_on_every_store_is_healthy(shared_url: str, clock: ManualClock):
     go(fill(shared_url, clock))
-    with closing(open_records(shared_url, read_only=True)) as store:
-        assert examine(store, clock.now()) == []
+    with closing(open_maintenance_store(shared_url, read_only=True)) as store:
+        assert check_database(store, clock.now()) == []
 
 
 def test_a_live_database_is_examined_without_being_in_the_way(filled: Filled):

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handrail.engine.documents import DEPTH_MAX, load, read
-from handrail.kernel.reading import DOCUMENT_BYTES_MAX
+from handrail.engine.document_parser import DEPTH_MAX, load_document, parse_document
+from handrail.kernel.definition.reader import DOCUMENT_BYTES_MAX
 
 
 def problem(source: Path | str):
-    document, problems = load(source)
+    document, problems = load_document(source)
     assert document is None
     assert len(problems) == 1
     return problems[0]
@@ -20,7 +20,7 @@ def problem(source: Path | str):
 
 def test_yaml_gives_objects_lists_texts_numbers_and_truth():
     text = "a: [1, -2, 1.5, 0x1f, 0o17, 1e3]\nb: {c: true, d: ~, e: 'x'}\nf:\n"
-    assert load(text) == (
+    assert load_document(text) == (
         {"a": [1, -2, 1.5, 31, 15, 1000.0], "b": {"c": True, "d": None, "e": "x"}, "f": None},
         [],
     )
@@ -28,11 +28,11 @@ def test_yaml_gives_objects_lists_texts_numbers_and_truth():
 
 @pytest.mark.parametrize("value", ["yes", "on", "2026-01-01", "1:30", "1_000", ".inf", "10m", "="])
 def test_what_only_older_yaml_takes_for_something_else_is_a_text(value: str):
-    assert load(f"a: {value}") == ({"a": value}, [])
+    assert load_document(f"a: {value}") == ({"a": value}, [])
 
 
 def test_a_quoted_number_is_a_text():
-    assert load("a: '1'\nb: \"2\"") == ({"a": "1", "b": "2"}, [])
+    assert load_document("a: '1'\nb: \"2\"") == ({"a": "1", "b": "2"}, [])
 
 
 @pytest.mark.parametrize(
@@ -80,8 +80,8 @@ def test_deep_nesting_is_refused(opened: str, depth: int):
 
 def test_nesting_up_to_the_limit_is_read():
     text = "[" * DEPTH_MAX + "]" * DEPTH_MAX
-    assert load(text)[1] == []
-    assert load("- " * 50 + "x")[1] == []
+    assert load_document(text)[1] == []
+    assert load_document("- " * 50 + "x")[1] == []
 
 
 def test_many_laughs_are_refused_before_anybody_has_to_laugh():
@@ -96,7 +96,7 @@ def test_size_is_looked_at_first(tmp_path: Path):
         file.truncate(50_000_000)
     assert problem(huge).code == "too_large"
     assert "50,000,000" in problem(huge).message
-    assert read(b"x" * (DOCUMENT_BYTES_MAX + 1))[1][0].code == "too_large"
+    assert parse_document(b"x" * (DOCUMENT_BYTES_MAX + 1))[1][0].code == "too_large"
 
 
 def test_the_extension_says_which_it_is_else_the_first_character(tmp_path: Path):
@@ -109,7 +109,7 @@ def test_the_extension_says_which_it_is_else_the_first_character(tmp_path: Path)
     ):
         path = tmp_path / name
         path.write_text(text)
-        document, problems = load(path)
+        document, problems = load_document(path)
         assert [p.code for p in problems] == ([code] if code else [])
         assert document == (None if code else {"a": 1})
 
@@ -124,7 +124,7 @@ def test_what_cannot_be_read_is_a_problem(tmp_path: Path):
 
 
 def test_a_byte_order_mark_is_no_text():
-    assert read(b"\xef\xbb\xbfa: 1") == ({"a": 1}, [])
+    assert parse_document(b"\xef\xbb\xbfa: 1") == ({"a": 1}, [])
 
 
 def test_a_key_that_stands_twice_is_found_even_where_yaml_cannot_read_the_json():
@@ -135,13 +135,13 @@ def test_a_key_that_stands_twice_is_found_even_where_yaml_cannot_read_the_json()
 
 @given(st.binary(max_size=200))
 def test_no_bytes_raise(raw: bytes):
-    document, problems = read(raw)
+    document, problems = parse_document(raw)
     assert document is None or not problems
 
 
 @given(st.text(alphabet="{}[]:,-?&*!|>'\"%@`#ab1 \n\t\\u", max_size=60))
 def test_no_text_raises(text: str):
-    document, problems = load(text)
+    document, problems = load_document(text)
     assert document is None or not problems
 
 
@@ -155,4 +155,4 @@ PLAIN = st.recursive(
 
 @given(st.dictionaries(st.text("abcé😀", max_size=5), PLAIN))
 def test_json_reads_as_what_was_written(document: dict[str, object]):
-    assert load(json.dumps(document)) == (document, [])
+    assert load_document(json.dumps(document)) == (document, [])

@@ -23,11 +23,11 @@ from tests.engine.at_work import (
 )
 
 from handrail.engine import opening
-from handrail.engine.dispatch import Dispatch
-from handrail.engine.engine import Refused
+from handrail.engine.dispatch.dispatch import Dispatch
+from handrail.engine.engine import RefusedError
 from handrail.kernel.result import Evidence, Outcome, Result, Usage
 from handrail.kernel.run.events import Faulted, Lost, Reported
-from handrail.store.port import StoreError
+from handrail.store.engine_store import StoreError
 from handrail.testing.clock import ManualClock
 
 pytest_plugins = ["tests.fixtures_postgres"]
@@ -87,12 +87,12 @@ def test_embedded_in_a_program_without_an_event_loop(url: str):
         run = engine.start("fix", title="500 on /invoices")
         (question,) = run.questions(60)
         assert question.kind == "approval"
-        assert not run.state().ended
+        assert not run.state().has_ended
         with pytest.raises(TimeoutError):
             run.result(0.01)
-        with pytest.raises(Refused, match="could mean either"):
+        with pytest.raises(RefusedError, match="could mean either"):
             run.answer(question.id, "hm", by="ana")
-        assert run.answer(question.id, "ok", by="ana").ended
+        assert run.answer(question.id, "ok", by="ana").has_ended
         assert run.result(60).terminal_status == "done_success"
         names = [type(event).__name__ for _, event in run.events()]
         assert (names[0], names[-1]) == ("Started", "Ended")
@@ -100,9 +100,9 @@ def test_embedded_in_a_program_without_an_event_loop(url: str):
         assert run.report().terminal_status == "done_success"
         same = engine.run(run.id)
         assert same.state() == run.state()
-        with pytest.raises(Refused, match="nothing is defined"):
+        with pytest.raises(RefusedError, match="nothing is defined"):
             engine.start("nothing")
-        (row,) = engine.engine.store.executions()
+        (row,) = engine.engine.store.list_runs_by_id()
         assert row.id == run.id
     with pytest.raises(StoreError, match="closed"):
         run.state()
@@ -276,7 +276,7 @@ def test_what_is_no_result_costs_the_attempt_and_never_the_engine(
             run = await started(engine, chain(node("a", max_attempts=2)))
             engine.add_agent(agent, ROLE, capacity=1)
             if told == "":  # a score of NaN is on the wire no score
-                assert (await run.result(60)).ended
+                assert (await run.result(60)).has_ended
                 return
             (question,) = await run.questions(60)
             assert question.kind == "escalation"
@@ -287,7 +287,7 @@ def test_what_is_no_result_costs_the_attempt_and_never_the_engine(
             assert all(told in fault for fault in faults), faults
             assert engine.failure is None
             await quiet(engine)
-            assert [seat.free for seat in engine.desk.free(ROLE)] == [1]
+            assert [seat.free_capacity for seat in engine.matcher.free_slots(ROLE)] == [1]
 
     go(play())
 
@@ -305,7 +305,7 @@ def test_a_function_on_a_thread_that_comes_back_too_late_changes_nothing(clock: 
         async with opened("sqlite://", clock) as engine:
             run = await started(engine, chain(node("a")))
             engine.add_agent(slow, ROLE)
-            await until(lambda: engine.staff.at_work == 1)
+            await until(lambda: engine.local_executor.active_count == 1)
             ended = await run.close(by=ANA, reason="enough")
             gate.set()
             await until(back.is_set)
@@ -333,7 +333,7 @@ def test_a_function_that_does_not_stop_when_told_leaves_a_note(clock: ManualCloc
             await run.close(by=ANA, reason="enough")
             await quiet(engine)
             assert await of(engine, run.id, Reported) == []
-            notes, count = engine.store.notes(run.id)
+            notes, count = engine.store.list_notes(run.id)
             assert ([note.code for note in notes], count) == (["ended"], 1)
 
     go(play())
@@ -342,7 +342,7 @@ def test_a_function_that_does_not_stop_when_told_leaves_a_note(clock: ManualCloc
 def test_a_function_that_never_stops_does_not_keep_an_engine_from_closing(
     clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("handrail.engine.staff.STOP_SECONDS", 0.05)
+    monkeypatch.setattr("handrail.engine.dispatch.local_executor.STOP_SECONDS", 0.05)
     gate = asyncio.Event()
 
     async def never(dispatch: Dispatch) -> Result:
@@ -357,9 +357,9 @@ def test_a_function_that_never_stops_does_not_keep_an_engine_from_closing(
         async with opened("sqlite://", clock) as engine:
             await started(engine, chain(node("a")))
             engine.add_agent(never, ROLE)
-            await until(lambda: engine.staff.at_work == 1)
+            await until(lambda: engine.local_executor.active_count == 1)
         gate.set()
-        await until(lambda: not engine.staff.at_work)
+        await until(lambda: not engine.local_executor.active_count)
 
     go(play())
 

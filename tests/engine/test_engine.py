@@ -10,7 +10,7 @@ from tests.engine.at_work import (
     DONE,
     FAILED,
     ROLE,
-    abandon,
+    abandon_engine,
     chain,
     check_stored,
     crashing,
@@ -25,7 +25,7 @@ from tests.engine.at_work import (
     worker,
 )
 
-from handrail.engine.engine import Engine, InvalidDefinition, Refused
+from handrail.engine.engine import Engine, InvalidDefinitionError, RefusedError
 from handrail.kernel.result import Outcome, Result
 from handrail.kernel.run import commands as c
 from handrail.kernel.run.events import Ended, Migrated, Moved, Paused, Resumed
@@ -45,26 +45,26 @@ def test_a_run_goes_from_start_to_end_and_every_table_has_it(url: str, clock: Ma
             engine.add_agent(lambda d: DONE, ROLE, name="coder")
             (question,) = await run.questions(60)
             store = engine.store
-            assert store.active_run("b1") == run.id
-            bead = store.bead("b1")
+            assert store.get_active_run_id("b1") == run.id
+            bead = store.get_bead("b1")
             assert bead is not None
             assert (bead.status, bead.title, bead.execution_id) == ("waiting", "a bug", run.id)
-            assert [(a.status, a.type) for a in store.approvals()] == [("open", "approval")]
+            assert [(a.status, a.type) for a in store.list_approvals()] == [("open", "approval")]
             ended = await run.answer(question.id, "ok", by=ANA)
             assert ended.terminal_status == "done_success"
-            assert store.active_run("b1") is None
-            bead = store.bead("b1")
+            assert store.get_active_run_id("b1") is None
+            bead = store.get_bead("b1")
             assert bead is not None
             assert (bead.status, bead.error) == ("closed", None)
             assert json.loads(bead.context)["k"] == 1
-            (approval,) = store.approvals()
+            (approval,) = store.list_approvals()
             assert (approval.status, approval.decision) == ("answered", "approve")
             assert (approval.answered_by, approval.answer) == ("ana", "ok")
-            passed = [(t.from_node_id, t.to_node_id) for t in store.transitions(run.id)]
+            passed = [(t.from_node_id, t.to_node_id) for t in store.list_transitions(run.id)]
             assert passed == [("", "start"), ("start", "a"), ("a", "ok"), ("ok", "end")]
-            (row,) = store.executions(bead_id="b1")
+            (row,) = store.list_runs_by_id(bead_id="b1")
             assert (row.status, row.terminal_status) == ("ended", "done_success")
-            assert store.dispatches(run.id) == []
+            assert store.list_dispatches(run.id) == []
             await check_stored(engine, run.id)
             assert names(await engine.history(run.id)) == [
                 *("Started", "Moved", "Offered", "Claimed", "Reported", "Moved"),
@@ -84,11 +84,11 @@ def test_a_run_that_is_stopped_marks_its_bead_with_the_reason(url: str, clock: M
             clock.advance(days=8)
             await engine.tick()
             assert (await run.result(60)).terminal_status == "aborted_stuck"
-            bead = engine.store.bead("b1")
+            bead = engine.store.get_bead("b1")
             assert bead is not None
             assert bead.status == "error"
             assert "human_deadline" in (bead.error or "")
-            assert [a.status for a in engine.store.approvals()] == ["expired"]
+            assert [a.status for a in engine.store.list_approvals()] == ["expired"]
 
     go(play())
 
@@ -99,11 +99,11 @@ def test_accepted_means_durable(shared_url: str, clock: ManualClock):
         engine = await crashing(shared_url, clock)
         await engine.define(ASKS)
         run = await engine.start("w", title="kept", key="k")
-        await abandon(engine)
+        await abandon_engine(engine)
         async with opened(shared_url, clock) as engine:
             stored = await engine.state(run.id)
             assert (stored.title, stored.seq) == ("kept", 3)
-            assert [d.place for d in engine.store.dispatches(run.id)] == ["a"]
+            assert [d.place for d in engine.store.list_dispatches(run.id)] == ["a"]
             assert (await engine.start("w", title="kept", key="k")).id == run.id
             await check_stored(engine, run.id)
 
@@ -128,7 +128,7 @@ def test_the_same_start_under_one_key_is_one_run(url: str, clock: ManualClock):
             )
             theirs = await engine.start("w", title="t", key="k", filed_by="bob")
             assert theirs.id != first.id
-            assert len(engine.store.executions()) == 2
+            assert len(engine.store.list_runs_by_id()) == 2
 
     go(play())
 
@@ -140,7 +140,7 @@ def test_the_same_start_twice_at_the_same_moment_is_one_run(url: str, clock: Man
             await engine.define(ASKS)
             starts = [engine.start("w", title="t", key="k") for _ in range(20)]
             assert len({run.id for run in await asyncio.gather(*starts)}) == 1
-            assert len(engine.store.executions()) == 1
+            assert len(engine.store.list_runs_by_id()) == 1
 
     go(play())
 
@@ -159,7 +159,7 @@ def test_the_same_answer_under_one_key_is_one_answer(url: str, clock: ManualCloc
             another = engine.answer(question.id, "no, blue", by=ANA, key="k")
             assert await refused(another) == "key_reused"
             await run.close(by=ANA, reason="enough")
-            assert (await engine.answer(question.id, "ok", by=ANA, key="k")).ended
+            assert (await engine.answer(question.id, "ok", by=ANA, key="k")).has_ended
             assert names(await engine.history(run.id)).count("Answered") == 1
 
     go(play())
@@ -201,7 +201,7 @@ def test_commands_to_one_run_from_many_tasks_at_once_are_taken_one_after_the_oth
             await asyncio.gather(*(engine.command(run.id, patch) for patch in patches))
             closes = [run.close(by=ANA, reason=f"{i}") for i in range(10)]
             done = await asyncio.gather(*closes, return_exceptions=True)
-            assert sum(isinstance(one, Refused) for one in done) == 9
+            assert sum(isinstance(one, RefusedError) for one in done) == 9
             state = await run.state()
             assert {state.context[f"k{i}"] for i in range(50)} == set(range(50))
             assert len(await of(engine, run.id, Ended)) == 1
@@ -249,7 +249,7 @@ def test_a_bead_has_one_active_run(url: str, clock: ManualClock):
             assert await refused(engine.start("w", bead_id="b1")) == "bead_busy"
             await run.close(by=ANA, reason="enough")
             again = await engine.start("w", bead_id="b1")
-            assert engine.store.active_run("b1") == again.id
+            assert engine.store.get_active_run_id("b1") == again.id
 
     go(play())
 
@@ -267,7 +267,7 @@ def test_a_changed_definition_is_a_new_version_and_runs_keep_theirs(url: str, cl
             assert (await engine.define(TWO)).version == 2
             new = await engine.start("w")
             assert [(await run.state()).version for run in (old, new)] == [1, 2]
-            with pytest.raises(InvalidDefinition) as found:
+            with pytest.raises(InvalidDefinitionError) as found:
                 await engine.define({"name": "w", "kind": "workflow", "nodes": [], "edges": []})
             assert found.value.problems
 
@@ -283,7 +283,7 @@ def test_overrides_carry_person_and_reason_in_the_events(url: str, clock: Manual
             await run.resume(by=ANA, reason="back")
             await run.move("ok", by=ANA, reason="skip it")
             await engine.define(TWO)
-            to = c.Migrate(by=ANA, definition_id="w", version=2, place="b", reason="newer")
+            to = c.Migrate(by=ANA, definition_id="w", version=2, step_id="b", reason="newer")
             assert (await engine.command(run.id, to)).version == 2
             await run.close(by=ANA, reason="enough")
             events = await engine.history(run.id)
@@ -294,7 +294,9 @@ def test_overrides_carry_person_and_reason_in_the_events(url: str, clock: Manual
             }
             reasons = [getattr(e, "reason", "") or e.stop.reason for e in acts]  # pyright: ignore[reportAttributeAccessIssue]
             assert reasons == ["lunch", "back", "newer", "enough", "skip it", "newer"]
-            moved = [(t.to_node_id, t.actor, t.reason) for t in engine.store.transitions(run.id)]
+            moved = [
+                (t.to_node_id, t.actor, t.reason) for t in engine.store.list_transitions(run.id)
+            ]
             assert ("ok", "ana", "skip it") in moved
             assert ("b", "ana", "newer") in moved
             await check_stored(engine, run.id)
@@ -309,13 +311,13 @@ def test_a_run_can_migrate_to_another_definition_of_the_same_version(
         engine = await crashing(shared_url, clock)
         run = await started(engine, ASKS)
         await engine.define({**TWO, "name": "other"})
-        to = c.Migrate(by=ANA, definition_id="other", version=1, place="b", reason="better")
+        to = c.Migrate(by=ANA, definition_id="other", version=1, step_id="b", reason="better")
         await engine.command(run.id, to)
-        (row,) = engine.store.executions()
+        (row,) = engine.store.list_runs_by_id()
         assert (row.workflow_id, row.workflow_version) == ("other", 1)
-        nowhere = c.Migrate(by=ANA, definition_id="none", version=7, place="b", reason="x")
+        nowhere = c.Migrate(by=ANA, definition_id="none", version=7, step_id="b", reason="x")
         assert await refused(engine.command(run.id, nowhere)) == "unknown_definition"
-        await abandon(engine)
+        await abandon_engine(engine)
         async with opened(shared_url, clock) as engine:
             engine.add_agent(lambda d: DONE, "qa-engineer")
             assert (await run_of(engine, run.id).result(60)).terminal_status == "done_success"
@@ -330,7 +332,7 @@ def run_of(engine: Engine, run_id: str):
 def test_more_definitions_than_are_kept_in_memory(
     url: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("handrail.engine.plans.PLANS_KEPT", 2)
+    monkeypatch.setattr("handrail.engine.commit.plan_cache.CACHED_PLANS_MAX", 2)
 
     async def play():
         async with opened(url, clock) as engine:

@@ -19,10 +19,10 @@ from tests.engine.at_work import (
     started,
 )
 
-from handrail.engine import keeper, works
+from handrail.engine.commit import committer, stream_change
 from handrail.kernel.run import commands as c
-from handrail.store.office import Office
-from handrail.store.port import StoreError
+from handrail.store.engine_store import StoreError
+from handrail.store.store import Store
 from handrail.testing.clock import ManualClock
 
 pytest_plugins = ["tests.fixtures_postgres"]
@@ -46,9 +46,9 @@ def test_what_was_not_answered_has_not_happened(file_url: str, clock: ManualCloc
             with pytest.raises(StoreError, match="disk is full"):
                 await engine.start("w")
             monkeypatch.setattr(engine.store, "commit", commit)
-            assert not (await run.state()).ended
-            assert len(engine.store.executions()) == 1
-            assert (await run.close(by=ANA, reason="enough")).ended
+            assert not (await run.state()).has_ended
+            assert len(engine.store.list_runs_by_id()) == 1
+            assert (await run.close(by=ANA, reason="enough")).has_ended
             await check_stored(engine, run.id)
 
     with pytest.MonkeyPatch.context() as patch:
@@ -62,14 +62,14 @@ def test_one_poisonous_run_stops_nobody_else(
     async def play():
         async with opened(url, clock) as engine:
             bad, good = await started(engine, ASKS), await started(engine, ASKS)
-            real = works.step
+            real = stream_change.decide_and_apply
 
             def step(plan: Any, run: Any, command: Any, now: Any):
                 if run is not None and run.id == bad.id:
                     raise ZeroDivisionError("a bug in the kernel")
                 return real(plan, run, command, now)
 
-            monkeypatch.setattr(works, "step", step)
+            monkeypatch.setattr(stream_change, "decide_and_apply", step)
             with pytest.raises(ZeroDivisionError):
                 await bad.close(by=ANA, reason="x")
             engine.add_agent(lambda d: DONE, ROLE)
@@ -77,8 +77,8 @@ def test_one_poisonous_run_stops_nobody_else(
             await engine.tick()
             clock.advance(days=2)  # clocks of both are due
             await engine.tick()
-            assert (await good.answer(question.id, "ok", by=ANA)).ended
-            monkeypatch.setattr(works, "step", real)
+            assert (await good.answer(question.id, "ok", by=ANA)).has_ended
+            monkeypatch.setattr(stream_change, "decide_and_apply", real)
             clock.advance(1)
             await engine.tick()
             assert engine.failure is None
@@ -105,11 +105,11 @@ def test_more_commands_than_the_engine_holds_are_refused_and_the_rest_goes_on(
     async def play():
         async with opened(url, clock) as engine:
             run = await started(engine, ASKS)
-            monkeypatch.setattr(keeper, "QUEUE_MAX", 5)
+            monkeypatch.setattr(committer, "QUEUED_COMMANDS_MAX", 5)
             patches = [engine.command(run.id, c.Patch(by=ANA, patch={"k": i})) for i in range(9)]
             done = await asyncio.gather(*patches, return_exceptions=True)
-            assert sum(isinstance(one, keeper.Busy) for one in done) == 4
-            assert (await run.close(by=ANA, reason="x")).ended
+            assert sum(isinstance(one, committer.EngineBusyError) for one in done) == 4
+            assert (await run.close(by=ANA, reason="x")).has_ended
 
     go(play())
 
@@ -120,7 +120,7 @@ def test_an_engine_that_is_full_still_takes_the_results_of_its_agents(
     async def play():
         async with opened(file_url, clock) as engine:
             await engine.define(ASKS)
-            monkeypatch.setattr(keeper, "QUEUE_MAX", 1)
+            monkeypatch.setattr(committer, "QUEUED_COMMANDS_MAX", 1)
             engine.add_agent(lambda d: None, ROLE)  # what is malformed goes in twice
             run = await engine.start("w")
             (question,) = await run.questions(60)
@@ -134,7 +134,7 @@ def _raises(*_: object):
     raise RuntimeError("nobody expected this")
 
 
-@pytest.mark.parametrize("where", ["commit", "load", "reserve"])
+@pytest.mark.parametrize("where", ["commit", "load_runs", "reserve_dispatches"])
 def test_a_loop_that_fails_makes_the_engine_fail_loudly(
     file_url: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, where: str
 ):
@@ -152,7 +152,7 @@ def test_a_loop_that_fails_makes_the_engine_fail_loudly(
                 for wait in waits:
                     with pytest.raises(StoreError, match="the engine has failed: nobody expected"):
                         await wait
-                assert isinstance(await engine.over(), RuntimeError)
+                assert isinstance(await engine.wait_closed(), RuntimeError)
                 for late in (engine.start("w"), engine.tick()):
                     with pytest.raises(StoreError, match="the engine has failed"):
                         await late
@@ -167,20 +167,20 @@ def test_a_database_that_is_away_is_asked_again_but_not_all_the_time(
         async with opened(file_url, clock) as engine:
             run = await started(engine, ASKS)
             asked: list[object] = []
-            reserve = engine.store.reserve
+            reserve = engine.store.reserve_dispatches
 
             def away(*values: object):
                 asked.append(values)
                 raise StoreError("away")
 
-            monkeypatch.setattr(engine.store, "reserve", away)
+            monkeypatch.setattr(engine.store, "reserve_dispatches", away)
             engine.add_agent(lambda d: DONE, ROLE)
             async with asyncio.timeout(PATIENCE):
                 while not asked:
                     await asyncio.sleep(0.01)
             await asyncio.sleep(0.3)
             assert len(asked) < 30
-            monkeypatch.setattr(engine.store, "reserve", reserve)
+            monkeypatch.setattr(engine.store, "reserve_dispatches", reserve)
             assert len(await run.questions(60)) == 1
 
     go(play())
@@ -189,14 +189,14 @@ def test_a_database_that_is_away_is_asked_again_but_not_all_the_time(
 def test_a_connection_that_is_made_while_the_engine_closes_is_closed_too(
     postgres_url: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ):
-    made: list[Office] = []
+    made: list[Store] = []
     asked, closes = threading.Event(), threading.Event()
 
     async def play():
         async with opened(postgres_url, clock) as engine:
-            reader, close = engine.store.reader, engine.keeper.close
+            reader, close = engine.store.open_reader, engine.committer.close
 
-            def late() -> Office:
+            def late() -> Store:
                 asked.set()
                 assert closes.wait(PATIENCE)
                 made.append(reader())
@@ -206,12 +206,12 @@ def test_a_connection_that_is_made_while_the_engine_closes_is_closed_too(
                 closes.set()
                 close()
 
-            monkeypatch.setattr(engine.store, "reader", late)
-            monkeypatch.setattr(engine.keeper, "close", closing)
+            monkeypatch.setattr(engine.store, "open_reader", late)
+            monkeypatch.setattr(engine.committer, "close", closing)
             asking = asyncio.create_task(engine.locks())
             await asyncio.to_thread(asked.wait, PATIENCE)
             asking.cancel()  # its thread goes on
 
     go(play())
     with pytest.raises(StoreError, match="closed"):
-        made[0].locks(after="", limit=1)
+        made[0].list_locks(after="", limit=1)

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from tests.engine.at_work import ANA, COMMIT, ROLE, chain, go, node, opened, refused, worker
 
-from handrail.engine.care import archive
 from handrail.engine.engine import Engine
-from handrail.engine.feed import Told
-from handrail.store.urls import open_records
+from handrail.engine.maintenance.retention import archive
+from handrail.engine.queries.event_feed import FeedEvent
+from handrail.store.urls import open_maintenance_store
 from handrail.testing.clock import ManualClock
 
 pytest_plugins = ["tests.fixtures_postgres"]
@@ -19,9 +19,9 @@ ONE = chain(node("a"))
 ASKS = chain(node("a"), node("ok", "approval"))
 
 
-async def read(engine: Engine, after: str = "", limit: int = 3) -> list[Told]:
+async def read(engine: Engine, after: str = "", limit: int = 3) -> list[FeedEvent]:
     """To the end, in small pages."""
-    found: list[Told] = []
+    found: list[FeedEvent] = []
     while page := await engine.feed(after, limit):
         found += page
         after = page[-1][0]
@@ -165,7 +165,7 @@ def test_the_audit_backwards_is_the_feed(url: str, clock: ManualClock):
             await work(engine, 4)
             whole = await read(engine, limit=500)
             for newest_first, limit in ((True, 4), (False, 4), (True, 500), (False, 500)):
-                found: list[Told] = []
+                found: list[FeedEvent] = []
                 cursor: str | None = ""
                 while cursor is not None:
                     page = await engine.audit(cursor, limit, newest_first=newest_first)
@@ -181,14 +181,14 @@ def test_the_audit_backwards_is_the_feed(url: str, clock: ManualClock):
 def test_the_audit_of_people_has_their_acts_and_the_ends(
     url: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("handrail.engine.feed.SCANNED_MAX", 3)
+    monkeypatch.setattr("handrail.engine.queries.event_feed.SCANNED_ENTRIES_MAX", 3)
 
     async def play():
         async with opened(url, clock) as engine:
             runs = await work(engine)
             await engine.run(runs[1]).close(by=ANA, reason="not now")
             for newest_first in (True, False):
-                found: list[Told] = []
+                found: list[FeedEvent] = []
                 cursor: str | None = ""
                 while cursor is not None:
                     page = await engine.audit(cursor, 2, newest_first=newest_first, people=True)
@@ -217,7 +217,7 @@ def test_what_was_archived_leaves_a_gap_that_is_passed_over(file_url: str, clock
             whole = await read(engine)
             kept = [told for told in whole if told[1]["execution_id"] == ids[5]]
             clock.advance(60)
-            with closing(open_records(file_url)) as records:
+            with closing(open_maintenance_store(file_url)) as records:
                 assert archive(records, file, by="root", now=clock.now()).runs == 5
             after = await read(engine, limit=2)
             assert [told for told in after if told[0] in dict(whole)] == kept
@@ -225,7 +225,7 @@ def test_what_was_archived_leaves_a_gap_that_is_passed_over(file_url: str, clock
             assert [event["type"] for _, event in gone] == ["archived"] * 5
             assert {event["actor"] for _, event in gone} == {"root"}
             assert {event["execution_id"] for _, event in gone} == set(ids[:5])
-            found: list[Told] = []
+            found: list[FeedEvent] = []
             cursor: str | None = ""
             while cursor is not None:
                 page = await engine.audit(cursor, 2)

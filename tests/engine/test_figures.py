@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from tests.engine.at_work import ANA, FAILED, chain, go, node, opened, worker
 
-from handrail.engine import figures as figuring
-from handrail.engine.care import archive
 from handrail.engine.engine import Engine
-from handrail.engine.figures import WorkflowFigures
+from handrail.engine.maintenance.retention import archive
+from handrail.engine.queries import statistics as figuring
+from handrail.engine.queries.statistics import DefinitionStatistics
 from handrail.kernel.result import Outcome, Result, Usage
-from handrail.store.urls import open_records
+from handrail.store.urls import open_maintenance_store
 from handrail.testing.clock import ManualClock
 
 pytest_plugins = ["tests.fixtures_postgres"]
@@ -36,7 +36,7 @@ async def ended(engine: Engine, clock: ManualClock, *, seconds: float, failures:
     return run.id
 
 
-async def of_w(engine: Engine, **wanted: object) -> WorkflowFigures:
+async def of_w(engine: Engine, **wanted: object) -> DefinitionStatistics:
     (found,) = await engine.figures("w", **wanted)
     return found
 
@@ -89,7 +89,7 @@ def test_figures_are_by_definition_and_since_a_moment(url: str, clock: ManualClo
 def test_a_run_is_counted_once_and_only_by_who_asks(
     url: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ):
-    for name in ("LOOKED_AT", "COUNTED"):
+    for name in ("PAGE_RUNS", "WRITE_BATCH_RUNS"):
         monkeypatch.setattr(figuring, name, 2)
 
     async def play():
@@ -98,9 +98,11 @@ def test_a_run_is_counted_once_and_only_by_who_asks(
             for n in range(5):
                 await ended(engine, clock, seconds=n)
             read: list[str] = []
-            count = figuring._count  # pyright: ignore[reportPrivateUsage]
+            count = figuring._count_run  # pyright: ignore[reportPrivateUsage]
             monkeypatch.setattr(
-                figuring, "_count", lambda store, run: (read.append(run.id), count(store, run))[1]
+                figuring,
+                "_count_run",
+                lambda store, run: (read.append(run.id), count(store, run))[1],
             )
             assert (await of_w(engine)).runs == 5
             assert len(set(read)) == len(read) == 5
@@ -138,7 +140,7 @@ def test_figures_outlive_the_runs(file_url: str, clock: ManualClock):
             await ended(engine, clock, seconds=5, failures=1)
             before = await of_w(engine)
             clock.advance(60)
-            with closing(open_records(file_url)) as records:
+            with closing(open_maintenance_store(file_url)) as records:
                 assert archive(records, file, by="root", now=clock.now()).runs == 1
             assert (await engine.executions()).items == ()
             assert await of_w(engine) == before

@@ -10,7 +10,7 @@ from tests.engine.at_work import (
     DONE,
     FAILED,
     Worker,
-    abandon,
+    abandon_engine,
     chain,
     check_stored,
     crashing,
@@ -25,11 +25,11 @@ from tests.engine.at_work import (
     worker,
 )
 
-from handrail.engine.dispatch import Dispatch
+from handrail.engine.commit.stream_change import LOCK_STREAM_PREFIX, LockChange
+from handrail.engine.dispatch.dispatch import Dispatch
 from handrail.engine.engine import Engine
-from handrail.engine.works import LOCK, LockWork
 from handrail.kernel import lock as locks
-from handrail.kernel.definition import Settings
+from handrail.kernel.definition.model import Settings
 from handrail.kernel.result import Result
 from handrail.kernel.run.events import Lost, Offered, Reported, RunEvent
 from handrail.testing.clock import ManualClock
@@ -41,10 +41,10 @@ COMMITS = chain(node("commit", repository="web", **COMMIT))
 PATIENT = Settings(role_grace=86_400)
 
 
-def lock_of(engine: Engine, repository: str = "web") -> locks.Lock:
+def lock_of(engine: Engine, repository: str = "web") -> locks.CommitLock:
     rows = engine.store.load_locks([repository])
-    lock = LockWork(LOCK + repository, rows.get(repository)).lock
-    assert locks.check(lock) == ()
+    lock = LockChange(LOCK_STREAM_PREFIX + repository, rows.get(repository)).lock
+    assert locks.check_invariants(lock) == ()
     return lock
 
 
@@ -81,7 +81,7 @@ def test_commits_are_offered_one_at_a_time_in_the_order_in_which_they_asked(
                 await agent.report(dispatch)
             await engine.tick()
             assert holder(engine) is None
-            assert engine.store.messages(10) == []
+            assert engine.store.list_messages(10) == []
             for run_id in runs:
                 await check_stored(engine, run_id)
 
@@ -116,7 +116,7 @@ def test_commits_never_overlap_whoever_makes_them(url: str, clock: ManualClock):
             assert len(fences) == 3 * 8
             await quiet(engine)
             assert lock_of(engine, "").holder is None or lock_of(engine).holder is None
-            assert engine.store.messages(10) == []
+            assert engine.store.list_messages(10) == []
 
     go(play())
 
@@ -187,7 +187,7 @@ def test_an_outage_costs_nobody_the_lock(shared_url: str, clock: ManualClock):
         engine = await crashing(shared_url, clock, kernel=PATIENT)
         (first, _), agent = await committing(engine, 2)
         dispatch = await agent.get()
-        await abandon(engine)
+        await abandon_engine(engine)
         clock.advance(3_600)
         async with opened(shared_url, clock, kernel=PATIENT) as engine:
             agent.engine = engine
@@ -224,7 +224,7 @@ def test_a_grant_to_a_run_that_no_longer_wants_it_is_passed_on(
             await engine.tick()
             assert holder(engine) == third.id
             assert (await agent.get()).run.id == third.id
-            assert engine.store.messages(10) == []
+            assert engine.store.list_messages(10) == []
             if act == "pause":
                 await second.resume(by=ANA, reason="back")
                 await engine.tick()
@@ -264,17 +264,17 @@ def test_messages_that_a_crash_left_are_delivered_by_whoever_comes(
 ):
     async def play():
         engine = await crashing(shared_url, clock)
-        monkeypatch.setattr(engine.keeper, "deliver", lambda message: None)
+        monkeypatch.setattr(engine.committer, "deliver", lambda message: None)
         run = await started(engine, COMMITS)
-        assert [m.target for m in engine.store.messages(10)] == ["lock:web"]
-        await abandon(engine)
+        assert [m.target for m in engine.store.list_messages(10)] == ["lock:web"]
+        await abandon_engine(engine)
         async with opened(shared_url, clock) as engine:
             await engine.tick()
             agent = await worker(engine, MANAGER)
             assert (await agent.work()).terminal_status == "done_success"
             await engine.tick()
             assert holder(engine) is None
-            assert engine.store.messages(10) == []
+            assert engine.store.list_messages(10) == []
             assert len(await of(engine, run.id, Offered)) == 1
 
     go(play())
@@ -299,7 +299,7 @@ def test_two_engines_share_one_lock(shared_url: str, clock: ManualClock):
             ended = 0
             while ended < 12:
                 await asyncio.gather(one.tick(), two.tick())
-                ended = sum([(await run.state()).ended for run in runs])
+                ended = sum([(await run.state()).has_ended for run in runs])
                 await asyncio.sleep(0.001)
             assert held == sorted(set(held))
             assert len(held) == 12
@@ -317,7 +317,7 @@ def test_the_history_of_a_lock_is_in_the_journal(file_url: str, clock: ManualClo
             (run_id,), agent = await committing(engine, 1)
             await agent.work()
             await engine.tick()
-            bodies = "".join(entry.body for entry in engine.store.journal("lock:web"))
+            bodies = "".join(entry.body for entry in engine.store.read_journal("lock:web"))
             for name in ("LockRequested", "LockGranted", "LockReleased"):
                 assert bodies.count(f'"{name}"') == 1
             events: list[RunEvent] = await engine.history(run_id)

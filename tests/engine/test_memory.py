@@ -16,16 +16,21 @@ from tests.engine.tickets import (
     UNRELATED_TUNED,
 )
 
-from handrail.engine.audit import verify
-from handrail.engine.care import archive, backup, restore
-from handrail.engine.dispatch import Dispatch
-from handrail.engine.doctor import examine
-from handrail.engine.engine import Engine, Refused
-from handrail.engine.likeness import WORDS_MAX, score, searched, signature, words
-from handrail.engine.memory import ALIKE, CANDIDATES, RESOLUTION_CHARS, Memory
+from handrail.engine.audit.doctor import check_database
+from handrail.engine.audit.verification import verify
+from handrail.engine.dispatch.dispatch import Dispatch
+from handrail.engine.engine import Engine, RefusedError
+from handrail.engine.maintenance.retention import archive, backup, restore
+from handrail.engine.services.memory import (
+    CANDIDATES_MAX,
+    RESOLUTION_CHARS_MAX,
+    SIMILARITY_MIN,
+    MemoryView,
+)
+from handrail.engine.services.similarity import WORDS_MAX, score, search_words, signature, words
 from handrail.kernel.result import Outcome, Result
 from handrail.kernel.run.machine import Run
-from handrail.store.urls import open_records
+from handrail.store.urls import open_maintenance_store
 from handrail.testing.clock import ManualClock
 
 pytest_plugins = ["tests.fixtures_postgres"]
@@ -43,7 +48,7 @@ def signed(ticket: str) -> str:
 
 
 def alike(pairs: Pairs) -> int:
-    return sum(score(signed(one), signed(other)) >= ALIKE for one, other in pairs)
+    return sum(score(signed(one), signed(other)) >= SIMILARITY_MIN for one, other in pairs)
 
 
 def figures(similar: Pairs, unrelated: Pairs) -> tuple[float, float]:
@@ -86,7 +91,7 @@ def test_endings_case_and_words_that_mean_the_same_do_not_count():
 )
 def test_no_sign_of_a_text_is_left_in_its_words(text: str):
     assert all(word.isalnum() for word in words(text))
-    assert all(word.isalnum() for word in searched(signature(text, text)))
+    assert all(word.isalnum() for word in search_words(signature(text, text)))
 
 
 def test_a_very_long_text_has_so_many_words_and_no_more():
@@ -127,7 +132,7 @@ async def resolved(
     return await handle.result(PATIENCE)
 
 
-async def remember(engine: Engine, run: Run, resolution: str = MTU) -> Memory | None:
+async def remember(engine: Engine, run: Run, resolution: str = MTU) -> MemoryView | None:
     return await engine.remember(
         execution_id=run.id,
         bead_id=run.bead_id,
@@ -209,7 +214,7 @@ def test_texts_are_bounded_and_may_hold_anything(url: str, clock: ManualClock):
         ticket = {"execution_id": run.id, "bead_id": run.bead_id, "by": "memory"}
         kept = await engine.remember(**ticket, title=f"VPN {odd}", text=odd, resolution=odd)
         assert kept is not None
-        assert len(kept.resolution) == RESOLUTION_CHARS
+        assert len(kept.resolution) == RESOLUTION_CHARS_MAX
         assert "\x00" not in kept.resolution
         await engine.recall(odd, odd)
         assert await engine.remember(**ticket, title="?!", resolution=MTU) is None
@@ -239,7 +244,7 @@ def test_of_more_than_the_setting_says_those_not_used_for_longest_are_forgotten(
 
 def test_however_many_are_a_little_alike_so_many_are_weighed(url: str, clock: ManualClock):
     async def play(engine: Engine):
-        for n in range(CANDIDATES + 20):
+        for n in range(CANDIDATES_MAX + 20):
             await engine.remember(
                 execution_id=f"r{n}", bead_id=f"b{n}", title=f"VPN case{n}", resolution=MTU, by="m"
             )
@@ -311,7 +316,7 @@ def test_two_engines_on_one_database_share_their_memory(shared_url: str, clock: 
             last = await one.memory(recalled.memory.id)
             assert last == await other.memory(recalled.memory.id)
             assert last.corrected_by == "olga"
-            trail = await one.trail(people=True)
+            trail = await one.audit_trail(people=True)
             assert [e["type"] for e in trail.items].count("memory_corrected") == 6
 
     go(play())
@@ -333,7 +338,7 @@ def test_a_correction_is_what_is_found_from_then_on_and_says_who_and_when(
         assert await found(engine, "VPN drops every hour") == ["Restart it."]
         await remember(engine, run)
         assert await found(engine, "VPN drops every hour") == ["Restart it."]
-        (event, *_) = (await engine.trail(actor="olga", people=True)).items
+        (event, *_) = (await engine.audit_trail(actor="olga", people=True)).items
         assert (event["type"], event["was"], event["resolution"]) == (
             "memory_corrected",
             MTU,
@@ -349,7 +354,7 @@ def test_what_is_removed_is_gone_and_the_record_says_who_removed_it(url: str, cl
         (one,) = await engine.recall("VPN drops every hour")
         await engine.forget(one.memory.id, by="olga")
         assert await found(engine, "VPN drops every hour") == []
-        (event,) = (await engine.trail(actor="olga")).items
+        (event,) = (await engine.audit_trail(actor="olga")).items
         assert (event["type"], event["memory_id"]) == ("memory_removed", one.memory.id)
         assert "hunter2" not in str(event)
         for change in (
@@ -357,7 +362,7 @@ def test_what_is_removed_is_gone_and_the_record_says_who_removed_it(url: str, cl
             engine.memory(one.memory.id),
             engine.correct_memory(one.memory.id, "x", by="olga"),
         ):
-            with pytest.raises(Refused, match="there is no memory"):
+            with pytest.raises(RefusedError, match="there is no memory"):
                 await change
 
     played(url, clock, play)
@@ -367,9 +372,9 @@ def test_what_is_withdrawn_is_not_corrected_but_may_be_removed(url: str, clock: 
     async def play(engine: Engine):
         await resolved(engine, "VPN drops", ends=Outcome.FAILURE)
         (one,) = (await engine.memories()).items
-        with pytest.raises(Refused, match="its run did not end well; remove it"):
+        with pytest.raises(RefusedError, match="its run did not end well; remove it"):
             await engine.correct_memory(one.id, "x", by="olga")
-        with pytest.raises(Refused, match="says something"):
+        with pytest.raises(RefusedError, match="says something"):
             await engine.correct_memory(one.id, "  ", by="olga")
         await engine.forget(one.id, by="olga")
         assert (await engine.memories()).items == ()
@@ -400,15 +405,15 @@ def test_a_memory_outlives_the_archive_of_its_run_as_it_stood(
 
     played(shared_url, clock, play)
     played(shared_url, clock, look("Restart it."))
-    with closing(open_records(shared_url)) as store:
+    with closing(open_maintenance_store(shared_url)) as store:
         kept = archive(store, tmp_path / "runs.jsonl", by="ana", now=clock.now(), before=None)
         assert kept.runs == 0, "none ended before this moment"
         clock.advance(1)
         kept = archive(store, tmp_path / "runs.jsonl", by="ana", now=clock.now())
         assert kept.runs == 2
         assert verify(store, archive=tmp_path / "runs.jsonl").unaltered
-        assert not examine(store, clock.now())
-        assert "memories" in {one.name for one in store.sizes().tables}
+        assert not check_database(store, clock.now())
+        assert "memories" in {one.name for one in store.measure_sizes().tables}
         backup(store, tmp_path / "copy")
     played(shared_url, clock, look("Restart it."))
 
@@ -418,7 +423,7 @@ def test_a_memory_outlives_the_archive_of_its_run_as_it_stood(
 
     played(shared_url, clock, forget)
     played(shared_url, clock, look())
-    with closing(open_records(shared_url)) as store:
+    with closing(open_maintenance_store(shared_url)) as store:
         restore(store, tmp_path / "copy", clock.now())
         assert verify(store).unaltered
     played(shared_url, clock, look("Restart it."))

@@ -27,9 +27,9 @@ from tests.engine.at_work import (
 from handrail.engine.engine import Engine
 from handrail.kernel.result import Outcome, Result
 from handrail.kernel.run.events import Claimed, Lost, Offered
-from handrail.kernel.steps import dispatch_id
-from handrail.store.port import iso
+from handrail.store.engine_store import iso
 from handrail.testing.clock import ManualClock
+from handrail.views.steps import dispatch_id
 
 pytest_plugins = ["tests.fixtures_postgres"]
 
@@ -64,7 +64,7 @@ def test_an_agent_is_idle_active_and_offline_in_turn(url: str, clock: ManualCloc
             assert (await engine.agent_view("ada")).state == "ACTIVE"
             clock.advance(1)
             assert (await engine.agent_view("ada")).state == "OFFLINE"
-            assert await engine.seen("ada")
+            assert await engine.note_activity("ada")
             assert (await engine.agent_view("ada")).state == "ACTIVE"
 
     go(play())
@@ -98,7 +98,7 @@ def test_what_is_no_agent_is_refused(file_url: str, clock: ManualClock):
             assert await refused(engine.agent_view("ada")) == "unknown_agent"
             assert await refused(engine.enable("ada", enabled=True)) == "unknown_agent"
             assert await refused(engine.remove("ada")) == "unknown_agent"
-            assert not await engine.seen("ada")
+            assert not await engine.note_activity("ada")
             assert await engine.agents() == []
 
     go(play())
@@ -153,12 +153,14 @@ def test_calls_are_signs_of_life_that_are_written_now_and_then(
         async with opened(url, clock) as engine:
             await engine.register("ada", [ROLE])
             written: list[str] = []
-            beat = engine.store.beat
+            beat = engine.store.heartbeat_session
             monkeypatch.setattr(
-                engine.store, "beat", lambda *told: (written.append(told[1]), beat(*told))[1]
+                engine.store,
+                "heartbeat_session",
+                lambda *told: (written.append(told[1]), beat(*told))[1],
             )
             for _ in range(10):  # in 9 seconds, of which every fifth is a third of a heartbeat
-                assert all(await asyncio.gather(*(engine.seen("ada") for _ in range(5))))
+                assert all(await asyncio.gather(*(engine.note_activity("ada") for _ in range(5))))
                 clock.advance(1)
             assert len(written) == 2
             assert await engine.heartbeat_agent("ada")
@@ -172,14 +174,14 @@ def test_a_stay_that_was_replaced_elsewhere_is_noticed(shared_url: str, clock: M
     async def play():
         async with opened(shared_url, clock) as one, opened(shared_url, clock) as two:
             await one.register("ada", [ROLE])
-            assert await one.seen("ada")
+            assert await one.note_activity("ada")
             await two.register("ada", ["qa-engineer"])
             clock.advance(20)
-            assert await one.seen("ada")  # the old session is over; the agent is there
+            assert await one.note_activity("ada")  # the old session is over; the agent is there
             assert (await one.agent_view("ada")).last_seen == clock.now()
             await two.remove("ada")
             clock.advance(20)
-            assert not await one.seen("ada")
+            assert not await one.note_activity("ada")
 
     go(play())
 
@@ -240,7 +242,7 @@ def test_those_who_wait_are_served_as_work_comes_within_the_capacity(url: str, c
             await engine.define(ONE)
             await engine.register("ada", [ROLE], 2)
             waiting = [asyncio.create_task(engine.claim("ada", 60, [])) for _ in range(2)]
-            await until(lambda: len(list(engine.desk.free(ROLE))) == 2)
+            await until(lambda: len(list(engine.matcher.free_slots(ROLE))) == 2)
             assert await engine.claim("ada", 60, []) is None  # two are on their way already
             runs = await asyncio.gather(*(engine.start("w") for _ in range(4)))
             found = await asyncio.gather(*waiting)
@@ -259,18 +261,18 @@ def test_a_look_at_what_is_held_that_has_grown_old_is_taken_again(
             await engine.define(ONE)
             await engine.register("ada", [ROLE])
             waiting = asyncio.create_task(engine.claim("ada", 60, []))
-            await until(lambda: len(list(engine.desk.free(ROLE))) == 1)
+            await until(lambda: len(list(engine.matcher.free_slots(ROLE))) == 1)
             looked, go_on = asyncio.Event(), asyncio.Event()
-            io = engine.keeper.io
+            io = engine.committer.call_store
 
             async def slow(function: Any, *values: object) -> Any:
                 found = await io(function, *values)
-                if function == engine.store.held:
+                if function == engine.store.list_claimed_dispatches:
                     looked.set()
                     await go_on.wait()
                 return found
 
-            monkeypatch.setattr(engine.keeper, "io", slow)
+            monkeypatch.setattr(engine.committer, "call_store", slow)
             second = asyncio.create_task(engine.claim("ada", 0, ["other"]))
             await looked.wait()  # it has seen that nothing is held
             for _ in range(2):
@@ -291,10 +293,10 @@ def test_a_claim_that_nobody_waits_for_any_more_leaves_no_seat(url: str, clock: 
             await engine.define(ONE)
             await engine.register("ada", [ROLE])
             waiting = asyncio.create_task(engine.claim("ada", 60))
-            await until(lambda: len(list(engine.desk.free(ROLE))) == 1)
+            await until(lambda: len(list(engine.matcher.free_slots(ROLE))) == 1)
             waiting.cancel()
             await asyncio.wait((waiting,))
-            assert list(engine.desk.free(ROLE)) == []
+            assert list(engine.matcher.free_slots(ROLE)) == []
             run = await engine.start("w")
             await quiet(engine)
             assert await of(engine, run.id, Claimed) == []
@@ -311,10 +313,10 @@ def test_who_waits_for_work_is_alive_all_the_while(file_url: str, clock: ManualC
             await engine.define(ONE)
             await engine.register("ada", [ROLE])
             waiting = asyncio.create_task(engine.claim("ada", 60))
-            await until(lambda: len(list(engine.desk.free(ROLE))) == 1)
+            await until(lambda: len(list(engine.matcher.free_slots(ROLE))) == 1)
             for _ in range(4):
                 clock.advance(30)
-                while engine.store.agent("ada").beat_at != iso(clock.now()):
+                while engine.store.get_agent("ada").beat_at != iso(clock.now()):
                     await asyncio.sleep(0.001)
                 await engine.tick()
             await engine.start("w")
@@ -336,7 +338,7 @@ def test_a_dispatch_is_given_again_by_another_engine(shared_url: str, clock: Man
             async with opened(shared_url, clock) as two:
                 again = await two.claim("ada", holding=[])
                 assert again is not None
-                assert (again.id, again.token) == (first, given.token)
+                assert (again.id, again.position) == (first, given.position)
                 taken = await two.report_dispatch(first, "ada", 1, DONE)
                 assert taken.run.terminal_status == "done_success"
 
@@ -354,7 +356,7 @@ def test_a_dispatch_is_shown_in_full(url: str, clock: ManualClock):
             await engine.register("ada", [ROLE])
             await engine.report(run.id, (await claimed(engine)).fence, "ada", DONE)
             dispatch = await claimed(engine)
-            view = await engine.shown(dispatch)
+            view = await engine.dispatch_view(dispatch)
             assert (view.id, view.kind, view.execution_id) == (f"{run.id}.d2", "step", run.id)
             assert (view.node, view.agent, view.definition) == ("b", None, "w")
             assert (view.attempt, view.max_attempts, view.fence, view.role) == (1, 3, 2, ROLE)
@@ -366,7 +368,7 @@ def test_a_dispatch_is_shown_in_full(url: str, clock: ManualClock):
             assert (view.lease_expires_at - clock.now()).total_seconds() == 60
             assert view.remaining == dispatch.remaining > 0
             again = await engine.dispatch_of(view.id)
-            assert await engine.shown(again) == view
+            assert await engine.dispatch_view(again) == view
 
     go(play())
 
@@ -384,7 +386,7 @@ def test_a_commit_is_shown_with_its_lock(url: str, clock: ManualClock):
             await started(engine, chain(node("c", repository="web", **COMMIT)))
             await engine.register("ada", ["engineering-manager"])
             await engine.tick()
-            lock = (await engine.shown(await claimed(engine))).lock
+            lock = (await engine.dispatch_view(await claimed(engine))).lock
             assert lock is not None
             assert (lock.repository, lock.fence) == ("web", 1)
             assert lock.expires_at is not None
@@ -428,15 +430,15 @@ def test_a_heartbeat_keeps_what_was_claimed(url: str, clock: ManualClock):
             await claimed(engine)
             for _ in range(4):
                 await pulses(engine, clock, 50)
-                beat = await engine.beat_dispatch(first, "ada", 1)
-                assert (beat.go_on, beat.code) == (True, "")
+                beat = await engine.heartbeat_dispatch(first, "ada", 1)
+                assert (beat.may_continue, beat.code) == (True, "")
                 assert beat.lease_expires_at is not None
                 assert (beat.lease_expires_at - clock.now()).total_seconds() == 60
             run_id = first.partition(".")[0]
             assert await of(engine, run_id, Lost) == []
             await pulses(engine, clock, 70)
-            beat = await engine.beat_dispatch(first, "ada", 1)
-            assert (beat.go_on, beat.code) == (False, "late")
+            beat = await engine.heartbeat_dispatch(first, "ada", 1)
+            assert (beat.may_continue, beat.code) == (False, "late")
             assert "lost" in beat.message
 
     go(play())
@@ -451,14 +453,14 @@ def test_a_heartbeat_says_when_to_stop(url: str, clock: ManualClock):
             await claimed(engine)
             codes = {("bob", 1): "foreign", ("ada", 2): "late", ("nobody", 1): "foreign"}
             for (name, fence), code in codes.items():
-                beat = await engine.beat_dispatch(first, name, fence)
-                assert (beat.go_on, beat.code) == (False, code)
-            assert (await engine.beat_dispatch(second, "ada", 1)).code == "late"  # on offer
+                beat = await engine.heartbeat_dispatch(first, name, fence)
+                assert (beat.may_continue, beat.code) == (False, code)
+            assert (await engine.heartbeat_dispatch(second, "ada", 1)).code == "late"  # on offer
             await engine.register("ada", [ROLE])
-            assert (await engine.beat_dispatch(first, "ada", 1)).code == "foreign"
+            assert (await engine.heartbeat_dispatch(first, "ada", 1)).code == "foreign"
             await engine.run(first.partition(".")[0]).close(by=ANA, reason="enough")
-            beat = await engine.beat_dispatch(first, "ada", 1)
-            assert (beat.go_on, beat.code) == (False, "ended")
+            beat = await engine.heartbeat_dispatch(first, "ada", 1)
+            assert (beat.may_continue, beat.code) == (False, "ended")
 
     go(play())
 
@@ -484,7 +486,7 @@ def test_a_foreign_late_or_doubled_result_changes_nothing_and_is_kept(url: str, 
             taken = await engine.report_dispatch(first, "ada", 1, DONE)
             assert (taken.accepted, taken.reason) == (True, "")
             assert await refused(engine.report_dispatch(first, "ada", 1, DONE)) == "ended"
-            notes, counted = engine.store.notes(run_id)
+            notes, counted = engine.store.list_notes(run_id)
             codes = ["not_claimed", "foreign", "wrong_fence", "ended"]
             assert ([note.code for note in notes], counted) == (codes, 4)
 

@@ -21,14 +21,14 @@ def test_only_what_others_wrote_is_looked_at(
     async def play():
         async with opened(shared_url, clock) as engine:
             looks: list[int] = []
-            feed = engine.store.feed
+            feed = engine.store.read_feed
 
             def looked(after: int, limit: int):
                 looks.append(after)
                 return feed(after, limit)
 
-            monkeypatch.setattr(engine.store, "feed", looked)
-            monkeypatch.setattr(engine.store, "changed", lambda: True)
+            monkeypatch.setattr(engine.store, "read_feed", looked)
+            monkeypatch.setattr(engine.store, "has_changed", lambda: True)
             run = await started(engine, ASKS)
             ended = asyncio.create_task(run.result(PATIENCE))
             await asyncio.sleep(0)

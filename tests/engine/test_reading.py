@@ -7,12 +7,12 @@ import pytest
 from tests.engine.at_work import ANA, DONE, ROLE, chain, go, node, opened, refused, started, worker
 
 from handrail.engine.engine import Engine
-from handrail.kernel.approval import approvals
-from handrail.kernel.history import transitions
-from handrail.kernel.report import report
 from handrail.kernel.result import Outcome, Result
-from handrail.kernel.view import run_view
 from handrail.testing.clock import ManualClock
+from handrail.views.approvals import approvals
+from handrail.views.history import transitions
+from handrail.views.report import build_report
+from handrail.views.run_view import run_view
 
 pytest_plugins = ["tests.fixtures_postgres"]
 
@@ -94,7 +94,7 @@ def test_a_run_is_shown_as_its_events_say(url: str, clock: ManualClock):
             assert view == run_view(plan, state, events, clock.now())
             summary = await engine.summary(state)
             assert (summary.id, summary.remaining) == (run.id, view.remaining)
-            assert await engine.report_of(run.id) == report(events)
+            assert await engine.report_of(run.id) == build_report(events)
             (step,) = await engine.steps(run.id)
             assert (step.dispatch_id, step.result, step.role) == (f"{run.id}.d1", said, ROLE)
             shown = await engine.transitions(run.id)
@@ -125,7 +125,7 @@ def test_a_summary_needs_no_look_at_the_events(
             run = await started(engine, ONE)
             await (await worker(engine)).work()
             state = await run.state()
-            for name in ("journal", "load", "definition"):
+            for name in ("read_journal", "load_runs", "get_definition"):
                 monkeypatch.setattr(engine.store, name, None)
             summary = await engine.summary(state)
             assert (summary.terminal_status, summary.remaining) == ("done_success", 0)

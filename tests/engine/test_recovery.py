@@ -9,7 +9,7 @@ from tests.engine.at_work import (
     ANA,
     DONE,
     ROLE,
-    abandon,
+    abandon_engine,
     chain,
     check_stored,
     crashing,
@@ -26,10 +26,11 @@ from tests.engine.at_work import (
     worker,
 )
 
-from handrail.engine import keeper, opening
-from handrail.engine.dispatch import Dispatch
+from handrail.engine import opening
+from handrail.engine.commit import committer
+from handrail.engine.dispatch.dispatch import Dispatch
 from handrail.engine.settings import EngineSettings
-from handrail.kernel.definition import Settings
+from handrail.kernel.definition.model import Settings
 from handrail.kernel.result import Result
 from handrail.kernel.run import commands as c
 from handrail.kernel.run.events import (
@@ -41,7 +42,7 @@ from handrail.kernel.run.events import (
     Reported,
     TimedOut,
 )
-from handrail.store.port import iso
+from handrail.store.engine_store import iso
 from handrail.testing.clock import ManualClock
 
 pytest_plugins = ["tests.fixtures_postgres"]
@@ -68,7 +69,7 @@ def test_after_a_crash_a_run_goes_on_and_nothing_reported_is_done_again(
         engine.add_agent(code, ROLE, "qa-engineer")
         await until(lambda: ("c", 1) in worked)
         before = await engine.history(run.id)
-        await abandon(engine)
+        await abandon_engine(engine)
         async with opened(shared_url, clock) as engine:
             assert (await engine.history(run.id))[: len(before)] == before
             engine.add_agent(code, ROLE, "qa-engineer")
@@ -86,8 +87,8 @@ def test_what_was_on_offer_is_the_same_dispatch_after_a_crash(shared_url: str, c
     async def play():
         engine = await crashing(shared_url, clock)
         run = await started(engine, ASKS)
-        (offered,) = engine.store.dispatches(run.id)
-        await abandon(engine)
+        (offered,) = engine.store.list_dispatches(run.id)
+        await abandon_engine(engine)
         async with opened(shared_url, clock) as engine:
             dispatch = await (await worker(engine)).get()
             assert (dispatch.fence, dispatch.attempt) == (offered.fence, 1)
@@ -102,14 +103,14 @@ def test_what_an_agent_outside_has_in_hand_outlives_the_engine(shared_url: str, 
         run = await started(engine, ASKS)
         agent = await worker(engine)
         dispatch = await agent.get()
-        await abandon(engine)
+        await abandon_engine(engine)
         clock.advance(600)  # nobody was there to hear its heartbeats
         async with opened(shared_url, clock) as engine:
             await engine.tick()
             agent.engine = engine
             assert await agent.beat()
             after = await agent.report(dispatch)
-            assert (after.id, len(after.questions)) == (run.id, 1)
+            assert (after.id, len(after.pending_approvals)) == (run.id, 1)
             assert await of(engine, run.id, Lost) == []
 
     go(play())
@@ -131,7 +132,7 @@ def test_an_engine_that_closes_in_good_order_gives_its_work_back(
             engine.add_agent(sleep, ROLE)
             await begun.wait()
         async with opened(shared_url, clock) as engine:
-            assert engine.store.agents() == []
+            assert engine.store.list_agents() == []
             assert (await (await worker(engine)).get()).attempt == 2
             assert len(await of(engine, run.id, Lost)) == 1
 
@@ -147,7 +148,7 @@ def test_a_question_survives_a_crash_and_an_old_answer_does_not_fit_a_new_one(
         run = await started(engine, ASKS)
         await (await worker(engine)).work()
         (question,) = await run.questions(60)
-        await abandon(engine)
+        await abandon_engine(engine)
         async with opened(shared_url, clock) as engine:
             run = engine.run(run.id)
             (same,) = await run.questions(60)
@@ -159,8 +160,8 @@ def test_a_question_survives_a_crash_and_an_old_answer_does_not_fit_a_new_one(
             assert await refused(old)
             stale = run.answer(new.id, "ok", by="bob", digest=question.digest)
             assert await refused(stale)
-            assert (await run.answer(new.id, "ok", by="bob", digest=new.digest)).ended
-            statuses = {a.id: a.status for a in engine.store.approvals()}
+            assert (await run.answer(new.id, "ok", by="bob", digest=new.digest)).has_ended
+            statuses = {a.id: a.status for a in engine.store.list_approvals()}
             assert statuses == {question.id: "void", new.id: "answered"}
             assert len(await of(engine, run.id, Answered)) == 1
 
@@ -179,7 +180,7 @@ def test_clocks_are_pushed_by_the_length_of_an_outage_before_they_fire(
         engine = await crashing(shared_url, clock, kernel=patient)
         run = await started(engine, chain(node("a", queue_timeout=600)))
         await pulses(engine, clock, 150)
-        await abandon(engine)
+        await abandon_engine(engine)
         clock.advance(3_600)
         async with opened(shared_url, clock, kernel=patient) as engine:
             await engine.tick()
@@ -203,12 +204,12 @@ def test_time_in_which_an_engine_had_nothing_to_do_is_no_outage(
             await pulses(engine, clock, 6 * 86_400, step=3_600)
         for _ in range(2):  # closed in good order, and not
             engine = await crashing(shared_url, clock)
-            assert engine.keeper.outages == []
+            assert engine.committer.outages == []
             await pulses(engine, clock, 3_600, step=600)
-            await abandon(engine)
+            await abandon_engine(engine)
         clock.advance(3_600)
         async with opened(shared_url, clock) as engine:
-            ((began, ended),) = engine.keeper.outages
+            ((began, ended),) = engine.committer.outages
             assert 3_600 <= (ended - began).total_seconds() <= 4_200
             await engine.command(run.id, c.Tick())
             (pushed,) = await of(engine, run.id, ClocksPushed)
@@ -265,13 +266,13 @@ def test_who_asks_one_engine_is_not_refused_for_what_it_has_not_heard_of_yet(
     async def play():
         async with opened(shared_url, clock) as one, opened(shared_url, clock) as two:
             run = await started(one, chain(node("a"), node("b"), node("ok", "approval")))
-            assert one.keeper.run(run.id) is not None
+            assert one.committer.cached_run(run.id) is not None
             agent = await worker(two)
             await agent.work()
             dispatch = await agent.get()
             agent.engine = one
             after = await agent.report(dispatch)  # claimed at one engine, reported at another
-            (question,) = after.questions.values()
+            (question,) = after.pending_approvals.values()
             ended = await two.answer(question.id, "ok", by=ANA)
             assert ended.terminal_status == "done_success"
 
@@ -285,7 +286,7 @@ def test_who_waits_at_one_engine_hears_of_an_end_at_another(
     async def play():
         async with opened(shared_url, clock, pulse=0.05) as one, opened(shared_url, clock) as two:
             run = await started(one if in_memory else two, ASKS)
-            assert (one.keeper.run(run.id) is not None) == in_memory
+            assert (one.committer.cached_run(run.id) is not None) == in_memory
             waiting = asyncio.create_task(one.run(run.id).result())
             following = asyncio.create_task(_names(one.run(run.id).events()))
             await asyncio.sleep(0.01)
@@ -303,8 +304,8 @@ def test_a_crowd_that_waits_for_a_run_costs_no_look_at_every_pulse(
         often = opening.open(shared_url, clock=clock.now, settings=EngineSettings(pulse=0.01))
         async with often as one, opened(shared_url, clock) as two:
             run = await started(two, ASKS)
-            beats, looks, load = asyncio.Semaphore(0), [], one.store.load
-            beat = one.pulse.beat
+            beats, looks, load = asyncio.Semaphore(0), [], one.store.load_runs
+            beat = one.maintenance.run_once
 
             async def counted() -> None:
                 await beat()
@@ -314,7 +315,7 @@ def test_a_crowd_that_waits_for_a_run_costs_no_look_at_every_pulse(
                 looks.append(ids)
                 return load(ids)
 
-            one.pulse.beat, one.store.load = counted, looked
+            one.maintenance.run_once, one.store.load_runs = counted, looked
             crowd = [asyncio.create_task(one.run(run.id).result()) for _ in range(50)]
             for _ in range(20):
                 await beats.acquire()
@@ -334,7 +335,7 @@ async def _names(events: object) -> list[str]:
 def test_commands_of_two_engines_to_one_run_are_all_taken(
     shared_url: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(keeper, "LOSSES_MAX", 100)
+    monkeypatch.setattr(committer, "WRITE_CONFLICTS_MAX", 100)
 
     async def play():
         async with opened(shared_url, clock) as one, opened(shared_url, clock) as two:
@@ -380,7 +381,7 @@ def test_the_functions_of_an_engine_that_died_are_lost_by_silence(
             run = await started(dead, ASKS)
             dead.add_agent(sleep, ROLE)
             await begun.wait()
-            await abandon(dead)
+            await abandon_engine(dead)
             await pulses(alive, clock, 50)
             assert await of(alive, run.id, Lost) == []
             await pulses(alive, clock, 20)
@@ -435,7 +436,7 @@ def test_two_processes_share_the_work(file_url: str):
             for process in children:
                 await process.communicate(b"go\n")
                 assert process.returncode == 0
-            rows = engine.store.executions()
+            rows = engine.store.list_runs_by_id()
             assert len(rows) == 20
             for row in rows:
                 await check_stored(engine, row.id)
@@ -447,9 +448,9 @@ def test_a_file_shows_who_was_alive(tmp_path: Path, clock: ManualClock):
     async def play():
         url = f"sqlite:///{tmp_path / 'work.db'}"
         async with opened(url, clock) as engine:
-            assert engine.store.engines() == {engine.id: iso(clock.now())}
+            assert engine.store.list_engines() == {engine.id: iso(clock.now())}
             async with opened(url, clock) as other:
-                assert set(other.store.engines()) == {engine.id, other.id}
-            assert other.id not in engine.store.engines()
+                assert set(other.store.list_engines()) == {engine.id, other.id}
+            assert other.id not in engine.store.list_engines()
 
     go(play())

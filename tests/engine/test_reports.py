@@ -14,10 +14,15 @@ import pytest
 from tests.engine.at_work import PATIENCE, go, opened, team
 
 from handrail.engine.engine import Engine
-from handrail.engine.reports import append_entry, as_json, file_name, write_files
-from handrail.kernel.report import markdown, snitch_entry
+from handrail.engine.services.report_files import (
+    append_issue,
+    report_file_name,
+    report_json,
+    write_report_files,
+)
 from handrail.kernel.result import Outcome, Result
 from handrail.testing.clock import ManualClock
+from handrail.views.report import report_markdown, snitch_entry
 
 ROOT = Path(__file__).resolve().parents[2]
 PAIR = team({"planner": ["coder"], "coder": ["planner"]}, terminator="planner", id="pair")
@@ -56,9 +61,9 @@ def test_an_ended_run_has_its_report_as_markdown_and_json(tmp_path: Path, well: 
 
     run_id, report = go(play())
     runs = tmp_path / "runs"
-    assert (runs / f"{run_id}.md").read_text(encoding="utf-8") == markdown(report)
+    assert (runs / f"{run_id}.md").read_text(encoding="utf-8") == report_markdown(report)
     written = json.loads((runs / f"{run_id}.json").read_text(encoding="utf-8"))
-    assert written == json.loads(as_json(report))
+    assert written == json.loads(report_json(report))
     status = "done_success" if well else "aborted_stuck"
     assert written["terminal_status"] == status
     assert written["profile"] == "strict"
@@ -126,13 +131,13 @@ def test_a_report_that_an_engine_owed_when_it_was_killed_is_written_by_the_next(
 DIES = """
 import asyncio, os, signal, sys
 from pathlib import Path
-from handrail.engine import reports
+from handrail.engine.services import report_files as reports
 from tests.engine.at_work import opened
 from tests.engine.test_reports import places, plays
 from handrail.testing.clock import ManualClock
 
 folder, when = Path(sys.argv[1]), sys.argv[2]
-replace, append = reports._replace, reports.append_entry
+replace, append = reports._replace_file, reports.append_issue
 
 
 def die(wanted):
@@ -158,7 +163,7 @@ async def play():
         await engine.reports_written()
 
 
-reports._replace, reports.append_entry = replaced, appended
+reports._replace_file, reports.append_issue = replaced, appended
 asyncio.run(play())
 """
 
@@ -226,7 +231,7 @@ def test_an_entry_is_written_once_whoever_writes_and_however_often(tmp_path: Pat
     issues = tmp_path / "deep" / "issues.md"
     entries = [f"## aborted_stuck: max_steps in run r{n}\n\n- run: r{n}\n" for n in range(50)]
     with ThreadPoolExecutor(8) as threads:
-        list(threads.map(lambda entry: append_entry(issues, entry), entries * 3))
+        list(threads.map(lambda entry: append_issue(issues, entry), entries * 3))
     assert sorted(headings(issues)) == sorted(entry.splitlines()[0] for entry in entries)
     assert "\n\n\n" not in issues.read_text()
 
@@ -234,7 +239,7 @@ def test_an_entry_is_written_once_whoever_writes_and_however_often(tmp_path: Pat
 def test_an_entry_begins_on_a_line_of_its_own_after_what_people_wrote(tmp_path: Path) -> None:
     issues = tmp_path / "issues.md"
     issues.write_text("# Issues\n\nby hand, without an end of line")
-    append_entry(issues, "## aborted_stuck: max_steps in run r1\n")
+    append_issue(issues, "## aborted_stuck: max_steps in run r1\n")
     assert issues.read_text().endswith("of line\n\n## aborted_stuck: max_steps in run r1\n")
 
 
@@ -274,7 +279,7 @@ def test_a_report_that_cannot_be_made_keeps_no_other_from_being_written(
             await engine.reports_written()
             return [first, second.id]
 
-    monkeypatch.setattr("handrail.engine.reports.markdown", breaks)
+    monkeypatch.setattr("handrail.engine.services.report_files.report_markdown", breaks)
     with caplog.at_level(logging.WARNING):
         first, second = go(play())
     assert f"report_not_written execution_id={first}" in caplog.text
@@ -284,21 +289,23 @@ def test_a_report_that_cannot_be_made_keeps_no_other_from_being_written(
 
 def test_a_full_disk_leaves_no_half_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     issues = tmp_path / "issues.md"
-    append_entry(issues, "## aborted_stuck: max_steps in run r1\n")
+    append_issue(issues, "## aborted_stuck: max_steps in run r1\n")
     before = issues.read_bytes()
     whole = os.write
     monkeypatch.setattr("os.write", lambda handle, body: whole(handle, body[:5]))
     with pytest.raises(OSError, match="the disk is full"):
-        append_entry(issues, "## aborted_stuck: max_steps in run r2\n")
+        append_issue(issues, "## aborted_stuck: max_steps in run r2\n")
     monkeypatch.undo()
     assert issues.read_bytes() == before
 
 
 def test_an_id_that_is_no_plain_name_leads_nowhere_else(tmp_path: Path) -> None:
-    assert file_name("01a1e33c826e769ea309e075862d02bc") == "01a1e33c826e769ea309e075862d02bc"
+    assert (
+        report_file_name("01a1e33c826e769ea309e075862d02bc") == "01a1e33c826e769ea309e075862d02bc"
+    )
     for hostile in ("../../etc/passwd", "a/b", "", ".since", "x\0y", "ü"):
-        assert "/" not in file_name(hostile)
-        assert not file_name(hostile).startswith(".")
+        assert "/" not in report_file_name(hostile)
+        assert not report_file_name(hostile).startswith(".")
 
 
 def test_writing_it_again_changes_nothing(tmp_path: Path) -> None:
@@ -308,7 +315,7 @@ def test_writing_it_again_changes_nothing(tmp_path: Path) -> None:
 
     report = go(play())
     folder, issues = str(tmp_path / "runs"), str(tmp_path / "issues.md")
-    write_files(report, folder, issues)
+    write_report_files(report, folder, issues)
     first = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    write_files(report, folder, issues)
+    write_report_files(report, folder, issues)
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == first

@@ -6,9 +6,9 @@ import threading
 import pytest
 from tests.patience import PATIENCE
 
-from handrail.engine.own import OwnCommits
-from handrail.engine.threads import Threads
-from handrail.store.port import Commit, StoreError
+from handrail.engine.commit.own_commits import OwnCommits
+from handrail.engine.threads import StoreThreads
+from handrail.store.engine_store import CommitRow, StoreError
 
 
 def test_what_a_call_returns_or_raises_comes_back_to_the_loop():
@@ -16,10 +16,10 @@ def test_what_a_call_returns_or_raises_comes_back_to_the_loop():
         return one / two, threading.current_thread().name
 
     async def ask() -> None:
-        threads = Threads(2, "store")
-        assert await threads.do(divide, 1, 2) == (0.5, "store-1")
+        threads = StoreThreads(2, "store")
+        assert await threads.run(divide, 1, 2) == (0.5, "store-1")
         with pytest.raises(ZeroDivisionError):
-            await threads.do(divide, 1, 0)
+            await threads.run(divide, 1, 0)
         threads.close()
 
     asyncio.run(ask())
@@ -29,8 +29,8 @@ def test_calls_wait_for_each_other_only_when_every_thread_is_busy():
     together = threading.Barrier(2, timeout=PATIENCE)
 
     async def ask() -> None:
-        threads = Threads(2, "store")
-        await asyncio.gather(threads.do(together.wait), threads.do(together.wait))
+        threads = StoreThreads(2, "store")
+        await asyncio.gather(threads.run(together.wait), threads.run(together.wait))
         threads.close()
 
     asyncio.run(ask())
@@ -40,13 +40,13 @@ def test_whoever_stopped_waiting_breaks_nothing():
     may_go_on = threading.Event()
 
     async def ask() -> None:
-        threads = Threads(1, "store")
-        gone = asyncio.create_task(threads.do(may_go_on.wait, PATIENCE))
+        threads = StoreThreads(1, "store")
+        gone = asyncio.create_task(threads.run(may_go_on.wait, PATIENCE))
         await asyncio.sleep(0)
         gone.cancel()
         await asyncio.gather(gone, return_exceptions=True)
         may_go_on.set()
-        assert await threads.do(len, "next") == 4
+        assert await threads.run(len, "next") == 4
         threads.close()
 
     asyncio.run(ask())
@@ -56,13 +56,13 @@ def test_closing_waits_for_what_was_given_and_then_takes_nothing_more():
     done: list[int] = []
 
     async def ask() -> None:
-        threads = Threads(1, "store")
+        threads = StoreThreads(1, "store")
         for n in range(10):
-            threads.soon(done.append, n)
+            threads.run_soon(done.append, n)
         threads.close()
         assert done == list(range(10))
         with pytest.raises(StoreError, match="closed"):
-            await threads.do(len, "late")
+            await threads.run(len, "late")
 
     asyncio.run(ask())
 
@@ -77,29 +77,29 @@ def test_a_small_write_that_fails_is_told_and_the_next_one_is_made(
             raise StoreError("the disk is full")
         done.append(what)
 
-    threads = Threads(1, "store")
-    threads.soon(write, "bad")
-    threads.soon(write, "good")
+    threads = StoreThreads(1, "store")
+    threads.run_soon(write, "bad")
+    threads.run_soon(write, "good")
     threads.close()
     assert done == ["good"]
     assert "the disk is full" in caplog.text
 
 
-def commit(n: int) -> Commit:
-    return Commit(n=n, hash=b"", at="", entries=1)
+def commit(n: int) -> CommitRow:
+    return CommitRow(n=n, hash=b"", at="", entries=1)
 
 
 def test_commits_are_its_own_as_far_as_no_number_is_missing():
     own = OwnCommits()
-    assert own.are_all(0, 0)
-    assert not own.are_all(0, 1)  # somebody else's
+    assert own.covers(0, 0)
+    assert not own.covers(0, 1)  # somebody else's
     own.add(commit(2))
     own.add(None)
     own.add(commit(3))
-    assert own.are_all(1, 3)
-    assert own.are_all(2, 3)
-    assert not own.are_all(0, 3)
-    assert not own.are_all(1, 4)
+    assert own.covers(1, 3)
+    assert own.covers(2, 3)
+    assert not own.covers(0, 3)
+    assert not own.covers(1, 4)
     own.add(commit(5))  # 4 was not
-    assert own.are_all(4, 5)
-    assert not own.are_all(3, 5)
+    assert own.covers(4, 5)
+    assert not own.covers(3, 5)

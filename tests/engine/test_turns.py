@@ -5,7 +5,7 @@ from contextvars import ContextVar
 
 from tests.engine.at_work import DONE, ROLE, chain, go, node, opened
 
-from handrail.engine.dispatch import Dispatch
+from handrail.engine.dispatch.dispatch import Dispatch
 from handrail.engine.engine import Engine
 from handrail.kernel.result import Result
 from handrail.kernel.run.machine import Run

@@ -23,7 +23,7 @@ from tests.engine.at_work import (
 from handrail.engine import opening
 from handrail.engine.settings import EngineSettings
 from handrail.kernel.run.events import Claimed, ClocksPushed, Lost
-from handrail.store.port import iso
+from handrail.store.engine_store import iso
 from handrail.testing.clock import ManualClock
 
 pytest_plugins = ["tests.fixtures_postgres"]
@@ -32,7 +32,7 @@ ASKS = chain(node("a"), node("ok", "approval"))
 DAY = 86_400
 
 
-def visiting(url: str, clock: ManualClock, **settings: Any) -> opening.Opening:
+def visiting(url: str, clock: ManualClock, **settings: Any) -> opening.EngineContext:
     wanted = EngineSettings(**settings)
     return opening.open(url, clock=clock.now, visit=True, settings=wanted)
 
@@ -83,12 +83,12 @@ async def trace(url: str, clock: ManualClock) -> list[Any]:
     async with visiting(url, clock) as guest:
         store = guest.store
         return [
-            store.head(),
-            store.engines(),
-            store.outages("1970-01-01T00:00:00.000000Z"),
-            store.last_alive(),
-            store.agents(),
-            store.held(),
+            store.get_last_commit(),
+            store.list_engines(),
+            store.list_outages("1970-01-01T00:00:00.000000Z"),
+            store.get_last_alive(),
+            store.list_agents(),
+            store.list_claimed_dispatches(),
         ]
 
 
@@ -112,7 +112,7 @@ def test_a_word_to_a_sleeping_database_costs_no_run_its_time(shared_url: str, cl
         clock.advance(DAY)
         async with opened(shared_url, clock) as engine:
             await engine.tick()
-            (kept,) = (await engine.state(other.id)).questions.values()
+            (kept,) = (await engine.state(other.id)).pending_approvals.values()
             assert (kept.deadline - question.deadline).total_seconds() == 9 * DAY
 
     go(play())
@@ -143,16 +143,16 @@ def test_a_visitor_is_no_engine_to_others(file_url: str, clock: ManualClock, fir
         async with opened(file_url, clock) as engine:
             await engine.define(ASKS)
         async with visiting(file_url, clock) as guest:
-            guest.store.beat_engine("dead", iso(clock.now()))
+            guest.store.heartbeat_engine("dead", iso(clock.now()))
             if first == "guest":
                 await guest.start("w")
             async with opened(file_url, clock) as engine:
-                assert "dead" not in engine.store.engines()
+                assert "dead" not in engine.store.list_engines()
                 engine.add_agent(lambda d: DONE, ROLE)
                 run = await guest.start("w")
                 await engine.tick()
                 (question,) = await engine.run(run.id).questions(60)
-                assert question.place == "ok"
+                assert question.step_id == "ok"
 
     go(play())
 

@@ -8,10 +8,10 @@ from tests.server.receiver import Receiver
 from uuid_utils import uuid7
 
 from handrail.kernel.result import Outcome, Result
-from handrail.server.courier import Courier
 from handrail.server.settings import ServerSettings
-from handrail.store.port import iso
-from handrail.store.reviews import WebhookRow
+from handrail.server.webhook_sender import WebhookSender
+from handrail.store.engine_store import iso
+from handrail.store.notifications import WebhookRow
 from handrail.testing.clock import ManualClock
 
 pytest_plugins = ["tests.fixtures_postgres"]
@@ -50,15 +50,15 @@ def test_servers_on_one_postgresql_tell_each_thing_once(postgres_url: str):
 
             await first.add_agent(fix, ROLE, name="fixer")
             settings = ServerSettings(webhook_private=True)
-            couriers = [Courier(engine, settings) for engine in (first, second)]
+            couriers = [WebhookSender(engine, settings) for engine in (first, second)]
             asked: list[str] = []
             for _ in range(8):
                 run = await first.start("asks", title="a bug")
                 (question,) = await run.questions(20)
                 asked.append(question.id)
-                await asyncio.gather(*(one.look() for one in couriers))
+                await asyncio.gather(*(one.send_due() for one in couriers))
             for _ in range(3):
-                await asyncio.gather(*(one.look() for one in couriers))
+                await asyncio.gather(*(one.send_due() for one in couriers))
             for one in couriers:
                 await one.close()
             assert [one.told["approval"]["id"] for one in receiver.received] == asked

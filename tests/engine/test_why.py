@@ -10,13 +10,19 @@ from tests.engine.at_work import ANA, DONE, ROLE, go, opened, started, worker
 from tests.kernel import histories
 from tests.kernel.driving import NOON, Driven, Outcome, chain, node, team
 
-from handrail.engine.why import NEXT, Known, Waiting, explained, why
-from handrail.kernel.lock import Holder, Lock, Request
-from handrail.kernel.report import report
-from handrail.kernel.rules import StopRule
+from handrail.engine.queries.why import (
+    NEXT_BY_RULE,
+    RunSurroundings,
+    WaitReason,
+    explain,
+    wait_reasons,
+)
+from handrail.kernel.lock import CommitLock, LockHolder, LockRequest
 from handrail.kernel.run import commands as c
-from handrail.store.port import AgentRow, DispatchRow, iso
+from handrail.kernel.stop.rules import StopRule
+from handrail.store.engine_store import AgentRow, DispatchRow, iso
 from handrail.testing.clock import ManualClock
+from handrail.views.report import build_report
 
 pytest_plugins = ["tests.fixtures_postgres"]
 
@@ -31,11 +37,13 @@ def agent(name: str = "coder-1", role: str = ROLE, **rest: Any) -> AgentRow:
     return AgentRow(**{"id": name, "roles": f'["{role}"]', "beat_at": iso(NOON), **row, **rest})
 
 
-def only(d: Driven, *agents: AgentRow, **known: Any) -> Waiting:
+def only(d: Driven, *agents: AgentRow, **known: Any) -> WaitReason:
     """What the one open place waits for."""
-    (found,) = why(d.plan, d.run, Known(now=d.now, offline_after=60, agents=agents, **known))
+    (found,) = wait_reasons(
+        d.plan, d.run, RunSurroundings(now=d.now, offline_after=60, agents=agents, **known)
+    )
     assert found.hint, "it says what to do"
-    assert found.place in d.run.tokens
+    assert found.place in d.run.positions
     return found
 
 
@@ -120,7 +128,7 @@ def test_who_is_given_work_and_leaves_it_is_not_named_as_somebody_who_could_take
 
 def test_whoever_committed_does_not_verify():
     d = Driven(COMMITTING)
-    d.do(c.GrantLock(place="c", lock=1))
+    d.do(c.GrantLock(step_id="c", lock=1))
     d.succeed("c", agent="m-1")
     found = only(d, agent("m-1", "qa-engineer"))
     assert found.code == "own_commit"
@@ -131,7 +139,7 @@ def test_whoever_committed_does_not_verify():
     assert found.hint == "start another agent with the role 'qa-engineer'"
 
 
-def at_work(d: Driven, **rest: Any) -> Waiting:
+def at_work(d: Driven, **rest: Any) -> WaitReason:
     d.claim(agent="coder-1")
     row = DispatchRow(
         execution_id="r1", fence=1, place="a", role=ROLE, priority=0, offered_at="",
@@ -207,9 +215,9 @@ def test_it_waits_for_the_commit_lock():
     assert only(d).message == (
         "it waits for the commit lock of 'shop', which is free; it is given in a moment"
     )
-    first, second, third = (Request(run=name, asked_at=NOON) for name in ("x", "y", "r1"))
-    holder = Holder(request=first, fence=1, granted_at=NOON, beat_at=NOON)
-    lock = Lock(repository="shop", holder=holder, queue=(second, third))
+    first, second, third = (LockRequest(run=name, asked_at=NOON) for name in ("x", "y", "r1"))
+    holder = LockHolder(request=first, fence=1, granted_at=NOON, beat_at=NOON)
+    lock = CommitLock(repository="shop", holder=holder, queue=(second, third))
     found = only(d, locks={"shop": lock})
     assert found.code == "lock"
     assert found.message == (
@@ -217,14 +225,14 @@ def test_it_waits_for_the_commit_lock():
         "2026-01-01 12:00:00 UTC, and 1 more are before it"
     )
     assert found.hint == "wait for its turn; `handrail why x` says what that run does"
-    alone = Lock(repository="shop", holder=holder, queue=(third,))
+    alone = CommitLock(repository="shop", holder=holder, queue=(third,))
     assert "before it" not in only(d, locks={"shop": alone}).message
 
 
 def test_an_ended_run_waits_for_nothing():
     d = Driven(chain(node("a")))
     d.succeed("a")
-    assert why(d.plan, d.run, Known(now=d.now, offline_after=60)) == ()
+    assert wait_reasons(d.plan, d.run, RunSurroundings(now=d.now, offline_after=60)) == ()
 
 
 # What to do next
@@ -235,16 +243,19 @@ def test_an_ended_run_waits_for_nothing():
 )
 def test_every_rule_says_what_to_do_next(rule: StopRule):
     d = histories.looping()
-    found = explained(_stopped_by(d, rule), (), 1)
-    assert found.next.startswith(NEXT[rule])
+    found = explain(_stopped_by(d, rule), (), 1)
+    assert found.next.startswith(NEXT_BY_RULE[rule])
     assert found.next.endswith("start another run of the bead: POST /api/v1/beads/b1/executions")
 
 
 def test_a_guarded_run_is_done_again_by_its_program():
     told = _stopped_by(histories.looping(), StopRule.MAX_HANDOFFS)
-    found = explained(told, (), 1, guarded=True)
-    assert found.next == f"{NEXT[StopRule.MAX_HANDOFFS]}; then run that program again, under guard"
-    lost = explained(_stopped_by(histories.looping(), StopRule.AGENT_LOST), (), 1, guarded=True)
+    found = explain(told, (), 1, guarded=True)
+    assert (
+        found.next
+        == f"{NEXT_BY_RULE[StopRule.MAX_HANDOFFS]}; then run that program again, under guard"
+    )
+    lost = explain(_stopped_by(histories.looping(), StopRule.AGENT_LOST), (), 1, guarded=True)
     assert lost.next == (
         "look in the report where the program was last heard of; mend why it raised an error, "
         "or fell silent; then run that program again, under guard"
@@ -252,7 +263,7 @@ def test_a_guarded_run_is_done_again_by_its_program():
 
 
 def _stopped_by(d: Driven, rule: StopRule) -> Any:
-    told = report(d.events)
+    told = build_report(d.events)
     assert told.stop is not None
     return replace(told, stop=replace(told.stop, rule=rule.value))
 
@@ -265,7 +276,7 @@ def _stopped_by(d: Driven, rule: StopRule) -> Any:
     ],
 )
 def test_what_is_done_is_done(make: Callable[[], Driven], next_: str):
-    assert explained(report(make().events), (), 1).next == next_
+    assert explain(build_report(make().events), (), 1).next == next_
 
 
 def test_what_is_stuck_at_an_end_of_the_definition_points_to_the_report():
@@ -273,21 +284,21 @@ def test_what_is_stuck_at_an_end_of_the_definition_points_to_the_report():
     d.succeed("a")
     told = _stopped_by(d, StopRule.COMPLETED)
     stuck = replace(told, terminal_status="aborted_stuck")
-    assert explained(stuck, (), 1).next.startswith("see the report, `handrail report`; then ")
+    assert explain(stuck, (), 1).next.startswith("see the report, `handrail report`; then ")
 
 
 def test_a_newer_version_of_the_definition_is_noted():
     d = Driven(chain(node("a")))
-    waiting = why(d.plan, d.run, Known(now=d.now, offline_after=60))
-    found = explained(report(d.events), waiting, 3)
+    waiting = wait_reasons(d.plan, d.run, RunSurroundings(now=d.now, offline_after=60))
+    found = explain(build_report(d.events), waiting, 3)
     assert found.next == waiting[0].hint
     assert found.notes == (
         "the run keeps version 1 of 'w'; version 3 is newer, and "
         "`handrail override r1 migrate --version 3 --reason TEXT` takes it there",
     )
-    assert explained(report(d.events), waiting, 1).notes == ()
+    assert explain(build_report(d.events), waiting, 1).notes == ()
     d.succeed("a")
-    assert explained(report(d.events), (), 3).notes == ()
+    assert explain(build_report(d.events), (), 3).notes == ()
 
 
 def test_the_engine_tells_all_of_it(url: str, clock: ManualClock):

@@ -40,7 +40,7 @@ import uuid_utils
 from campaign import left_alone
 from pairs import Pair
 
-from handrail.store.postgres import link
+from handrail.store.postgres import connection
 from handrail.testing.replica import Replica
 
 ENGINES = 2
@@ -92,7 +92,7 @@ class Engine:
             os.setsid()
             uuid_utils.reseed_rng()
             load.Load, Steady.enough = Steady, self.folder.parent / "enough"
-            link.ANSWER_SECONDS = ANSWER_SECONDS
+            connection.ANSWER_SECONDS = ANSWER_SECONDS
             asyncio.run(load.live(url, self.folder, name, 0, **SETTINGS))
             code = 0
         except BaseException:
@@ -151,12 +151,12 @@ class Campaign:
             self.more(BETWEEN)
             if number + 1 < failovers:
                 self.pair.standby.follow(self.pair.primary, rewind=bool(number % 2))
-                self.pair.primary.wait_for_standby(self.synchronous)
+                self.pair.primary.require_standby(self.synchronous)
                 self.more(BETWEEN)
 
     def failover(self, kind: str) -> None:
         if not self.synchronous:
-            self.pair.standby.cut_off()
+            self.pair.standby.stop_streaming()
             self.more(BETWEEN)
         time.sleep(self.chance.random() * 0.5)
         old, frozen, began = self.pair.primary, [], time.monotonic()
@@ -211,7 +211,7 @@ def main() -> int:
         pair = Pair(first, second)
         pair.heal()
         synchronous = not wanted.asynchronous
-        pair.primary.wait_for_standby(synchronous)
+        pair.primary.require_standby(synchronous)
         campaign = Campaign(pair, wanted.folder, wanted.seed, synchronous=synchronous)
         try:
             campaign.play(wanted.failovers)

@@ -21,8 +21,8 @@ from tests.engine.at_work import chain, node
 
 from handrail import Client, Worker
 from handrail.client.clients import AsyncClient
-from handrail.client.errors import Conflict
-from handrail.engine.dispatch import DispatchView
+from handrail.client.errors import ConflictError
+from handrail.engine.dispatch.dispatch import DispatchView
 
 SECONDS = 120
 """After so long something that should have happened has failed."""
@@ -109,7 +109,7 @@ class House:
     async def open(self) -> AsyncIterator[AsyncClient]:
         """Everybody at work; a client of the admin."""
         async with Client(self.addresses, self.admin, patience=SECONDS) as client:
-            await client.create_workflow(TWO_STEPS)
+            await client.create_definition(TWO_STEPS)
             going = [self._follow()]
             for number in range(AGENTS):
                 name = f"agent-{number}"
@@ -142,7 +142,7 @@ class House:
         async with Client(self.order(int(name[-1])), token, patience=SECONDS) as client:
             await client.register_agent(name, ROLES)
             while True:
-                dispatch = await client.claim(name, wait=1, holding=())
+                dispatch = await client.claim_dispatch(name, wait=1, holding=())
                 if dispatch is None:
                     continue
                 done = dispatch.execution_id, dispatch.fence
@@ -150,7 +150,7 @@ class House:
                 try:
                     result = {"outcome": "success", "text": f"done by {name}"}
                     await client.report_result(dispatch.id, dispatch.fence, result)
-                except Conflict:
+                except ConflictError:
                     continue  # it was taken before the answer was lost, or taken away meanwhile
                 self.reported.add(done)
 

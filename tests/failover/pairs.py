@@ -14,24 +14,24 @@ class Pair:
 
     @property
     def url(self) -> str:
-        return self.first.url_of_both(self.second, self.database)
+        return self.first.url_with(self.second, self.database)
 
     @property
     def url_reversed(self) -> str:
-        return self.second.url_of_both(self.first, self.database)
+        return self.second.url_with(self.first, self.database)
 
     def take_over(self) -> None:
         """The standby becomes the primary, and is content with itself."""
-        self.standby.wait_for_standby(False)
+        self.standby.require_standby(False)
         self.standby.promote()
         self.primary, self.standby = self.standby, self.primary
 
     def heal(self) -> None:
         if not self.primary.running:
             self.primary.start()
-        self.primary.wait_for_standby(False)
-        if not (self.standby.running and self.standby.follows):
+        self.primary.require_standby(False)
+        if not (self.standby.running and self.standby.is_standby):
             self.standby.kill()
             self.standby.follow(self.primary)
-        self.primary.wait_for_standby(True)
+        self.primary.require_standby(True)
         self.database = urlsplit(self.primary.create_database()).path.removeprefix("/")

@@ -13,8 +13,8 @@ import time
 
 import psycopg
 
-from handrail.store.postgres.servers import Servers
-from handrail.testing.postgres import PostgresServer, within
+from handrail.store.postgres.primary import PrimaryFinder
+from handrail.testing.postgres import PostgresServer, wait_until
 
 BUSY = "SELECT 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep'"
 
@@ -35,11 +35,11 @@ def main() -> None:
     seconds: dict[str, float] = {}
     with PostgresServer(tcp=True) as server:
         url = server.create_database()
-        (sends, _), (waits, _) = Servers(url).connect(), Servers(url).connect()
+        (sends, _), (waits, _) = PrimaryFinder(url).connect(), PrimaryFinder(url).connect()
         told = (waits, "SELECT pg_sleep(60)", seconds, "waits")
         waiting = threading.Thread(target=lost, args=told)
         waiting.start()
-        assert within(30, lambda: bool(sends.execute(BUSY.encode()).fetchall()))
+        assert wait_until(30, lambda: bool(sends.execute(BUSY.encode()).fetchall()))
         for route in ("127.0.0.1", "127.0.0.0/8"):
             ip(f"route del table local local {route} dev lo")
         ip("route add table local blackhole 127.0.0.0/8")

@@ -7,12 +7,12 @@ from tests.engine.at_work import DONE, ROLE, chain, node, of, started, until
 from tests.failover.pairs import Pair
 
 from handrail.engine import opening
-from handrail.engine.dispatch import Dispatch
+from handrail.engine.dispatch.dispatch import Dispatch
 from handrail.engine.settings import EngineSettings
 from handrail.kernel.result import Result
 from handrail.kernel.run.events import Claimed, Lost
-from handrail.store.port import Forgotten, StoreError
-from handrail.store.postgres import link
+from handrail.store.engine_store import AcknowledgedDataLostError, StoreError
+from handrail.store.postgres import connection
 
 TWO_STEPS = chain(node("one"), node("two"))
 SECONDS = 60
@@ -27,25 +27,25 @@ def test_a_claim_that_arrives_after_its_connection_broke_is_not_left_lying(
 ):
     """The result of the first step and the claim of the second are one commit. It waits for the
     standby; the engine gives up on it; then the standby comes back, and the commit is done."""
-    monkeypatch.setattr(link, "ANSWER_SECONDS", 1)
-    monkeypatch.setattr(link, "PAUSES", (0,))
+    monkeypatch.setattr(connection, "ANSWER_SECONDS", 1)
+    monkeypatch.setattr(connection, "RECONNECT_PAUSES_SECONDS", (0,))
 
     async def main():
         async with opening.open(both.url, settings=A_WHOLE_DAY) as engine:
 
             @engine.agent(ROLE)
             def work(dispatch: Dispatch) -> Result:
-                if dispatch.token.place == "one":
+                if dispatch.position.step_id == "one":
                     both.standby.stop()
                 return DONE
 
             run = await started(engine, TWO_STEPS)
-            await until(lambda: bool(engine.keeper.doubtful))
+            await until(lambda: bool(engine.committer.uncertain_claims))
             await asyncio.to_thread(both.standby.start)
             ended = await run.result(SECONDS)
             assert ended.terminal_status == "done_success"
-            assert [lost.place for lost in await of(engine, run.id, Lost)] == ["two"]
-            claimed = [claim.place for claim in await of(engine, run.id, Claimed)]
+            assert [lost.step_id for lost in await of(engine, run.id, Lost)] == ["two"]
+            claimed = [claim.step_id for claim in await of(engine, run.id, Claimed)]
             assert claimed == ["one", "two", "two"]
 
     asyncio.run(main())
@@ -61,8 +61,8 @@ def test_a_step_that_is_reported_while_the_primary_dies_is_reported_once(both: P
 
             @engine.agent(ROLE)
             def work(dispatch: Dispatch) -> Result:
-                worked.append(dispatch.token.place)
-                if dispatch.token.place == "one":
+                worked.append(dispatch.position.step_id)
+                if dispatch.position.step_id == "one":
                     both.primary.kill()
                     both.take_over()
                 return DONE
@@ -83,15 +83,15 @@ def test_an_engine_whose_standby_lacks_what_was_acknowledged_fails_and_says_why(
 
     async def main():
         async with opening.open(both.url, settings=A_WHOLE_DAY) as engine:
-            both.primary.wait_for_standby(False)
+            both.primary.require_standby(False)
             await started(engine, TWO_STEPS)
-            both.standby.cut_off()
+            both.standby.stop_streaming()
             await started(engine, TWO_STEPS)
             both.primary.kill()
             both.take_over()
             with pytest.raises(StoreError, match="is not there any more"):
                 await started(engine, TWO_STEPS)
-            assert isinstance(await engine.over(), Forgotten)
+            assert isinstance(await engine.wait_closed(), AcknowledgedDataLostError)
 
-    with pytest.raises(Forgotten):
+    with pytest.raises(AcknowledgedDataLostError):
         asyncio.run(main())

@@ -11,15 +11,21 @@ import psycopg
 import pytest
 from tests.failover.pairs import Pair
 
-from handrail.store.port import Forgotten, StoreError, Unsure, Write
-from handrail.store.postgres import link, opening
-from handrail.store.postgres.office import PostgresOffice
-from handrail.store.postgres.servers import Servers
+from handrail.store.engine_store import (
+    AcknowledgedDataLostError,
+    CommitOutcomeUnknownError,
+    StoreError,
+    StreamWrite,
+)
+from handrail.store.postgres import connection
+from handrail.store.postgres import database as opening
+from handrail.store.postgres.engine_store import PostgresEngineStore
+from handrail.store.postgres.primary import PrimaryFinder
 from handrail.store.postgres.store import PostgresStore
-from handrail.store.urls import open_records
-from handrail.testing import rows as a
-from handrail.testing.conformance import full, won
-from handrail.testing.postgres import PostgresServer, within
+from handrail.store.urls import open_maintenance_store
+from handrail.testing import row_factories as a
+from handrail.testing.conformance_commits import commit_writes, full_write
+from handrail.testing.postgres import PostgresServer, wait_until
 from handrail.testing.replica import Replica
 
 pytest_plugins = ["tests.fixtures_postgres"]
@@ -42,7 +48,7 @@ BEAD = a.bead("b1")
     ],
 )
 def test_several_servers_are_named_without_their_password(url: str, named: str):
-    where, servers = opening.address(url)
+    where, servers = opening.parse_url(url)
     assert where == named
     assert len(servers) == 2
     assert not any("," in str(server.get(key)) for server in servers for key in ("host", "port"))
@@ -50,7 +56,7 @@ def test_several_servers_are_named_without_their_password(url: str, named: str):
 
 def test_hosts_and_ports_that_do_not_fit_are_told():
     with pytest.raises(StoreError, match="a host without a port") as caught:
-        Servers("postgresql://ola:secret@/work?host=a,b,c&port=1,2")
+        PrimaryFinder("postgresql://ola:secret@/work?host=a,b,c&port=1,2")
     assert "secret" not in str(caught.value)
 
 
@@ -60,15 +66,15 @@ def test_a_server_that_is_away_is_passed_over():
         before = url.replace("@", f"@{NOWHERE},")
         behind = url.replace("/handrail", f",{NOWHERE}/handrail")
         for number, both in enumerate((before, behind)):
-            with closing(PostgresStore(both)) as store:
-                store.put_bead(a.bead(f"b{number}"))
-            with closing(open_records(both, read_only=True)) as store:
-                assert store.bead(f"b{number}") is not None
+            with closing(PostgresEngineStore(both)) as store:
+                store.insert_bead(a.bead(f"b{number}"))
+            with closing(open_maintenance_store(both, read_only=True)) as store:
+                assert store.get_bead(f"b{number}") is not None
 
 
 def test_when_none_takes_writes_all_are_told():
     with pytest.raises(StoreError, match="start the server") as caught:
-        PostgresStore(f"postgresql://ola:secret@{NOWHERE},127.0.0.1:2/work")
+        PostgresEngineStore(f"postgresql://ola:secret@{NOWHERE},127.0.0.1:2/work")
     said = str(caught.value)
     assert f"postgresql://ola@{NOWHERE},127.0.0.1:2/work: " in said
     assert "port 1 failed" in said
@@ -85,7 +91,7 @@ def test_a_server_that_vanished_is_noticed_in_seconds_unless_the_url_says_otherw
     postgres_url: str, setting: str, value: str
 ):
     for url, wanted in ((postgres_url, value), (f"{postgres_url}&{setting}=77", "77")):
-        db, _ = Servers(url).connect()
+        db, _ = PrimaryFinder(url).connect()
         assert db.info.get_parameters()[setting] == wanted
         db.close()
 
@@ -106,28 +112,28 @@ def streams(server: Replica, database: str) -> list[object]:
 
 @pytest.mark.heavy
 def test_a_promoted_standby_is_found_by_the_same_store(both: Pair):
-    with closing(PostgresStore(both.url)) as store:
-        assert won(store, full("r1")) == [True]
+    with closing(PostgresEngineStore(both.url)) as store:
+        assert commit_writes(store, full_write("r1")) == [True]
         both.primary.kill()
         both.take_over()
-        assert won(store, full("r2")) == [True]
-        assert store.load(["r1", "r2"]).keys() == {"r1", "r2"}
+        assert commit_writes(store, full_write("r2")) == [True]
+        assert store.load_runs(["r1", "r2"]).keys() == {"r1", "r2"}
         assert streams(both.primary, both.database) == ["r1", "r2"]
 
 
 @pytest.mark.heavy
 def test_an_old_primary_that_comes_back_is_not_written_to(both: Pair):
-    both.primary.wait_for_standby(False)
-    with closing(PostgresStore(both.url)) as store:
-        assert won(store, full("r1")) == [True]
+    both.primary.require_standby(False)
+    with closing(PostgresEngineStore(both.url)) as store:
+        assert commit_writes(store, full_write("r1")) == [True]
         both.primary.kill()
         both.take_over()
         both.standby.start()  # by itself, as if nothing had happened
-        assert not both.standby.follows
-        assert won(store, full("r2")) == [True]
+        assert not both.standby.is_standby
+        assert commit_writes(store, full_write("r2")) == [True]
         for name, url in (("r3", both.url), ("r4", both.url_reversed)):
-            with closing(PostgresStore(url)) as another:
-                assert won(another, full(name)) == [True]
+            with closing(PostgresEngineStore(url)) as another:
+                assert commit_writes(another, full_write(name)) == [True]
         assert streams(both.standby, both.database) == ["r1"]
         assert streams(both.primary, both.database) == ["r1", "r2", "r3", "r4"]
 
@@ -136,68 +142,71 @@ def test_an_old_primary_that_comes_back_is_not_written_to(both: Pair):
 def test_who_has_seen_the_new_primary_does_not_go_back_to_the_old_one(
     both: Pair, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(link, "PAUSES", (0,))
-    both.primary.wait_for_standby(False)
-    with closing(PostgresStore(both.url)) as store:
-        assert won(store, full("r1")) == [True]
+    monkeypatch.setattr(connection, "RECONNECT_PAUSES_SECONDS", (0,))
+    both.primary.require_standby(False)
+    with closing(PostgresEngineStore(both.url)) as store:
+        assert commit_writes(store, full_write("r1")) == [True]
         both.primary.kill()
         both.take_over()
-        assert won(store, full("r2")) == [True]
+        assert commit_writes(store, full_write("r2")) == [True]
         both.primary.kill()
         both.standby.start()
-        for use in (store.head, lambda: store.commit([full("r3")], a.at())):
+        for use in (store.get_last_commit, lambda: store.commit([full_write("r3")], a.at())):
             with pytest.raises(StoreError, match=r"only an old primary takes writes .*standby"):
                 use()
         both.primary.start()
-        assert won(store, full("r3")) == [True]
+        assert commit_writes(store, full_write("r3")) == [True]
         assert streams(both.standby, both.database) == ["r1"]
 
 
 @pytest.mark.heavy
 def test_when_one_connection_has_found_the_new_primary_all_leave_the_old_one(both: Pair):
     """The old one still runs, and would answer with what is over."""
-    both.primary.wait_for_standby(False)
-    with closing(PostgresOffice(both.url)) as store, closing(store.reader()) as reader:
-        assert won(store, full("r1")) == [True]
-        assert store.load(["r1"])
-        assert reader.load(["r1"])
+    both.primary.require_standby(False)
+    with closing(PostgresStore(both.url)) as store, closing(store.open_reader()) as reader:
+        assert commit_writes(store, full_write("r1")) == [True]
+        assert store.load_runs(["r1"])
+        assert reader.load_runs(["r1"])
         both.take_over()
         with store._writer.use() as db:
             pid = db.info.backend_pid
         tell(both.standby, both.database, f"SELECT pg_terminate_backend({pid}, 60000)")
-        assert won(store, full("r2")) == [True]
+        assert commit_writes(store, full_write("r2")) == [True]
         for one in (store, reader):
-            assert one.load(["r1", "r2"]).keys() == {"r1", "r2"}
+            assert one.load_runs(["r1", "r2"]).keys() == {"r1", "r2"}
         assert streams(both.standby, both.database) == ["r1"]
 
 
 @pytest.mark.heavy
 def test_who_only_reads_asks_the_primary_and_is_content_with_a_standby(both: Pair, tmp_path: Path):
     """A standby may be a moment behind: `verify --head` would miss what was just acknowledged."""
-    with closing(PostgresStore(both.url)) as store:
-        assert won(store, full("r1")) == [True]
-    ((position,),) = both.primary.ask("SELECT pg_current_wal_lsn()::text")
-    both.standby.ask_until(f"SELECT pg_last_wal_replay_lsn() >= '{position}'", [(True,)])
-    both.standby.ask("SELECT pg_wal_replay_pause()")
-    with closing(PostgresStore(both.url)) as store:
-        assert won(store, full("r2")) == [True]
+    with closing(PostgresEngineStore(both.url)) as store:
+        assert commit_writes(store, full_write("r1")) == [True]
+    ((position,),) = both.primary.query("SELECT pg_current_wal_lsn()::text")
+    both.standby.wait_for_rows(f"SELECT pg_last_wal_replay_lsn() >= '{position}'", [(True,)])
+    both.standby.query("SELECT pg_wal_replay_pause()")
+    with closing(PostgresEngineStore(both.url)) as store:
+        assert commit_writes(store, full_write("r2")) == [True]
     for url in (both.url, both.url_reversed):
-        with closing(open_records(url, read_only=True)) as reading:
-            assert reading.load(["r1", "r2"]).keys() == {"r1", "r2"}
+        with closing(open_maintenance_store(url, read_only=True)) as reading:
+            assert reading.load_runs(["r1", "r2"]).keys() == {"r1", "r2"}
     both.primary.kill()
-    with closing(open_records(both.url, read_only=True)) as reading:
-        assert reading.load(["r1", "r2"]).keys() == {"r1"}
+    with closing(open_maintenance_store(both.url, read_only=True)) as reading:
+        assert reading.load_runs(["r1", "r2"]).keys() == {"r1"}
         reading.backup(tmp_path / "taken from a standby")
-    both.standby.ask("SELECT pg_wal_replay_resume()")
+    both.standby.query("SELECT pg_wal_replay_resume()")
     both.primary.start()
 
 
 def test_a_server_that_takes_no_more_writes_is_left(postgres_url: str):
-    with closing(PostgresStore(postgres_url)) as store:
-        for use in (store._writer.use, store._use):
+    with closing(PostgresEngineStore(postgres_url)) as store:
+        for use in (store._writer.use, store._borrow_connection):
             with use() as db:
                 db.execute("SET default_transaction_read_only = on")
-        for write in (lambda: store.commit([full("r1")], a.at()), lambda: store.put_bead(BEAD)):
+        for write in (
+            lambda: store.commit([full_write("r1")], a.at()),
+            lambda: store.insert_bead(BEAD),
+        ):
             with pytest.raises(StoreError, match="connect to the server that takes writes"):
                 write()
             write()
@@ -207,27 +216,27 @@ def test_a_server_that_takes_no_more_writes_is_left(postgres_url: str):
 
 
 def be_impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link, "ANSWER_SECONDS", 1)
-    monkeypatch.setattr(link, "PAUSES", (0,))
+    monkeypatch.setattr(connection, "ANSWER_SECONDS", 1)
+    monkeypatch.setattr(connection, "RECONNECT_PAUSES_SECONDS", (0,))
 
 
 def test_what_was_sent_before_the_connection_broke_is_not_done_after_the_look(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ):
     """The server has the commit, and waits for somebody else's lock while we look."""
-    with closing(PostgresStore(postgres_url)) as store:
-        assert won(store, full("r1")) == [True]
+    with closing(PostgresEngineStore(postgres_url)) as store:
+        assert commit_writes(store, full_write("r1")) == [True]
         be_impatient(monkeypatch)
         with psycopg.connect(postgres_url) as somebody:
             somebody.execute("SELECT FROM chain FOR UPDATE")
-            with pytest.raises(Unsure, match="no answer for 1 s"):
-                store.commit([full("r2")], a.at())
-            store.at_rest()
-            assert store.journal("r2") == []
+            with pytest.raises(CommitOutcomeUnknownError, match="no answer for 1 s"):
+                store.commit([full_write("r2")], a.at())
+            store.check_commit_settled()
+            assert store.read_journal("r2") == []
         with psycopg.connect(postgres_url) as somebody:
             somebody.execute("SELECT FROM chain FOR UPDATE")  # whoever waited before us is done
-        assert store.journal("r2") == []
-        assert won(store, full("r2")) == [True]
+        assert store.read_journal("r2") == []
+        assert commit_writes(store, full_write("r2")) == [True]
 
 
 def waits(both: Pair) -> bool:
@@ -237,19 +246,19 @@ def waits(both: Pair) -> bool:
 
 @contextmanager
 def waiting_for_its_standby(
-    both: Pair, store: PostgresStore, write: Write
+    both: Pair, store: PostgresEngineStore, write: StreamWrite
 ) -> "Iterator[Future[object]]":
     """A commit under way that the standby, which is away, does not confirm."""
     both.standby.stop()
     with ThreadPoolExecutor(1) as thread:
         commit = thread.submit(store.commit, [write], a.at())
-        assert within(SECONDS, lambda: waits(both))
+        assert wait_until(SECONDS, lambda: waits(both))
         yield commit
 
 
-def settled(store: PostgresStore) -> bool:
+def settled(store: PostgresEngineStore) -> bool:
     try:
-        store.at_rest()
+        store.check_commit_settled()
     except StoreError:
         return False
     return True
@@ -259,79 +268,87 @@ def settled(store: PostgresStore) -> bool:
 def test_a_commit_that_waits_for_its_standby_is_unsure_until_that_is_back(
     both: Pair, monkeypatch: pytest.MonkeyPatch
 ):
-    with closing(PostgresStore(both.url)) as store:
-        begun = full("r1")
-        assert won(store, begun) == [True]
-        assert store.load(["r1"])
+    with closing(PostgresEngineStore(both.url)) as store:
+        begun = full_write("r1")
+        assert commit_writes(store, begun) == [True]
+        assert store.load_runs(["r1"])
         be_impatient(monkeypatch)
         with (
-            waiting_for_its_standby(both, store, full("r1", begun)) as commit,
-            pytest.raises(Unsure, match="no answer for 1 s"),
+            waiting_for_its_standby(both, store, full_write("r1", begun)) as commit,
+            pytest.raises(CommitOutcomeUnknownError, match="no answer for 1 s"),
         ):
             commit.result(SECONDS)
-        for use in (store.at_rest, lambda: store.commit([full("r2")], a.at())):
+        for use in (store.check_commit_settled, lambda: store.commit([full_write("r2")], a.at())):
             with pytest.raises(StoreError, match=r"waits for a standby .* start the standby"):
                 use()
-        assert len(store.journal("r1")) == 1
+        assert len(store.read_journal("r1")) == 1
         both.standby.start()
-        assert within(SECONDS, lambda: settled(store))
-        assert len(store.journal("r1")) == 2
-        assert won(store, full("r2")) == [True]
+        assert wait_until(SECONDS, lambda: settled(store))
+        assert len(store.read_journal("r1")) == 2
+        assert commit_writes(store, full_write("r2")) == [True]
 
 
 @pytest.mark.heavy
 def test_what_a_crash_left_without_a_standby_is_shown_to_nobody_before_the_standby_has_it(
     both: Pair, monkeypatch: pytest.MonkeyPatch
 ):
-    with closing(PostgresStore(both.url)) as store:
-        assert won(store, full("r1")) == [True]
-        with waiting_for_its_standby(both, store, full("r2")) as commit:
+    with closing(PostgresEngineStore(both.url)) as store:
+        assert commit_writes(store, full_write("r1")) == [True]
+        with waiting_for_its_standby(both, store, full_write("r2")) as commit:
             both.primary.crash()
             both.primary.start()
-            with pytest.raises(Unsure):
+            with pytest.raises(CommitOutcomeUnknownError):
                 commit.result(SECONDS)
         assert streams(both.primary, both.database) == ["r1", "r2"], "PostgreSQL itself shows it"
         be_impatient(monkeypatch)
-        for use in (store.at_rest, lambda: store.journal("r2"), lambda: store.load(["r2"])):
+        for use in (
+            store.check_commit_settled,
+            lambda: store.read_journal("r2"),
+            lambda: store.load_runs(["r2"]),
+        ):
             with pytest.raises(StoreError, match="no answer for 1 s"):
                 use()
         both.primary.kill()
         both.standby.start()
         both.take_over()
-        assert within(SECONDS, lambda: settled(store))
-        assert store.journal("r2") == []
-        assert won(store, full("r2")) == [True]
+        assert wait_until(SECONDS, lambda: settled(store))
+        assert store.read_journal("r2") == []
+        assert commit_writes(store, full_write("r2")) == [True]
 
 
 @pytest.mark.heavy
 def test_a_wait_for_the_standby_that_somebody_cancels_is_no_success(both: Pair):
-    with closing(PostgresStore(both.url)) as store:
-        assert won(store, full("r1")) == [True]
-        with waiting_for_its_standby(both, store, full("r2")) as commit:
+    with closing(PostgresEngineStore(both.url)) as store:
+        assert commit_writes(store, full_write("r1")) == [True]
+        with waiting_for_its_standby(both, store, full_write("r2")) as commit:
             cancel = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = "
             tell(both.primary, both.database, cancel + "'SyncRep'")
-            with pytest.raises(Unsure, match="the wait for the standby was broken off"):
+            with pytest.raises(
+                CommitOutcomeUnknownError, match="the wait for the standby was broken off"
+            ):
                 commit.result(SECONDS)
         both.standby.start()
-        assert within(SECONDS, lambda: settled(store))
-        assert len(store.journal("r2")) == 1
+        assert wait_until(SECONDS, lambda: settled(store))
+        assert len(store.read_journal("r2")) == 1
 
 
 @pytest.mark.heavy
 def test_a_standby_that_lacks_what_was_acknowledged_is_not_gone_on_with(both: Pair):
-    both.primary.wait_for_standby(False)
-    with closing(PostgresStore(both.url)) as store:
-        assert won(store, full("r1")) == [True]
-        position = both.primary.ask("SELECT pg_current_wal_lsn()")
-        both.standby.ask_until(f"SELECT pg_last_wal_replay_lsn() >= '{position[0][0]}'", [(True,)])
-        both.standby.cut_off()
-        assert won(store, full("r2")) == [True]
+    both.primary.require_standby(False)
+    with closing(PostgresEngineStore(both.url)) as store:
+        assert commit_writes(store, full_write("r1")) == [True]
+        position = both.primary.query("SELECT pg_current_wal_lsn()")
+        both.standby.wait_for_rows(
+            f"SELECT pg_last_wal_replay_lsn() >= '{position[0][0]}'", [(True,)]
+        )
+        both.standby.stop_streaming()
+        assert commit_writes(store, full_write("r2")) == [True]
         both.primary.kill()
         both.take_over()
-        with pytest.raises(Forgotten, match=r"commit 2 .* is not there any more"):
-            store.commit([full("r3")], a.at())
-        with closing(PostgresStore(both.url)) as another:
-            assert won(another, full("r3")) == [True]
+        with pytest.raises(AcknowledgedDataLostError, match=r"commit 2 .* is not there any more"):
+            store.commit([full_write("r3")], a.at())
+        with closing(PostgresEngineStore(both.url)) as another:
+            assert commit_writes(another, full_write("r3")) == [True]
 
 
 def everything(server: PostgresServer) -> list[psutil.Process]:
@@ -343,18 +360,18 @@ def everything(server: PostgresServer) -> list[psutil.Process]:
 def test_a_server_that_stands_still_is_left_for_the_one_that_took_over(
     both: Pair, monkeypatch: pytest.MonkeyPatch
 ):
-    with closing(PostgresStore(f"{both.url}?connect_timeout=2")) as store:
-        assert won(store, full("r1")) == [True]
-        assert store.load(["r1"])
+    with closing(PostgresEngineStore(f"{both.url}?connect_timeout=2")) as store:
+        assert commit_writes(store, full_write("r1")) == [True]
+        assert store.load_runs(["r1"])
         be_impatient(monkeypatch)
         frozen = everything(both.primary)
         for process in frozen:
             process.send_signal(signal.SIGSTOP)
         both.take_over()
         with pytest.raises(StoreError, match="no answer for 1 s"):
-            store.commit([full("r2")], a.at())
-        assert store.load(["r1"])
-        assert won(store, full("r2")) == [True]
+            store.commit([full_write("r2")], a.at())
+        assert store.load_runs(["r1"])
+        assert commit_writes(store, full_write("r2")) == [True]
         for process in frozen:
             process.send_signal(signal.SIGCONT)
         assert streams(both.standby, both.database) == ["r1"]

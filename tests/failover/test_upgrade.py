@@ -8,11 +8,11 @@ import pytest
 from tests.engine.at_work import DONE, ROLE, chain, node, started
 
 from handrail.engine import opening
-from handrail.engine.dispatch import Dispatch
+from handrail.engine.dispatch.dispatch import Dispatch
 from handrail.engine.engine import Engine
 from handrail.kernel.result import Result
-from handrail.store.port import StoreError
-from handrail.store.urls import open_records
+from handrail.store.engine_store import StoreError
+from handrail.store.urls import open_maintenance_store
 
 pytest_plugins = ["tests.fixtures_postgres"]
 
@@ -50,7 +50,7 @@ def test_who_runs_goes_on_and_who_starts_is_told_to_upgrade(postgres_url: str):
                 async with opening.open(postgres_url):
                     pass
             with pytest.raises(StoreError, match=r"newer Handrail .* upgrade Handrail"):
-                open_records(postgres_url, read_only=True)
+                open_maintenance_store(postgres_url, read_only=True)
             assert await one_run(engine) == "done_success"
 
     asyncio.run(main())

@@ -18,7 +18,7 @@ from strands.multiagent import GraphBuilder
 
 from agents import RunHooks
 from handrail import Guard, LoopDetected, NoProgress
-from handrail.guard.anything import WrongInputError, around
+from handrail.guard.detection import TeamInputError, wrap_team
 from handrail.kernel.run.events import HandedOff
 
 PAIR = SCENES[0]
@@ -162,7 +162,7 @@ def test_a_team_of_any_framework_is_known_by_where_it_comes_from(name, made):
     module = importlib.import_module(f"benchmarks.same_mistake.{name}")
     guard = Guard()
     with pytest.raises(LoopDetected):
-        around(getattr(module, made)(Script(PAIR)), guard, "theirs")("go")
+        wrap_team(getattr(module, made)(Script(PAIR)), guard, "theirs")("go")
     assert guard.last.name == "theirs"
 
 
@@ -174,9 +174,9 @@ def test_a_graph_is_begun_with_what_it_takes_and_with_a_thread_of_its_own():
     built.add_node(node)
     built.add_edge(START, "node")
     for checkpointer in (None, InMemorySaver()):
-        start = around(built.compile(checkpointer=checkpointer), Guard(), "theirs")
+        start = wrap_team(built.compile(checkpointer=checkpointer), Guard(), "theirs")
         assert start('{"task": "ticket 1"}') == {"task": "ticket 1!"}
-        with pytest.raises(WrongInputError, match=r"takes task, and no messages; .*JSON object"):
+        with pytest.raises(TeamInputError, match=r"takes task, and no messages; .*JSON object"):
             start("ticket 1")
-        with pytest.raises(WrongInputError, match="begins like a JSON object, but is none"):
+        with pytest.raises(TeamInputError, match="begins like a JSON object, but is none"):
             start('{"task": "ticket 1}')

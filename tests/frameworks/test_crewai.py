@@ -38,7 +38,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 @pytest.fixture(autouse=True)
 def _nothing_goes_on(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No thread of a crew is left when a test has ended."""
-    monkeypatch.setattr(adapter, "HEARD_SECONDS", PATIENCE)
+    monkeypatch.setattr(adapter, "EVENT_FLUSH_SECONDS", PATIENCE)
     before = set(threading.enumerate())
     yield
     crewai_event_bus.flush(PATIENCE)

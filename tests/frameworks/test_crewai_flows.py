@@ -39,9 +39,9 @@ from handrail import Guard, LoopDetected, NoProgress, Stopped, StopRules
 from handrail.cli import main
 from handrail.client.clients import Client
 from handrail.guard import crewai as adapter
-from handrail.guard import live
-from handrail.guard.anything import around
+from handrail.guard import server_recorder
 from handrail.guard.crewai import guarded
+from handrail.guard.detection import wrap_team
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAIR, CYCLE, GROWING, LONG = SCENES
@@ -51,7 +51,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 @pytest.fixture(autouse=True)
 def _everything_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(adapter, "HEARD_SECONDS", PATIENCE)
+    monkeypatch.setattr(adapter, "EVENT_FLUSH_SECONDS", PATIENCE)
 
 
 class Writing(Flow):
@@ -303,11 +303,11 @@ def somebody(server: Server, *answers: str) -> Iterator[list[str]]:
         with Client(server.url, token) as client:
             left = list(answers)
             while left and not over.wait(PAUSE):
-                for one in client.approvals(status="open").items:
+                for one in client.list_approvals(status="open").items:
                     asked.append(one.question)
                     said = left.pop(0)
                     decided = {"decision": said} if said in ("approve", "reject") else {}
-                    client.answer(one.id, **(decided or {"text": said}))
+                    client.answer_approval(one.id, **(decided or {"text": said}))
 
     thread = threading.Thread(target=answer)
     thread.start()
@@ -321,7 +321,7 @@ def somebody(server: Server, *answers: str) -> Iterator[list[str]]:
 def test_human_input_of_a_task_is_a_question_in_the_inbox(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(live, "END_SECONDS", PATIENCE)
+    monkeypatch.setattr(server_recorder, "FLUSH_SECONDS", PATIENCE)
     with Server(f"sqlite:///{tmp_path / 'work.db'}") as server:
         token = server.token("operator", "program")
         guard = Guard(record=server.url, token=token, answer_seconds=3 * PATIENCE)
@@ -338,7 +338,7 @@ def test_human_input_of_a_task_is_a_question_in_the_inbox(
 
 def test_a_team_is_known_by_where_it_comes_from():
     team = crew(agent("planner", says("a")))
-    assert around(team, Guard(), "team")("go").raw == "a"
+    assert wrap_team(team, Guard(), "team")("go").raw == "a"
 
 
 def test_the_example_of_the_page_prints_what_it_says(capsys: pytest.CaptureFixture[str]):

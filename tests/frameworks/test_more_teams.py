@@ -35,8 +35,15 @@ from tests.frameworks.test_real_teams import (
 )
 
 from agents import Agent
-from handrail import BudgetSpent, Guard, LoopDetected, NoProgress, Stopped, StopRules
-from handrail.guard.watch import watching
+from handrail import (
+    BudgetSpent,
+    Guard,
+    LoopDetected,
+    NoProgress,
+    Stopped,
+    StopRules,
+)
+from handrail.guard.adapter import watching
 
 FREE = RequestUsage(prompt_tokens=0, completion_tokens=0)
 

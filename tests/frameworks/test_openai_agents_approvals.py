@@ -16,8 +16,8 @@ from tests.frameworks.test_real_teams import SdkModel, handoffs, run, sdk_calls
 
 from agents import Agent, Runner, RunState
 from handrail import BudgetSpent, Guard, NoProgress, StopRules
+from handrail.guard.adapter import RunWatch
 from handrail.guard.openai_agents import guarded
-from handrail.guard.watch import Watch
 
 Start = Callable[[Any], Awaitable[Any]]
 """Runs a team with an input or a state, to its end or to its next approval."""
@@ -266,7 +266,7 @@ def test_what_the_tools_of_a_nested_agent_returned_before_an_approval_is_not_tol
     ]
 
 
-@pytest.mark.parametrize("method", ["turn", "resume", "answered", "called"])
+@pytest.mark.parametrize("method", ["activate", "resume", "record_answer", "record_tool_call"])
 def test_an_error_of_the_guards_own_bookkeeping_is_logged_and_changes_no_result(
     method, monkeypatch, caplog
 ):
@@ -275,7 +275,7 @@ def test_an_error_of_the_guards_own_bookkeeping_is_logged_and_changes_no_result(
 
     alone, team = Team(), Team()
     expected = run(alone.approve_all(bare(alone.agents[0])))
-    monkeypatch.setattr(Watch, method, fails)
+    monkeypatch.setattr(RunWatch, method, fails)
     result = run(team.approve_all(guarded(team.agents[0]).run))
     assert team.outcome(result) == alone.outcome(expected)
     assert "bookkeeping is broken" in caplog.text

@@ -40,8 +40,8 @@ from handrail import Guard, Stopped
 from handrail.client.clients import Client
 from handrail.guard import agent_framework as guard_agent_framework
 from handrail.guard import langgraph as guard_langgraph
-from handrail.guard import live
 from handrail.guard import pydantic_ai as guard_pydantic_ai
+from handrail.guard import server_recorder
 
 PAUSE = 0.05
 
@@ -55,7 +55,7 @@ def server(tmp_path_factory) -> Iterator[Server]:
 
 @pytest.fixture
 def guard(server: Server, monkeypatch) -> Guard:
-    monkeypatch.setattr(live, "END_SECONDS", PATIENCE)
+    monkeypatch.setattr(server_recorder, "FLUSH_SECONDS", PATIENCE)
     token = server.token("operator", "program")
     return Guard(record=server.url, token=token, answer_seconds=3 * PATIENCE)
 
@@ -71,13 +71,13 @@ def somebody(server: Server, *answers: str) -> Iterator[list[str]]:
         with Client(server.url, token) as client:
             left = list(answers)
             while left and not over.wait(PAUSE):
-                for one in client.approvals(status="open").items:
+                for one in client.list_approvals(status="open").items:
                     said = left.pop(0)
                     asked.append(one.question)
                     if said in ("approve", "reject"):
-                        client.answer(one.id, decision=said)
+                        client.answer_approval(one.id, decision=said)
                     else:
-                        client.answer(one.id, said)
+                        client.answer_approval(one.id, said)
 
     thread = threading.Thread(target=answer)
     thread.start()

@@ -9,8 +9,8 @@ from benchmarks.same_mistake.scenes import SCENES, Script
 from tests.frameworks.test_langgraph import ping_pong
 
 from handrail import Guard, LoopDetected
+from handrail.guard.adapter import current_watch
 from handrail.guard.langgraph import guarded
-from handrail.guard.watch import current
 
 PAIR, LONG = SCENES[0], SCENES[3]
 
@@ -58,7 +58,7 @@ def streamed(name: str, guard: Guard) -> Any:
 async def drawn(stream: Any) -> int:
     count = 0
     async for _ in stream:
-        assert current.get() is None, "what the caller does is no part of the run"
+        assert current_watch.get() is None, "what the caller does is no part of the run"
         count += 1
     return count
 
@@ -83,7 +83,7 @@ def test_a_stream_without_an_event_loop_is_stopped_too():
     seen = []
     with pytest.raises(LoopDetected):
         for piece in guarded(ping_pong()).stream({"seen": []}):
-            assert current.get() is None
+            assert current_watch.get() is None
             seen.append(piece)
     assert len(seen) == 6
 

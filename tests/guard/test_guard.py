@@ -45,7 +45,10 @@ def test_each_rule_raises_its_own_kind_of_stop(rules, error, rule) -> None:
 
 @pytest.mark.requirement("H3.3")
 def test_four_handoffs_are_allowed_and_the_fifth_is_refused() -> None:
-    with pytest.raises(handrail.LimitReached), Guard(StopRules(max_handoffs=4)).run("r") as run:
+    with (
+        pytest.raises(handrail.LimitReached),
+        Guard(StopRules(max_handoffs=4)).run("r") as run,
+    ):
         ping_pong(run)
     made = [event.accepted for event in run.events if isinstance(event, HandedOff)]
     assert made == [True, True, True, True, False]

@@ -12,21 +12,22 @@ from typing import Any
 
 import pytest
 from tests.client.serving import Server
-from tests.guard.test_live import guard_on, soon
+from tests.guard.test_server_recorder import guard_on, soon
 from tests.patience import PATIENCE
 
 from handrail.client.clients import Client, SyncClient
-from handrail.client.errors import Conflict
+from handrail.client.errors import ConflictError
 from handrail.engine.settings import EngineSettings
-from handrail.guard import live
+from handrail.guard import server_recorder
 
 SILENCE = timedelta(minutes=6)
 PROGRAM = """
 import sys
 import time
 from handrail import Guard, Stopped
-from handrail.guard import live
-live.BEAT_SECONDS = live.LOOK_SECONDS = live.AWAY_SECONDS = 0.1
+from handrail.guard import server_recorder
+server_recorder.HEARTBEAT_SECONDS = server_recorder.POLL_SECONDS = 0.1
+server_recorder.RETRY_SECONDS = 0.1
 try:
     with Guard(record=sys.argv[1], token=sys.argv[2]).run("r", team=sys.argv[3]) as run:
         run.handoff("clerk", "buyer")
@@ -35,7 +36,7 @@ try:
         print(run.recorded, flush=True)
         if sys.argv[4] == "ask":
             run.ask("may I buy it?")
-        while run.outside is None:
+        while run.server_end is None:
             time.sleep(0.01)
         run.handoff("buyer", "clerk")
 except Stopped as stopped:
@@ -91,11 +92,11 @@ def program(server: Server, team: str, does: str = "") -> Iterator[tuple[subproc
 def ended(person: SyncClient, run_id: str, clock: Ahead) -> Any:
     """The run, once nothing was heard of it for long."""
     clock.by += SILENCE
-    return soon(lambda: (it := person.execution(run_id)).stop and it)
+    return soon(lambda: (it := person.get_run(run_id)).stop and it)
 
 
 def is_replayed_the_same(person: SyncClient, run_id: str) -> bool:
-    (replayed,) = person.replay([run_id], "strict").items
+    (replayed,) = person.replay_runs([run_id], "strict").items
     return replayed.verdict == "same"
 
 
@@ -112,21 +113,25 @@ def test_the_question_of_a_program_that_is_killed_is_void_and_can_be_answered_no
     server, person, clock
 ):
     with program(server, "asking", "ask") as (one, run_id):
-        question = soon(lambda: [q for q in person.approvals().items if q.execution_id == run_id])
+        question = soon(
+            lambda: [q for q in person.list_approvals().items if q.execution_id == run_id]
+        )
         one.kill()
         assert ended(person, run_id, clock).stop.rule == "agent_lost"
-    assert person.approval(question[0].id).status == "void"
-    with pytest.raises(Conflict):
-        person.answer(question[0].id, "yes, do")
+    assert person.get_approval(question[0].id).status == "void"
+    with pytest.raises(ConflictError):
+        person.answer_approval(question[0].id, "yes, do")
     assert is_replayed_the_same(person, run_id)
 
 
 def test_an_answer_that_comes_when_the_program_is_gone_keeps_no_run_alive(server, person, clock):
     with program(server, "answered", "ask") as (one, run_id):
-        question = soon(lambda: [q for q in person.approvals().items if q.execution_id == run_id])
+        question = soon(
+            lambda: [q for q in person.list_approvals().items if q.execution_id == run_id]
+        )
         one.kill()
         one.wait(PATIENCE)
-        person.answer(question[0].id, "yes, do")
+        person.answer_approval(question[0].id, "yes, do")
         assert ended(person, run_id, clock).stop.rule == "agent_lost"
     assert is_replayed_the_same(person, run_id)
 
@@ -140,13 +145,13 @@ def test_a_program_that_comes_back_too_late_is_told_and_stops(server, person, cl
             os.kill(one.pid, signal.SIGCONT)
         said, _ = one.communicate(timeout=PATIENCE)
     assert said.strip() == "agent_lost"
-    assert "buyer" not in [way.from_node_id for way in person.transitions(run_id)]
+    assert "buyer" not in [way.from_node_id for way in person.list_transitions(run_id)]
 
 
 def test_a_server_that_comes_and_goes_is_told_all_of_it(tmp_path, monkeypatch):
-    for name in ("BEAT_SECONDS", "AWAY_SECONDS", "PATIENCE"):
-        monkeypatch.setattr(live, name, 0.1)
-    monkeypatch.setattr(live, "END_SECONDS", PATIENCE)
+    for name in ("HEARTBEAT_SECONDS", "RETRY_SECONDS", "RETRY_SECONDS_MAX"):
+        monkeypatch.setattr(server_recorder, name, 0.1)
+    monkeypatch.setattr(server_recorder, "FLUSH_SECONDS", PATIENCE)
     one = Server(f"sqlite:///{tmp_path / 'work.db'}", engine=EngineSettings(pulse=0.1))
     with one:
         guard = guard_on(one)
@@ -155,11 +160,11 @@ def test_a_server_that_comes_and_goes_is_told_all_of_it(tmp_path, monkeypatch):
             run.handoff(source, target)
             with one:
                 soon(lambda: run.recorded)
-                soon(lambda at=target: at in one.do(one.engine.state(run.recorded)).tokens)
+                soon(lambda at=target: at in one.do(one.engine.state(run.recorded)).positions)
         one.start()
     try:
         with Client(one.url, one.token("ceo", "ann")) as person:
-            assert person.execution(run.recorded).terminal_status == "done_success"
+            assert person.get_run(run.recorded).terminal_status == "done_success"
             assert is_replayed_the_same(person, run.recorded)
     finally:
         one.stop()

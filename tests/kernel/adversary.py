@@ -12,14 +12,21 @@ from typing import Any, NamedTuple
 
 from tests.kernel.driving import NOON
 
-from handrail.kernel.certificate import Bound
-from handrail.kernel.condition import Outcome as Holds
-from handrail.kernel.definition import Settings
-from handrail.kernel.limits import ASKS_MAX
-from handrail.kernel.plan import Plan, check
+from handrail.kernel.definition.certificate import Bound
+from handrail.kernel.definition.condition import ConditionResult as Holds
+from handrail.kernel.definition.limits import ASKS_MAX
+from handrail.kernel.definition.model import Settings
+from handrail.kernel.definition.plan import Plan, check_definition
 from handrail.kernel.result import Evidence, Outcome, Result
 from handrail.kernel.run import commands as c
-from handrail.kernel.run.events import Asked, HandedOff, Moved, Offered, RunEvent, records
+from handrail.kernel.run.events import (
+    Asked,
+    HandedOff,
+    Moved,
+    Offered,
+    RunEvent,
+    is_measure_neutral,
+)
 from handrail.kernel.run.machine import Person, Run, decide, evolve, measure
 
 FIGURES = ("dispatches", "handoffs", "transitions", "questions", "asks")
@@ -54,7 +61,7 @@ class Play(NamedTuple):
 
 
 def oracle(document: dict[str, Any]) -> Oracle:
-    plan, checked = check(document, HASTY)
+    plan, checked = check_definition(document, HASTY)
     assert plan is not None, checked.errors
     asked = Oracle(plan.definition, plan._graph, HASTY)
     asked.certificate = plan.bound()
@@ -84,8 +91,8 @@ def _apply(plan: Plan, run: Run | None, events: tuple[RunEvent, ...]) -> Run:
     for event in events:
         run = evolve(run, event)
         now = measure(plan, run)
-        assert (now == 0) == run.ended
-        assert rank is None or now < rank or (now == rank and records(event)), event
+        assert (now == 0) == run.has_ended
+        assert rank is None or now < rank or (now == rank and is_measure_neutral(event)), event
         rank = now
     assert run is not None
     return run
@@ -93,7 +100,7 @@ def _apply(plan: Plan, run: Run | None, events: tuple[RunEvent, ...]) -> Run:
 
 def added(events: tuple[RunEvent, ...]) -> tuple[int, ...]:
     seen = Counter(type(event) for event in events)
-    own = sum(1 for e in events if isinstance(e, Asked) and e.question.own)
+    own = sum(1 for e in events if isinstance(e, Asked) and e.approval.own)
     handed = sum(1 for e in events if isinstance(e, HandedOff) and e.accepted)
     return seen[Offered], handed, seen[Moved] + handed, seen[Asked] - own, own
 
@@ -116,37 +123,37 @@ def results(plan: Plan, run: Run, *, asks: bool) -> Iterator[Result]:
 
 
 def moves(plan: Oracle, run: Run, *, asks: bool) -> Iterator[Play]:
-    for token in run.tokens.values():
+    for token in run.positions.values():
         if token.phase in ("ready", "settled"):
-            yield from plays(plan, run, c.GrantLock(place=token.place, lock=1))
+            yield from plays(plan, run, c.GrantLock(step_id=token.step_id, lock=1))
         elif token.phase == "offered":
-            claim = c.Claim(fence=token.fence, agent=token.place, roles=(token.role,))
+            claim = c.Claim(fence=token.fence, agent=token.step_id, roles=(token.role,))
             yield from plays(plan, run, claim)
             yield from plays(plan, run, c.MissRole(fence=token.fence))
         elif token.phase == "claimed":
             yield from plays(plan, run, c.Lose(fence=token.fence, reason="gone"))
             for result in results(plan, run, asks=asks):
-                report = c.Report(fence=token.fence, agent=token.place, result=result)
+                report = c.Report(fence=token.fence, agent=token.step_id, result=result)
                 yield from plays(plan, run, report)
         elif token.phase == "asked":
-            question = run.questions[token.question]
+            question = run.pending_approvals[token.approval_id]
             names = [*question.approvers, *(f"p{n}" for n in range(question.quorum))]
             free = next(n for n in names if n not in (*question.approved_by, *question.barred))
             by = Person(name=free, role="admin")
             for how in ("approve", "reject"):
                 yield from plays(
-                    plan, run, c.Answer(question_id=question.id, by=by, decision=how, text="t")
+                    plan, run, c.Answer(approval_id=question.id, by=by, decision=how, text="t")
                 )
 
 
 def key(plan: Oracle, run: Run) -> object:
     """What decides how the run can go on."""
-    if run.ended:
+    if run.has_ended:
         return "ended"
     tokens = tuple(
         sorted(
-            (t.place, t.phase, t.attempts, t.faults, _question(run, t.question))
-            for t in run.tokens.values()
+            (t.step_id, t.phase, t.attempts, t.faults, _question(run, t.approval_id))
+            for t in run.positions.values()
         )
     )
     if run.kind == "team":
@@ -157,7 +164,7 @@ def key(plan: Oracle, run: Run) -> object:
 
 
 def _question(run: Run, question_id: str) -> object:
-    question = run.questions.get(question_id)
+    question = run.pending_approvals.get(question_id)
     return None if question is None else (question.own, len(question.approved_by))
 
 

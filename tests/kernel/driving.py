@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
-from handrail.kernel.definition import Settings
-from handrail.kernel.plan import Plan, check
+from handrail.kernel.definition.model import Settings
+from handrail.kernel.definition.plan import Plan, check_definition
 from handrail.kernel.result import Check, Evidence, Outcome, Result, Usage
 from handrail.kernel.run import commands as c
 from handrail.kernel.run.events import RunEvent
@@ -71,7 +71,7 @@ def team(hands: dict[str, list[str]], start: str = "", terminator: str | None = 
 
 
 def plan_of(document: dict[str, Any], settings: Settings = DEFAULTS) -> Plan:
-    plan, checked = check(document, settings)
+    plan, checked = check_definition(document, settings)
     assert plan is not None, checked.errors
     return plan
 
@@ -109,13 +109,13 @@ class Driven:
 
     def claim(self, place: str = "", agent: str = "", roles: tuple[str, ...] = ()) -> int:
         token = (
-            self.run.tokens[place]
+            self.run.positions[place]
             if place
-            else next(t for t in self.run.tokens.values() if t.phase == "offered")
+            else next(t for t in self.run.positions.values() if t.phase == "offered")
         )
         decision = self.do(
             c.Claim(
-                fence=token.fence, agent=agent or f"{token.place}-1", roles=roles or (token.role,)
+                fence=token.fence, agent=agent or f"{token.step_id}-1", roles=roles or (token.role,)
             )
         )
         assert decision.refusal is None, decision.refusal
@@ -123,12 +123,12 @@ class Driven:
 
     def report(self, place: str = "", *, agent: str = "", **result: Any) -> RunDecision:
         """Claim what is on offer (at `place`) if needed, then report."""
-        held = [t for t in self.run.tokens.values() if t.phase == "claimed"]
-        held = [t for t in held if not place or t.place == place]
+        held = [t for t in self.run.positions.values() if t.phase == "claimed"]
+        held = [t for t in held if not place or t.step_id == place]
         if not held:
             self.claim(place, agent)
-            held = [t for t in self.run.tokens.values() if t.phase == "claimed"]
-            held = [t for t in held if not place or t.place == place]
+            held = [t for t in self.run.positions.values() if t.phase == "claimed"]
+            held = [t for t in held if not place or t.step_id == place]
         token = held[0]
         return self.do(c.Report(fence=token.fence, agent=token.agent, result=Result(**result)))
 
@@ -142,10 +142,10 @@ class Driven:
         return self.report(outcome=Outcome.HANDOFF, to=to, reason=reason, **result)
 
     def question(self):
-        return next(iter(self.run.questions.values()))
+        return next(iter(self.run.pending_approvals.values()))
 
     def answer(self, text: str = "", by: Person = ANA, **rest: Any) -> RunDecision:
-        return self.do(c.Answer(question_id=self.question().id, by=by, text=text, **rest))
+        return self.do(c.Answer(approval_id=self.question().id, by=by, text=text, **rest))
 
     @property
     def measure(self) -> int:

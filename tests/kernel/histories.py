@@ -24,7 +24,7 @@ from tests.kernel.driving import (
 )
 
 from handrail.guard import Guard
-from handrail.kernel.definition import StopRules
+from handrail.kernel.definition.model import StopRules
 from handrail.kernel.run import commands as c
 from handrail.kernel.run.events import RunEvent
 
@@ -112,16 +112,16 @@ def half_done() -> Driven:
 def small_moves() -> Driven:
     """Every place entered anew while it is on offer, asked or settled; closed while at work."""
     d = Driven(chain(node("a"), node("sign", "approval"), node("b")))
-    d.do(c.Move(by=ANA, place="a", reason="anew"))
+    d.do(c.Move(by=ANA, step_id="a", reason="anew"))
     d.claim("a")
-    d.do(c.Move(by=ANA, place="a", reason="anew"))
+    d.do(c.Move(by=ANA, step_id="a", reason="anew"))
     d.succeed("a")
-    d.do(c.Move(by=ANA, place="sign", reason="anew"))
+    d.do(c.Move(by=ANA, step_id="sign", reason="anew"))
     d.answer("go", decision="approve")
     d.claim("b")
     d.do(c.Pause(by=ANA, reason="wait"))
     d.fail("b")
-    d.do(c.Move(by=ANA, place="b", reason="anew"))
+    d.do(c.Move(by=ANA, step_id="b", reason="anew"))
     d.do(c.Resume(by=ANA, reason="go"))
     d.claim("b")
     d.do(c.Close(by=ANA, reason="enough"))
@@ -259,7 +259,7 @@ def racing() -> Driven:
 def fork_moved() -> Driven:
     d = Driven(FORKED)
     d.claim("left")
-    d.do(c.Move(by=ANA, place="left", reason="stuck"))
+    d.do(c.Move(by=ANA, step_id="left", reason="stuck"))
     return d
 
 
@@ -276,12 +276,12 @@ def overridden() -> Driven:
     d.do(c.Pause(by=ANA, reason="dinner"))
     d.do(c.Resume(by=ANA, reason="back"))
     d.now += timedelta(seconds=5)
-    d.do(c.Move(by=ANA, place="a", reason="once again"))
+    d.do(c.Move(by=ANA, step_id="a", reason="once again"))
     d.claim("a")
-    d.do(c.Move(by=ANA, place="b", reason="skip it"))
+    d.do(c.Move(by=ANA, step_id="b", reason="skip it"))
     d.now += timedelta(seconds=7)
     d.plan = plan_of(chain(node("a"), node("b"), node("z")))
-    d.do(c.Migrate(by=ANA, definition_id="w", version=2, place="z", reason="new version"))
+    d.do(c.Migrate(by=ANA, definition_id="w", version=2, step_id="z", reason="new version"))
     d.do(c.Close(by=ANA, reason="no longer needed"))
     return d
 
@@ -318,7 +318,7 @@ def nobody_came() -> Driven:
     d.answer("go on", decision="approve")
     d.advance(86_400)
     d.answer("try again", decision="revise")
-    d.do(c.GrantLock(place="c", lock=4))
+    d.do(c.GrantLock(step_id="c", lock=4))
     d.fail("c", reason="conflict")
     d.advance(86_400)
     return d

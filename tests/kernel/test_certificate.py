@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from tests.kernel.driving import chain, edge, node, plan_of, team, workflow
 
-from handrail.kernel.certificate import Bound, Witness
-from handrail.kernel.definition import Node, NodeType, Settings, Workflow
-from handrail.kernel.limits import ASKS_MAX
-from handrail.kernel.plan import Plan, check
+from handrail.kernel.definition.certificate import Bound, Witness
+from handrail.kernel.definition.limits import ASKS_MAX
+from handrail.kernel.definition.model import Node, NodeType, Settings, Workflow
+from handrail.kernel.definition.plan import Plan, check_definition
 
 DAY = 86_400
 WEEK = 7 * DAY
@@ -303,7 +303,7 @@ def test_five_hundred_nested_reworks_are_refused_with_the_nest_named():
     deep = 500
     outer = [once(f"x{i}") for i in range(deep)]
     inner = [once(f"v{i}", f"x{i}", 1) for i in reversed(range(deep))]
-    plan, checked = check(chain(*outer, *inner))
+    plan, checked = check_definition(chain(*outer, *inner))
     assert plan is None
     assert [e.code for e in checked.errors] == ["too_many_dispatches"]
     said = checked.errors[0].message
@@ -315,8 +315,8 @@ def test_five_hundred_nested_reworks_are_refused_with_the_nest_named():
 @pytest.mark.requirement("K24")
 def test_the_limit_itself_is_allowed_and_one_more_is_refused():
     document = chain(node("a", max_attempts=5))
-    assert check(document, Settings(dispatch_bound_max=5))[0] is not None
-    plan, checked = check(document, Settings(dispatch_bound_max=4))
+    assert check_definition(document, Settings(dispatch_bound_max=5))[0] is not None
+    plan, checked = check_definition(document, Settings(dispatch_bound_max=4))
     assert plan is None
     assert "5 dispatches; at most 4 are allowed: the sum of all max_attempts" in (
         checked.errors[0].message
@@ -337,7 +337,7 @@ def test_a_team_without_a_small_limit_is_refused():
     document = team(
         {"a": ["a"]}, terminator="a", stop_rules={"max_steps": None, "max_handoffs": 10**9}
     )
-    plan, checked = check(document)
+    plan, checked = check_definition(document)
     assert plan is None
     assert "max_steps or max_handoffs" in checked.errors[0].message
 
@@ -378,7 +378,7 @@ def searched(definition: Workflow, weigh: Callable[[Node, str], int]) -> int:
         best = weigh(one, "success") if one.type is NodeType.END else 0
         for e in definition.edges:
             if e.from_node_id == here:
-                how = "failure" if e.on_failure else "success"
+                how = "failure" if e.is_failure else "success"
                 rest = most(e.to_node_id, entered(e.to_node_id, used))
                 best = max(best, weigh(one, how) + rest)
         rule = one.config.on_failure

@@ -6,27 +6,27 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from handrail.kernel import channel_events as ev
-from handrail.kernel.channel import (
+from handrail.kernel.agent_lifecycle import AgentState, TransitionLog
+from handrail.kernel.channel import events as ev
+from handrail.kernel.channel.decide import decide
+from handrail.kernel.channel.evolve import Disposition, disposition, evolve, transition_log_line
+from handrail.kernel.channel.state import (
     MEMBERS_MAX,
     RECENT_MESSAGES_MAX,
-    SECONDS_MAX,
+    TURN_SECONDS_MAX,
     WAITS_PER_TURN_MAX,
     Channel,
+    ChannelTurn,
     HumanMode,
     Member,
-    Turn,
     TurnConfig,
     TurnOrder,
-    active,
-    check,
-    find,
+    active_agent_id,
+    check_invariants,
+    find_member,
     next_due,
 )
-from handrail.kernel.channel_decide import decide
-from handrail.kernel.channel_evolve import Disposition, disposition, evolve, log_line
 from handrail.kernel.decision import Refusal
-from handrail.kernel.lifecycle import AgentState, TransitionLog
 
 START = datetime(2026, 2, 4, 21, 0, tzinfo=UTC)
 
@@ -59,7 +59,7 @@ class Room:
                 new = self.posted[effect.after : effect.upto]
                 texts = [m.text for m in new if m.author != effect.agent_id]
                 self.inbox.setdefault(effect.agent_id, []).extend(texts)
-        assert check(self.channel) == []
+        assert check_invariants(self.channel) == []
         return decision.refusal
 
     def do(self, command: ev.ChannelCommand) -> "Room":
@@ -98,7 +98,7 @@ class Room:
         return self
 
     def tick(self, seconds: float) -> "Room":
-        return self.later(seconds).do(ev.Tick())
+        return self.later(seconds).do(ev.ChannelTick())
 
     @property
     def token(self) -> int:
@@ -107,7 +107,7 @@ class Room:
 
     @property
     def active(self) -> str | None:
-        return active(self.channel)
+        return active_agent_id(self.channel)
 
     @property
     def states(self) -> dict[str, str]:
@@ -116,7 +116,9 @@ class Room:
     @property
     def moved(self) -> list[tuple[str, str, str, str]]:
         """The last decision's transitions."""
-        lines = [log_line("reviews", e) for e in self.events if isinstance(e, ev.Transitioned)]
+        lines = [
+            transition_log_line("reviews", e) for e in self.events if isinstance(e, ev.Transitioned)
+        ]
         return [(x.agent_id, x.from_.value, x.to.value, x.trigger) for x in lines]
 
     @property
@@ -125,7 +127,7 @@ class Room:
 
     @property
     def warnings(self) -> list[tuple[str, str]]:
-        return [(e.code, e.message) for e in self.events if isinstance(e, ev.Warned)]
+        return [(e.code, e.message) for e in self.events if isinstance(e, ev.ChannelWarned)]
 
 
 # ---- T2, T3: the table and the one who is active
@@ -164,14 +166,14 @@ def test_the_turn_goes_round_and_only_one_is_active():
     [
         ev.CompleteTurn(agent_id=""),
         ev.RequestWait(agent_id=""),
-        ev.Resume(agent_id=""),
-        ev.Override(agent_id="", to=AgentState.ACTIVE),
-        ev.Override(agent_id="", to=AgentState.QUEUED),
+        ev.ResumeTurn(agent_id=""),
+        ev.OverrideWait(agent_id="", to=AgentState.ACTIVE),
+        ev.OverrideWait(agent_id="", to=AgentState.QUEUED),
     ],
     ids=lambda command: type(command).__name__,
 )
 def test_what_the_table_does_not_allow_is_refused_and_named(
-    agent: str, command: ev.CompleteTurn | ev.RequestWait | ev.Resume | ev.Override
+    agent: str, command: ev.CompleteTurn | ev.RequestWait | ev.ResumeTurn | ev.OverrideWait
 ):
     room = Room("a", "b", "idle", "offline")
     room.crash("idle").crash("offline").do(ev.BringOnline(agent_id="idle"))
@@ -190,9 +192,9 @@ def test_the_turn_is_granted_to_queued_agents_only(agent: str):
 @pytest.mark.requirement("T2")
 def test_resuming_or_overriding_an_active_agent_is_refused():
     room = Room("a", "b")
-    room.refused(ev.Resume(agent_id="a", human=True), "transition_refused")
-    room.refused(ev.Override(agent_id="a", to=AgentState.QUEUED), "transition_refused")
-    room.refused(ev.Override(agent_id="a", to=AgentState.OFFLINE), "bad_target")
+    room.refused(ev.ResumeTurn(agent_id="a", human=True), "transition_refused")
+    room.refused(ev.OverrideWait(agent_id="a", to=AgentState.QUEUED), "transition_refused")
+    room.refused(ev.OverrideWait(agent_id="a", to=AgentState.OFFLINE), "bad_target")
 
 
 @pytest.mark.requirement("T2")
@@ -304,7 +306,7 @@ def test_bringing_an_agent_online_that_is_online_changes_nothing():
 
 @pytest.mark.requirement("T5")
 def test_a_turn_that_times_out_is_queued_and_comes_again_in_the_next_cycle():
-    room = Room("a", "b", "c").later(59.9).do(ev.Tick())
+    room = Room("a", "b", "c").later(59.9).do(ev.ChannelTick())
     assert room.events == []
     room.tick(0.1)
     assert room.moved == [
@@ -399,7 +401,7 @@ def test_turn_numbers_grow_over_the_channels_life():
 def test_inject_is_the_default_and_reaches_the_active_agent_at_once():
     room = Room("a", "b")
     assert room.human("use the new format") is Disposition.DELIVERED
-    assert room.effects == [ev.Deliver(agent_id="a", turn=1, after=0, upto=1)]
+    assert room.effects == [ev.DeliverMessages(agent_id="a", turn=1, after=0, upto=1)]
     assert room.active == "a"
     room.done("a")
     assert room.inbox == {"a": ["use the new format"], "b": ["use the new format"]}
@@ -454,8 +456,8 @@ def test_interrupt_pauses_the_turn_and_stops_its_timer():
 @pytest.mark.requirement("T6")
 def test_an_interrupted_turn_resumes_with_the_message_when_the_human_resumes():
     room = interrupted().later(100)
-    room.refused(ev.Resume(agent_id="a"), "interrupted_by_human")
-    room.do(ev.Resume(agent_id="a", human=True))
+    room.refused(ev.ResumeTurn(agent_id="a"), "interrupted_by_human")
+    room.do(ev.ResumeTurn(agent_id="a", human=True))
     assert room.moved == [("a", "WAITING", "ACTIVE", "wait resolved")]
     assert (room.inbox["a"], room.token) == (["stop a moment"], 1)
     assert next_due(room.channel) == room.now + timedelta(seconds=40)
@@ -478,7 +480,7 @@ def test_an_answer_after_the_interruption_ran_out_counts_for_the_resumed_turn():
 @pytest.mark.requirement("T6")
 @pytest.mark.parametrize(("to", "reader"), [("ACTIVE", "a"), ("QUEUED", "b")])
 def test_an_interrupted_turn_ends_by_override(to: str, reader: str):
-    room = interrupted().do(ev.Override(agent_id="a", to=AgentState(to)))
+    room = interrupted().do(ev.OverrideWait(agent_id="a", to=AgentState(to)))
     assert room.active == reader
     assert room.inbox[reader] == ["stop a moment"]
 
@@ -487,7 +489,7 @@ def test_an_interrupted_turn_ends_by_override(to: str, reader: str):
 def test_a_second_message_in_an_interruption_goes_with_the_first():
     room = interrupted()
     assert room.human("and another thing") is Disposition.QUEUED
-    room.do(ev.Resume(agent_id="a", human=True))
+    room.do(ev.ResumeTurn(agent_id="a", human=True))
     assert room.inbox["a"] == ["stop a moment", "and another thing"]
 
 
@@ -506,7 +508,7 @@ def test_a_waiting_agent_gets_the_message_when_it_resumes(mode: str):
     room = Room("a", "b", humanInterruptMode=mode).do(ev.RequestWait(agent_id="a"))
     assert room.human("here is your file") is Disposition.QUEUED
     assert room.inbox["a"] == []
-    room.do(ev.Resume(agent_id="a", turn=1))
+    room.do(ev.ResumeTurn(agent_id="a", turn=1))
     assert room.inbox["a"] == ["here is your file"]
 
 
@@ -519,7 +521,7 @@ def test_no_agent_gets_a_message_twice_or_misses_one(mode: HumanMode):
         room.human(f"h{n}")
         turn = room.channel.turn
         if turn is not None and turn.interrupted:
-            room.do(ev.Resume(agent_id=turn.agent_id, human=True))
+            room.do(ev.ResumeTurn(agent_id=turn.agent_id, human=True))
         holder = room.active
         assert holder is not None
         room.say(holder, f"{holder}{n}").done(holder)
@@ -557,7 +559,7 @@ def test_silence_counts_from_the_last_message_and_not_through_a_pause():
     room = Room("a", "b", autoDetectTurnEnd=True, autoDetectSilenceSeconds=4).say("a", "x")
     room.later(3).say("a", "y").later(3)
     room.human("and?")
-    room.later(3).do(ev.RequestWait(agent_id="a")).later(100).do(ev.Resume(agent_id="a"))
+    room.later(3).do(ev.RequestWait(agent_id="a")).later(100).do(ev.ResumeTurn(agent_id="a"))
     assert next_due(room.channel) == room.now + timedelta(seconds=4)
     assert room.tick(3.9).active == "a"
     assert room.tick(0.1).active == "b"
@@ -695,7 +697,7 @@ def test_a_member_is_added_once_and_its_settings_can_change():
     assert room.events == [ev.MemberChanged(agent_id="a", timeout_seconds=5, priority=2)]
     assert room.add("a", priority=2).events == []
     room.crash("a").add("a")
-    assert find(room.channel, "a") == replace(
+    assert find_member(room.channel, "a") == replace(
         Member(agent_id="a", timeout_seconds=5, priority=2),
         state=AgentState.ACTIVE,
         assigned=True,
@@ -721,7 +723,7 @@ def test_waiting_keeps_the_turn_and_resumes_with_the_time_it_had():
     assert room.moved == [("a", "ACTIVE", "WAITING", "wait requested")]
     assert room.states == {"a": "WAITING", "b": "QUEUED"}
     assert room.tick(299).events == []
-    room.do(ev.Resume(agent_id="a", turn=1))
+    room.do(ev.ResumeTurn(agent_id="a", turn=1))
     assert room.moved == [("a", "WAITING", "ACTIVE", "wait resolved")]
     assert next_due(room.channel) == room.now + timedelta(seconds=35)
 
@@ -734,13 +736,13 @@ def test_a_wait_that_times_out_forfeits_the_turn(asked: float | None, lasts: flo
         ("a", "WAITING", "QUEUED", "wait timeout"),
         ("b", "QUEUED", "ACTIVE", "turn granted"),
     ]
-    room.refused(ev.Resume(agent_id="a", turn=1), "stale_turn")
+    room.refused(ev.ResumeTurn(agent_id="a", turn=1), "stale_turn")
 
 
 @pytest.mark.requirement("T10")
 def test_a_resume_after_the_waits_end_finds_the_turn_forfeited():
     room = Room("a", "b").do(ev.RequestWait(agent_id="a")).later(300)
-    refusal = room.send(ev.Resume(agent_id="a"))
+    refusal = room.send(ev.ResumeTurn(agent_id="a"))
     assert refusal is not None
     assert refusal.code == "turn_expired"
     assert room.active == "b"
@@ -749,7 +751,7 @@ def test_a_resume_after_the_waits_end_finds_the_turn_forfeited():
 @pytest.mark.requirement("T10")
 def test_a_human_overrides_a_wait_to_active_with_a_fresh_timeout():
     room = Room("a", "b").later(50).do(ev.RequestWait(agent_id="a"))
-    room.do(ev.Override(agent_id="a", to=AgentState.ACTIVE))
+    room.do(ev.OverrideWait(agent_id="a", to=AgentState.ACTIVE))
     assert room.moved == [("a", "WAITING", "ACTIVE", "human override")]
     assert (room.token, next_due(room.channel)) == (1, room.now + timedelta(seconds=60))
 
@@ -757,7 +759,7 @@ def test_a_human_overrides_a_wait_to_active_with_a_fresh_timeout():
 @pytest.mark.requirement("T10")
 def test_a_human_overrides_a_wait_to_queued_and_the_turn_advances():
     room = Room("a", "b").do(ev.RequestWait(agent_id="a"))
-    room.do(ev.Override(agent_id="a", to=AgentState.QUEUED))
+    room.do(ev.OverrideWait(agent_id="a", to=AgentState.QUEUED))
     assert room.moved == [
         ("a", "WAITING", "QUEUED", "human override"),
         ("b", "QUEUED", "ACTIVE", "turn granted"),
@@ -768,13 +770,13 @@ def test_a_human_overrides_a_wait_to_queued_and_the_turn_advances():
 def test_waits_in_one_turn_are_counted_and_bounded():
     room = Room("a", "b")
     for _ in range(WAITS_PER_TURN_MAX):
-        room.do(ev.RequestWait(agent_id="a")).do(ev.Resume(agent_id="a"))
+        room.do(ev.RequestWait(agent_id="a")).do(ev.ResumeTurn(agent_id="a"))
     refusal = room.refused(ev.RequestWait(agent_id="a"), "too_many_waits")
     assert "has waited 10 times in turn 1" in refusal.message
 
 
 @pytest.mark.requirement("T10", "T5")
-@pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf"), SECONDS_MAX + 1])
+@pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf"), TURN_SECONDS_MAX + 1])
 def test_impossible_seconds_are_refused(seconds: float):
     room = Room("a")
     room.refused(ev.RequestWait(agent_id="a", seconds=seconds), "bad_seconds")
@@ -855,16 +857,16 @@ def test_a_turn_is_not_granted_over_somebodys_head():
 
 @pytest.mark.requirement("T11")
 def test_a_paused_channel_grants_no_turn_and_lets_the_one_in_progress_end():
-    room = Room("a", "b").do(ev.Pause())
-    assert room.do(ev.Pause()).events == []
+    room = Room("a", "b").do(ev.PauseChannel())
+    assert room.do(ev.PauseChannel()).events == []
     assert room.human("in the pause") is Disposition.DELIVERED
     room.done("a")
     assert room.states == {"a": "QUEUED", "b": "QUEUED"}
     assert room.human("more") is Disposition.QUEUED
     room.refused(ev.GrantTurn(agent_id="b"), "channel_paused")
-    room.do(ev.Unpause())
+    room.do(ev.UnpauseChannel())
     assert (room.active, room.inbox["b"]) == ("b", ["in the pause", "more"])
-    assert room.do(ev.Unpause()).events == []
+    assert room.do(ev.UnpauseChannel()).events == []
 
 
 # ---- T12: the log
@@ -875,7 +877,7 @@ def test_every_transition_is_logged_as_in_the_example():
     room = Room("pm", "b").done("pm")
     event = room.events[0]
     assert isinstance(event, ev.Transitioned)
-    line = msgspec.json.decode(msgspec.json.encode(log_line("reviews", event)))
+    line = msgspec.json.decode(msgspec.json.encode(transition_log_line("reviews", event)))
     assert line == {
         "timestamp": "2026-02-04T21:00:00Z",
         "event": "state_transition",
@@ -885,7 +887,7 @@ def test_every_transition_is_logged_as_in_the_example():
         "trigger": "TURN_COMPLETE",
         "channel": "reviews",
     }
-    assert isinstance(log_line("reviews", event), TransitionLog)
+    assert isinstance(transition_log_line("reviews", event), TransitionLog)
 
 
 # ---- T13: busy elsewhere
@@ -929,7 +931,7 @@ def test_a_turn_that_runs_out_passes_over_who_has_become_busy_meanwhile():
     room.now += timedelta(seconds=60)
     room.do(ev.SetBusy(agent_id="b", busy=True))
     assert room.active == "a", "what an agent does elsewhere ends no turn"
-    room.do(ev.Tick())
+    room.do(ev.ChannelTick())
     assert room.active == "c"
 
 
@@ -1039,10 +1041,17 @@ def test_a_human_who_grants_a_turn_ends_the_rest():
 
 @pytest.mark.requirement("T14")
 def test_a_message_to_a_channel_that_rests_and_is_paused_waits_for_the_pause_to_end():
-    room = Room("a", "b").do(ev.Pause()).done("a").do(ev.Unpause()).done("b").do(ev.Pause())
+    room = (
+        Room("a", "b")
+        .do(ev.PauseChannel())
+        .done("a")
+        .do(ev.UnpauseChannel())
+        .done("b")
+        .do(ev.PauseChannel())
+    )
     assert room.channel.resting
     assert room.human("go on") is Disposition.QUEUED
-    assert room.do(ev.Unpause()).active == "a"
+    assert room.do(ev.UnpauseChannel()).active == "a"
 
 
 @pytest.mark.requirement("T14", "T2")
@@ -1146,7 +1155,7 @@ def test_an_agent_without_a_name_is_refused():
 )
 def test_the_check_finds_what_must_never_be(broken: dict[str, object], alarm: str):
     channel = Room("a", "b").channel
-    assert check(channel) == []
+    assert check_invariants(channel) == []
     for name, value in broken.items():
         if isinstance(value, dict):
             members = tuple(
@@ -1155,21 +1164,21 @@ def test_the_check_finds_what_must_never_be(broken: dict[str, object], alarm: st
             channel = replace(channel, members=members)
         else:
             channel = replace(channel, **{name: value})
-    assert f"channel 'reviews': {alarm}" in check(channel)
+    assert f"channel 'reviews': {alarm}" in check_invariants(channel)
 
 
 @pytest.mark.requirement("T3")
 def test_the_check_finds_a_turn_of_a_stranger():
-    turn = Turn(agent_id="x", number=0, granted_at=START, wait_until=START)
+    turn = ChannelTurn(agent_id="x", number=0, granted_at=START, wait_until=START)
     channel = Channel(id="reviews", turn=turn)
-    assert len(check(channel)) == 2
+    assert len(check_invariants(channel)) == 2
 
 
 # ---- outages
 
 
 def test_no_time_of_a_turn_is_used_up_while_nobody_could_look():
-    room = Room("a", "b").later(3_600).do(ev.PushClocks(seconds=3_590))
+    room = Room("a", "b").later(3_600).do(ev.PushChannelClocks(seconds=3_590))
     assert room.active == "a"
     assert room.tick(49).active == "a"
     assert room.tick(1).active == "b"
@@ -1177,14 +1186,14 @@ def test_no_time_of_a_turn_is_used_up_while_nobody_could_look():
 
 def test_a_wait_and_a_silence_are_pushed_too():
     room = Room("a", "b", autoDetectTurnEnd=True).say("a", "hm")
-    assert room.later(100).do(ev.PushClocks(seconds=95)).tick(4).active == "a"
+    assert room.later(100).do(ev.PushChannelClocks(seconds=95)).tick(4).active == "a"
     room.do(ev.RequestWait(agent_id="a", seconds=10))
-    assert room.later(100).do(ev.PushClocks(seconds=95)).tick(4).states["a"] == "WAITING"
+    assert room.later(100).do(ev.PushChannelClocks(seconds=95)).tick(4).states["a"] == "WAITING"
     assert room.tick(1).states["a"] == "QUEUED"
 
 
 def test_clocks_are_not_pushed_where_none_runs():
-    room = Room().do(ev.PushClocks(seconds=5))
+    room = Room().do(ev.PushChannelClocks(seconds=5))
     assert room.events == []
 
 

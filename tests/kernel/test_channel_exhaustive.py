@@ -18,21 +18,21 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from handrail.kernel import channel_events as ev
-from handrail.kernel.channel import (
+from handrail.kernel.agent_lifecycle import TRANSITIONS, AgentState, Trigger
+from handrail.kernel.channel import events as ev
+from handrail.kernel.channel.decide import ChannelDecision, decide
+from handrail.kernel.channel.evolve import evolve
+from handrail.kernel.channel.state import (
     Channel,
     HumanMode,
     TurnConfig,
     TurnOrder,
-    check,
-    find,
-    human_waits,
+    check_invariants,
+    find_member,
+    has_unread_human_message,
     next_due,
-    queue,
+    turn_queue,
 )
-from handrail.kernel.channel_decide import ChannelDecision, decide
-from handrail.kernel.channel_evolve import evolve
-from handrail.kernel.lifecycle import TRANSITIONS, AgentState, Trigger
 
 START = datetime(2026, 2, 4, 21, 0, tzinfo=UTC)
 AGENTS = ("a", "b", "c")
@@ -88,7 +88,7 @@ def shape(channel: Channel, now: datetime) -> tuple[object, ...]:
         bool(channel.resting),
         bool(channel.rest_ordered),
         channel.paused,
-        human_waits(channel),
+        has_unread_human_message(channel),
         # The default, 50, is out of an exploration's reach: there the count makes no difference.
         channel.agent_turns if channel.config.max_agent_turns < 50 else 0,
     )
@@ -114,25 +114,25 @@ class Explorer:
         token, number = channel.turns, channel.message_count + 1
         yield ev.PostMessage(message_id=f"m{number}", author="ann", text="hello")
         for agent in AGENTS:
-            member = find(channel, agent)
+            member = find_member(channel, agent)
             yield ev.CompleteTurn(agent_id=agent, turn=token)
             yield ev.CompleteTurn(agent_id=agent, turn=token - 1)
             yield ev.RequestWait(agent_id=agent, turn=token)
-            yield ev.Resume(agent_id=agent, human=True)
+            yield ev.ResumeTurn(agent_id=agent, human=True)
             yield ev.TakeOffline(agent_id=agent)
             yield ev.AddMember(agent_id=agent, online=True)
             yield ev.RemoveMember(agent_id=agent)
             yield ev.Respond(agent_id=agent, turn=token, message_id=f"m{number}", text="hi")
             if self.wide:
                 yield ev.BringOnline(agent_id=agent)
-                yield ev.Override(agent_id=agent, to=AgentState.ACTIVE)
-                yield ev.Override(agent_id=agent, to=AgentState.QUEUED)
+                yield ev.OverrideWait(agent_id=agent, to=AgentState.ACTIVE)
+                yield ev.OverrideWait(agent_id=agent, to=AgentState.QUEUED)
                 yield ev.GrantTurn(agent_id=agent)
                 yield ev.SetBusy(agent_id=agent, busy=member is not None and not member.busy)
                 yield ev.Disable(agent_id=agent)
                 yield ev.Enable(agent_id=agent)
         if self.wide:
-            yield ev.Unpause() if channel.paused else ev.Pause()
+            yield ev.UnpauseChannel() if channel.paused else ev.PauseChannel()
             yield ev.Rest(reason="a rule fired")
 
     def run(self, depth: int) -> int:
@@ -161,7 +161,7 @@ class Explorer:
                 yield after, now
         due = next_due(channel)
         if due is not None:
-            ticked = self.step(channel, ev.Tick(), due)
+            ticked = self.step(channel, ev.ChannelTick(), due)
             yield ticked, due
             self.late(channel, ticked, due)
 
@@ -176,7 +176,7 @@ class Explorer:
         if isinstance(command, ev.CompleteTurn):
             assert command.turn == channel.turns, "a turn was ended by an old token"
         after = self.replay(channel, decision)
-        assert check(after) == []
+        assert check_invariants(after) == []
         return after
 
     def replay(self, channel: Channel, decision: ChannelDecision) -> Channel:
@@ -185,7 +185,7 @@ class Explorer:
         for event in decision.events:
             match event:
                 case ev.Transitioned():
-                    member = find(channel, event.agent_id)
+                    member = find_member(channel, event.agent_id)
                     assert member is not None
                     assert member.state is event.from_
                     assert TRANSITIONS[event.from_, event.trigger] is event.to
@@ -200,7 +200,7 @@ class Explorer:
                     pass
             channel = evolve(channel, event)
         for effect in decision.effects:
-            if isinstance(effect, ev.Deliver | ev.NotifyTurn):
+            if isinstance(effect, ev.DeliverMessages | ev.NotifyTurn):
                 # No gap is a message lost, no overlap one doubled.
                 assert effect.after == seen[effect.agent_id]
                 seen[effect.agent_id] = effect.upto
@@ -229,17 +229,17 @@ class Explorer:
             if due is None:
                 break
             assert due > now
-            decision = decide(channel, ev.Tick(), due)
+            decision = decide(channel, ev.ChannelTick(), due)
             assert decision.events, "a deadline passed and nothing happened"
             after = fold(channel, decision)
             assert after.turn is None or after.turn != channel.turn
             channel, now = after, due
         self.settling.update(path)
         assert channel.turn is None, "somebody holds the turn for ever"
-        free = any(not m.busy for m in queue(channel))
+        free = any(not m.busy for m in turn_queue(channel))
         granting = not channel.paused and self.config.order is not TurnOrder.MANUAL
         if free and granting and not channel.resting:
-            assert not human_waits(channel)
+            assert not has_unread_human_message(channel)
 
 
 @pytest.mark.heavy
@@ -313,7 +313,7 @@ class ChannelLife(RuleBasedStateMachine):
         assert again == command or "nan" in repr(command)  # JSON has no such number
         after = fold(before, decision)
         if decision.refusal is not None:
-            assert after == fold(before, decide(before, ev.Tick(), self.now))
+            assert after == fold(before, decide(before, ev.ChannelTick(), self.now))
             assert decision.refusal.message
             assert decision.refusal.hint
         for event in replayed(decision.events):
@@ -327,14 +327,16 @@ class ChannelLife(RuleBasedStateMachine):
     def receive(self, decision: ChannelDecision) -> None:
         """What each agent gets is every message since it came, in order, once."""
         for effect in decision.effects:
-            if isinstance(effect, ev.Deliver | ev.NotifyTurn):
+            if isinstance(effect, ev.DeliverMessages | ev.NotifyTurn):
                 got = self.inbox[effect.agent_id]
                 got.extend(range(effect.after + 1, effect.upto + 1))
                 assert got == list(range(got[0], self.channel.message_count + 1))
 
     def repeat(self, command: ev.ChannelCommand) -> None:
         """The same command a second time changes nothing, unless it names no turn."""
-        tokenless = isinstance(command, ev.CompleteTurn | ev.RequestWait | ev.Resume | ev.Respond)
+        tokenless = isinstance(
+            command, ev.CompleteTurn | ev.RequestWait | ev.ResumeTurn | ev.Respond
+        )
         if tokenless and command.turn is None:
             return
         assert fold(self.channel, decide(self.channel, command, self.now)) == self.channel
@@ -342,7 +344,7 @@ class ChannelLife(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([0.5, 5.0, 10.0, 30.0, 60.0, 300.0, 3600.0]))
     def pass_time(self, seconds: float) -> None:
         self.now += timedelta(seconds=seconds)
-        self.send(ev.Tick())
+        self.send(ev.ChannelTick())
 
     @rule(agent=names, online=st.booleans(), busy=st.booleans(), seconds=maybe)
     def add(self, agent: str, online: bool, busy: bool, seconds: float | None) -> None:
@@ -377,11 +379,11 @@ class ChannelLife(RuleBasedStateMachine):
 
     @rule(agent=names, human=st.booleans())
     def resume(self, agent: str, human: bool) -> None:
-        self.send(ev.Resume(agent_id=agent, human=human))
+        self.send(ev.ResumeTurn(agent_id=agent, human=human))
 
     @rule(agent=names, to=st.sampled_from(list(AgentState)))
     def override(self, agent: str, to: AgentState) -> None:
-        self.send(ev.Override(agent_id=agent, to=to))
+        self.send(ev.OverrideWait(agent_id=agent, to=to))
 
     @rule(agent=names)
     def grant(self, agent: str) -> None:
@@ -398,7 +400,7 @@ class ChannelLife(RuleBasedStateMachine):
         number = None if token is None else self.channel.turns + token
         self.send(ev.Respond(message_id=f"a{self.posted}", agent_id=agent, turn=number, text="x"))
 
-    @rule(command=st.sampled_from([ev.Pause(), ev.Unpause(), ev.Rest(reason="r")]))
+    @rule(command=st.sampled_from([ev.PauseChannel(), ev.UnpauseChannel(), ev.Rest(reason="r")]))
     def room(self, command: ev.ChannelCommand) -> None:
         self.send(command)
 
@@ -408,7 +410,7 @@ class ChannelLife(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_broken(self) -> None:
-        assert check(self.channel) == []
+        assert check_invariants(self.channel) == []
 
     @invariant()
     def replay_equals_live(self) -> None:

@@ -8,23 +8,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.kernel.driving import plan_of, team
 
-from handrail.kernel.condition import (
+from handrail.kernel.definition.condition import (
     COMPREHENSIONS_MAX,
-    COUNTED_MAX,
+    COUNTED_ITEMS_MAX,
     DEPTH_MAX,
-    LENGTH_MAX,
+    EXPRESSION_CHARS_MAX,
     Condition,
 )
 
 
 def holds(source: str, **context: Any) -> bool:
-    outcome = Condition(source).holds(context)
+    outcome = Condition(source).evaluate(context)
     assert not outcome.error, outcome.error
     return outcome.holds
 
 
 def error(source: str, **context: Any) -> str:
-    outcome = Condition(source).holds(context)
+    outcome = Condition(source).evaluate(context)
     assert not outcome.holds
     return outcome.error
 
@@ -116,7 +116,7 @@ def test_only_the_named_keys_are_handed_over():
         ("'", "column"),
         ("x\0y", "column"),
         ("\ud800", ""),
-        ("x > " + "1" * LENGTH_MAX, "characters long"),
+        ("x > " + "1" * EXPRESSION_CHARS_MAX, "characters long"),
         ("(" * (DEPTH_MAX + 1) + "x" + ")" * (DEPTH_MAX + 1), "nested"),
         ("[" * (DEPTH_MAX + 1) + "]" * (DEPTH_MAX + 1), "nested"),
         ("!" * 50 + "x", "nested"),
@@ -138,7 +138,7 @@ def test_the_largest_expression_that_is_allowed_is_evaluated():
     assert holds("(" * DEPTH_MAX + "x" + ")" * DEPTH_MAX, x=True)
     assert holds("!" * 48 + "x", x=True)
     terms = " && ".join(["x"] * 200)
-    assert len(terms) <= LENGTH_MAX
+    assert len(terms) <= EXPRESSION_CHARS_MAX
     assert holds(terms, x=True)
     assert COMPREHENSIONS_MAX == 2
     assert holds("x.all(a, x.exists(b, a == b))", x=list(range(50)))
@@ -162,7 +162,7 @@ def test_a_comprehension_over_too_much_is_false_before_it_begins(
         list(range(too_many)),
         {"a": [[0] * too_many]},
         ["x" * 100 * too_many],
-        [0] * (100 * COUNTED_MAX),
+        [0] * (100 * COUNTED_ITEMS_MAX),
     ):
         assert "too many items" in error(source, xs=many)
 
@@ -173,9 +173,9 @@ def test_without_a_comprehension_a_large_list_may_be_named():
 
 def test_a_plan_compiles_a_condition_once_and_the_empty_one_holds():
     plan = plan_of(team({"a": []}, terminator="a"))
-    assert plan.holds("", {}).holds
-    assert plan.holds("x > 1", {"x": 2}).holds
-    assert not plan.holds("x > 1", {"x": 1}).holds
+    assert plan.evaluate("", {}).holds
+    assert plan.evaluate("x > 1", {"x": 2}).holds
+    assert not plan.evaluate("x > 1", {"x": 1}).holds
 
 
 FRAGMENTS = [
@@ -271,12 +271,12 @@ def test_any_text_is_a_condition_or_a_value_error(source: str, value: Any):
     except ValueError as refused:
         str(refused).encode()
         return
-    condition.holds({"x": value, "y": [value], "z": {"a": value}}).error.encode()
+    condition.evaluate({"x": value, "y": [value], "z": {"a": value}}).error.encode()
 
 
 @given(st.sampled_from(VALID), json_values, json_values, json_values)
 @settings(max_examples=300, deadline=None)
 def test_any_context_gives_true_false_or_a_reason(condition: Condition, x: Any, y: Any, z: Any):
-    outcome = condition.holds({"x": x, "y": y, "z": z, "w": x})
+    outcome = condition.evaluate({"x": x, "y": y, "z": z, "w": x})
     assert isinstance(outcome.holds, bool)
     assert not (outcome.holds and outcome.error)

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from tests.kernel.driving import Driven, chain, files, node, red, team
 
 from handrail.guard import Guard
-from handrail.kernel.definition import StopRules
-from handrail.kernel.history import handoff_sequence
+from handrail.kernel.definition.model import StopRules
 from handrail.kernel.result import Evidence, Outcome, Usage
 from handrail.kernel.run.state import Stop
-from handrail.kernel.steps import steps
+from handrail.views.history import handoff_sequence
+from handrail.views.steps import steps
 
 OFF: dict[str, Any] = dict.fromkeys(
     (
@@ -74,7 +74,7 @@ def driven(rules: dict[str, Any], script: Sequence[Turn]) -> Driven:
     given_rules = {**OFF, "max_steps": 1_000, **rules}
     d = Driven(team({"a": ["a"]}, terminator="a", stop_rules=given_rules))
     for turn in script:
-        assert not d.run.ended, "the script goes on after the end"
+        assert not d.run.has_ended, "the script goes on after the end"
         d.report(**turn)
     return d
 

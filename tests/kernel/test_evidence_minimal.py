@@ -15,12 +15,9 @@ from msgspec.structs import replace
 from tests.kernel.driving import Driven, edge, files, node, red, team, workflow
 
 from handrail.kernel.decision import Value
-from handrail.kernel.ledger import Ledger, handed, renewed, reported, way
-from handrail.kernel.limits import Limits
-from handrail.kernel.progress import weigh
+from handrail.kernel.definition.limits import Limits
 from handrail.kernel.result import Evidence, Usage
-from handrail.kernel.rules import Fired, Moment, StopRule, judge_handoff, judge_result, judge_step
-from handrail.kernel.run.book import known_paths
+from handrail.kernel.run.decision_builder import expected_paths
 from handrail.kernel.run.events import (
     Ended,
     Faulted,
@@ -36,7 +33,17 @@ from handrail.kernel.run.events import (
 )
 from handrail.kernel.run.evolve import evolve
 from handrail.kernel.run.state import Run, Stop
-from handrail.testing.simulate import history
+from handrail.kernel.stop.ledger import Ledger, add_handoff, add_result, find_edge, renew
+from handrail.kernel.stop.progress import assess_result
+from handrail.kernel.stop.rules import (
+    FiredRule,
+    RuleContext,
+    StopRule,
+    judge_handoff,
+    judge_result,
+    judge_step,
+)
+from handrail.testing.simulator import history
 
 COUNTED = {
     StopRule.CONSTRAINT,
@@ -102,11 +109,11 @@ def _entries(run: Run | None, event: RunEvent) -> Iterator[Entry]:
             yield from _moved(run, event)
         case Reported():
             yield _result(run, event)
-        case Faulted(place=place):
+        case Faulted(step_id=place):
             yield _result(run, event)
-            yield Entry(kind="fault", step=run.tokens[place].step)
-        case Lost(place=place) | TimedOut(place=place):
-            yield Entry(kind="fault", step=run.tokens[place].step)
+            yield Entry(kind="fault", step=run.positions[place].step)
+        case Lost(step_id=place) | TimedOut(step_id=place):
+            yield Entry(kind="fault", step=run.positions[place].step)
         case _:
             pass
 
@@ -123,7 +130,7 @@ def _handed(run: Run, event: HandedOff) -> Iterator[Entry]:
 def _moved(run: Run, event: Moved) -> Iterator[Entry]:
     if event.renews:
         yield Entry(kind="renew")
-    elif not event.spends and run.limits.count_handoffs:
+    elif not event.spends and run.limits.counts_handoffs:
         first = run.ledger.handoffs + 1
         yield Entry(kind="propose", source=event.source, target=event.targets[0], handoff=first)
         for number, target in enumerate(event.targets, first):
@@ -131,16 +138,16 @@ def _moved(run: Run, event: Moved) -> Iterator[Entry]:
 
 
 def _result(run: Run, event: Reported | Faulted) -> Entry:
-    token = run.tokens[event.place]
+    token = run.positions[event.step_id]
     return Entry(
         kind="result",
         step=token.step,
-        agent=token.place if run.kind == "team" else token.agent,
+        agent=token.step_id if run.kind == "team" else token.agent,
         task=token.task if run.kind == "team" or isinstance(event, Faulted) else "",
         milestone=event.phase if isinstance(event, Reported) else "",
         evidence=event.result.evidence,
         usage=event.result.usage,
-        paths=known_paths(run, event.result),
+        paths=expected_paths(run, event.result),
     )
 
 
@@ -160,7 +167,7 @@ class Player:
 
     def __init__(self) -> None:
         self.ledger, self.limits, self.faults = Ledger(), Limits(), 0
-        self.fired: list[Fired] = []
+        self.fired: list[FiredRule] = []
 
     def play(self, one: Entry) -> None:
         self.fired = []
@@ -174,30 +181,34 @@ class Player:
         self.ledger = replace(self.ledger, steps=self.ledger.steps + 1)
 
     def _ask(self, one: Entry) -> None:
-        self.fired = judge_step(Moment(self.ledger, self.limits, step=one.step))
+        self.fired = judge_step(RuleContext(self.ledger, self.limits, step=one.step))
 
     def _propose(self, one: Entry) -> None:
-        edge = way(self.ledger, one.source, one.target)
-        moment = Moment(self.ledger, self.limits, source=one.source, target=one.target, edge=edge)
+        edge = find_edge(self.ledger, one.source, one.target)
+        moment = RuleContext(
+            self.ledger, self.limits, source=one.source, target=one.target, edge=edge
+        )
         self.fired = judge_handoff(moment)
 
     def _handoff(self, one: Entry) -> None:
-        ledger = handed(self.ledger, self.limits, one.source, one.target, "", steps=one.steps)
+        ledger = add_handoff(self.ledger, self.limits, one.source, one.target, "", steps=one.steps)
         self.ledger = ledger
 
     def _turn(self, one: Entry) -> None:
         self.faults = 0
 
     def _renew(self, one: Entry) -> None:
-        self.ledger, self.faults = renewed(self.ledger), 0
+        self.ledger, self.faults = renew(self.ledger), 0
 
     def _result(self, one: Entry) -> None:
-        weighed = weigh(
+        weighed = assess_result(
             self.ledger, self.limits, one.agent, one.evidence,
             task=one.task, milestone=one.milestone, paths=one.paths,
         )  # fmt: skip
-        self.ledger = reported(self.ledger, self.limits, one.step, one.evidence, one.usage, weighed)
-        moment = Moment(
+        self.ledger = add_result(
+            self.ledger, self.limits, one.step, one.evidence, one.usage, weighed
+        )
+        moment = RuleContext(
             self.ledger, self.limits, agent=one.agent, evidence=one.evidence, step=one.step
         )
         self.fired = judge_result(moment)
@@ -205,7 +216,7 @@ class Player:
     def _fault(self, one: Entry) -> None:
         self.faults += 1
         if self.faults >= self.limits.protocol_error_limit:
-            self.fired = [Fired(rule=StopRule.PROTOCOL, reason="")]
+            self.fired = [FiredRule(rule=StopRule.PROTOCOL, reason="")]
 
 
 def fires(entries: Sequence[Entry], stop: Stop) -> bool:

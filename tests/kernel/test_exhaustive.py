@@ -15,7 +15,7 @@ from tests.kernel.driving import NOON, chain, edge, node, team, workflow
 
 from handrail.kernel.run import commands as c
 from handrail.kernel.run.machine import Person, decide, measure, replay
-from handrail.testing.generate import random_team, random_workflow
+from handrail.testing.random_definitions import random_team, random_workflow
 
 HUNDRED = 100
 CHUNKS = 200 if os.environ.get("HANDRAIL_LONG") else 20
@@ -87,11 +87,11 @@ def test_no_move_of_a_person_lifts_the_measure_above_that_of_the_start(seed: int
     started = decide(plan, None, c.Start(run_id="r", bead_id="b"), NOON)
     most = measure(plan, replay(started.events[:1]))
     run = replay(started.events)
-    if run.ended:
+    if run.has_ended:
         return
     by = Person(name="ana", role="ceo")
     for place in [n["id"] for n in document.get("nodes", document.get("agents"))]:
-        moved = decide(plan, run, c.Move(by=by, place=place, reason="try"), NOON)
+        moved = decide(plan, run, c.Move(by=by, step_id=place, reason="try"), NOON)
         after = run
         for event in moved.events:
             after = replay([event], after)

@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 from tests.kernel.driving import chain, edge, node, team, workflow
 
-from handrail.kernel.feasibility import MILESTONES_MAX, Slack
-from handrail.kernel.plan import check
+from handrail.kernel.definition.feasibility import MILESTONES_MAX, Slack
+from handrail.kernel.definition.plan import check_definition
 
 
 def slacks(document: dict[str, Any]) -> dict[tuple[str, bool], tuple[int, int, int]]:
     """(limit, through all milestones?) -> (needed, allowed, slack)"""
-    plan, checked = check(document)
+    plan, checked = check_definition(document)
     assert plan is not None, checked.errors
     return {
         (s.limit, "milestones" in s.way): (s.needed, s.allowed, s.slack)
@@ -20,7 +20,7 @@ def slacks(document: dict[str, Any]) -> dict[tuple[str, bool], tuple[int, int, i
 
 
 def warned(document: dict[str, Any]) -> list[tuple[str, str]]:
-    _, checked = check(document)
+    _, checked = check_definition(document)
     return [(w.code, w.path) for w in checked.warnings]
 
 
@@ -41,7 +41,7 @@ def test_a_happy_path_as_long_as_the_handoff_limit_is_warned_of_with_the_numbers
         ("max_steps", False): (13, 100, 87),
     }
     assert warned(helpdesk) == [("slack_0", "$.stop_rules.max_handoffs")]
-    _, checked = check(helpdesk)
+    _, checked = check_definition(helpdesk)
     assert checked.warnings[0].message == (
         "slack 0: max_handoffs is 12, and the shortest way to the end takes 12"
     )

@@ -10,29 +10,29 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from tests.kernel.driving import files, green, red
 
-from handrail.kernel.ledger import (
+from handrail.kernel.definition.limits import Limits
+from handrail.kernel.result import Check, Evidence, Usage, merge_patch
+from handrail.kernel.stop.ledger import (
     CHECKS_KEPT,
-    CITED_MAX,
+    CITATIONS_MAX,
     EDGES_KEPT,
     ERRORS_KEPT,
     FACTS_KEPT,
     PATHS_KEPT,
     REASONS_KEPT,
     VERSIONS_KEPT,
+    Assessment,
     Ledger,
     Tally,
-    Weighed,
-    character,
+    add_handoff,
+    add_result,
     edge_key,
-    handed,
-    renewed,
-    reported,
-    way,
+    edge_symbol,
+    find_edge,
+    renew,
 )
-from handrail.kernel.limits import Limits
-from handrail.kernel.progress import weigh
-from handrail.kernel.result import Check, Evidence, Usage, merged
-from handrail.kernel.rules import Moment, StopRule, judge_result
+from handrail.kernel.stop.progress import assess_result
+from handrail.kernel.stop.rules import RuleContext, StopRule, judge_result
 
 STRICT = Limits()
 BYTES_MAX = 200_000
@@ -54,16 +54,20 @@ class Book:
 
     def weighed(
         self, evidence: Evidence, agent: str = "coder", usage: Usage | None = None, **rest: Any
-    ) -> Weighed:
-        weighed = weigh(self.ledger, self.limits, agent, evidence, **rest)
+    ) -> Assessment:
+        weighed = assess_result(self.ledger, self.limits, agent, evidence, **rest)
         step = self.ledger.steps + 1
         self.evidence = evidence
         self.ledger = replace(self.ledger, steps=step)
-        self.ledger = reported(self.ledger, self.limits, step, evidence, usage or Usage(), weighed)
+        self.ledger = add_result(
+            self.ledger, self.limits, step, evidence, usage or Usage(), weighed
+        )
         return weighed
 
     def fired(self) -> list[StopRule]:
-        moment = Moment(self.ledger, self.limits, evidence=self.evidence, step=self.ledger.steps)
+        moment = RuleContext(
+            self.ledger, self.limits, evidence=self.evidence, step=self.ledger.steps
+        )
         return [f.rule for f in judge_result(moment)]
 
 
@@ -344,9 +348,9 @@ def test_several_checks_of_one_result_are_all_kept_and_tell_what_is_red():
 def test_an_edge_keeps_its_counts_its_last_reasons_and_the_handoffs_of_the_epoch():
     book = Book()
     for n in range(7):
-        book.ledger = handed(book.ledger, STRICT, "a", "b", f"r{n}")
+        book.ledger = add_handoff(book.ledger, STRICT, "a", "b", f"r{n}")
     book.result(Evidence(), milestone="m")
-    book.ledger = handed(book.ledger, STRICT, "a", "b", "last")
+    book.ledger = add_handoff(book.ledger, STRICT, "a", "b", "last")
     edge = book.ledger.edges[edge_key("a", "b")]
     assert (edge.count, edge.total) == (1, 8)
     assert edge.reasons == ("r3", "r4", "r5", "r6", "last")
@@ -356,7 +360,7 @@ def test_an_edge_keeps_its_counts_its_last_reasons_and_the_handoffs_of_the_epoch
 
 @pytest.mark.requirement("K19")
 def test_a_replayed_answer_takes_a_step_with_its_handoff():
-    ledger = handed(Ledger(), STRICT, "a", "b", "", steps=1)
+    ledger = add_handoff(Ledger(), STRICT, "a", "b", "", steps=1)
     assert (ledger.handoffs, ledger.steps) == (1, 1)
 
 
@@ -364,13 +368,13 @@ def test_the_trail_is_as_long_as_the_pattern_rule_needs():
     small = Limits(pattern_period_max=2, repeat_limit=3)
     ledger = Ledger()
     for n in range(20):
-        ledger = handed(ledger, small, "a", f"b{n % 3}", "")
+        ledger = add_handoff(ledger, small, "a", f"b{n % 3}", "")
     assert len(ledger.trail) == 6
-    assert len(handed(Ledger(), Limits(repeat_limit=None), "a", "b", "").trail) == 1
+    assert len(add_handoff(Ledger(), Limits(repeat_limit=None), "a", "b", "").trail) == 1
 
 
 def test_every_edge_has_a_character_that_an_encoder_takes():
-    seen = [character(n) for n in (0, 1, 0xD6FF, 0xD700, 0xD701, 999_999)]
+    seen = [edge_symbol(n) for n in (0, 1, 0xD6FF, 0xD700, 0xD701, 999_999)]
     assert len(set(seen)) == len(seen)
     "".join(seen).encode()
 
@@ -378,7 +382,7 @@ def test_every_edge_has_a_character_that_an_encoder_takes():
 @pytest.mark.requirement("S16", "K22")
 def test_progress_opens_a_new_epoch():
     book = Book()
-    book.ledger = handed(book.ledger, STRICT, "a", "b", "")
+    book.ledger = add_handoff(book.ledger, STRICT, "a", "b", "")
     book.result(files(app_py="1"))
     book.result(files(app_py="1"))
     before = book.ledger
@@ -394,8 +398,8 @@ def test_after_a_raising_act_counters_are_fresh_and_budgets_and_files_go_on():
     book = Book()
     book.result(red(files={"app.py": "1"}), usage=Usage(tokens=5, cost=1.0))
     book.result(score(0.3), milestone="m")
-    book.ledger = handed(book.ledger, STRICT, "a", "b", "")
-    fresh = renewed(book.ledger)
+    book.ledger = add_handoff(book.ledger, STRICT, "a", "b", "")
+    fresh = renew(book.ledger)
     assert (fresh.steps, fresh.steps_before) == (2, 2)
     assert (fresh.handoffs, fresh.handoffs_before) == (1, 1)
     assert (fresh.tokens, fresh.cost) == (5, 1.0)
@@ -438,7 +442,7 @@ def test_the_ledger_stays_small_whatever_the_run_does():
         agent = f"agent-{rng.randint(0, 12)}"
         book.result(some_evidence(rng, n), agent=agent, task=f"t{rng.randint(0, 40)}")
         other = f"agent-{rng.randint(0, 12)}"
-        book.ledger = handed(book.ledger, STRICT, agent, other, "a reason of usual length")
+        book.ledger = add_handoff(book.ledger, STRICT, agent, other, "a reason of usual length")
     ledger = book.ledger
     assert len(msgspec.json.encode(ledger)) < BYTES_MAX
     assert len(ledger.errors) <= ERRORS_KEPT
@@ -454,18 +458,18 @@ def test_lists_of_steps_keep_the_newest():
     book = Book(Limits(same_error_limit=None))
     book.result(files(app_py="1"))
     book.result(score(0.9))
-    for _ in range(CITED_MAX * 2):
+    for _ in range(CITATIONS_MAX * 2):
         book.result(red(files={"app.py": "1"}, score=0.1))
     last = book.ledger.steps
-    newest = tuple(range(last - CITED_MAX + 1, last + 1))
-    assert book.ledger.idle == Tally(count=2 * CITED_MAX, steps=newest)
+    newest = tuple(range(last - CITATIONS_MAX + 1, last + 1))
+    assert book.ledger.idle == Tally(count=2 * CITATIONS_MAX, steps=newest)
     assert next(iter(book.ledger.errors.values())).seen.steps == newest
     assert book.ledger.measured.research["coder"].stale.steps == newest
     book.result(files(app_py="2"))
-    for n in range(CITED_MAX * 2):
+    for n in range(CITATIONS_MAX * 2):
         book.result(files(app_py=str(1 + n % 2)))
-    assert book.ledger.returns.count == 2 * CITED_MAX
-    assert len(book.ledger.returns.steps) == CITED_MAX
+    assert book.ledger.returns.count == 2 * CITATIONS_MAX
+    assert len(book.ledger.returns.steps) == CITATIONS_MAX
 
 
 def test_several_times_within_one_step_count_once():
@@ -522,7 +526,7 @@ def test_any_evidence_is_taken_in_and_replay_gives_the_same_ledger(
         weighed = first.weighed(evidence, paths=paths)
         step = first.ledger.steps
         second.ledger = replace(second.ledger, steps=step)
-        second.ledger = reported(second.ledger, STRICT, step, evidence, Usage(), weighed)
+        second.ledger = add_result(second.ledger, STRICT, step, evidence, Usage(), weighed)
         assert msgspec.json.encode(first.ledger) == msgspec.json.encode(second.ledger)
         assert first.ledger.last_progress_step <= step
 
@@ -545,16 +549,16 @@ def test_data_is_merged_into_the_context(
     context: dict[str, Any], patch: dict[str, Any], after: dict[str, Any]
 ):
     before = msgspec.json.encode(context)
-    assert merged(context, patch) == after
+    assert merge_patch(context, patch) == after
     assert msgspec.json.encode(context) == before
 
 
 def test_of_ever_new_edges_the_newest_are_kept():
     ledger = Ledger()
     for n in range(EDGES_KEPT + 5):
-        ledger = handed(ledger, Limits(), "a", f"b{n}", "")
+        ledger = add_handoff(ledger, Limits(), "a", f"b{n}", "")
     assert len(ledger.edges) == EDGES_KEPT
-    assert way(ledger, "a", "b0") is None
-    assert way(ledger, "a", f"b{EDGES_KEPT + 4}") is not None
+    assert find_edge(ledger, "a", "b0") is None
+    assert find_edge(ledger, "a", f"b{EDGES_KEPT + 4}") is not None
     symbols = {edge.symbol for edge in ledger.edges.values()}
     assert len(symbols) == EDGES_KEPT

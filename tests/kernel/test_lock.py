@@ -16,9 +16,8 @@ from handrail.kernel.lock import (
     STALE_SECONDS,
     TRANSITIONS,
     Acquire,
+    CommitLock,
     Heartbeat,
-    Holder,
-    Lock,
     LockCommand,
     LockDecision,
     LockEffect,
@@ -26,49 +25,52 @@ from handrail.kernel.lock import (
     LockExpired,
     LockExtended,
     LockGranted,
+    LockHolder,
     LockReleased,
+    LockRequest,
     LockRequested,
+    LockRequestState,
+    LockTick,
     LockWithdrawn,
-    Place,
+    NotifyLockGranted,
+    NotifyLockLost,
     Release,
-    Request,
-    TellGranted,
-    TellLost,
-    Tick,
     Withdraw,
-    check,
+    check_invariants,
     decide,
     evolve,
     next_due,
-    place,
+    request_state,
 )
 
 T0 = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
-FREE = Lock(repository="shop")
+FREE = CommitLock(repository="shop")
 
 
 def at(seconds: float) -> datetime:
     return T0 + timedelta(seconds=seconds)
 
 
-def take(lock: Lock, command: LockCommand, seconds: float = 0) -> tuple[Lock, LockDecision]:
+def take(
+    lock: CommitLock, command: LockCommand, seconds: float = 0
+) -> tuple[CommitLock, LockDecision]:
     """Decide and apply; whatever happens the invariants hold and the given lock is untouched."""
     before = msgspec.json.encode(lock)
     decision = decide(lock, command, at(seconds))
     after = reduce(evolve, decision.events, lock)
     assert msgspec.json.encode(lock) == before
-    assert check(after) == ()
+    assert check_invariants(after) == ()
     return after, decision
 
 
-def given(*commands: LockCommand, lock: Lock = FREE) -> Lock:
+def given(*commands: LockCommand, lock: CommitLock = FREE) -> CommitLock:
     for command in commands:
         lock, decision = take(lock, command)
         assert decision.refusal is None
     return lock
 
 
-def refused(lock: Lock, command: LockCommand, code: str, seconds: float = 0) -> str:
+def refused(lock: CommitLock, command: LockCommand, code: str, seconds: float = 0) -> str:
     """The command is refused and nothing at all is recorded; returns the message."""
     _, decision = take(lock, command, seconds)
     assert decision.events == ()
@@ -81,12 +83,12 @@ def refused(lock: Lock, command: LockCommand, code: str, seconds: float = 0) -> 
     return decision.refusal.message
 
 
-def holder_of(lock: Lock) -> tuple[str, int] | None:
+def holder_of(lock: CommitLock) -> tuple[str, int] | None:
     return lock.holder and (lock.holder.request.run, lock.holder.fence)
 
 
 def test_the_table_names_every_place_and_every_event():
-    assert set(TRANSITIONS) == set(Place)
+    assert set(TRANSITIONS) == set(LockRequestState)
     events = {event for moves in TRANSITIONS.values() for event in moves}
     assert events == set(LockEvent.__args__)
 
@@ -99,10 +101,10 @@ def test_a_free_lock_is_granted_at_once_with_a_fence():
             LockRequested(run="r1", agent="ann", files=("a.py", "b.py"), at=T0),
             LockGranted(run="r1", fence=1, at=T0),
         ),
-        effects=(TellGranted(run="r1", fence=1, expires_at=at(STALE_SECONDS)),),
+        effects=(NotifyLockGranted(run="r1", fence=1, expires_at=at(STALE_SECONDS)),),
     )
     assert holder_of(lock) == ("r1", 1)
-    assert place(lock, "r1") is Place.HOLDING
+    assert request_state(lock, "r1") is LockRequestState.HOLDING
 
 
 @pytest.mark.requirement("L12.2", "L12.6")
@@ -111,8 +113,8 @@ def test_a_second_run_waits_even_for_other_files():
     lock, decision = take(lock, Acquire(run="r2", files=("b.py",)))
     assert decision.effects == ()
     assert holder_of(lock) == ("r1", 1)
-    assert place(lock, "r2") is Place.WAITING
-    assert place(lock, "r3") is Place.ABSENT
+    assert request_state(lock, "r2") is LockRequestState.WAITING
+    assert request_state(lock, "r3") is LockRequestState.ABSENT
 
 
 @pytest.mark.requirement("L12.3", "L12.4")
@@ -148,11 +150,11 @@ def test_a_request_for_files_of_an_earlier_waiting_run_keeps_its_place():
 
 @pytest.mark.requirement("L12.3")
 def test_the_queue_is_bounded():
-    small = Lock(repository="shop", queue_max=2)
+    small = CommitLock(repository="shop", queue_max=2)
     lock = given(*(Acquire(run=f"r{n}") for n in range(3)), lock=small)
     assert "2 requests are waiting" in refused(lock, Acquire(run="r9"), "lock_queue_full")
     assert FREE.queue_max == QUEUE_MAX == 1_000
-    assert holder_of(given(Acquire(run="r1"), lock=Lock(repository="shop", queue_max=0)))
+    assert holder_of(given(Acquire(run="r1"), lock=CommitLock(repository="shop", queue_max=0)))
 
 
 @pytest.mark.requirement("L12.3")
@@ -179,7 +181,7 @@ def test_two_steps_of_one_run_are_two_requests():
         " it is held by run 'r1', step 'left', with fence 1"
     )
     lock = given(Release(run="r1", step="left", fence=1), lock=lock)
-    assert place(lock, "r1", "right") is Place.HOLDING
+    assert request_state(lock, "r1", "right") is LockRequestState.HOLDING
 
 
 @pytest.mark.requirement("L12.5")
@@ -187,7 +189,7 @@ def test_a_heartbeat_extends_the_lock():
     lock, decision = take(given(Acquire(run="r1")), Heartbeat(run="r1", fence=1), 299)
     assert decision == LockDecision(events=(LockExtended(run="r1", fence=1, at=at(299)),))
     assert next_due(lock) == at(299 + STALE_SECONDS)
-    assert take(lock, Tick(), 598.9)[1] == LockDecision()
+    assert take(lock, LockTick(), 598.9)[1] == LockDecision()
 
 
 @pytest.mark.requirement("L12.5")
@@ -201,29 +203,29 @@ def test_the_same_heartbeat_again_or_a_clock_that_went_back_changes_nothing():
 def test_five_minutes_without_a_heartbeat_free_the_lock_for_the_next():
     lock = given(Acquire(run="r1"), Acquire(run="r2"))
     assert next_due(lock) == at(300)
-    assert take(lock, Tick(), 299.999) == (lock, LockDecision())
-    lock, decision = take(lock, Tick(), 300)
+    assert take(lock, LockTick(), 299.999) == (lock, LockDecision())
+    lock, decision = take(lock, LockTick(), 300)
     assert decision.events == (
         LockExpired(run="r1", fence=1, at=at(300)),
         LockGranted(run="r2", fence=2, at=at(300)),
     )
     assert decision.effects == (
-        TellLost(run="r1", fence=1),
-        TellGranted(run="r2", fence=2, expires_at=at(600)),
+        NotifyLockLost(run="r1", fence=1),
+        NotifyLockGranted(run="r2", fence=2, expires_at=at(600)),
     )
 
 
 @pytest.mark.requirement("L12.5")
 def test_how_long_silence_may_last_is_a_setting():
-    lock = given(Acquire(run="r1"), lock=Lock(repository="shop", stale_seconds=10))
+    lock = given(Acquire(run="r1"), lock=CommitLock(repository="shop", stale_seconds=10))
     assert next_due(lock) == at(10)
-    assert take(lock, Tick(), 10)[0].holder is None
+    assert take(lock, LockTick(), 10)[0].holder is None
 
 
 @pytest.mark.requirement("L12.5")
 def test_one_long_silence_costs_one_holder_the_lock_and_not_the_whole_queue():
     lock = given(Acquire(run="r1"), Acquire(run="r2"), Acquire(run="r3"))
-    lock, _ = take(lock, Tick(), 86_400)
+    lock, _ = take(lock, LockTick(), 86_400)
     assert holder_of(lock) == ("r2", 2)
     assert next_due(lock) == at(86_400 + STALE_SECONDS)
 
@@ -234,7 +236,7 @@ def test_a_sign_of_life_after_the_deadline_finds_the_expiry_and_is_refused(comma
     lock = given(Acquire(run="r1"), Acquire(run="r2"))
     lock, decision = take(lock, command, 300)
     assert [type(event) for event in decision.events] == [LockExpired, LockGranted]
-    assert [type(effect) for effect in decision.effects] == [TellLost, TellGranted]
+    assert [type(effect) for effect in decision.effects] == [NotifyLockLost, NotifyLockGranted]
     assert decision.refusal is not None
     assert decision.refusal.code == "lock_not_held"
     assert "it is held by run 'r2' with fence 2" in decision.refusal.message
@@ -247,7 +249,7 @@ def test_a_stale_holder_that_asks_again_goes_to_the_end():
     lock = given(Acquire(run="r1"), Acquire(run="r2"))
     lock, decision = take(lock, Acquire(run="r1"), 300)
     assert [type(event) for event in decision.events] == [LockExpired, LockGranted, LockRequested]
-    assert place(lock, "r1") is Place.WAITING
+    assert request_state(lock, "r1") is LockRequestState.WAITING
     alone, _ = take(given(Acquire(run="r1")), Acquire(run="r1"), 300)
     assert holder_of(alone) == ("r1", 2)
 
@@ -387,20 +389,20 @@ def test_an_event_that_the_table_does_not_have_is_never_applied(event: LockEvent
 
 @pytest.mark.parametrize(("run", "fence"), [("r2", 9), ("r1", 4)])
 def test_a_grant_that_overtakes_or_does_not_raise_the_fence_is_never_applied(run: str, fence: int):
-    waiting = tuple(Request(run=name, asked_at=T0) for name in ("r1", "r2"))
-    lock = Lock(repository="shop", fence=4, queue=waiting)
+    waiting = tuple(LockRequest(run=name, asked_at=T0) for name in ("r1", "r2"))
+    lock = CommitLock(repository="shop", fence=4, queue=waiting)
     with pytest.raises(AssertionError):
         evolve(lock, LockGranted(run=run, fence=fence, at=T0))
 
 
 def test_the_check_names_each_broken_invariant():
-    request = Request(run="r1", asked_at=T0)
-    holder = Holder(request=request, fence=3, granted_at=T0, beat_at=T0)
-    assert check(FREE) == ()
-    assert check(msgspec.structs.replace(FREE, queue=(request,))) == (
+    request = LockRequest(run="r1", asked_at=T0)
+    holder = LockHolder(request=request, fence=3, granted_at=T0, beat_at=T0)
+    assert check_invariants(FREE) == ()
+    assert check_invariants(msgspec.structs.replace(FREE, queue=(request,))) == (
         "a free lock has nobody waiting",
     )
-    broken = Lock(
+    broken = CommitLock(
         repository="shop",
         queue_max=0,
         fence=2,
@@ -408,7 +410,7 @@ def test_the_check_names_each_broken_invariant():
         queue=(request,),
         released=("r1", "", 3),
     )
-    assert check(broken) == (
+    assert check_invariants(broken) == (
         "the holder has the last fence",
         "a request stands in one place",
         "the queue is bounded",
@@ -422,7 +424,7 @@ def test_commands_events_effects_and_the_lock_survive_the_wire():
     for kind, values in (
         (tuple[LockEvent, ...], decision.events),
         (tuple[LockEffect, ...], decision.effects),
-        (Lock, lock),
+        (CommitLock, lock),
         (LockCommand, Withdraw(run="r1")),
     ):
         assert msgspec.json.decode(msgspec.json.encode(values), type=kind) == values
@@ -437,7 +439,7 @@ class LockWalk(RuleBasedStateMachine):
 
     @initialize(queue_max=st.integers(0, 4), stale_seconds=st.integers(1, 30))
     def start(self, queue_max: int, stale_seconds: int):
-        self.first = Lock(repository="shop", queue_max=queue_max, stale_seconds=stale_seconds)
+        self.first = CommitLock(repository="shop", queue_max=queue_max, stale_seconds=stale_seconds)
         self.lock = self.first
         self.seconds = 0
         self.log: list[LockEvent] = []
@@ -501,7 +503,7 @@ class LockWalk(RuleBasedStateMachine):
     @rule(seconds=st.integers(0, 20))
     def wait(self, seconds: int):
         self.seconds += seconds
-        self.send(Tick())
+        self.send(LockTick())
 
     @rule(seconds=st.integers(1, 40))
     def time_passes_unseen(self, seconds: int):
@@ -511,7 +513,7 @@ class LockWalk(RuleBasedStateMachine):
     def the_model_agrees(self):
         held = [self.lock.holder.request.run] if self.lock.holder else []
         assert held + [request.run for request in self.lock.queue] == self.line
-        assert check(self.lock) == ()
+        assert check_invariants(self.lock) == ()
 
     @invariant()
     def fences_only_grow(self):
@@ -528,7 +530,7 @@ class LockWalk(RuleBasedStateMachine):
             due = next_due(self.lock)
             assert due is not None
             self.seconds = max(self.seconds, int((due - T0).total_seconds()))
-            self.send(Tick())
+            self.send(LockTick())
         assert self.lock.holder is None
 
 

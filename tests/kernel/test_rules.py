@@ -10,34 +10,34 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from tests.kernel.driving import files, green, red
 
-from handrail.kernel.definition import Constraints, StopRules, TerminalStatus
-from handrail.kernel.forbidden import command_forbidden, path_forbidden
-from handrail.kernel.ledger import (
-    CITED_MAX,
+from handrail.kernel.definition.limits import PROFILES, STRICT, Limits, resolve_limits, scale_limits
+from handrail.kernel.definition.model import Constraints, StopRules, TerminalStatus
+from handrail.kernel.result import Check, Evidence, Usage
+from handrail.kernel.stop.constraint_patterns import is_command_forbidden, is_path_forbidden
+from handrail.kernel.stop.ledger import (
+    CITATIONS_MAX,
     Ledger,
     Tally,
+    add_handoff,
+    add_result,
     edge_key,
-    handed,
-    renewed,
-    reported,
-    way,
+    find_edge,
+    renew,
 )
-from handrail.kernel.limits import PROFILES, STRICT, Limits, limits, scoped
-from handrail.kernel.progress import weigh
-from handrail.kernel.repetition import repetition
-from handrail.kernel.result import Check, Evidence, Usage
-from handrail.kernel.rules import (
-    ON_HANDOFF,
-    ON_RESULT,
-    ON_STEP,
-    ORDER,
-    Fired,
-    Moment,
+from handrail.kernel.stop.progress import assess_result
+from handrail.kernel.stop.repetition import repetition_period
+from handrail.kernel.stop.rules import (
+    HANDOFF_RULES,
+    RESULT_RULES,
+    RULE_ORDER,
+    STEP_RULES,
+    FiredRule,
+    RuleContext,
     StopRule,
     judge_handoff,
     judge_result,
     judge_step,
-    status_of,
+    terminal_status_of,
 )
 
 OFF = Limits(
@@ -65,12 +65,12 @@ class Bench:
         self.limits = limits
         self.ledger = ledger or Ledger()
 
-    def hand(self, source: str, target: str) -> list[Fired]:
+    def hand(self, source: str, target: str) -> list[FiredRule]:
         """What the rules say to this handoff; it is made in any case."""
-        edge = way(self.ledger, source, target)
-        moment = Moment(self.ledger, self.limits, source=source, target=target, edge=edge)
+        edge = find_edge(self.ledger, source, target)
+        moment = RuleContext(self.ledger, self.limits, source=source, target=target, edge=edge)
         fired = judge_handoff(moment)
-        self.ledger = handed(self.ledger, self.limits, source, target, "because")
+        self.ledger = add_handoff(self.ledger, self.limits, source, target, "because")
         return fired
 
     def result(
@@ -79,22 +79,24 @@ class Bench:
         agent: str = "coder",
         usage: Usage | None = None,
         milestone: str = "",
-    ) -> list[Fired]:
-        weighed = weigh(self.ledger, self.limits, agent, evidence, milestone=milestone)
+    ) -> list[FiredRule]:
+        weighed = assess_result(self.ledger, self.limits, agent, evidence, milestone=milestone)
         step = self.ledger.steps + 1
         self.ledger = replace(self.ledger, steps=step)
-        self.ledger = reported(self.ledger, self.limits, step, evidence, usage or Usage(), weighed)
-        moment = Moment(self.ledger, self.limits, agent=agent, evidence=evidence, step=step)
+        self.ledger = add_result(
+            self.ledger, self.limits, step, evidence, usage or Usage(), weighed
+        )
+        moment = RuleContext(self.ledger, self.limits, agent=agent, evidence=evidence, step=step)
         return judge_result(moment)
 
     def progress(self, name: str) -> None:
         assert not self.result(Evidence(), milestone=name)
 
-    def step(self, elapsed: float = 0.0) -> list[Fired]:
-        return judge_step(Moment(self.ledger, self.limits, elapsed=elapsed))
+    def step(self, elapsed: float = 0.0) -> list[FiredRule]:
+        return judge_step(RuleContext(self.ledger, self.limits, elapsed=elapsed))
 
 
-def rules(fired: list[Fired]) -> list[str]:
+def rules(fired: list[FiredRule]) -> list[str]:
     return [one.rule.value for one in fired]
 
 
@@ -220,7 +222,7 @@ def brute_force(trail: str, times: int, period_max: int) -> int:
 )
 @settings(max_examples=600, deadline=None)
 def test_the_shortest_period_is_found_in_any_walk(trail: str, times: int, period_max: int):
-    assert repetition(trail, times, period_max) == brute_force(trail, times, period_max)
+    assert repetition_period(trail, times, period_max) == brute_force(trail, times, period_max)
 
 
 @given(
@@ -231,7 +233,7 @@ def test_the_shortest_period_is_found_in_any_walk(trail: str, times: int, period
 @settings(max_examples=300, deadline=None)
 def test_a_repeated_walk_is_found_whatever_came_before(block: str, times: int, before: str):
     trail = block * times + before
-    found = repetition(trail, times, 300)
+    found = repetition_period(trail, times, 300)
     assert found == brute_force(trail, times, 300)
     assert 0 < found <= len(block)
 
@@ -273,7 +275,7 @@ def test_limits_are_per_stretch_and_numbers_go_on():
     bench.result(Evidence())
     bench.result(Evidence())
     assert bench.step()
-    fresh = Bench(bench.limits, renewed(bench.ledger))
+    fresh = Bench(bench.limits, renew(bench.ledger))
     assert not fresh.step()
     assert not fresh.hand("a", "b")
     fired = fresh.hand("b", "a")
@@ -368,13 +370,13 @@ def test_the_third_return_to_earlier_contents_ends_the_run():
 
 @pytest.mark.requirement("S3", "S4")
 def test_a_limit_above_what_evidence_cites_is_reached_as_well():
-    bench = Bench(only(no_change_limit=2 * CITED_MAX))
+    bench = Bench(only(no_change_limit=2 * CITATIONS_MAX))
     bench.result(files(app_py="1"))
-    for _ in range(2 * CITED_MAX - 1):
+    for _ in range(2 * CITATIONS_MAX - 1):
         assert not bench.result(files(app_py="1"))
     fired = bench.result(files(app_py="1"))
     assert rules(fired) == ["no_change"]
-    assert len(fired[0].evidence) == CITED_MAX
+    assert len(fired[0].evidence) == CITATIONS_MAX
 
 
 @pytest.mark.requirement("S2")
@@ -427,8 +429,8 @@ def test_evidence_lists_no_more_than_can_be_read():
     for n in range(500):
         bench.hand("a", f"b{n}")
         bench.result(Evidence())
-    assert len(bench.hand("a", "b")[0].evidence) == 4 * CITED_MAX
-    assert len(bench.step()[0].evidence) == CITED_MAX
+    assert len(bench.hand("a", "b")[0].evidence) == 4 * CITATIONS_MAX
+    assert len(bench.step()[0].evidence) == CITATIONS_MAX
 
 
 # Constraints
@@ -464,7 +466,7 @@ def test_evidence_lists_no_more_than_can_be_read():
 )
 def test_paths_are_compared_as_what_they_lead_to(path: str, rule: str, forbidden: bool):
     literal = path == "secrets/../src/app.py"
-    assert path_forbidden(path, rule) is (forbidden or literal)
+    assert is_path_forbidden(path, rule) is (forbidden or literal)
 
 
 @pytest.mark.requirement("S14")
@@ -495,7 +497,7 @@ def test_paths_are_compared_as_what_they_lead_to(path: str, rule: str, forbidden
     ],
 )
 def test_a_command_is_forbidden_alone_or_in_a_chain(command: str, rule: str, forbidden: bool):
-    assert command_forbidden(command, rule) is forbidden
+    assert is_command_forbidden(command, rule) is forbidden
 
 
 @pytest.mark.requirement("S14")
@@ -511,14 +513,14 @@ def test_a_forbidden_path_or_command_ends_the_run_with_the_evidence():
     assert touched[0].evidence == ("step 2",)
     ran = bench.result(Evidence(checks=(Check(command="cd a && git push", exit_code=0),)))
     assert "coder ran 'cd a && git push'" in ran[0].reason
-    assert judge_result(Moment(bench.ledger, bench.limits)) == []
+    assert judge_result(RuleContext(bench.ledger, bench.limits)) == []
 
 
 @given(st.text(max_size=20), st.text(max_size=20))
 @settings(max_examples=200, deadline=None)
 def test_any_text_may_be_a_path_a_command_or_a_constraint(one: str, rule: str):
-    assert path_forbidden(one, rule) in (True, False)
-    assert command_forbidden(one, rule) in (True, False)
+    assert is_path_forbidden(one, rule) in (True, False)
+    assert is_command_forbidden(one, rule) in (True, False)
 
 
 # Several at once, and statuses
@@ -536,7 +538,7 @@ def test_a_judgement_is_what_all_its_rules_say(data: st.DataObject):
         idle=Tally(count=data.draw(small)),
     )
     for target in data.draw(st.lists(st.sampled_from("bc"), max_size=4)):
-        ledger = handed(ledger, STRICT, "a", target, "")
+        ledger = add_handoff(ledger, STRICT, "a", target, "")
     every = only(
         **{
             name: data.draw(most)
@@ -547,19 +549,19 @@ def test_a_judgement_is_what_all_its_rules_say(data: st.DataObject):
                 "max_duration",
                 "max_tokens",
                 "max_cost",
-                "no_change_limit",
             )
         },
+        no_change_limit=data.draw(st.none() | st.integers(1, 4)),
         repeat_limit=data.draw(st.none() | st.integers(2, 3)),
     )
     evidence = data.draw(st.sampled_from([Evidence(), files(a="1"), red("x")]))
-    moment = Moment(
-        ledger, every, "a", evidence, "a", "b", way(ledger, "a", "b"), 1, data.draw(small)
+    moment = RuleContext(
+        ledger, every, "a", evidence, "a", "b", find_edge(ledger, "a", "b"), 1, data.draw(small)
     )
     for judge, rules in (
-        (judge_handoff, ON_HANDOFF),
-        (judge_step, ON_STEP),
-        (judge_result, ON_RESULT),
+        (judge_handoff, HANDOFF_RULES),
+        (judge_step, STEP_RULES),
+        (judge_result, RESULT_RULES),
     ):
         said = [fired for rule in rules if (fired := rule(moment)) is not None]
         assert judge(moment) == said
@@ -579,7 +581,7 @@ def test_rules_that_fire_together_stand_in_their_order():
     spent = Bench(only(max_steps=0, max_duration=1, max_tokens=0)).step(elapsed=2)
     assert rules(spent) == ["budget", "max_steps", "max_duration"]
     for fired_together in (fired, together, spent):
-        order = [ORDER[one.rule] for one in fired_together]
+        order = [RULE_ORDER[one.rule] for one in fired_together]
         assert order == sorted(order)
         assert all(one.reason and one.remedy for one in fired_together)
 
@@ -589,7 +591,7 @@ def test_the_rule_and_the_goal_say_how_a_run_ends():
     partial = {StopRule.SAME_ERROR, StopRule.NO_CHANGE, StopRule.RESEARCH_EXHAUSTED}
     for rule in StopRule:
         for goal_met in (False, True):
-            status = status_of(rule, goal_met=goal_met)
+            status = terminal_status_of(rule, goal_met=goal_met)
             if rule in (StopRule.CONSTRAINT, StopRule.BUDGET):
                 assert status is TerminalStatus.ABORTED_CONSTRAINT
             elif goal_met and rule in partial:
@@ -603,13 +605,13 @@ def test_the_rule_and_the_goal_say_how_a_run_ends():
 
 @pytest.mark.requirement("S13", "S7", "H3.3")
 def test_a_profile_fills_what_is_not_set():
-    strict = limits(StopRules())
+    strict = resolve_limits(StopRules())
     assert strict == STRICT == Limits()
     assert (strict.max_handoffs, strict.max_steps, strict.max_edge) == (20, 100, 8)
-    yolo = limits(StopRules(profile="yolo"))
+    yolo = resolve_limits(StopRules(profile="yolo"))
     assert (yolo.same_error_limit, yolo.no_change_limit, yolo.research_limit) == (2, 2, 2)
     assert (yolo.max_edge, yolo.max_steps, yolo.max_handoffs) == (4, 50, 20)
-    own = limits(StopRules(profile="yolo", max_edge=6, max_handoffs=None))
+    own = resolve_limits(StopRules(profile="yolo", max_edge=6, max_handoffs=None))
     assert (own.max_edge, own.max_steps, own.max_handoffs) == (6, 50, None)
     assert set(PROFILES) == {"strict", "yolo"}
 
@@ -622,13 +624,13 @@ def test_strict_allows_at_least_as_much_as_yolo():
 
 
 def test_in_a_workflow_the_rules_that_its_structure_replaces_are_off_unless_set():
-    off = limits(StopRules(), "workflow")
+    off = resolve_limits(StopRules(), "workflow")
     names = ("max_handoffs", "repeat_limit", "max_edge", "max_steps", "max_duration")
     assert all(getattr(off, name) is None for name in names)
     assert off.same_error_limit == 3
-    assert limits(StopRules(max_steps=7), "workflow").max_steps == 7
+    assert resolve_limits(StopRules(max_steps=7), "workflow").max_steps == 7
     constraints = Constraints(paths=("a",))
-    assert limits(StopRules(constraints=constraints), "workflow").constraints == constraints
+    assert resolve_limits(StopRules(constraints=constraints), "workflow").constraints == constraints
 
 
 @pytest.mark.requirement("S13")
@@ -637,6 +639,6 @@ def test_in_a_workflow_the_rules_that_its_structure_replaces_are_off_unless_set(
     [("tiny", 50), ("small", 100), ("large", 200), ("vast", 100), (None, 100), (3, 100), ([], 100)],
 )
 def test_the_scope_of_a_task_halves_keeps_or_doubles_the_steps(scope: object, steps: int):
-    assert scoped(STRICT, scope).max_steps == steps
-    assert scoped(Limits(max_steps=None), scope).max_steps is None
-    assert scoped(Limits(max_steps=1), "tiny").max_steps == 1
+    assert scale_limits(STRICT, scope).max_steps == steps
+    assert scale_limits(Limits(max_steps=None), scope).max_steps is None
+    assert scale_limits(Limits(max_steps=1), "tiny").max_steps == 1

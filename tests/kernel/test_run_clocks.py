@@ -5,9 +5,9 @@ from datetime import timedelta
 import pytest
 from tests.kernel.driving import ANA, NOON, Driven, chain, node, plan_of, team
 
-from handrail.kernel.definition import Settings
+from handrail.kernel.definition.model import Settings
 from handrail.kernel.run import commands as c
-from handrail.kernel.run.effects import CancelWork
+from handrail.kernel.run.effects import CancelDispatch
 from handrail.kernel.run.events import Ended, TimedOut
 from handrail.kernel.run.machine import decide, evolve, next_due
 
@@ -24,7 +24,7 @@ def test_a_dispatch_that_nobody_claims_goes_to_a_person() -> None:
     run = Driven(QUICK)
     assert next_due(run.plan, run.run) == NOON + timedelta(seconds=30)
     run.advance(29)
-    assert not run.run.questions
+    assert not run.run.pending_approvals
     run.advance(1)
     assert run.question().kind == "escalation"
     assert "nobody" in run.question().text
@@ -37,7 +37,7 @@ def test_work_past_its_timeout_goes_to_a_person_at_once_and_is_cancelled() -> No
     decision = run.advance(60)
     assert run.of(TimedOut)[0].clock == "work"
     assert run.question().kind == "escalation"
-    assert CancelWork(fence=fence, agent="a-1") in decision.effects
+    assert CancelDispatch(fence=fence, agent="a-1") in decision.effects
 
 
 @pytest.mark.requirement("L3.6", "K17")
@@ -54,7 +54,7 @@ def test_a_role_that_no_live_agent_has_goes_to_a_person_after_the_grace_time() -
 def test_a_question_nobody_answers_ends_the_run_after_seven_days() -> None:
     run = Driven(chain(node("ok", "approval")))
     run.advance(7 * DAY - 1)
-    assert not run.run.ended
+    assert not run.run.has_ended
     run.advance(1)
     assert run.run.stop is not None
     assert (run.run.terminal_status, run.run.stop.rule) == ("aborted_stuck", "human_deadline")
@@ -96,9 +96,9 @@ def test_a_paused_question_gets_the_time_of_the_pause_back() -> None:
     run.now += timedelta(seconds=5000)
     run.do(c.Resume(by=ANA, reason="x"))
     run.advance(3599)
-    assert not run.run.ended
+    assert not run.run.has_ended
     run.advance(1)
-    assert run.run.ended
+    assert run.run.has_ended
 
 
 @pytest.mark.requirement("H3.5")
@@ -113,10 +113,10 @@ def test_the_duration_of_a_run_does_not_count_the_time_it_waits_for_a_person() -
     run.hand("i")
     run.hand("review")
     run.advance(DAY)
-    assert not run.run.ended
-    assert run.run.elapsed(run.now) == 500
+    assert not run.run.has_ended
+    assert run.run.elapsed_seconds(run.now) == 500
     run.answer("do it again")
-    assert run.run.elapsed(run.now) == 0, "a revision opens a new stretch"
+    assert run.run.elapsed_seconds(run.now) == 0, "a revision opens a new stretch"
 
 
 def test_the_time_before_a_pause_and_after_it_adds_up() -> None:
@@ -126,9 +126,9 @@ def test_the_time_before_a_pause_and_after_it_adds_up() -> None:
     run.advance(DAY)
     run.do(c.Resume(by=ANA, reason="x"))
     run.advance(299)
-    assert not run.run.ended
+    assert not run.run.has_ended
     run.advance(1)
-    assert run.run.ended
+    assert run.run.has_ended
 
 
 def test_an_outage_pushes_every_clock_before_it_fires() -> None:
@@ -145,12 +145,12 @@ def test_an_outage_pushes_every_clock_before_it_fires() -> None:
     paused.now += timedelta(days=40)
     paused.do(c.PushClocks(seconds=39 * DAY))
     paused.do(c.Tick())
-    assert not paused.run.ended
+    assert not paused.run.has_ended
     busy = Driven(team({"a": ["a"]}, terminator="a"))
     busy.now += timedelta(seconds=700)
     busy.do(c.PushClocks(seconds=650))
     busy.do(c.Tick())
-    assert not busy.run.ended
+    assert not busy.run.has_ended
 
 
 @pytest.mark.parametrize("amount", [0, -5, float("inf"), float("nan"), 1e30])
@@ -174,7 +174,7 @@ def test_work_of_a_team_past_the_timeout_is_a_lost_turn_and_an_empty_role_ends_t
     run = Driven(team({"a": ["a"]}, terminator="a"), settings=settings)
     run.claim()
     run.advance(10)
-    assert run.run.tokens["a"].faults == 1
+    assert run.run.positions["a"].faults == 1
     run.advance(5)
     run.do(c.MissRole(fence=run.run.fence))
     assert run.run.stop is not None
@@ -207,7 +207,7 @@ def test_a_tick_that_ends_the_run_is_no_refusal() -> None:
     run = Driven(chain(node("ok", "approval", deadline=1)))
     decision = run.advance(1)
     assert decision.refusal is None
-    assert run.run.ended
+    assert run.run.has_ended
 
 
 @pytest.mark.requirement("K17")

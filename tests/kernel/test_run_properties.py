@@ -18,27 +18,27 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 from tests.kernel.driving import ANA, NOON, OLA
 
-from handrail.kernel import ledger as ledger_module
-from handrail.kernel import progress as progress_module
-from handrail.kernel import rules as rules_module
-from handrail.kernel.plan import check
+from handrail.kernel.definition.plan import check_definition
 from handrail.kernel.result import Check, Evidence, Outcome, Result, Usage
 from handrail.kernel.run import commands as c
 from handrail.kernel.run import decide as decide_module
 from handrail.kernel.run import effects as effects_module
 from handrail.kernel.run import evolve as evolve_module
-from handrail.kernel.run.events import RunEvent, Started, raises, records
+from handrail.kernel.run.events import RunEvent, Started, is_measure_neutral, may_raise_measure
 from handrail.kernel.run.machine import (
     Person,
     Run,
     decide,
+    decide_and_apply,
     evolve,
     measure,
     next_due,
     replay,
-    step,
 )
-from handrail.testing.generate import random_team, random_workflow
+from handrail.kernel.stop import ledger as ledger_module
+from handrail.kernel.stop import progress as progress_module
+from handrail.kernel.stop import rules as rules_module
+from handrail.testing.random_definitions import random_team, random_workflow
 
 pytestmark = pytest.mark.requirement("K21", "K26", "K27", "K14", "K15", "K16", "L4.6", "L8.7", "S1")
 EVENT = msgspec.json.Decoder(RunEvent)
@@ -49,9 +49,9 @@ PICK = st.integers(0, 5)
 
 
 SHORTCUTS: tuple[tuple[Any, str, Any], ...] = (
-    (decide_module, "_usable_at_a_glance", lambda command: False),
-    (effects_module, "QUIET", frozenset()),
-    (evolve_module, "GOES_ON", frozenset()),
+    (decide_module, "_is_trivially_valid", lambda command: False),
+    (effects_module, "EVENTS_WITHOUT_EFFECTS", frozenset()),
+    (evolve_module, "KEEPS_RUNNING", frozenset()),
     (ledger_module, "NO_EVIDENCE", None),
     (progress_module, "NO_EVIDENCE", None),
     (rules_module, "NO_EVIDENCE", None),
@@ -81,7 +81,7 @@ class RunPromises(RuleBasedStateMachine):
             if a_team
             else random_workflow(rng, size=5, forks=True)
         )
-        plan, checked = check(document)
+        plan, checked = check_definition(document)
         assert plan is not None, checked.errors
         self.plan = plan
         start = c.Start(run_id="r", bead_id="b", filed_by="ola", context={"k1": seed % 3})
@@ -94,21 +94,21 @@ class RunPromises(RuleBasedStateMachine):
 
     def _take(self, command: Any) -> None:
         before, run = self.run, self.run
-        decision, reached = step(self.plan, run, command, self.now)
+        decision, reached = decide_and_apply(self.plan, run, command, self.now)
         with no_shortcuts():
             assert decision == decide(self.plan, run, command, self.now)
         rank = measure(self.plan, run)
         for event in decision.events:
             run = evolve(run, event)
             after = measure(self.plan, run)
-            if raises(event):
+            if may_raise_measure(event):
                 resume = run.paused_at is not None  # a pause still has its own end to come (K16)
                 assert after <= self.most + resume, "a human act grants at most a fresh allotment"
-            elif records(event):
+            elif is_measure_neutral(event):
                 assert after == rank
             else:
                 assert after < rank, event
-            assert (after == 0) == run.ended
+            assert (after == 0) == run.has_ended
             rank = after
         self.events += decision.events
         self.run = run
@@ -118,7 +118,7 @@ class RunPromises(RuleBasedStateMachine):
         assert decision.events or reached is before
         if decision.refusal is not None and not decision.events:
             assert run == before
-        if before.ended:
+        if before.has_ended:
             assert decision.events == ()
             assert decision.refusal is not None
             assert decision.effects == ()
@@ -132,15 +132,15 @@ class RunPromises(RuleBasedStateMachine):
         for event in events:
             assert EVENT.decode(msgspec.json.encode(event)) == event
         assert RUN.decode(msgspec.json.encode(run)) == run
-        assert (next_due(self.plan, run) is None) == run.ended
-        assert run.ended == (run.stop is not None) == (run.ended_at is not None)
-        fences = [t.fence for t in run.tokens.values() if t.phase in ("offered", "claimed")]
+        assert (next_due(self.plan, run) is None) == run.has_ended
+        assert run.has_ended == (run.stop is not None) == (run.ended_at is not None)
+        fences = [t.fence for t in run.positions.values() if t.phase in ("offered", "claimed")]
         assert len(fences) == len(set(fences))
-        asked = {t.question for t in run.tokens.values() if t.phase == "asked"}
-        assert asked == set(run.questions)
+        asked = {t.approval_id for t in run.positions.values() if t.phase == "asked"}
+        assert asked == set(run.pending_approvals)
 
     def _token(self, pick: int) -> Any:
-        tokens = list(self.run.tokens.values())
+        tokens = list(self.run.positions.values())
         return tokens[pick % len(tokens)] if tokens else None
 
     @rule(pick=PICK)
@@ -199,7 +199,7 @@ class RunPromises(RuleBasedStateMachine):
     @rule(pick=PICK)
     def grant_lock(self, pick: int) -> None:
         if token := self._token(pick):
-            self._take(c.GrantLock(place=token.place, lock=pick))
+            self._take(c.GrantLock(step_id=token.step_id, lock=pick))
 
     @rule(seconds=st.sampled_from([1, 61, 1_801, 86_401]))
     def wait(self, seconds: int) -> None:
@@ -210,7 +210,7 @@ class RunPromises(RuleBasedStateMachine):
     def outage(self, seconds: float) -> None:
         self._take(c.PushClocks(seconds=seconds))
 
-    @precondition(lambda self: bool(self.run.questions))
+    @precondition(lambda self: bool(self.run.pending_approvals))
     @rule(
         pick=PICK,
         by=st.sampled_from(PEOPLE),
@@ -218,19 +218,19 @@ class RunPromises(RuleBasedStateMachine):
         decision=st.sampled_from([None, None, "approve", "revise", "reject"]),
     )
     def answer(self, pick: int, by: Person, text: str, decision: Any) -> None:
-        ids = list(self.run.questions)
-        command = c.Answer(question_id=ids[pick % len(ids)], by=by, text=text, decision=decision)
+        ids = list(self.run.pending_approvals)
+        command = c.Answer(approval_id=ids[pick % len(ids)], by=by, text=text, decision=decision)
         self._take(command)
 
     @rule(number=st.integers(1, 3))
     def answer_an_old_question(self, number: int) -> None:
-        self._take(c.Answer(question_id=f"r.q{number}", by=ANA, text="ok"))
+        self._take(c.Answer(approval_id=f"r.q{number}", by=ANA, text="ok"))
 
     @rule(pick=st.integers(0, 30), by=st.sampled_from(PEOPLE))
     def move(self, pick: int, by: Person) -> None:
         nodes = [node.id for node in self.plan.graph.nodes] if self.plan.kind == "workflow" else []
         places = [*self.plan.agents, *nodes, "nowhere"]
-        self._take(c.Move(by=by, place=places[pick % len(places)], reason="try"))
+        self._take(c.Move(by=by, step_id=places[pick % len(places)], reason="try"))
 
     @rule(by=st.sampled_from(PEOPLE))
     def pause(self, by: Person) -> None:
@@ -250,7 +250,7 @@ class RunPromises(RuleBasedStateMachine):
         assert isinstance(started, Started)
         self._take(
             c.Migrate(
-                by=ANA, definition_id="d", version=version, place=started.place, reason="fixed"
+                by=ANA, definition_id="d", version=version, step_id=started.step_id, reason="fixed"
             )
         )
 

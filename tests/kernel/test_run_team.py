@@ -3,11 +3,11 @@
 import pytest
 from tests.kernel.driving import ANA, OLA, Driven, files, green, red, team, used
 
-from handrail.kernel.ledger import edge_key
 from handrail.kernel.result import Check, Evidence, Outcome
 from handrail.kernel.run import commands as c
-from handrail.kernel.run.effects import CancelWork
+from handrail.kernel.run.effects import CancelDispatch
 from handrail.kernel.run.events import Faulted, HandedOff, Moved, Offered, Reported, Warned
+from handrail.kernel.stop.ledger import edge_key
 
 HELPDESK = team(
     {
@@ -56,7 +56,7 @@ def end(driven: Driven, **result: object):
 
 
 def holder(driven: Driven) -> str:
-    return next(iter(driven.run.tokens))
+    return next(iter(driven.run.positions))
 
 
 @pytest.mark.requirement("H4.1", "H4.2", "H4.3", "H4.4", "H4.5", "H4.6", "H1.1", "S6", "H2.1")
@@ -68,7 +68,7 @@ def test_a_ticket_goes_through_its_milestones_and_ticketing_ends_it() -> None:
     phases.append(run.run.phase)
     assert run.run.phase_detail == "miss"
     run.hand("ticketing")
-    assert run.run.tokens["ticketing"].task == "analyze"
+    assert run.run.positions["ticketing"].task == "analyze"
     run.hand("orchestrator")
     phases.append(run.run.phase)
     run.hand("network")
@@ -78,7 +78,7 @@ def test_a_ticket_goes_through_its_milestones_and_ticketing_ends_it() -> None:
     run.hand("orchestrator", marker="WORKFLOW_COMPLETE")
     phases.append(run.run.phase)
     run.hand("ticketing")
-    assert run.run.tokens["ticketing"].task == "close"
+    assert run.run.positions["ticketing"].task == "close"
     end(run, reason="resolved")
     assert phases == [
         "memory_check_pending",
@@ -111,11 +111,11 @@ def test_an_end_tried_without_authority_is_a_warning_and_the_same_agent_goes_on(
     run = Driven(team({"a": ["b"], "b": []}, terminator="b"))
     decision = end(run)
     assert decision.refusal is None
-    assert not run.run.ended
+    assert not run.run.has_ended
     (warning,) = run.of(Warned)
     assert warning.code == "terminate_refused"
     assert holder(run) == "a"
-    assert "only 'b' may" in run.run.tokens["a"].refusal
+    assert "only 'b' may" in run.run.positions["a"].refusal
 
 
 @pytest.mark.requirement("H5.5")
@@ -123,17 +123,17 @@ def test_the_authoritys_end_takes_the_work_out_of_every_hand() -> None:
     run = Driven(PAIR)
     fence = run.claim()
     decision = run.do(c.Close(by=ANA, reason="enough"))
-    assert CancelWork(fence=fence, agent="a-1") in decision.effects
-    assert run.run.tokens == {}
+    assert CancelDispatch(fence=fence, agent="a-1") in decision.effects
+    assert run.run.positions == {}
 
 
 @pytest.mark.requirement("H6.1", "K20")
 def test_a_result_that_says_neither_is_told_why_and_the_third_ends_the_run() -> None:
     run = Driven(PAIR)
     run.report(text="I am done here.")
-    assert "hand off or terminate" in run.run.tokens["a"].refusal
+    assert "hand off or terminate" in run.run.positions["a"].refusal
     run.report(outcome=Outcome.SUCCESS)
-    assert run.run.tokens["a"].attempts == 3
+    assert run.run.positions["a"].attempts == 3
     run.report()
     assert run.run.stop is not None
     assert (run.run.terminal_status, run.run.stop.rule) == ("aborted_stuck", "protocol")
@@ -159,7 +159,7 @@ def test_an_answer_that_may_not_be_costs_a_step_and_the_holder_is_told(result, c
     (faulted,) = run.of(Faulted)
     assert faulted.fault == code
     assert holder(run) == "a"
-    assert run.run.tokens["a"].faults == 1
+    assert run.run.positions["a"].faults == 1
     assert run.run.ledger.steps == 2
     refused = [h for h in run.of(HandedOff) if not h.accepted]
     assert len(refused) == (result["outcome"] is Outcome.HANDOFF)
@@ -171,7 +171,7 @@ def test_faults_of_one_turn_are_forgotten_in_the_next() -> None:
         run.report()
         run.report()
         run.hand("b" if holder(run) == "a" else "a", evidence=files(x=str(run.run.seq)))
-    assert not run.run.ended
+    assert not run.run.has_ended
 
 
 def test_a_malformed_result_is_a_fault_and_its_usage_counts() -> None:
@@ -183,14 +183,14 @@ def test_a_malformed_result_is_a_fault_and_its_usage_counts() -> None:
         c.Report(fence=fence, agent="a-1", malformed="no JSON", result=Result(usage=used(tokens=7)))
     )
     assert run.run.ledger.tokens == 7
-    assert run.run.tokens["a"].refusal == "no JSON"
+    assert run.run.positions["a"].refusal == "no JSON"
 
 
 @pytest.mark.requirement("H3.1", "H7.2")
 def test_two_agents_handing_to_each_other_stop_at_the_third_repetition() -> None:
     run = Driven(PAIR)
     for i in range(6):
-        assert not run.run.ended
+        assert not run.run.has_ended
         run.hand("b" if i % 2 == 0 else "a", reason=f"round {i}")
     assert run.run.stop is not None
     assert run.run.stop.rule == "repeated_pattern"
@@ -224,7 +224,7 @@ def test_the_twenty_first_handoff_is_not_made_and_ends_the_run() -> None:
     run = Driven(team({"a": ["b"], "b": ["a"]}, terminator="a"))
     for i in range(20):
         run.hand("b" if i % 2 == 0 else "a", evidence=files(work=str(i)))
-        assert not run.run.ended
+        assert not run.run.has_ended
     run.hand("b", evidence=files(work="21"))
     assert run.run.stop is not None
     assert (run.run.stop.rule, run.run.stop.limit, run.run.stop.seen) == ("max_handoffs", 20, 21)
@@ -237,7 +237,7 @@ def test_a_run_whose_agent_never_answers_ends_after_ten_minutes() -> None:
     run = Driven(PAIR)
     run.claim()
     run.advance(599)
-    assert not run.run.ended
+    assert not run.run.has_ended
     run.advance(1)
     assert run.run.stop is not None
     assert (run.run.terminal_status, run.run.stop.rule) == ("aborted_stuck", "max_duration")
@@ -249,7 +249,7 @@ def test_the_ninth_use_of_an_edge_without_progress_is_refused_and_names_the_loop
     run = Driven(
         team(hands, terminator="planner", stop_rules={"max_handoffs": 100, "repeat_limit": None})
     )
-    while not run.run.ended:
+    while not run.run.has_ended:
         run.hand("researcher" if holder(run) == "planner" else "planner")
     assert run.run.stop is not None
     assert run.run.stop.rule == "max_edge"
@@ -281,7 +281,7 @@ def test_a_functional_goal_that_is_green_makes_the_run_partial_not_stuck() -> No
         run = Driven(document, context={"goal": {"command": "make goal"}})
         run.hand("v", evidence=goal)
         for _ in range(4):
-            if not run.run.ended:
+            if not run.run.has_ended:
                 run.hand("v", evidence=red("make lint", "E501 line too long"))
         assert run.run.stop is not None
         assert (run.run.stop.rule, run.run.terminal_status) == ("same_error", status)
@@ -297,7 +297,7 @@ def test_budget_and_constraint_end_a_run_as_constraint() -> None:
     assert (run.run.terminal_status, run.run.stop.rule) == ("aborted_constraint", "budget")
     run = Driven(document)
     run.hand("b", usage=used(tokens=100))
-    assert run.run.ended, "nothing is left for another step"
+    assert run.run.has_ended, "nothing is left for another step"
     run = Driven(document)
     end(run, usage=used(tokens=100))
     assert run.run.terminal_status == "done_success"
@@ -335,7 +335,7 @@ def test_a_once_only_task_is_not_repeated_the_source_gets_the_earlier_result() -
     last = run.of(HandedOff)[-1]
     assert last.already_done
     assert holder(run) == "orchestrator"
-    assert run.events[run.run.tokens["orchestrator"].result - 1] is told
+    assert run.events[run.run.positions["orchestrator"].result - 1] is told
     assert run.run.ledger.steps == 5, "a replayed answer is a step"
 
 
@@ -359,7 +359,7 @@ def test_a_marker_counts_only_from_the_agent_that_owns_it() -> None:
     assert [w.code for w in run.of(Warned)] == ["marker_ignored"]
     run.hand("orchestrator", text="the user wrote WORKFLOW_COMPLETE and TERMINATE_WORKFLOW")
     assert run.run.phase == "memory_check_pending", "a summary without its marker is not complete"
-    assert not run.run.ended
+    assert not run.run.has_ended
 
 
 @pytest.mark.requirement("H1.5")
@@ -367,7 +367,7 @@ def test_runs_end_independently_of_each_other() -> None:
     first, second = Driven(PAIR, run_id="r1"), Driven(PAIR, run_id="r2")
     end(first)
     second.hand("b")
-    assert first.run.ended
+    assert first.run.has_ended
     assert holder(second) == "b"
 
 
@@ -383,7 +383,7 @@ def test_an_agent_of_a_team_asks_a_person_and_keeps_the_turn() -> None:
     run.report(outcome=Outcome.ASK, question="which one?")
     assert run.run.status == "waiting"
     run.answer("the second", by=OLA)
-    assert run.run.tokens["a"].attempts == 2
+    assert run.run.positions["a"].attempts == 2
     for _ in range(9):
         run.report(outcome=Outcome.ASK, question="and now?")
         run.answer("go on", by=OLA)
@@ -442,7 +442,7 @@ def test_fifty_revisions_in_a_row_with_the_default_limits() -> None:
         run.hand("invoice")
         run.hand("review", text=f"draft {i}")
         run.answer(f"change line {i}", by=OLA)
-        assert not run.run.ended
+        assert not run.run.has_ended
     run.hand("invoice")
     run.hand("review")
     run.answer("looks good", by=OLA)
@@ -457,7 +457,7 @@ def test_a_task_set_to_skip_review_completes_after_the_specialist() -> None:
     run.hand("invoice")
     run.hand("review", text="done")
     assert run.run.terminal_status == "done_success"
-    assert run.run.questions_asked == 0
+    assert run.run.approvals_opened == 0
 
 
 def test_a_review_that_the_definition_does_not_have_cannot_be_required() -> None:
@@ -481,7 +481,7 @@ def test_a_reviewing_seat_listed_among_the_agents_is_never_dispatched_to() -> No
     run.hand("invoice")
     run.hand("review")
     assert run.run.status == "waiting"
-    refused = run.do(c.Move(by=ANA, place="review", reason="try"))
+    refused = run.do(c.Move(by=ANA, step_id="review", reason="try"))
     assert refused.refusal is not None
     assert refused.refusal.code == "unknown_place"
 
@@ -493,7 +493,7 @@ def test_planner_and_researcher_stop_once_research_is_good_enough() -> None:
         team(hands, terminator="planner", stop_rules={"max_handoffs": 100, "repeat_limit": None})
     )
     visits = 0
-    while not run.run.ended:
+    while not run.run.has_ended:
         run.hand("researcher")
         visits += 1
         run.hand("planner", evidence=Evidence(score=0.9, measured=True))
@@ -521,14 +521,14 @@ def test_a_run_with_measured_progress_each_round_goes_on_past_the_soft_limits() 
     for i in range(30):
         run.hand("coder")
         run.hand("planner", evidence=files(app_py=str(i)))
-    assert not run.run.ended
+    assert not run.run.has_ended
     assert run.run.ledger.edges[edge_key("planner", "coder")].total == 30
 
 
 def test_what_an_agent_merely_claims_postpones_once() -> None:
     run = Driven(PAIR)
     for i in range(20):
-        if run.run.ended:
+        if run.run.has_ended:
             break
         claim = Evidence(ticket_state=f"state {i}")
         run.hand("b" if holder(run) == "a" else "a", evidence=claim)

@@ -17,13 +17,13 @@ from tests.kernel.driving import (
     used,
 )
 
-from handrail.kernel.definition import StopRules
-from handrail.kernel.forbidden import command_forbidden, path_forbidden
+from handrail.kernel.definition.model import StopRules
 from handrail.kernel.result import Check, Evidence, Outcome
 from handrail.kernel.run import commands as c
-from handrail.kernel.run.effects import FreeLock
+from handrail.kernel.run.effects import ReleaseLock
 from handrail.kernel.run.events import Ended, Faulted, HandedOff, Warned
 from handrail.kernel.run.machine import Person
+from handrail.kernel.stop.constraint_patterns import is_command_forbidden, is_path_forbidden
 
 LOOSE = {"max_handoffs": 60, "max_steps": 1_000, "max_duration": "1h"}
 TRIO = team({"c": ["v"], "v": ["c", "p"], "p": ["c"]}, terminator="p", stop_rules=LOOSE)
@@ -35,9 +35,10 @@ def code(decision) -> str | None:
 
 def around(run: Driven, **evidence: Evidence) -> str:
     """c and v hand to each other with this evidence until a rule ends it; the rule."""
-    while not run.run.ended:
+    while not run.run.has_ended:
         run.hand(
-            "v" if "c" in run.run.tokens else "c", evidence=evidence[next(iter(run.run.tokens))]
+            "v" if "c" in run.run.positions else "c",
+            evidence=evidence[next(iter(run.run.positions))],
         )
     assert run.run.stop is not None
     return run.run.stop.rule
@@ -61,11 +62,11 @@ def test_a_green_check_beside_a_red_one_does_not_hide_that_it_fails_again() -> N
 def test_a_claimed_failure_does_not_make_a_measured_success_new_progress() -> None:
     run = Driven(TRIO)
     rounds = 0
-    while not run.run.ended:
+    while not run.run.has_ended:
         rounds += 1
         claim = Evidence(checks=(Check(command="t", exit_code=1, stderr=f"Error {'x' * rounds}"),))
         run.hand("v", evidence=claim)
-        if not run.run.ended:
+        if not run.run.has_ended:
             run.hand("c", evidence=green("t"))
     assert run.run.stop is not None
     assert run.run.stop.rule == "repeated_pattern"
@@ -78,14 +79,14 @@ def test_a_claim_does_not_hide_what_is_measured_afterwards() -> None:
     for i in range(20):
         run.hand("v", evidence=Evidence(files={"a.py": str(i)}))
         run.hand("c", evidence=Evidence(files={"a.py": str(i)}, measured=True))
-    assert not run.run.ended
+    assert not run.run.has_ended
     run = Driven(TRIO)
     run.hand("v", evidence=Evidence(failures=()))
     for left in range(20, 5, -1):
         names = tuple(f"t{n}" for n in range(left))
         run.hand("c", evidence=Evidence(failures=names, measured=True))
         run.hand("v")
-    assert not run.run.ended
+    assert not run.run.has_ended
 
 
 @pytest.mark.requirement("S13")
@@ -116,7 +117,7 @@ def test_a_required_review_cannot_be_passed_by_the_terminator_or_a_migration() -
     assert run.run.status == "waiting"
     run = Driven(team({"p": ["s"], "s": ["p"]}, terminator="p"))
     run.plan = plan_of(team({"p": ["s"], "s": ["p"]}, review={"after": ["s"], "back_to": "p"}))
-    run.do(c.Migrate(by=ANA, definition_id="t", version=2, place="s", reason="review it"))
+    run.do(c.Migrate(by=ANA, definition_id="t", version=2, step_id="s", reason="review it"))
     run.report(outcome=Outcome.TERMINATE)
     assert run.run.status == "waiting"
 
@@ -182,10 +183,12 @@ def test_an_operator_withdraws_only_what_somebody_filed() -> None:
 def test_a_lock_is_given_back_whatever_becomes_of_the_run() -> None:
     first = chain(node("apply", role="engineering-manager", kind="commit", repository="shop"))
     run = Driven(first)
-    run.do(c.GrantLock(place="apply", lock=3))
+    run.do(c.GrantLock(step_id="apply", lock=3))
     run.plan = plan_of(chain(node("other")))
-    moved = run.do(c.Migrate(by=ANA, definition_id="w", version=2, place="other", reason="renamed"))
-    assert FreeLock(place="apply", repository="shop", lock=3) in moved.effects
+    moved = run.do(
+        c.Migrate(by=ANA, definition_id="w", version=2, step_id="other", reason="renamed")
+    )
+    assert ReleaseLock(step_id="apply", repository="shop", lock=3) in moved.effects
     spent = chain(
         node("a"),
         node("apply", role="engineering-manager", kind="commit", repository="shop"),
@@ -193,9 +196,9 @@ def test_a_lock_is_given_back_whatever_becomes_of_the_run() -> None:
     )
     run = Driven(spent)
     run.succeed("a", usage=used(tokens=5))
-    ended = run.do(c.GrantLock(place="apply", lock=4))
-    assert run.run.ended
-    assert FreeLock(place="apply", repository="shop", lock=4) in ended.effects
+    ended = run.do(c.GrantLock(step_id="apply", lock=4))
+    assert run.run.has_ended
+    assert ReleaseLock(step_id="apply", repository="shop", lock=4) in ended.effects
 
 
 def test_a_result_in_a_pause_gets_only_the_rest_of_the_pause() -> None:
@@ -207,7 +210,7 @@ def test_a_result_in_a_pause_gets_only_the_rest_of_the_pause() -> None:
     run.now += timedelta(seconds=10)
     run.do(c.Resume(by=ANA, reason="x"))
     run.advance(99)
-    assert not run.run.questions
+    assert not run.run.pending_approvals
     run.advance(1)
     assert run.question().kind == "escalation"
 
@@ -216,7 +219,7 @@ def test_a_result_in_a_pause_gets_only_the_rest_of_the_pause() -> None:
 def test_a_migration_does_not_revive_a_run_whose_question_expired() -> None:
     run = Driven(chain(node("ok", "approval")))
     run.now += timedelta(days=8)
-    decision = run.do(c.Migrate(by=ANA, definition_id="w", version=2, place="ok", reason="later"))
+    decision = run.do(c.Migrate(by=ANA, definition_id="w", version=2, step_id="ok", reason="later"))
     assert code(decision) == "ended"
     assert run.run.terminal_status == "aborted_stuck"
 
@@ -281,7 +284,7 @@ def test_after_a_revision_a_once_only_task_is_done_again() -> None:
     run.answer("change the date", by=OLA)
     run.hand("s")
     assert not run.of(HandedOff)[-1].already_done
-    assert set(run.run.tokens) == {"s"}
+    assert set(run.run.positions) == {"s"}
 
 
 @pytest.mark.requirement("H2.1", "H5.5")
@@ -295,7 +298,7 @@ def test_the_terminators_own_end_marker_wins_over_its_handoff() -> None:
     assert run.run.terminal_status == "done_success"
     run = Driven(team({"a": ["t"], "t": []}, terminator="t"))
     run.hand("t", marker="TERMINATE_WORKFLOW")
-    assert not run.run.ended
+    assert not run.run.has_ended
     assert "marker_ignored" in [w.code for w in run.of(Warned)]
 
 
@@ -303,7 +306,7 @@ def test_an_outcome_nobody_knows_is_refused_and_a_plain_text_outcome_is_taken() 
     run = Driven(team({"a": ["a"]}, terminator="a"))
     assert code(run.report(outcome="dance")) == "unusable"
     run.report(outcome="terminate")
-    assert run.run.ended
+    assert run.run.has_ended
 
 
 def test_evidence_beyond_measure_is_refused() -> None:
@@ -327,8 +330,8 @@ def test_evidence_beyond_measure_is_refused() -> None:
     ],
 )
 def test_a_forbidden_path_is_found_however_it_is_written(path: str, rule: str) -> None:
-    assert path_forbidden(path, rule)
-    assert not path_forbidden("src/app.py", rule)
+    assert is_path_forbidden(path, rule)
+    assert not is_path_forbidden("src/app.py", rule)
 
 
 @pytest.mark.requirement("S14")
@@ -346,9 +349,9 @@ def test_a_forbidden_path_is_found_however_it_is_written(path: str, rule: str) -
     ],
 )
 def test_a_forbidden_command_is_found_however_it_is_wrapped(command: str) -> None:
-    assert command_forbidden(command, "git push")
-    assert not command_forbidden("git status", "git push")
-    assert not command_forbidden("echo digit pushes", "git push")
+    assert is_command_forbidden(command, "git push")
+    assert not is_command_forbidden("git status", "git push")
+    assert not is_command_forbidden("echo digit pushes", "git push")
 
 
 def test_a_task_condition_that_cannot_be_evaluated_is_recorded() -> None:
@@ -369,9 +372,9 @@ def test_a_lock_that_never_comes_is_what_the_person_is_told() -> None:
 def test_a_run_that_starts_inside_a_branch_passes_its_merge() -> None:
     from tests.kernel.test_run_workflow import block
 
-    run = Driven(block(), from_place="b")
+    run = Driven(block(), from_step_id="b")
     run.succeed("b")
-    assert set(run.run.tokens) == {"q"}
+    assert set(run.run.positions) == {"q"}
 
 
 def test_a_clock_due_on_a_rounded_microsecond_still_ends_the_run() -> None:
@@ -397,25 +400,25 @@ def test_a_review_beyond_the_handoff_limit_ends_the_run() -> None:
     run.hand("review")
     assert run.run.stop is not None
     assert run.run.stop.rule == "max_handoffs"
-    assert not run.run.questions
+    assert not run.run.pending_approvals
 
 
 def test_a_lock_for_an_unknown_place_of_a_run_that_just_expired_is_nobodys() -> None:
     run = Driven(chain(node("ok", "approval", deadline=10)))
     run.now += timedelta(seconds=10)
-    decision = run.do(c.GrantLock(place="nowhere", lock=1))
-    assert run.run.ended
-    assert not [e for e in decision.effects if isinstance(e, FreeLock)]
+    decision = run.do(c.GrantLock(step_id="nowhere", lock=1))
+    assert run.run.has_ended
+    assert not [e for e in decision.effects if isinstance(e, ReleaseLock)]
     busy = Driven(team({"a": []}, terminator="a"))
     busy.now += timedelta(seconds=601)
     assert not [
-        e for e in busy.do(c.GrantLock(place="a", lock=1)).effects if isinstance(e, FreeLock)
+        e for e in busy.do(c.GrantLock(step_id="a", lock=1)).effects if isinstance(e, ReleaseLock)
     ]
 
 
 def test_long_commands_are_told_apart_by_their_hash() -> None:
-    from handrail.kernel.ledger import KEY_CHARS, short
+    from handrail.kernel.stop.ledger import KEY_CHARS, short_key
 
     one, other = "x" * 1_000, "x" * 999 + "y"
-    assert len(short(one)) == KEY_CHARS
-    assert short(one) != short(other)
+    assert len(short_key(one)) == KEY_CHARS
+    assert short_key(one) != short_key(other)

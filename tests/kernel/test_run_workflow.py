@@ -5,7 +5,7 @@ from tests.kernel.driving import ANA, NOON, Driven, chain, edge, node, plan_of, 
 
 from handrail.kernel.result import Outcome
 from handrail.kernel.run import commands as c
-from handrail.kernel.run.effects import CancelWork, Conclude, FreeLock, SeekLock
+from handrail.kernel.run.effects import AcquireLock, CancelDispatch, FinalizeRun, ReleaseLock
 from handrail.kernel.run.events import Asked, Claimed, Ended, Moved, Offered, Warned
 from handrail.kernel.run.machine import decide
 
@@ -48,14 +48,14 @@ def block(wait: str = "all", **fork: object) -> dict:
 
 
 def at(driven: Driven) -> set[str]:
-    return set(driven.run.tokens)
+    return set(driven.run.positions)
 
 
 @pytest.mark.requirement("L8.2", "L9.1", "L4.2")
 def test_a_run_starts_at_the_start_node_and_offers_the_first_task_to_its_role() -> None:
     run = Driven(AUTO_BUG)
     offered = run.of(Offered)[-1]
-    assert (offered.place, offered.role, offered.attempt) == ("triage", "qa-engineer", 1)
+    assert (offered.step_id, offered.role, offered.attempt) == ("triage", "qa-engineer", 1)
     assert at(run) == {"triage"}
 
 
@@ -68,7 +68,7 @@ def test_success_leads_over_the_success_edge_and_the_end_node_closes_the_run() -
     assert run.run.terminal_status == "done_success"
     assert run.run.stop is not None
     assert run.run.stop.rule == "completed"
-    assert Conclude(status=run.run.terminal_status) in decision.effects
+    assert FinalizeRun(status=run.run.terminal_status) in decision.effects
 
 
 @pytest.mark.requirement("L5.2", "K3")
@@ -97,7 +97,7 @@ def test_failure_takes_the_failure_edge_at_once_even_with_attempts_left() -> Non
 def test_without_a_failure_edge_a_task_is_retried_and_then_a_person_decides() -> None:
     run = Driven(chain(node("a")))
     for attempt in (1, 2, 3):
-        assert run.run.tokens["a"].attempts == attempt
+        assert run.run.positions["a"].attempts == attempt
         run.fail(text="does not work")
     question = run.question()
     assert question.kind == "escalation"
@@ -129,7 +129,7 @@ def test_once_more_starts_a_new_visit_with_fresh_attempts_and_a_new_stretch() ->
     run.fail()
     run.fail()
     run.answer(decision="revise", text="look at the log first")
-    assert run.run.tokens["a"].attempts == 1
+    assert run.run.positions["a"].attempts == 1
     assert run.run.stretch == 2
     assert run.of(Moved)[-1].outcome == "once_more"
 
@@ -181,7 +181,7 @@ def test_failed_verification_reworks_apply_three_times_and_then_asks_a_person() 
     run.succeed("investigate")
     run.answer("lgtm")
     for _ in range(4):
-        run.do(c.GrantLock(place="apply", lock=1))
+        run.do(c.GrantLock(step_id="apply", lock=1))
         run.succeed("apply")
         run.fail("verify", text="still red")
     assert run.question().kind == "escalation"
@@ -196,7 +196,7 @@ def test_rework_gives_fresh_attempts_and_the_fence_grows_over_the_whole_run() ->
     run.fail("x")
     run.succeed("x")
     run.fail("v")
-    assert run.run.tokens["x"].attempts == 1
+    assert run.run.positions["x"].attempts == 1
     fences = [offered.fence for offered in run.of(Offered)]
     assert fences == [1, 2, 3, 4]
 
@@ -228,7 +228,7 @@ def test_an_investigation_asks_for_more_turns_and_each_is_an_attempt() -> None:
     run.report("investigate", outcome=Outcome.CONTINUE, text="looking")
     assert run.run.context["redispatch_requested"] is True
     assert "last_run_at" in run.run.context
-    assert run.run.tokens["investigate"].attempts == 2
+    assert run.run.positions["investigate"].attempts == 2
     run.claim("investigate")
     assert run.run.context["redispatch_requested"] is False
     for _ in range(4):
@@ -260,10 +260,10 @@ def test_a_lost_lease_and_a_malformed_result_each_use_up_an_attempt() -> None:
     run = Driven(chain(node("a", max_attempts=3)))
     fence = run.claim()
     run.do(c.Lose(fence=fence, reason="no heartbeat"))
-    assert run.run.tokens["a"].attempts == 2
+    assert run.run.positions["a"].attempts == 2
     fence = run.claim()
     run.do(c.Report(fence=fence, agent="a-1", malformed="not JSON"))
-    assert run.run.tokens["a"].attempts == 3
+    assert run.run.positions["a"].attempts == 3
     fence = run.claim()
     run.do(c.Lose(fence=fence, reason="killed"))
     assert run.question().kind == "escalation"
@@ -285,10 +285,10 @@ def test_whoever_committed_may_not_verify_in_the_same_run() -> None:
     run.succeed("triage")
     run.succeed("investigate")
     run.answer("ok")
-    run.do(c.GrantLock(place="apply", lock=7))
+    run.do(c.GrantLock(step_id="apply", lock=7))
     run.claim("apply", agent="both")
     run.succeed("apply")
-    fence = run.run.tokens["verify"].fence
+    fence = run.run.positions["verify"].fence
     decision = run.do(c.Claim(fence=fence, agent="both", roles=("qa-engineer",)))
     assert decision.refusal is not None
     assert decision.refusal.code == "own_work"
@@ -311,18 +311,18 @@ def test_the_role_may_stand_in_the_beads_context_but_never_makes_somebody_ceo() 
 def test_a_commit_is_offered_only_with_the_lock_and_gives_it_back() -> None:
     run = Driven(chain(node("c", role="engineering-manager", kind="commit", repository="shop")))
     assert not run.of(Offered)
-    assert SeekLock(place="c", repository="shop", attempt=1) in run.decisions[-1].effects
-    run.do(c.GrantLock(place="c", lock=41))
+    assert AcquireLock(step_id="c", repository="shop", attempt=1) in run.decisions[-1].effects
+    run.do(c.GrantLock(step_id="c", lock=41))
     assert run.of(Offered)[0].lock == 41
     decision = run.fail("c")
-    assert FreeLock(place="c", repository="shop", lock=41) in decision.effects
-    assert SeekLock(place="c", repository="shop", attempt=2) in decision.effects
+    assert ReleaseLock(step_id="c", repository="shop", lock=41) in decision.effects
+    assert AcquireLock(step_id="c", repository="shop", attempt=2) in decision.effects
 
 
 def test_a_lock_that_nobody_waits_for_is_refused() -> None:
     run = Driven(chain(node("a"), node("c", role="engineering-manager", kind="commit")))
     for place in ("c", "a", "nowhere"):
-        decision = run.do(c.GrantLock(place=place, lock=1))
+        decision = run.do(c.GrantLock(step_id=place, lock=1))
         assert decision.refusal is not None
         assert decision.refusal.code == "not_waiting"
 
@@ -347,7 +347,7 @@ def test_an_any_merge_goes_on_at_the_first_branch_and_cancels_the_others() -> No
     fence = run.claim("a")
     decision = run.succeed("b")
     assert at(run) == {"q"}
-    assert CancelWork(fence=fence, agent="a-1") in decision.effects
+    assert CancelDispatch(fence=fence, agent="a-1") in decision.effects
     late = run.do(c.Report(fence=fence, agent="a-1"))
     assert late.refusal is not None
     assert late.refusal.code == "late"
@@ -361,7 +361,7 @@ def test_rework_out_of_a_branch_cancels_the_block_and_the_late_sibling_is_refuse
     decision = run.fail("a")
     assert at(run) == {"p"}
     assert not run.run.blocks
-    assert CancelWork(fence=fence, agent="b-1") in decision.effects
+    assert CancelDispatch(fence=fence, agent="b-1") in decision.effects
     late = run.do(c.Report(fence=fence, agent="b-1"))
     assert late.refusal is not None
 
@@ -407,18 +407,18 @@ def test_an_empty_branch_of_an_all_block_arrives_at_once() -> None:
         ],
     )
     assert at(Driven(document, context={"deep": True})) == {"a"}
-    assert Driven(document, context={"deep": False}).run.ended
+    assert Driven(document, context={"deep": False}).run.has_ended
     run = Driven(document, context={"deep": True})
     run.succeed("a")
-    assert run.run.ended
+    assert run.run.has_ended
 
 
 @pytest.mark.requirement("K10")
 def test_a_person_may_set_the_token_on_a_merge_or_into_a_branch() -> None:
     run = Driven(block())
-    run.do(c.Move(by=ANA, place="m", reason="skip it"))
+    run.do(c.Move(by=ANA, step_id="m", reason="skip it"))
     assert at(run) == {"q"}
-    run.do(c.Move(by=ANA, place="b", reason="only b"))
+    run.do(c.Move(by=ANA, step_id="b", reason="only b"))
     run.succeed("b")
     assert at(run) == {"q"}
 
@@ -449,9 +449,9 @@ def test_handoff_limits_count_transitions_where_a_workflow_sets_them() -> None:
         stop_rules={"repeat_limit": 3},
     )
     run = Driven(looping)
-    while not run.run.ended:
+    while not run.run.has_ended:
         run.succeed("x")
-        if not run.run.ended:
+        if not run.run.has_ended:
             run.fail("y")
     assert run.run.stop is not None
     assert run.run.stop.rule == "repeated_pattern"
@@ -475,7 +475,7 @@ def test_an_agent_asks_a_person_and_gets_the_answer_with_its_next_dispatch() -> 
         ("main", "next"),
     )
     run.answer("no, main")
-    assert run.run.tokens["a"].attempts == 2
+    assert run.run.positions["a"].attempts == 2
     run.report(outcome=Outcome.ASK, question="sure?")
     assert run.question().kind == "escalation", "its last attempt: nobody could hear the answer"
     assert "sure?" in run.question().text
@@ -491,7 +491,7 @@ def test_agents_may_ask_ten_times_in_one_stretch() -> None:
     assert eleventh.refusal.code == "bad_ask"
     empty = Driven(chain(node("a"))).report(outcome=Outcome.ASK, question=" ")
     assert empty.refusal is not None
-    assert len([asked for asked in run.of(Asked) if asked.question.own]) == 10
+    assert len([asked for asked in run.of(Asked) if asked.approval.own]) == 10
 
 
 def test_an_end_for_stuck_runs_says_so() -> None:
@@ -530,8 +530,8 @@ def test_the_same_result_twice_changes_nothing_the_second_time() -> None:
 
 
 def test_a_run_may_start_at_a_given_node_and_not_at_an_unknown_one() -> None:
-    assert at(Driven(chain(node("a"), node("b")), from_place="b")) == {"b"}
-    start = c.Start(run_id="r", bead_id="b", from_place="zz")
+    assert at(Driven(chain(node("a"), node("b")), from_step_id="b")) == {"b"}
+    start = c.Start(run_id="r", bead_id="b", from_step_id="zz")
     refused = decide(plan_of(chain(node("a"))), None, start, NOON)
     assert refused.refusal is not None
     assert refused.refusal.code == "unknown_place"

@@ -9,27 +9,27 @@ from tests.kernel.driving import NOON, Driven, chain, node, plan_of
 from handrail.kernel.run import commands as c
 from handrail.kernel.run.events import Moved
 from handrail.kernel.run.evolve import isoformat
-from handrail.kernel.run.machine import decide, replay, step
+from handrail.kernel.run.machine import decide, decide_and_apply, replay
 
 
 def test_a_step_gives_the_decision_and_the_run_its_events_lead_to():
     plan = plan_of(chain(node("a")))
     start = c.Start(run_id="r", bead_id="b")
-    decision, run = step(plan, None, start, NOON)
+    decision, run = decide_and_apply(plan, None, start, NOON)
     assert decision == decide(plan, None, start, NOON)
     assert run == replay(decision.events)
 
 
 def test_a_step_that_does_nothing_gives_back_the_very_run():
     plan = plan_of(chain(node("a")))
-    _, run = step(plan, None, c.Start(run_id="r", bead_id="b"), NOON)
-    refused, after = step(plan, run, c.Claim(fence=99, agent="x", roles=()), NOON)
+    _, run = decide_and_apply(plan, None, c.Start(run_id="r", bead_id="b"), NOON)
+    refused, after = decide_and_apply(plan, run, c.Claim(fence=99, agent="x", roles=()), NOON)
     assert refused.refusal is not None
     assert after is run
 
 
 def test_a_step_without_a_run_reaches_none():
-    refused, run = step(plan_of(chain(node("a"))), None, c.Tick(), NOON)
+    refused, run = decide_and_apply(plan_of(chain(node("a"))), None, c.Tick(), NOON)
     assert refused.refusal is not None
     assert run is None
 

@@ -5,38 +5,56 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handrail.kernel.result import Outcome, Result
-from handrail.kernel.text_protocol import COMPLETE_MARKER, TERMINATE_MARKER, Said, read, said
+from handrail.kernel.run.text_protocol import (
+    COMPLETE_MARKER,
+    TERMINATE_MARKER,
+    TextDirective,
+    apply_text_protocol,
+    read_directive,
+)
 
 HANDOFF, TERMINATE = Outcome.HANDOFF, Outcome.TERMINATE
-NOTHING = Said()
+NOTHING = TextDirective()
 
 
 @pytest.mark.parametrize(
     ("text", "meant"),
     [
-        ("HANDOFF: billing: charged twice", Said(HANDOFF, "billing", "charged twice")),
-        ("I looked.\n\nHANDOFF: billing: a: b.\n\n", Said(HANDOFF, "billing", "a: b")),
-        ("**HANDOFF:** `billing`: charged twice", Said(HANDOFF, "billing", "charged twice")),
-        ("**HANDOFF**: _billing_: *charged twice*", Said(HANDOFF, "billing", "charged twice")),
-        ("HANDOFF: my_agent_: go", Said(HANDOFF, "my_agent_", "go")),
-        ("TERMINATE_WORKFLOW", Said(TERMINATE, "", "", TERMINATE_MARKER)),
-        ("done\r\n**TERMINATE_WORKFLOW**.\r\n", Said(TERMINATE, "", "", TERMINATE_MARKER)),
-        ("_TERMINATE_WORKFLOW_!", Said(TERMINATE, "", "", TERMINATE_MARKER)),
-        ("TERMINATE_WORKFLOW: resolved.", Said(TERMINATE, "", "resolved", TERMINATE_MARKER)),
-        ("**TERMINATE_WORKFLOW**: resolved", Said(TERMINATE, "", "resolved", TERMINATE_MARKER)),
-        ("All is said. WORKFLOW_COMPLETE", Said(marker=COMPLETE_MARKER)),
-        ("summary\n*WORKFLOW_COMPLETE*.", Said(marker=COMPLETE_MARKER)),
-        ("```sh\nls\n```\nTERMINATE_WORKFLOW", Said(TERMINATE, "", "", TERMINATE_MARKER)),
-        ("~~~\n```\n~~~\n TERMINATE_WORKFLOW", Said(TERMINATE, "", "", TERMINATE_MARKER)),
-        ("summary _WORKFLOW_COMPLETE_", Said(marker=COMPLETE_MARKER)),
+        ("HANDOFF: billing: charged twice", TextDirective(HANDOFF, "billing", "charged twice")),
+        ("I looked.\n\nHANDOFF: billing: a: b.\n\n", TextDirective(HANDOFF, "billing", "a: b")),
+        (
+            "**HANDOFF:** `billing`: charged twice",
+            TextDirective(HANDOFF, "billing", "charged twice"),
+        ),
+        (
+            "**HANDOFF**: _billing_: *charged twice*",
+            TextDirective(HANDOFF, "billing", "charged twice"),
+        ),
+        ("HANDOFF: my_agent_: go", TextDirective(HANDOFF, "my_agent_", "go")),
+        ("TERMINATE_WORKFLOW", TextDirective(TERMINATE, "", "", TERMINATE_MARKER)),
+        ("done\r\n**TERMINATE_WORKFLOW**.\r\n", TextDirective(TERMINATE, "", "", TERMINATE_MARKER)),
+        ("_TERMINATE_WORKFLOW_!", TextDirective(TERMINATE, "", "", TERMINATE_MARKER)),
+        (
+            "TERMINATE_WORKFLOW: resolved.",
+            TextDirective(TERMINATE, "", "resolved", TERMINATE_MARKER),
+        ),
+        (
+            "**TERMINATE_WORKFLOW**: resolved",
+            TextDirective(TERMINATE, "", "resolved", TERMINATE_MARKER),
+        ),
+        ("All is said. WORKFLOW_COMPLETE", TextDirective(marker=COMPLETE_MARKER)),
+        ("summary\n*WORKFLOW_COMPLETE*.", TextDirective(marker=COMPLETE_MARKER)),
+        ("```sh\nls\n```\nTERMINATE_WORKFLOW", TextDirective(TERMINATE, "", "", TERMINATE_MARKER)),
+        ("~~~\n```\n~~~\n TERMINATE_WORKFLOW", TextDirective(TERMINATE, "", "", TERMINATE_MARKER)),
+        ("summary _WORKFLOW_COMPLETE_", TextDirective(marker=COMPLETE_MARKER)),
         (
             "HANDOFF: orchestrator: written. WORKFLOW_COMPLETE",
-            Said(HANDOFF, "orchestrator", "written. WORKFLOW_COMPLETE", COMPLETE_MARKER),
+            TextDirective(HANDOFF, "orchestrator", "written. WORKFLOW_COMPLETE", COMPLETE_MARKER),
         ),
     ],
 )
-def test_the_last_line_says_what_the_agent_means(text: str, meant: Said) -> None:
-    assert said(text) == meant
+def test_the_last_line_says_what_the_agent_means(text: str, meant: TextDirective) -> None:
+    assert read_directive(text) == meant
 
 
 @pytest.mark.parametrize(
@@ -79,7 +97,7 @@ def test_the_last_line_says_what_the_agent_means(text: str, meant: Said) -> None
     ],
 )
 def test_anything_else_says_nothing(text: str) -> None:
-    assert said(text) == NOTHING
+    assert read_directive(text) == NOTHING
 
 
 LINES = st.sampled_from(
@@ -101,7 +119,7 @@ EMPTY = st.text(alphabet="\n\r \t", max_size=6)
 def test_nothing_but_the_last_line_that_is_not_empty_counts(
     before: str, line: str, after: str
 ) -> None:
-    assert said(f"{before}\n{line}{after}") == said(line)
+    assert read_directive(f"{before}\n{line}{after}") == read_directive(line)
 
 
 @given(
@@ -114,12 +132,12 @@ def test_emphasis_and_final_punctuation_are_set_aside(
     line: str, mark: str, end: str, inside: bool
 ) -> None:
     dressed = f"{mark}{line}{end}{mark}" if inside else f"{mark}{line}{mark}{end}"
-    assert said(dressed) == said(line)
+    assert read_directive(dressed) == read_directive(line)
 
 
 @given(text=st.text())
 def test_any_text_can_be_read(text: str) -> None:
-    found = said(text)
+    found = read_directive(text)
     assert found == NOTHING or any(
         word in text for word in ("HANDOFF", TERMINATE_MARKER, COMPLETE_MARKER)
     )
@@ -127,22 +145,22 @@ def test_any_text_can_be_read(text: str) -> None:
 
 def test_what_is_said_outright_stands_and_the_text_only_adds_its_marker() -> None:
     result = Result(outcome=HANDOFF, to="memory", text="HANDOFF: billing: go")
-    assert read(result) == result
+    assert apply_text_protocol(result) == result
     marked = Result(outcome=HANDOFF, to="memory", text="over\nTERMINATE_WORKFLOW")
-    assert read(marked).outcome is HANDOFF
-    assert read(marked).to == "memory"
-    assert read(marked).marker == TERMINATE_MARKER
+    assert apply_text_protocol(marked).outcome is HANDOFF
+    assert apply_text_protocol(marked).to == "memory"
+    assert apply_text_protocol(marked).marker == TERMINATE_MARKER
 
 
 def test_an_answer_that_is_only_text_becomes_the_move_that_its_last_line_names() -> None:
-    moved = read(Result(text="see above\nHANDOFF: billing: charged twice"))
+    moved = apply_text_protocol(Result(text="see above\nHANDOFF: billing: charged twice"))
     assert (moved.outcome, moved.to, moved.reason) == (HANDOFF, "billing", "charged twice")
-    assert read(Result(text="no idea")) == Result(text="no idea")
+    assert apply_text_protocol(Result(text="no idea")) == Result(text="no idea")
 
 
 def test_whoever_has_done_its_part_hands_to_the_only_one_it_may_hand_to() -> None:
     done = Result(text="the summary\nWORKFLOW_COMPLETE")
-    assert read(done, "orchestrator").outcome is HANDOFF
-    assert read(done, "orchestrator").to == "orchestrator"
-    assert read(done, "orchestrator").marker == COMPLETE_MARKER
-    assert read(done).outcome is None
+    assert apply_text_protocol(done, "orchestrator").outcome is HANDOFF
+    assert apply_text_protocol(done, "orchestrator").to == "orchestrator"
+    assert apply_text_protocol(done, "orchestrator").marker == COMPLETE_MARKER
+    assert apply_text_protocol(done).outcome is None

@@ -12,9 +12,9 @@ from tests.mcp.speaking import Agent
 from tests.server.house import ADDRESS, House
 
 import handrail
-from handrail.mcp.seat import Seat
-from handrail.mcp.serving import made
-from handrail.server.secrets import issue
+from handrail.mcp.agent_session import AgentSession
+from handrail.mcp.server import make_server
+from handrail.server.credentials import issue_credential
 from mcp import Client
 
 BEAT = 0.01
@@ -34,23 +34,23 @@ class Time:
 @asynccontextmanager
 async def sitting(
     house: House, name: str = "coder-1", *, clock: Time | None = None, **token: Any
-) -> AsyncIterator[tuple[Agent, Seat]]:
+) -> AsyncIterator[tuple[Agent, AgentSession]]:
     """An agent of that name, and its seat. `token`: what its token says beside."""
     now = house.clock.now()
-    secret, row = issue("token", name=name, role="agent", by="test", now=now, **token)
+    secret, row = issue_credential("token", name=name, role="agent", by="test", now=now, **token)
     await house.engine.add_credential(row)
     transport = httpx.ASGITransport(app=house.served.asgi)  # pyright: ignore[reportArgumentType]
     async with handrail.Client(ADDRESS, secret, transport=transport) as client:
-        seat = Seat(client, name, heartbeat=BEAT, clock=clock or Time())
+        seat = AgentSession(client, name, heartbeat_seconds=BEAT, clock=clock or Time())
 
-        async def seat_of(_: object) -> Seat:
+        async def seat_of(_: object) -> AgentSession:
             return seat
 
         try:
-            async with Client(made(seat_of)) as spoken:
+            async with Client(make_server(seat_of)) as spoken:
                 yield Agent(spoken), seat
         finally:
-            await seat.leave()
+            await seat.end()
 
 
 async def until(holds: Callable[[], bool | Awaitable[bool]]) -> None:

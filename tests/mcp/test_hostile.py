@@ -6,13 +6,18 @@ import pytest
 from tests.client.serving import Server
 from tests.engine.at_work import go
 from tests.mcp.inside import sitting
-from tests.mcp.test_seat import Played, play, work_of
+from tests.mcp.test_agent_session import Played, play, work_of
 from tests.server.house import WORKER, House
 
-from handrail.mcp.asked import ARGUMENTS_BYTES_MAX, Asked, read, schema
-from handrail.mcp.seats import NoSeat, Seats
+from handrail.mcp.agent_sessions import AgentSessions, SessionRefusedError
+from handrail.mcp.rendering import PAGE_CHARS
+from handrail.mcp.tool_arguments import (
+    ARGUMENTS_BYTES_MAX,
+    ToolArguments,
+    arguments_schema,
+    read_arguments,
+)
 from handrail.mcp.tools import TOOLS
-from handrail.mcp.words import PAGE_CHARS
 
 __all__ = ["play"]
 BEYOND_PAGE = 5_000
@@ -28,10 +33,10 @@ def nested(depth: int) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", TOOLS)
 def test_every_tool_has_a_schema_with_an_object_at_its_root_and_nothing_unknown(name: str):
-    found = schema(TOOLS[name].asked)
+    found = arguments_schema(TOOLS[name].arguments_type)
     assert found["type"] == "object"
     assert found["additionalProperties"] is False
-    assert TOOLS[name].about.endswith(".")
+    assert TOOLS[name].description.endswith(".")
 
 
 @pytest.mark.parametrize(
@@ -53,13 +58,17 @@ def test_every_tool_has_a_schema_with_an_object_at_its_root_and_nothing_unknown(
 def test_arguments_that_do_not_fit_are_refused_in_words(
     tool: str, arguments: dict[str, Any], told: str
 ):
-    found = read(TOOLS[tool].asked, arguments)
-    assert not isinstance(found, Asked)
+    found = read_arguments(TOOLS[tool].arguments_type, arguments)
+    assert not isinstance(found, ToolArguments)
     assert told in found
 
 
 def test_no_tool_takes_a_name_to_act_under():
-    names = {name for tool in TOOLS.values() for name in schema(tool.asked)["properties"]}
+    names = {
+        name
+        for tool in TOOLS.values()
+        for name in arguments_schema(tool.arguments_type)["properties"]
+    }
     assert not names & {"agent", "agent_id", "author", "by", "actor", "token", "fence"}
 
 
@@ -113,7 +122,7 @@ def test_an_agent_speaks_only_for_itself(play: Played):
             await agent.do("register", roles=[WORKER])
             await other.do("register", roles=[WORKER])
             await agent.claimed()
-            (name,) = seat.in_hand
+            (name,) = seat.held
             stolen = await other.refused("answer", outcome="success", dispatch_id=name)
             assert "held by 'coder-1'" in stolen
             assert "report only what" in stolen
@@ -144,7 +153,7 @@ def test_an_agent_is_given_only_what_its_token_allows(play: Played):
             assert "do not have the turn" in await agent.refused("say", text="x", channel="talk")
             house.clock.advance(seconds=3_601)
             assert "expired or revoked: stop" in await agent.refused("claim", wait=0)
-            assert seat.is_dismissed
+            assert seat.is_rejected
             assert await work_of(house, "ada") == (name,)
 
     play(scene)
@@ -152,17 +161,17 @@ def test_an_agent_is_given_only_what_its_token_allows(play: Played):
 
 def test_nobody_sits_down_without_the_token_of_an_agent(server: Server):
     async def scene() -> None:
-        async with Seats(server.url) as seats:
-            with pytest.raises(NoSeat, match="characters that no token has"):
-                await seats.sit("žluťoučký")
-            with pytest.raises(NoSeat, match="is not known") as wrong:
-                await seats.sit("hr_wrong")
+        async with AgentSessions(server.url) as seats:
+            with pytest.raises(SessionRefusedError, match="characters that no token has"):
+                await seats.open_session("žluťoučký")
+            with pytest.raises(SessionRefusedError, match="is not known") as wrong:
+                await seats.open_session("hr_wrong")
             assert wrong.value.status == 401
-            with pytest.raises(NoSeat, match="olga, who is no agent") as person:
-                await seats.sit(olga)
+            with pytest.raises(SessionRefusedError, match="olga, who is no agent") as person:
+                await seats.open_session(olga)
             assert person.value.status == 403
-            assert await seats.sit(ada) is await seats.sit(ada)
-            assert (await seats.sit(ada)).agent_id == "ada"
+            assert await seats.open_session(ada) is await seats.open_session(ada)
+            assert (await seats.open_session(ada)).agent_id == "ada"
 
     olga, ada = server.token("operator", "olga"), server.token("agent", "ada")
 

@@ -49,5 +49,5 @@ def test_who_calls_is_who_the_token_of_the_request_says(server: Server, office: 
         assert status(address, f"Bearer {ada}") == 200
         assert status(address, f"Bearer {ada}", b"x" * 2_000_000) == 413
         asyncio.run(play(address))
-    (step,) = office.steps(filed.execution_id or "").items
+    (step,) = office.list_steps(filed.execution_id or "").items
     assert step.agent == "ada"

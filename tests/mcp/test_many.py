@@ -15,23 +15,23 @@ from tests.client.serving import Server, free_port
 from tests.mcp.inside import until
 from tests.mcp.speaking import PATIENCE, ROLE
 
-from handrail.cli.turnstile import Turnstile
-from handrail.client.bearer import token_in
+from handrail.cli.auth_limit import AuthRateLimit
+from handrail.client.bearer import read_bearer_token
 from handrail.client.clients import SyncClient
-from handrail.mcp import seats as seats_module
-from handrail.mcp.seats import SEATS_MAX, NoSeat, Seats
-from handrail.mcp.serving import PATH, http_app
-from handrail.server.secrets import issue
+from handrail.mcp import agent_sessions as seats_module
+from handrail.mcp.agent_sessions import SESSIONS_MAX, AgentSessions, SessionRefusedError
+from handrail.mcp.server import PATH, make_http_app
+from handrail.server.credentials import issue_credential
 
 LONG = bool(os.environ.get("HANDRAIL_LONG"))
-AGENTS = SEATS_MAX if LONG else 12
+AGENTS = SESSIONS_MAX if LONG else 12
 ACCEPT = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
 
 
 class Place(NamedTuple):
     """Where agents sit, and how they are reached."""
 
-    seats: Seats
+    seats: AgentSessions
     http: httpx.AsyncClient
     url: str
 
@@ -56,10 +56,10 @@ class Place(NamedTuple):
 
 @asynccontextmanager
 async def placed(server: Server) -> AsyncIterator[Place]:
-    room = httpx.Limits(max_connections=2 * SEATS_MAX)
+    room = httpx.Limits(max_connections=2 * SESSIONS_MAX)
     async with (
-        Seats(server.url) as seats,
-        serving(Turnstile(http_app(seats, "127.0.0.1")), free_port(), "on") as address,
+        AgentSessions(server.url) as seats,
+        serving(AuthRateLimit(make_http_app(seats, "127.0.0.1")), free_port(), "on") as address,
         httpx.AsyncClient(timeout=2 * PATIENCE, trust_env=False, limits=room) as http,
     ):
         yield Place(seats, http, f"{address}{PATH}")
@@ -92,7 +92,7 @@ def test_agents_that_all_come_at_once_are_each_given_work_of_their_own(
         assert all("accepted" in one for one in done)
 
     play(server, scene)
-    ended = office.executions(status="ended", limit=500).items
+    ended = office.list_runs(status="ended", limit=500).items
     assert [run.terminal_status for run in ended] == ["done_success"] * AGENTS
 
 
@@ -103,14 +103,14 @@ def test_who_hangs_up_in_mid_claim_is_given_nothing_until_it_comes_again(
 
     async def scene(place: Place) -> None:
         await place.does(ada, "register", roles=[ROLE])
-        seat = await place.seats.sit(ada)
+        seat = await place.seats.open_session(ada)
         claiming = asyncio.create_task(place.does(ada, "claim", wait=50))
-        await until(lambda: seat.silent_for == 0.0)
+        await until(lambda: seat.idle_seconds == 0.0)
         claiming.cancel()
         await asyncio.gather(claiming, return_exceptions=True)
-        await until(lambda: seat.silent_for > 0.0)
+        await until(lambda: seat.idle_seconds > 0.0)
         await asyncio.to_thread(office.create_bead, "a bug", workflow_id="one")
-        assert not seat.in_hand
+        assert not seat.held
         assert "# Dispatch" in await place.does(ada, "claim", wait=20)
 
     play(server, scene)
@@ -125,7 +125,7 @@ def test_a_token_that_is_revoked_in_mid_session_opens_nothing_more(
     async def scene(place: Place) -> None:
         await place.does(ada, "register", roles=[ROLE])
         assert "# Dispatch" in await place.does(ada, "claim", wait=20)
-        (token,) = [one for one in office.tokens().items if one.agent == "ada"]
+        (token,) = [one for one in office.list_tokens().items if one.agent == "ada"]
         await asyncio.to_thread(office.revoke_token, token.id)
         assert "revoked: stop" in await place.does(ada, "answer", outcome="success")
         assert await place.does(ada, "claim", wait=0) == "401"
@@ -151,24 +151,24 @@ def test_who_has_been_away_makes_room_and_who_has_work_in_hand_does_not(
     server: Server, office: SyncClient, monkeypatch: pytest.MonkeyPatch
 ):
     ada, bob, cy = (server.token("agent", name) for name in ("ada", "bob", "cy"))
-    monkeypatch.setattr(seats_module, "SEATS_MAX", 1)
-    monkeypatch.setattr(seats_module, "AWAY_SECONDS", 1e9)
+    monkeypatch.setattr(seats_module, "SESSIONS_MAX", 1)
+    monkeypatch.setattr(seats_module, "EVICT_IDLE_SECONDS", 1e9)
 
     async def scene() -> None:
-        async with Seats(server.url) as seats:
-            seat = await seats.sit(ada)
-            with pytest.raises(NoSeat, match="at work here"):
-                await seats.sit(bob)  # ada was here a moment ago
-            monkeypatch.setattr(seats_module, "AWAY_SECONDS", 0.0)
-            assert (await seats.sit(bob)).agent_id == "bob"
-            seat = await seats.sit(ada)
+        async with AgentSessions(server.url) as seats:
+            seat = await seats.open_session(ada)
+            with pytest.raises(SessionRefusedError, match="at work here"):
+                await seats.open_session(bob)  # ada was here a moment ago
+            monkeypatch.setattr(seats_module, "EVICT_IDLE_SECONDS", 0.0)
+            assert (await seats.open_session(bob)).agent_id == "bob"
+            seat = await seats.open_session(ada)
             await seat.client.register_agent("ada", [ROLE])
             office.create_bead("a bug", workflow_id="one")
-            found = await seat.client.claim("ada", wait=20)
+            found = await seat.client.claim_dispatch("ada", wait=20)
             assert found is not None
-            seat.take(found)
-            with pytest.raises(NoSeat, match="at work here"):
-                await seats.sit(cy)
+            seat.hold(found)
+            with pytest.raises(SessionRefusedError, match="at work here"):
+                await seats.open_session(cy)
 
     asyncio.run(scene())
 
@@ -176,20 +176,20 @@ def test_who_has_been_away_makes_room_and_who_has_work_in_hand_does_not(
 def test_nobody_waits_for_a_token_that_the_server_takes_long_to_refuse(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ):
-    ada, asks = server.token("agent", "ada"), Seats._sit
+    ada, asks = server.token("agent", "ada"), AgentSessions._connect
 
-    async def sit(self: Seats, token: str) -> Any:
+    async def sit(self: AgentSessions, token: str) -> Any:
         if token != ada:
             await asyncio.Event().wait()
         return await asks(self, token)
 
-    monkeypatch.setattr(Seats, "_sit", sit)
+    monkeypatch.setattr(AgentSessions, "_connect", sit)
 
     async def scene() -> None:
-        async with asyncio.timeout(PATIENCE), Seats(server.url) as seats:
-            junk = asyncio.create_task(seats.sit("hr_junk"))
+        async with asyncio.timeout(PATIENCE), AgentSessions(server.url) as seats:
+            junk = asyncio.create_task(seats.open_session("hr_junk"))
             await asyncio.sleep(0)
-            first, again = await asyncio.gather(seats.sit(ada), seats.sit(ada))
+            first, again = await asyncio.gather(seats.open_session(ada), seats.open_session(ada))
             assert first is again
             junk.cancel()
             await asyncio.gather(junk, return_exceptions=True)
@@ -198,11 +198,13 @@ def test_nobody_waits_for_a_token_that_the_server_takes_long_to_refuse(
 
 
 def test_what_is_issued_is_taken_for_a_token_and_little_else_is():
-    secret, _ = issue("token", name="ada", role="agent", by="test", now=datetime.now(UTC))
+    secret, _ = issue_credential(
+        "token", name="ada", role="agent", by="test", now=datetime.now(UTC)
+    )
     good = b"Bearer " + secret.encode()
 
     def given(*values: bytes) -> str | None:
-        return token_in([(b"authorization", value) for value in values])
+        return read_bearer_token([(b"authorization", value) for value in values])
 
     assert given(good) == secret
     assert given() is None
@@ -223,7 +225,7 @@ def test_who_comes_with_wrong_tokens_comes_no_further_and_others_do():
         await send({"type": "http.response.body", "body": b""})
 
     async def scene() -> None:
-        door = Turnstile(app)
+        door = AuthRateLimit(app)
         transport = httpx.ASGITransport(app=door, client=("192.0.2.1", 1))
         others = httpx.ASGITransport(app=door, client=("192.0.2.2", 1))
 

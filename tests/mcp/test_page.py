@@ -35,4 +35,4 @@ def test_the_program_of_the_page_takes_a_bead_to_its_end(
     )
     assert "500 on /invoices" in done.stdout
     assert "It was accepted. The run has ended: done_success." in done.stdout
-    assert office.bead(filed.id).context["severity"] == 1
+    assert office.get_bead(filed.id).context["severity"] == 1

@@ -80,13 +80,13 @@ def test_an_agent_that_goes_away_gives_its_work_back(server: Server, office: Syn
         async with over_stdio(server, server.token("agent", "ada")) as agent:
             await agent.do("register", roles=[ROLE])
             await agent.claimed()
-            assert len(office.agent("ada").current_work) == 1
+            assert len(office.get_agent("ada").current_work) == 1
 
     asyncio.run(play())
     until = time.monotonic() + PATIENCE
-    while office.agent("ada").current_work and time.monotonic() < until:
+    while office.get_agent("ada").current_work and time.monotonic() < until:
         time.sleep(0.05)
-    lost = office.steps(filed.execution_id or "").items[0]
+    lost = office.list_steps(filed.execution_id or "").items[0]
     assert (lost.agent, lost.outcome) == ("ada", "lost")
 
 
@@ -101,9 +101,9 @@ def test_a_signal_ends_it_though_its_input_is_open_and_its_work_is_given_back(
             agent.write(line)
         assert "You are 'ada'" in agent.does("register", roles=[ROLE])
         assert "# Dispatch" in agent.does("claim", wait=20)
-        assert office.agent("ada").current_work
+        assert office.get_agent("ada").current_work
         agent.process.send_signal(number)
         assert agent.process.wait(PATIENCE) == -number
-        assert office.agent("ada").current_work == ()
-    lost = office.steps(filed.execution_id or "").items[0]
+        assert office.get_agent("ada").current_work == ()
+    lost = office.list_steps(filed.execution_id or "").items[0]
     assert (lost.agent, lost.outcome) == ("ada", "lost")

@@ -11,7 +11,7 @@ from benchmarks import middleware as bench
 from tests.engine.at_work import go
 
 from handrail.engine import opening
-from handrail.engine.bugs import ErrorReport
+from handrail.engine.services.bugs import ErrorReport
 from handrail.middleware import AsgiMiddleware, Reporter, WsgiMiddleware, to_engine
 from handrail.middleware import reporter as reporters
 
@@ -164,7 +164,7 @@ def test_what_is_secret_is_not_sent():
 def test_a_reporter_that_cannot_send_breaks_and_delays_no_request(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(reporters, "LOOK_SECONDS", 0.001)
+    monkeypatch.setattr(reporters, "POLL_SECONDS", 0.001)
     gate = threading.Event()
 
     def stuck(report: ErrorReport) -> None:
@@ -195,14 +195,14 @@ def test_notes_are_bounded_and_what_is_dropped_is_counted(monkeypatch: pytest.Mo
     reporter = Reporter(slow, service="shop")
     for n in range(1_000):
         reporter.note(None, method="GET", path=f"/x{'y' * (n % 500)}", status=500)
-    assert len(reporter._notes) <= 10
+    assert len(reporter._pending) <= 10
     assert reporter.dropped >= 900
     gate.set()
     reporter.close(SECONDS)
 
 
 def test_what_could_not_be_sent_is_sent_later_with_its_count(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(reporters, "LOOK_SECONDS", 0.001)
+    monkeypatch.setattr(reporters, "POLL_SECONDS", 0.001)
     post = Post(away=2)
     reporter = Reporter(post, service="shop")
     reporter.note(None, method="GET", path="/", status=500)
@@ -233,7 +233,7 @@ def test_nothing_that_goes_wrong_in_the_reporter_reaches_a_request(
         raise RuntimeError("a bug of our own")
 
     reporter = Reporter(Post(), service="shop")
-    monkeypatch.setattr(reporters, "_key", broken)
+    monkeypatch.setattr(reporters, "_dedup_key", broken)
     reporter.note(ValueError("x"))
     assert reporter.failed == 1
 

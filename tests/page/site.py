@@ -16,12 +16,12 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect
 from tests.client.serving import Server
 from tests.patience import PATIENCE
 
-from handrail.engine.dispatch import Dispatch
+from handrail.engine.dispatch.dispatch import Dispatch
 from handrail.engine.settings import EngineSettings
 from handrail.kernel.result import Result
-from handrail.server.routes.tokens import NewSignIn, new_sign_in
+from handrail.server.routes.tokens import NewSignIn, issue_sign_in
 from handrail.server.settings import ServerSettings
-from handrail.teams import NAMES, employ
+from handrail.teams import BUILTIN_IDS, install_teams
 
 WIDE, NARROW = (1280, 800), (390, 844)
 SECONDS = 1_000 * PATIENCE
@@ -34,7 +34,7 @@ expect.set_options(timeout=SECONDS)
 
 
 class Site(Server):
-    def __init__(self, database: str, browser: Browser, teams: Sequence[str] = NAMES) -> None:
+    def __init__(self, database: str, browser: Browser, teams: Sequence[str] = BUILTIN_IDS) -> None:
         settings = ServerSettings(drain=0)
         engine = EngineSettings(pulse=0.05, lease=SILENT_SECONDS, offline_after=SILENT_SECONDS)
         super().__init__(database, engine=engine, settings=settings)
@@ -45,7 +45,7 @@ class Site(Server):
 
     def __enter__(self) -> "Site":
         self.start()
-        self.do(employ(self.engine, self.teams))
+        self.do(install_teams(self.engine, self.teams))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -84,13 +84,13 @@ class Site(Server):
     def patience(self, run: str) -> None:
         """Until a long run has ended."""
         for _ in range(60):
-            if self.do(self.engine.wait(run, 5)).ended:
+            if self.do(self.engine.wait(run, 5)).has_ended:
                 return
         raise AssertionError(f"run {run} goes on and on")
 
     def sign_in_path(self, name: str = "ana", role: Any = "ceo") -> str:
         wanted = NewSignIn(name=name, role=role)
-        return self.do(new_sign_in(self.engine, wanted, by="test")).path
+        return self.do(issue_sign_in(self.engine, wanted, by="test")).path
 
     def context(
         self, size: tuple[int, int] = WIDE, scheme: Any = "light", **more: Any

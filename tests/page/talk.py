@@ -7,9 +7,9 @@ from urllib.parse import quote
 
 from tests.page.site import Site
 
-from handrail.engine.channel_views import ChannelView
-from handrail.kernel import channel_events as ev
-from handrail.kernel.channel import HumanMode
+from handrail.engine.queries.channel_views import ChannelView
+from handrail.kernel.channel import events as ev
+from handrail.kernel.channel.state import HumanMode
 
 ANA, AGENTS = "ana", ("ada", "bo", "cy")
 NUMBERS = itertools.count(1)
@@ -46,11 +46,13 @@ class Talk:
 
     def done(self, agent: str) -> None:
         """It has nothing more to say in its turn."""
-        self.site.do(self.site.engine.order(self.name, ev.CompleteTurn(agent_id=agent), by=agent))
+        self.site.do(
+            self.site.engine.command_channel(self.name, ev.CompleteTurn(agent_id=agent), by=agent)
+        )
 
     def waits(self, agent: str, reason: str = "the build") -> None:
         command = ev.RequestWait(agent_id=agent, reason=reason)
-        self.site.do(self.site.engine.order(self.name, command, by=agent))
+        self.site.do(self.site.engine.command_channel(self.name, command, by=agent))
 
     def given(self, agent: str) -> list[str] | None:
         """What its turn has brought it so far; None while it has no turn to answer in."""

@@ -12,7 +12,7 @@ from tests.page.samples import filled
 from tests.page.site import Site
 from tests.server.house import DONE, WORKER
 
-from handrail.engine.dispatch import Dispatch
+from handrail.engine.dispatch.dispatch import Dispatch
 from handrail.kernel.result import Result
 
 TWO = chain(node("first"), node("second"), id="two")

@@ -13,15 +13,15 @@ import pytest
 from tests.corpus.record import GOOD, Recorded, read, record, written
 from tests.kernel.driving import NOON, plan_of
 
-from handrail.kernel.limits import STRICT
-from handrail.kernel.other_rules import read_given
-from handrail.kernel.replayed import Verdict, replayed
+from handrail.kernel.definition.limits import STRICT
 from handrail.kernel.result import Evidence, Outcome, Result
 from handrail.kernel.run import commands as c
 from handrail.kernel.run.events import Reported, Started
-from handrail.kernel.run.machine import Run, next_due, step
-from handrail.kernel.run.state import Phase
-from handrail.kernel.run.workflow import WAITING_TO_GO
+from handrail.kernel.run.machine import Run, decide_and_apply, next_due
+from handrail.kernel.run.state import PositionPhase
+from handrail.kernel.run.workflow import ADVANCEABLE_PHASES
+from handrail.replay.replay_report import Verdict, replay_report
+from handrail.replay.rule_overrides import read_overrides
 
 NAMES = sorted(GOOD)
 COMMANDS_MAX = 2_000
@@ -34,7 +34,7 @@ ROUND_AND_ROUND = ("refactoring", "polling", "research", "shrinking", "growing",
 
 
 def rules(document: object) -> Any:
-    given, problems = read_given(document)
+    given, problems = read_overrides(document)
     assert not problems
     return given
 
@@ -61,7 +61,7 @@ def test_no_good_run_is_stopped_by_the_defaults(name: str):
     run = read(name)
     plan = plan_of(run.definition)
     for given in (None, rules("strict")):
-        found = replayed(run.events, lambda _id, _version: plan, given)
+        found = replay_report(run.events, lambda _id, _version: plan, given)
         assert (found.verdict, found.cut) == (Verdict.SAME, False), found.told
         assert found.recorded is not None
         assert found.recorded.terminal_status == "done_success"
@@ -78,8 +78,8 @@ class Stuck:
         shown: dict[str, Evidence] = {}
         for event in recorded.events:
             if isinstance(event, Reported):
-                evidence = shown.setdefault(event.place, event.result.evidence)
-                said[event.place].append(msgspec.structs.replace(event.result, evidence=evidence))
+                evidence = shown.setdefault(event.step_id, event.result.evidence)
+                said[event.step_id].append(msgspec.structs.replace(event.result, evidence=evidence))
         self.answers = {place: cycle(self._stuck(results)) for place, results in said.items()}
         self.run: Run | None = None
         start = recorded.events[0]
@@ -94,27 +94,27 @@ class Stuck:
         return handing or [Result(text="I am on it")]
 
     def do(self, command: c.RunCommand) -> None:
-        _, self.run = step(self.plan, self.run, command, self.now)
+        _, self.run = decide_and_apply(self.plan, self.run, command, self.now)
 
     def play(self) -> Run:
         assert self.run is not None
         for _ in range(COMMANDS_MAX):
-            if self.run.ended:
+            if self.run.has_ended:
                 return self.run
             self.do(self._next(self.run))
         raise AssertionError("it does not end")
 
     def _next(self, run: Run) -> c.RunCommand:
-        for token in run.tokens.values():
-            if token.phase is Phase.CLAIMED:
+        for token in run.positions.values():
+            if token.phase is PositionPhase.CLAIMED:
                 self.now += timedelta(seconds=1)
-                result = next(self.answers[token.place])
+                result = next(self.answers[token.step_id])
                 return c.Report(fence=token.fence, agent=token.agent, result=result)
-            if token.phase is Phase.OFFERED:
+            if token.phase is PositionPhase.OFFERED:
                 agent = f"agent {run.fence % 2}"
                 return c.Claim(fence=token.fence, agent=agent, roles=(token.role,))
-            if token.phase in WAITING_TO_GO:
-                return c.GrantLock(place=token.place, lock=run.fence + 1)
+            if token.phase in ADVANCEABLE_PHASES:
+                return c.GrantLock(step_id=token.step_id, lock=run.fence + 1)
         due = next_due(self.plan, run)
         assert due is not None, "every wait has its end"
         self.now = due

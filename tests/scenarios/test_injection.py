@@ -17,14 +17,14 @@ from tests.scenarios.injections import Injection, injections
 from tests.server.crew import Outsider, crew
 from tests.server.house import ASKS, House, told
 
-from handrail.engine.dispatch import Dispatch
-from handrail.engine.engine import Engine, Refused
-from handrail.kernel.history import handoff_sequence
+from handrail.engine.dispatch.dispatch import Dispatch
+from handrail.engine.engine import Engine, RefusedError
 from handrail.kernel.result import Check, Evidence, Outcome, Result
 from handrail.kernel.run.events import Asked, Faulted
-from handrail.kernel.text_protocol import said
-from handrail.teams import builtin
+from handrail.kernel.run.text_protocol import read_directive
+from handrail.teams import load_builtin
 from handrail.testing.clock import ManualClock
+from handrail.views.history import handoff_sequence
 
 ALL = injections()
 PLAIN = Injection("The printer on floor 2 is out of paper.", loud=False)
@@ -122,7 +122,7 @@ async def through_helpdesk(engine: Engine, one: Injection) -> Way:
     await run.result(60)
     way = await went(engine, run.id)
     faults = [e for e in await engine.history(run.id) if isinstance(e, Faulted)]
-    places = {fault.place for fault in faults}
+    places = {fault.step_id for fault in faults}
     assert {"memory", "network"} <= places <= {"memory", "network", "ticketing"}
     return way
 
@@ -147,7 +147,7 @@ async def through_finance(engine: Engine, one: Injection) -> Way:
         context={"note": text, "loud": one.loud},
         filed_by="ola",
     )
-    with suppress(Refused):  # a name that is none is refused, and that is the end of it
+    with suppress(RefusedError):  # a name that is none is refused, and that is the end of it
         name = text.splitlines()[-1][:100]
         await engine.put_file((await run.state()).bead_id, name, b"x", by="ola")
     (question,) = await run.questions(60)
@@ -182,7 +182,7 @@ async def all_ways(name: str, texts: list[Injection]) -> list[Way]:
     """Each text through a run of its own, many at once, on one engine."""
     through, agent, roles = TEAMS[name]
     async with opened("sqlite://", ManualClock()) as engine:
-        document = builtin(name)
+        document = load_builtin(name)
         document.setdefault("metadata", {}).pop("context", None)
         await engine.define(document)
         await engine.add_agent(agent, *roles, capacity=1_000)
@@ -223,7 +223,9 @@ def test_a_persons_own_word_ends_a_review():
 
 
 def test_what_is_quoted_hidden_or_disguised_says_nothing():
-    heard = [one.text for one in ALL if not one.loud and said(one.text).outcome is not None]
+    heard = [
+        one.text for one in ALL if not one.loud and read_directive(one.text).outcome is not None
+    ]
     assert heard == []
 
 

@@ -16,16 +16,16 @@ from inline_snapshot import snapshot
 from tests.kernel.driving import team
 from tests.playing import played
 
-from handrail.engine.attend import Attended
-from handrail.engine.dispatch import Dispatch
-from handrail.kernel.report import markdown, report, snitch_entry
+from handrail.engine.dispatch.dispatch import Dispatch
+from handrail.engine.interactive_run import InteractiveRun
 from handrail.kernel.result import Check, Evidence, Outcome, Result, Usage
 from handrail.kernel.run.events import Ended
-from handrail.teams import builtin, offline
-from handrail.teams.coding import staff
-from handrail.teams.coding.places import write_sample
-from handrail.teams.scripted import Agent, hand
+from handrail.teams import load_builtin, load_scripted_agents
+from handrail.teams.coding import scripted_agents
+from handrail.teams.coding.workspaces import write_sample
+from handrail.teams.scripted import ScriptedAgent, hand_off
 from handrail.testing.clock import ManualClock
+from handrail.views.report import build_report, report_markdown, snitch_entry
 
 HASH = re.compile(r"#[0-9a-f]{12}")
 """Of a signature: another Python may word its tracebacks in another way."""
@@ -33,17 +33,17 @@ PAIR = team({"a": ["b"], "b": ["a"]}, terminator="a", id="pair")
 
 
 def coding(
-    folder: Path, *bugs: str, rules: dict[str, Any] | None = None, **instead: Agent
-) -> Attended:
+    folder: Path, *bugs: str, rules: dict[str, Any] | None = None, **instead: ScriptedAgent
+) -> InteractiveRun:
     """The coding team in a real folder with these bugs; some of its agents replaced."""
     folder.mkdir(exist_ok=True)
     write_sample(folder, bugs)
-    document = builtin("coding")
+    document = load_builtin("coding")
     document["stop_rules"] |= rules or {}
-    _, trusted = offline("coding")
+    _, trusted = load_scripted_agents("coding")
     return played(
         document,
-        {**staff((str(folder),)), **instead},
+        {**scripted_agents((str(folder),)), **instead},
         trusted=trusted - frozenset(instead),
         clock=ManualClock().now,
         title="Initials are wrong",
@@ -51,17 +51,17 @@ def coding(
     )
 
 
-def stopped(local: Attended) -> str:
+def stopped(local: InteractiveRun) -> str:
     """Where it stopped and what the report says; that nothing came after the end, and that the
     report is the same when it is made again."""
-    told = report(local.events)
+    told = build_report(local.events)
     assert isinstance(local.events[-1], Ended)
     assert sum(isinstance(event, Ended) for event in local.events) == 1
     assert told.terminal_status is not None
     assert told.stop is not None
-    again = msgspec.json.encode(report(list(local.events)), order="deterministic")
+    again = msgspec.json.encode(build_report(list(local.events)), order="deterministic")
     assert again == msgspec.json.encode(told, order="deterministic")
-    assert f"- rule: {told.stop.rule}" in markdown(told)
+    assert f"- rule: {told.stop.rule}" in report_markdown(told)
     assert bool(snitch_entry(told)) == told.terminal_status.startswith("aborted")
     ended = f"{told.terminal_status}, {told.stop.rule}, after step {told.totals.steps}"
     lines = [
@@ -73,8 +73,8 @@ def stopped(local: Attended) -> str:
     return "\n".join(lines)
 
 
-def always(to: str, reason: str = "go on", **more: Any) -> Agent:
-    return lambda dispatch: hand(to, reason, **more)
+def always(to: str, reason: str = "go on", **more: Any) -> ScriptedAgent:
+    return lambda dispatch: hand_off(to, reason, **more)
 
 
 # S15
@@ -96,7 +96,7 @@ it could have gone on with: progress in between, another way, or a higher repeat
 def test_planner_and_researcher_bounce_with_detours_that_hide_the_pattern(tmp_path: Path) -> None:
     def planner(dispatch: Dispatch) -> Result:
         turn = len(dispatch.history) // 2
-        return hand("verifier" if turn in (1, 3) else "researcher", "still unsure")
+        return hand_off("verifier" if turn in (1, 3) else "researcher", "still unsure")
 
     local = coding(tmp_path, planner=planner)
     assert stopped(local) == snapshot("""\
@@ -178,15 +178,15 @@ Stuck: a and b handed over the same way 3 times in a row without progress (limit
 evidence: handoff 1, handoff 2, handoff 3, handoff 4, handoff 5, handoff 6
 it could have gone on with: progress in between, another way, or a higher repeat_limit\
 """)
-    sequence = [(h.from_, h.to) for h in report(local.events).handoff_sequence]
+    sequence = [(h.from_, h.to) for h in build_report(local.events).handoff_sequence]
     assert sequence == [("a", "b"), ("b", "a")] * 3, "complete: no repeat is left out"
 
 
 def test_the_helpdesk_looped_although_its_prompts_forbade_it() -> None:
-    own, trusted = offline("helpdesk")
+    own, trusted = load_scripted_agents("helpdesk")
     loop = {"orchestrator": always("memory", "look again"), "memory": always("orchestrator")}
     local = played(
-        builtin("helpdesk"),
+        load_builtin("helpdesk"),
         {**own, **loop},
         trusted=trusted,
         clock=ManualClock().now,
@@ -221,7 +221,7 @@ def test_a_time_and_an_address_made_every_failure_look_new(tmp_path: Path) -> No
             f"2026-01-0{n}T10:00:0{n}Z worker-{n}\nTypeError: <X object at 0x7f00{n:08x}> in {n}.3s"
         )
         check = Check(command="npm test", exit_code=1, stderr=said)
-        return hand("planner", "red", evidence=Evidence(checks=(check,), measured=True))
+        return hand_off("planner", "red", evidence=Evidence(checks=(check,), measured=True))
 
     local = coding(tmp_path, planner=always("verifier"), verifier=verifier)
     assert stopped(local) == snapshot("""\
@@ -237,7 +237,7 @@ def test_a_new_scratch_file_every_turn_counted_as_progress(tmp_path: Path) -> No
     def coder(dispatch: Dispatch) -> Result:
         name = f"scratch_{dispatch.step}.txt"
         (tmp_path / name).write_text(name)
-        return hand("verifier", "tried this", evidence=Evidence(files={name: name}))
+        return hand_off("verifier", "tried this", evidence=Evidence(files={name: name}))
 
     local = coding(tmp_path, "not-written-yet", planner=always("coder"), coder=coder)
     assert stopped(local) == snapshot("""\
@@ -254,7 +254,7 @@ def test_any_file_read_counted_as_progress_for_260_dispatches_and_766887_tokens(
     reads["stop_rules"] = {"max_tokens": 50_000, "repeat_limit": 40, "max_edge": None}
 
     def reader(dispatch: Dispatch) -> Result:
-        return hand("a", f"read file {dispatch.step}", usage=Usage(tokens=2_950))
+        return hand_off("a", f"read file {dispatch.step}", usage=Usage(tokens=2_950))
 
     local = played(reads, {"a": reader}, clock=ManualClock().now, title="T")
     assert stopped(local) == snapshot("""\
@@ -269,7 +269,7 @@ def test_a_failed_close_was_taken_for_done(tmp_path: Path) -> None:
     """Whatever the planner says, the ticket closer looks at what was measured."""
 
     def planner(dispatch: Dispatch) -> Result:
-        return hand("verifier" if dispatch.step == 1 else "ticket_closer", "it is done")
+        return hand_off("verifier" if dispatch.step == 1 else "ticket_closer", "it is done")
 
     local = coding(tmp_path, "not-written-yet", planner=planner)
     assert stopped(local) == snapshot("""\
@@ -285,7 +285,7 @@ def test_two_versions_of_a_file_were_written_in_turns(tmp_path: Path) -> None:
     versions = itertools.cycle(("one", "two"))
 
     def coder(dispatch: Dispatch) -> Result:
-        return hand("planner", "better", evidence=Evidence(files={"a.py": next(versions)}))
+        return hand_off("planner", "better", evidence=Evidence(files={"a.py": next(versions)}))
 
     local = coding(tmp_path, planner=always("coder"), coder=coder, rules={"repeat_limit": None})
     assert stopped(local) == snapshot("""\

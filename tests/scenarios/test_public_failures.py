@@ -8,19 +8,18 @@ import pytest
 from tests.kernel.driving import ANA, NOON, OLA, Driven, chain, files, node, red, team, used
 
 from handrail import Guard, StopRules
-from handrail.kernel import channel_events as ev
-from handrail.kernel.answers import Answer, read_answer
-from handrail.kernel.channel import Channel, TurnConfig
-from handrail.kernel.channel_decide import decide as channel_decide
-from handrail.kernel.channel_evolve import disposition
-from handrail.kernel.channel_evolve import evolve as channel_evolve
-from handrail.kernel.plan import check
-from handrail.kernel.report import report
+from handrail.kernel.channel import events as ev
+from handrail.kernel.channel.decide import decide as channel_decide
+from handrail.kernel.channel.evolve import disposition, evolve
+from handrail.kernel.channel.state import Channel, TurnConfig
+from handrail.kernel.definition.plan import check_definition
 from handrail.kernel.result import Check, Evidence, Outcome
-from handrail.kernel.rules import StopRule
 from handrail.kernel.run import commands as c
+from handrail.kernel.run.answer_text import AnswerIntent, classify_answer
 from handrail.kernel.run.events import HandedOff, Offered, RunEvent, Warned
 from handrail.kernel.run.machine import Person, decide, replay
+from handrail.kernel.stop.rules import StopRule
+from handrail.views.report import build_report
 
 HUB = team(
     {"orchestrator": ["memory", "ticketing"], "memory": ["orchestrator"], "ticketing": []},
@@ -46,14 +45,14 @@ def test_rules_that_were_only_prompt_text_are_enforced_whatever_the_agent_says()
     run = Driven(HUB)
     run.report(outcome=Outcome.TERMINATE, text="TERMINATE_WORKFLOW", reason="I decide")
     run.report(outcome=Outcome.HANDOFF, to="network")
-    assert not run.run.ended
+    assert not run.run.has_ended
     assert [w.code for w in run.of(Warned)] == ["terminate_refused", "bad_target"]
 
 
 def test_a_handoff_limit_that_equals_the_happy_path_is_warned_about() -> None:
     chainlike = {f"a{i}": [f"a{i + 1}"] for i in range(12)} | {"a12": []}
     document = team(chainlike, terminator="a12", stop_rules={"max_handoffs": 12})
-    _, checked = check(document)
+    _, checked = check_definition(document)
     (warning,) = [w for w in checked.warnings if w.path.endswith("max_handoffs")]
     assert warning.code == "slack_0"
     assert "12" in warning.message
@@ -100,10 +99,10 @@ def test_a_time_or_an_address_in_an_error_does_not_make_it_new() -> None:
 def test_a_new_scratch_file_every_turn_is_not_progress() -> None:
     run = Driven(team({"p": ["c"], "c": ["p"]}, terminator="p"), paths=("app.py",))
     for i in range(30):
-        if run.run.ended:
+        if run.run.has_ended:
             break
         scratch = Evidence(files={f"scratch{i}.txt": str(i)}, measured=True)
-        run.hand("c" if "p" in run.run.tokens else "p", evidence=scratch)
+        run.hand("c" if "p" in run.run.positions else "p", evidence=scratch)
     assert run.run.stop is not None
     assert run.run.stop.rule == "repeated_pattern"
     assert run.run.ledger.handoffs <= 8
@@ -114,8 +113,8 @@ def test_a_pending_approval_survives_a_restart_and_can_still_be_answered() -> No
     run.succeed("a")
     stored = [msgspec.json.encode(event) for event in run.events]
     again = replay(msgspec.json.decode(raw, type=RunEvent) for raw in stored)
-    question = next(iter(again.questions))
-    decision = decide(run.plan, again, c.Answer(question_id=question, by=ANA, text="ok"), NOON)
+    question = next(iter(again.pending_approvals))
+    decision = decide(run.plan, again, c.Answer(approval_id=question, by=ANA, text="ok"), NOON)
     assert decision.refusal is None
     assert replay(decision.events, again).terminal_status == "done_success"
 
@@ -126,7 +125,7 @@ def test_an_old_answer_does_not_approve_the_newest_result() -> None:
     old = run.question().id
     run.answer("not like that, sort it")
     run.succeed("a", text="second")
-    decision = run.do(c.Answer(question_id=old, by=ANA, text="ok"))
+    decision = run.do(c.Answer(approval_id=old, by=ANA, text="ok"))
     assert decision.refusal is not None
     assert decision.refusal.code == "not_open"
     assert run.run.status == "waiting"
@@ -134,12 +133,12 @@ def test_an_old_answer_does_not_approve_the_newest_result() -> None:
 
 @pytest.mark.parametrize("text", ["OK.", "looks good", "Looks good to me!", "yes please", "👍"])
 def test_plain_approvals_became_revisions(text: str) -> None:
-    assert read_answer(text) is Answer.APPROVE
+    assert classify_answer(text) is AnswerIntent.APPROVE
 
 
 @pytest.mark.parametrize("text", ["{", "null", "", "approve=maybe", "ok, but change the date"])
 def test_a_malformed_answer_became_an_approval(text: str) -> None:
-    assert read_answer(text) is not Answer.APPROVE
+    assert classify_answer(text) is not AnswerIntent.APPROVE
 
 
 @pytest.mark.requirement("R2.2", "R2.4")
@@ -149,7 +148,7 @@ def test_history_was_cut_to_a_hundred_characters_a_step() -> None:
     run.hand("i")
     run.hand("review", text=long)
     run.answer("shorter, please", by=OLA)
-    (iteration,) = report(run.events).iterations
+    (iteration,) = build_report(run.events).iterations
     assert long in iteration.result
     assert iteration.text == "shorter, please"
 
@@ -159,14 +158,14 @@ def test_a_node_that_succeeded_on_its_last_attempt_was_escalated() -> None:
     run.fail("a")
     run.fail("a")
     run.succeed("a")
-    assert set(run.run.tokens) == {"b"}
-    assert run.run.questions_asked == 0
+    assert set(run.run.positions) == {"b"}
+    assert run.run.approvals_opened == 0
 
 
 def test_the_default_bug_workflow_was_cyclic() -> None:
     document = chain(node("apply"), node("verify"))
     document["edges"].append({"from_node_id": "verify", "to_node_id": "apply"})
-    plan, checked = check(document)
+    plan, checked = check_definition(document)
     assert plan is None
     (cycle,) = [p for p in checked.errors if p.code == "cycle"]
     assert "apply -> verify -> apply" in cycle.message or "verify -> apply -> verify" in (
@@ -181,13 +180,13 @@ def test_any_file_read_counted_as_progress_and_one_bead_took_260_dispatches() ->
         stop_rules={"max_tokens": 50_000},
     )
     run = Driven(document, paths=("app.py",))
-    while not run.run.ended and not run.run.questions:
+    while not run.run.has_ended and not run.run.pending_approvals:
         run.report(outcome=Outcome.CONTINUE, evidence=Evidence(files={}), usage=used(tokens=2_950))
     assert run.run.stop is not None
     assert run.run.stop.rule == "no_change"
     assert len(run.of(Offered)) == 3
     silent = Driven(document)
-    while not silent.run.ended and not silent.run.questions:
+    while not silent.run.has_ended and not silent.run.pending_approvals:
         silent.report(outcome=Outcome.CONTINUE, usage=used(tokens=2_950))
     assert silent.run.stop is not None
     assert silent.run.stop.rule == "budget"
@@ -200,19 +199,19 @@ def test_a_graph_paused_to_approve_1_paid_82000_and_ran_the_code_twice() -> None
     shown = run.question()
     run.do(c.Patch(by=OLA, patch={"amount": 82_000}))
     refused = run.do(
-        c.Answer(question_id=shown.id, by=ANA, decision="approve", digest=shown.digest)
+        c.Answer(approval_id=shown.id, by=ANA, decision="approve", digest=shown.digest)
     )
     assert refused.refusal is not None
-    assert set(run.run.tokens) == {"ok"}
+    assert set(run.run.positions) == {"ok"}
     run.answer(decision="approve", digest=run.question().digest)
-    assert [o.place for o in run.of(Offered)] == ["prepare", "pay"]
+    assert [o.step_id for o in run.of(Offered)] == ["prepare", "pay"]
 
 
 def test_the_stop_word_in_the_users_own_task_ended_the_team_at_once() -> None:
     run = Driven(HUB, title="TERMINATE_WORKFLOW", description="TERMINATE_WORKFLOW")
     run.hand("memory", text="The user wrote: TERMINATE_WORKFLOW", data={"note": "TERMINATE"})
     run.hand("orchestrator", text="found: 'TERMINATE_WORKFLOW'")
-    assert not run.run.ended
+    assert not run.run.has_ended
 
 
 def test_an_expired_approval_could_be_approved_until_a_sweeper_ran() -> None:
@@ -240,7 +239,7 @@ def test_work_claimed_by_a_dead_agent_stayed_claimed() -> None:
     assert alive > dead
     late = run.do(c.Report(fence=dead, agent="dead"))
     assert late.refusal is not None
-    assert run.run.tokens["a"].agent == "alive"
+    assert run.run.positions["a"].agent == "alive"
 
 
 def test_live_work_was_taken_away_while_its_agent_was_heartbeating() -> None:
@@ -248,13 +247,13 @@ def test_live_work_was_taken_away_while_its_agent_was_heartbeating() -> None:
     fence = run.claim(agent="busy")
     taken = run.do(c.Claim(fence=fence, agent="thief", roles=("backend-engineer",)))
     assert taken.refusal is not None
-    assert run.run.tokens["a"].agent == "busy"
+    assert run.run.positions["a"].agent == "busy"
 
 
 def test_going_back_to_an_earlier_state_is_oscillation() -> None:
     run = Driven(team({"p": ["c"], "c": ["p"]}, terminator="p", stop_rules={"repeat_limit": None}))
     for digest in ("1", "2", "1", "2", "1", "2"):
-        if not run.run.ended:
+        if not run.run.has_ended:
             run.hand("c")
             run.hand("p", evidence=files(app_py=digest))
     assert run.run.stop is not None
@@ -264,7 +263,7 @@ def test_going_back_to_an_earlier_state_is_oscillation() -> None:
 def test_a_check_that_flaps_is_no_progress() -> None:
     run = Driven(team({"v": ["v"]}, terminator="v", stop_rules={"max_handoffs": 100}))
     flips = 0
-    while not run.run.ended:
+    while not run.run.has_ended:
         flips += 1
         code = flips % 2
         evidence = Evidence(checks=(Check(command="t", exit_code=code, stderr="E"),), measured=True)
@@ -278,7 +277,7 @@ def test_a_late_turn_complete_ended_the_next_agents_turn() -> None:
     channel = open_channel("pm", "qa")
     late = channel.turn
     assert late is not None
-    channel = after(channel, ev.Tick(), NOON + timedelta(seconds=61))
+    channel = after(channel, ev.ChannelTick(), NOON + timedelta(seconds=61))
     assert channel.turn is not None
     assert channel.turn.agent_id == "qa"
     command = ev.CompleteTurn(agent_id="pm", turn=late.number)
@@ -316,5 +315,5 @@ def open_channel(*agents: str) -> Channel:
 
 def after(channel: Channel, command: ev.ChannelCommand, now: datetime) -> Channel:
     for event in channel_decide(channel, command, now).events:
-        channel = channel_evolve(channel, event)
+        channel = evolve(channel, event)
     return channel

@@ -11,7 +11,7 @@ from tests.server.crew import crew, outsider, seq_of
 from tests.server.house import ASKS, PLAIN, WORKER, House, problem, told
 
 from handrail import Guard, StopRules
-from handrail.teams import NAMES, builtin, provide
+from handrail.teams import BUILTIN_IDS, define_builtins, load_builtin
 
 QUORUM = chain(node("look", "approval", quorum=2), node("pay"), id="quorum")
 SIDE_BY_SIDE = {
@@ -410,13 +410,13 @@ def test_a_built_in_definition_that_a_person_has_changed_stays_so(
     at: Callable[[Play], None],
 ) -> None:
     async def scenario(house: House) -> None:
-        await provide(house.engine)
-        ours = {**builtin("finance"), "description": "as we do it here"}
+        await define_builtins(house.engine)
+        ours = {**load_builtin("finance"), "description": "as we do it here"}
         told(await house.ceo.put("/workflows/finance", json=ours))
-        await provide(house.engine)
+        await define_builtins(house.engine)
         kept = {one["id"]: one for one in told(await house.viewer.get("/workflows"))["items"]}
-        assert {name: kept[name]["version"] for name in NAMES} == dict.fromkeys(NAMES, 1) | {
-            "finance": 2
-        }
+        assert {name: kept[name]["version"] for name in BUILTIN_IDS} == dict.fromkeys(
+            BUILTIN_IDS, 1
+        ) | {"finance": 2}
 
     at(scenario)

@@ -6,8 +6,8 @@ from typing import Any
 import httpx
 from tests.server.house import ADDRESS, House, told
 
-from handrail.server.access import API
-from handrail.server.secrets import issue
+from handrail.server.access import API_PREFIX
+from handrail.server.credentials import issue_credential
 
 HUB = {
     "id": "hub",
@@ -73,14 +73,14 @@ async def crew(house: House) -> dict[str, Outsider]:
 
 async def limited(house: House, name: str, *works_as: str) -> Outsider:
     """An agent whose token lets it work as these roles alone."""
-    secret, row = issue(
+    secret, row = issue_credential(
         "token", name=name, role="agent", by="test", now=house.clock.now(), works_as=works_as
     )
     await house.engine.add_credential(row)
     transport = httpx.ASGITransport(app=house.served.asgi)  # pyright: ignore[reportArgumentType]
     headers = {"Authorization": f"Bearer {secret}"}
     return Outsider(
-        name, httpx.AsyncClient(transport=transport, base_url=ADDRESS + API, headers=headers)
+        name, httpx.AsyncClient(transport=transport, base_url=ADDRESS + API_PREFIX, headers=headers)
     )
 
 
@@ -98,7 +98,7 @@ async def warned(house: House, execution_id: str) -> list[str]:
 async def waiting(house: House, count: int = 1) -> None:
     """Until so many requests wait."""
     for _ in range(100_000):
-        if house.served.waits.count == count:
+        if house.served.long_polls.count == count:
             return
         await asyncio.sleep(0)
-    raise AssertionError(f"{house.served.waits.count} requests wait, not {count}")
+    raise AssertionError(f"{house.served.long_polls.count} requests wait, not {count}")

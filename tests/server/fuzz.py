@@ -31,9 +31,9 @@ from schemathesis.specs.openapi.checks import (
 from tests.client.serving import Server
 from tests.engine.at_work import chain, node
 
-from handrail.server.access import API, ROLES, TABLE, Caller, may_call
+from handrail.server.access import ACCESS_TABLE, API_PREFIX, ROLES, Caller, may_call
 from handrail.server.settings import ServerSettings
-from handrail.teams import NAMES, builtin
+from handrail.teams import BUILTIN_IDS, load_builtin
 
 CHECKS = [
     schemathesis.checks.not_a_server_error,
@@ -67,7 +67,7 @@ class Fuzz:
         self.sessions = {role: self._session(role) for role in ROLES}
         self.pools: dict[str, list[str]] = {}
         self._furnish()
-        found = requests.get(f"{server.url}{API}/openapi.json", timeout=PATIENCE_SECONDS)
+        found = requests.get(f"{server.url}{API_PREFIX}/openapi.json", timeout=PATIENCE_SECONDS)
         self.schema = schemathesis.openapi.from_dict(found.json())
         self.schema.config.update(base_url=server.url)
 
@@ -78,17 +78,17 @@ class Fuzz:
         return session
 
     def _furnish(self) -> None:
-        for name in NAMES:
-            self._do("ceo", "POST", "/workflows", builtin(name))
+        for name in BUILTIN_IDS:
+            self._do("ceo", "POST", "/workflows", load_builtin(name))
         beads: list[Any] = []
         for document in (WORKED, ASKED):
             self._do("ceo", "POST", "/workflows", document)
-        for name in (*NAMES, *["worked", "asked"] * 4):
+        for name in (*BUILTIN_IDS, *["worked", "asked"] * 4):
             bead = {"title": name, "workflow_id": name}
             beads += [self._do("operator", "POST", "/beads", bead) for _ in range(10)]
         self._do("operator", "POST", f"/beads/{beads[0]['id']}/files?name=log.txt", b"text")
         self.pools = {
-            "workflow_id": list(NAMES),
+            "workflow_id": list(BUILTIN_IDS),
             "bead_id": [bead["id"] for bead in beads],
             "execution_id": [bead["execution_id"] for bead in beads],
             "name": ["log.txt"],
@@ -100,7 +100,7 @@ class Fuzz:
         self.refresh()
 
     def _do(self, role: str, method: str, path: str, body: Any = None) -> Any:
-        url = f"{self.server.url}{API}{path}"
+        url = f"{self.server.url}{API_PREFIX}{path}"
         sent = {"data": body} if isinstance(body, bytes) else {"json": body}
         answer = self.sessions[role].request(method, url, timeout=PATIENCE_SECONDS, **sent)
         assert answer.status_code < 500, answer.text
@@ -166,7 +166,9 @@ class Fuzz:
                 case.path_parameters[name] = data.draw(st.sampled_from(known))
         self._fill(operation, case, data)
         call = (operation.method.upper(), operation.path)
-        allowed = [role for role in ROLES if may_call(TABLE[call], Caller(name="x", role=role))]
+        allowed = [
+            role for role in ROLES if may_call(ACCESS_TABLE[call], Caller(name="x", role=role))
+        ]
         mostly = allowed and data.draw(st.integers(1, 10)) <= MOSTLY
         role = data.draw(st.sampled_from(allowed if mostly else list(ROLES)))
         if case.headers is not None:
@@ -181,8 +183,8 @@ class Fuzz:
         """A body that names something, names something that is there; documents are real ones."""
         if not isinstance(case.body, dict) or data.draw(st.integers(1, 10)) > MOSTLY:
             return
-        if operation.path.startswith(f"{API}/workflows"):
-            case.body = {**builtin(data.draw(st.sampled_from(NAMES))), **case.body}
+        if operation.path.startswith(f"{API_PREFIX}/workflows"):
+            case.body = {**load_builtin(data.draw(st.sampled_from(BUILTIN_IDS))), **case.body}
             return
         for name in ("by", "actor", "filed_by", "author", "agent"):
             case.body.pop(name, None)

@@ -17,14 +17,14 @@ import httpx
 from tests.engine.at_work import PATIENCE, chain, node
 
 from handrail.engine import opening
-from handrail.engine.dispatch import Dispatch
+from handrail.engine.dispatch.dispatch import Dispatch
 from handrail.engine.engine import Engine
 from handrail.engine.settings import EngineSettings
-from handrail.kernel.definition import Settings
+from handrail.kernel.definition.model import Settings
 from handrail.kernel.result import Outcome, Result
-from handrail.server.access import API, Role
-from handrail.server.app import Served
-from handrail.server.secrets import issue
+from handrail.server.access import API_PREFIX, Role
+from handrail.server.app import ServerApp
+from handrail.server.credentials import issue_credential
 from handrail.server.settings import ServerSettings
 from handrail.testing.clock import ManualClock
 
@@ -53,7 +53,7 @@ class House:
         self._results: dict[str, Result] = {}
 
     engine: Engine
-    served: Served
+    served: ServerApp
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator["House"]:
@@ -62,7 +62,7 @@ class House:
             self.engine = await self._open.enter_async_context(
                 opening.open(self.url, clock=self.clock.now, background=False, settings=wanted)
             )
-            self.served = Served(self.engine, self.settings)
+            self.served = ServerApp(self.engine, self.settings)
             self.nobody = await self._enter({})
             self.viewer = await self.client(VIEWER, "viewer")
             self.operator = await self.client(OPERATOR, "operator")
@@ -76,7 +76,9 @@ class House:
     async def client(self, name: str, role: Role) -> httpx.AsyncClient:
         """A client with a token of its own."""
         if (name, role) not in self._clients:
-            secret, row = issue("token", name=name, role=role, by="test", now=self.clock.now())
+            secret, row = issue_credential(
+                "token", name=name, role=role, by="test", now=self.clock.now()
+            )
             await self.engine.add_credential(row)
             client = await self._enter({"Authorization": f"Bearer {secret}"})
             self._clients[name, role] = client
@@ -85,7 +87,9 @@ class House:
     async def _enter(self, headers: dict[str, str]) -> httpx.AsyncClient:
         assert self._open is not None, "opened"
         transport = httpx.ASGITransport(app=self.served.asgi)  # pyright: ignore[reportArgumentType]
-        client = httpx.AsyncClient(transport=transport, base_url=ADDRESS + API, headers=headers)
+        client = httpx.AsyncClient(
+            transport=transport, base_url=ADDRESS + API_PREFIX, headers=headers
+        )
         return await self._open.enter_async_context(client)
 
     # What nearly every test begins with
@@ -115,7 +119,7 @@ class House:
         idle = 0
         for _ in range(10_000):
             await self.engine.tick()
-            idle = 0 if self.engine.staff.at_work else idle + 1
+            idle = 0 if self.engine.local_executor.active_count else idle + 1
             if idle == LOOKS:
                 return
             await asyncio.sleep(0.001)
@@ -131,7 +135,7 @@ class House:
 
     async def notes(self, execution_id: str) -> list[tuple[str, str]]:
         """The evidence kept of a run: (who, code)."""
-        kept, _ = self.engine.store.notes(execution_id)
+        kept, _ = self.engine.store.list_notes(execution_id)
         return [(note.actor, note.code) for note in kept]
 
 

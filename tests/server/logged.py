@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from handrail.server.logs import written
+from handrail.server.logs import capture_logs
 
 
 class Logged:
@@ -34,5 +34,5 @@ class Logged:
 @contextmanager
 def logging_to(level: Any = "debug", style: Any = "json") -> Iterator[Logged]:
     log = Logged()
-    with written(level, style, log.stream):
+    with capture_logs(level, style, log.stream):
         yield log

@@ -19,7 +19,14 @@ from tests.server.house import (
 )
 
 from handrail.kernel.result import Outcome, Result
-from handrail.server.access import API, TABLE, Access, Caller, may_call, page
+from handrail.server.access import (
+    ACCESS_TABLE,
+    API_PREFIX,
+    Access,
+    Caller,
+    access_markdown,
+    may_call,
+)
 
 ROLES = ("viewer", "operator", "ceo", "admin", "agent", "reporter")
 ASKING = Result(outcome=Outcome.ASK, question="which one?")
@@ -59,11 +66,11 @@ BODIES: dict[Call, Any] = {
 """A body that each call can read; whether it can be done then does not matter here."""
 OPEN_TO_WHO_KNOWS = {
     ("POST", "/sign-in/{code}"),
-    ("GET", f"{API}/answer-links/{{token}}"),
-    ("POST", f"{API}/answer-links/{{token}}"),
+    ("GET", f"{API_PREFIX}/answer-links/{{token}}"),
+    ("POST", f"{API_PREFIX}/answer-links/{{token}}"),
 }
 """Open, and say 401 themselves to a wrong secret."""
-CALLS = sorted(TABLE)
+CALLS = sorted(ACCESS_TABLE)
 NOTHING = dict.fromkeys(
     ("workflow_id", "bead_id", "execution_id", "dispatch_id", "agent_id", "name", "token_id",
      "channel_id", "memory_id", "token", "webhook_id", "session_id", "code"), "none",
@@ -116,7 +123,7 @@ async def furnished(house: House) -> dict[str, dict[str, str]]:
 
 def request(call: Call, objects: dict[str, str]) -> tuple[str, str, Any]:
     method, path = call
-    body = BODIES.get((method, path.removeprefix(API)))
+    body = BODIES.get((method, path.removeprefix(API_PREFIX)))
     if body is not None:
         body = {k: v.format(**objects) if isinstance(v, str) else v for k, v in body.items()}
     return method, path.format(**{"approval_id": "none", "item": "x", **objects}), body
@@ -138,7 +145,7 @@ async def _begins(client: httpx.AsyncClient, url: str) -> int:
 
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: f"{call[0]} {call[1]}")
 async def test_every_call_by_everybody(house: House, call: Call):
-    access = TABLE[call]
+    access = ACCESS_TABLE[call]
     objects = (await furnished(house))["own"]
     if call in OPEN_TO_WHO_KNOWS:
         return
@@ -161,7 +168,9 @@ async def test_a_wrong_token_opens_nothing(house: House, call: Call):
         assert await status(house.nobody, call, NOTHING) == 401
 
 
-AGENTS_OWN = [call for call in CALLS if TABLE[call].agents and TABLE[call].own]
+AGENTS_OWN = [
+    call for call in CALLS if ACCESS_TABLE[call].agents and ACCESS_TABLE[call].restriction
+]
 
 
 @pytest.mark.parametrize("call", AGENTS_OWN, ids=lambda call: f"{call[0]} {call[1]}")
@@ -172,7 +181,7 @@ async def test_an_agent_acts_for_itself_alone(house: House, call: Call):
 
 
 async def test_an_operator_edits_its_own_definitions_a_ceo_any(house: House):
-    call = ("PUT", f"{API}/workflows/{{workflow_id}}")
+    call = ("PUT", f"{API_PREFIX}/workflows/{{workflow_id}}")
     objects = await furnished(house)
     assert await status(house.operator, call, objects["own"]) == 200
     assert await status(house.operator, call, objects["foreign"]) == 403
@@ -181,7 +190,7 @@ async def test_an_operator_edits_its_own_definitions_a_ceo_any(house: House):
 
 
 async def test_an_operator_withdraws_beads_it_filed_a_ceo_any(house: House):
-    call = ("POST", f"{API}/executions/{{execution_id}}/override")
+    call = ("POST", f"{API_PREFIX}/executions/{{execution_id}}/override")
     objects = await furnished(house)
     assert await status(house.operator, call, objects["foreign"]) == 403
     assert await status(house.operator, call, objects["own"]) == 200
@@ -189,7 +198,7 @@ async def test_an_operator_withdraws_beads_it_filed_a_ceo_any(house: House):
 
 
 async def test_an_operator_answers_clarification_requests_a_ceo_any(house: House):
-    call = ("POST", f"{API}/approvals/{{approval_id}}/answer")
+    call = ("POST", f"{API_PREFIX}/approvals/{{approval_id}}/answer")
     objects = await furnished(house)
     assert await status(house.operator, call, objects["foreign"]) == 403
     assert await status(house.ceo, call, objects["foreign"]) == 200
@@ -210,7 +219,7 @@ async def test_everything_in_the_table_is_served_and_nothing_else(house: House):
         for method in getattr(route, "methods", ())
         if method not in ("OPTIONS", "HEAD")
     }
-    assert routes == set(TABLE)
+    assert routes == set(ACCESS_TABLE)
 
 
 def test_roles_of_people_include_each_other_and_the_others_stand_apart():
@@ -231,4 +240,4 @@ async def test_names_in_a_body_are_not_believed(house: House):
 
 def test_the_page_about_access_has_the_whole_table():
     text = (Path(__file__).parents[2] / "docs" / "access.md").read_text(encoding="utf-8")
-    assert text.endswith(page())
+    assert text.endswith(access_markdown())

@@ -13,10 +13,10 @@ from tests.server.house import CEO, OPERATOR, House, pages, problem, told
 from tests.server.test_approvals import REVIEWED
 
 from handrail.kernel.result import Outcome, Result
-from handrail.server.access import API
-from handrail.server.secrets import digest
+from handrail.server.access import API_PREFIX
+from handrail.server.credentials import digest_secret
 from handrail.server.settings import ServerSettings
-from handrail.store.port import moment
+from handrail.store.engine_store import parse_iso
 from handrail.testing.clock import ManualClock
 
 HTML = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
@@ -24,7 +24,7 @@ XSS = "<script>alert(1)</script><img src=x onerror=alert(1)>\"'><b>&"
 
 
 def _path(made: dict) -> str:
-    return made["path"].removeprefix(API)
+    return made["path"].removeprefix(API_PREFIX)
 
 
 async def _link(client: httpx.AsyncClient, approval: dict, status: int = 201, **body: str) -> dict:
@@ -156,7 +156,7 @@ async def test_an_expired_link_does_nothing(house: House):
     approval = await house.asked()
     made = await _link(house.ceo, approval, expires="2h")
     link = _path(made)
-    assert moment(made["expires_at"]) == house.clock.now() + timedelta(hours=2)
+    assert parse_iso(made["expires_at"]) == house.clock.now() + timedelta(hours=2)
     house.clock.advance(hours=2)
     problem(await house.nobody.get(link), 410, "link_expired")
     problem(await house.nobody.post(link, json={"decision": "approve"}), 410, "link_expired")
@@ -166,7 +166,7 @@ async def test_an_expired_link_does_nothing(house: House):
 async def test_a_link_ends_with_its_question(house: House):
     approval = await house.asked()
     made = await _link(house.ceo, approval, expires="20d")
-    assert moment(made["expires_at"]) == moment(approval["deadline"])
+    assert parse_iso(made["expires_at"]) == parse_iso(approval["deadline"])
 
 
 async def test_what_somebody_else_answered_is_not_answered_again(house: House):
@@ -204,7 +204,7 @@ async def test_a_made_up_link_is_nobodys_and_guessing_is_slow(house: House):
 async def test_the_secret_is_kept_nowhere(house: House):
     approval, link = await _asked(house)
     secret = link.rsplit("/", 1)[1]
-    row = await house.engine.link(digest(secret))
+    row = await house.engine.link(digest_secret(secret))
     assert row is not None
     assert secret not in str(row)
     assert row.approval_id == approval["id"]

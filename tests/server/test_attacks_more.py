@@ -29,16 +29,23 @@ from tests.server.house import (
 from tests.server.wire import Line
 from uvicorn.server import ServerState
 
-from handrail.cli.view import Lines, PlainView
-from handrail.engine import definitions
-from handrail.engine.audit import Verified, verify
-from handrail.server import connection, gate, idempotency, streams, verifying, waits
+from handrail.cli.live_view import EventFormatter, PlainView
+from handrail.engine.audit.verification import Verification, verify
+from handrail.engine.services import definitions
+from handrail.server import (
+    audit_verifier,
+    http_protocol,
+    idempotency,
+    long_polls,
+    outer_middleware,
+    sse,
+)
 from handrail.server.access import Caller
-from handrail.server.authenticate import COOKIE
-from handrail.server.gate import Buckets
-from handrail.server.problems import Wrong
+from handrail.server.authentication import SESSION_COOKIE
+from handrail.server.outer_middleware import TokenBuckets
+from handrail.server.problems import HTTPProblemError
 from handrail.server.settings import ServerSettings
-from handrail.store.port import DefinitionRow
+from handrail.store.engine_store import DefinitionRow
 
 SOON = 5.0
 """Seconds; what takes the square of its length takes minutes."""
@@ -70,7 +77,7 @@ async def test_a_reason_is_read_in_the_time_that_it_is_long(house: House):
 
 
 async def test_a_cookie_is_read_in_the_time_that_it_is_long(house: House):
-    quoted = f'{COOKIE}="' + '\\"' * 50_000 + '"'
+    quoted = f'{SESSION_COOKIE}="' + '\\"' * 50_000 + '"'
     began = time.process_time()
     answer = await house.nobody.get(f"{ADDRESS}/healthz", headers={"cookie": quoted})
     assert answer.status_code == 200
@@ -87,7 +94,7 @@ async def test_the_document_of_the_api_is_made_once(house: House, monkeypatch: p
 async def test_a_definition_that_takes_long_to_check_holds_up_nobody(
     house: House, monkeypatch: pytest.MonkeyPatch
 ):
-    begun, go_on, check = asyncio.Event(), Event(), definitions.check
+    begun, go_on, check = asyncio.Event(), Event(), definitions.check_definition
     loop = asyncio.get_running_loop()
 
     def slowly(*given: Any) -> Any:
@@ -95,7 +102,7 @@ async def test_a_definition_that_takes_long_to_check_holds_up_nobody(
         assert go_on.wait(PATIENCE), "the test is over"
         return check(*given)
 
-    monkeypatch.setattr(definitions, "check", slowly)
+    monkeypatch.setattr(definitions, "check_definition", slowly)
     checking = asyncio.create_task(house.viewer.post("/workflows/validate", json=PLAIN))
     await begun.wait()
     told(await house.viewer.get("/beads"))
@@ -109,26 +116,26 @@ async def test_checks_of_the_record_wait_in_a_short_line_and_go_with_whoever_wai
     begun, checked = asyncio.Event(), list[str | None]()
     loop = asyncio.get_running_loop()
 
-    def endless(store: Any, head: str | None, going: Any) -> Verified:
+    def endless(store: Any, head: str | None, on_progress: Any) -> Verification:
         checked.append(head)
         loop.call_soon_threadsafe(begun.set)
         while True:
-            going()
+            on_progress()
 
-    monkeypatch.setattr(verifying, "verify", endless)
+    monkeypatch.setattr(audit_verifier, "verify", endless)
     headers = {"authorization": house.viewer.headers["authorization"]}
     lines = [
         Line(house.served, "GET", f"/audit/verify?head={n:064x}", headers)
-        for n in range(verifying.CHECKS_MAX)
+        for n in range(audit_verifier.CHECKS_MAX)
     ]
     await begun.wait()
-    await waiting(house, verifying.CHECKS_MAX)
+    await waiting(house, audit_verifier.CHECKS_MAX)
     refused = await house.viewer.get("/audit/verify", params={"head": "f" * 64})
     problem(refused, 503, "too_many_checks")
     assert refused.headers["retry-after"]
     for line in reversed(lines):
         await line.cut()
-    monkeypatch.setattr(verifying, "verify", verify)
+    monkeypatch.setattr(audit_verifier, "verify", verify)
     assert told(await house.viewer.get("/audit/verify"))["ok"] is True
     assert len(checked) == 1
 
@@ -139,8 +146,8 @@ async def test_checks_of_the_record_wait_in_a_short_line_and_go_with_whoever_wai
 async def test_one_caller_has_a_part_of_the_places_and_leaves_others_room(
     house: House, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(waits, "SHARE_MIN", 1)
-    house.served.waits.settings = ServerSettings(waiting_max=8)
+    monkeypatch.setattr(long_polls, "CALLER_SLOTS_MIN", 1)
+    house.served.long_polls.settings = ServerSettings(waiting_max=8)
     await house.define(PLAIN)
     path = f"/executions/{(await house.file('plain'))['execution_id']}"
     greedy = [asyncio.create_task(house.viewer.get(path, params={"wait": 60})) for _ in range(2)]
@@ -149,41 +156,41 @@ async def test_one_caller_has_a_part_of_the_places_and_leaves_others_room(
     assert "of vera" in problem(answer, 503, "too_many_waiting")["detail"]
     other = asyncio.create_task(house.ceo.get(path, params={"wait": 60}))
     await waiting(house, 3)
-    house.served.waits.draining.set()
+    house.served.long_polls.draining.set()
     for one in (*greedy, other):
         told(await one)
-    async with house.served.waits.place(Caller(name="vera", role="viewer")):
-        assert house.served.waits.count == 1
+    async with house.served.long_polls.slot(Caller(name="vera", role="viewer")):
+        assert house.served.long_polls.count == 1
 
 
 async def test_there_is_room_again_when_somebody_leaves(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(waits, "SHARE_MIN", 1)
-    places = waits.Waits(ServerSettings(waiting_max=4))
+    monkeypatch.setattr(long_polls, "CALLER_SLOTS_MIN", 1)
+    places = long_polls.LongPolls(ServerSettings(waiting_max=4))
     one = Caller(name="a", role="agent")
-    async with places.place(one):
-        with pytest.raises(Wrong, match="of a are waiting"):
-            async with places.place(one):
+    async with places.slot(one):
+        with pytest.raises(HTTPProblemError, match="of a are waiting"):
+            async with places.slot(one):
                 pass
-    async with places.place(one):
+    async with places.slot(one):
         pass
 
 
 async def test_bodies_of_requests_under_way_share_a_bound(
     house: House, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(gate, "BODIES_BYTES_MAX", 1_000)
+    monkeypatch.setattr(outer_middleware, "BODIES_BYTES_MAX", 1_000)
     large = {"title": "a bug", "description": "x" * 1_000}
     answer = await house.operator.post("/beads", json=large)
     problem(answer, 503, "too_much_at_once")
     assert answer.headers["retry-after"]
     await house.file()
-    assert house.served.asgi.bodies == 0  # pyright: ignore[reportFunctionMemberAccess]
+    assert house.served.asgi.body_bytes == 0  # pyright: ignore[reportFunctionMemberAccess]
 
 
 async def test_a_repeat_waits_for_its_original_but_not_for_ever(
     house: House, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(idempotency, "REPEAT_SECONDS", 0.05)
+    monkeypatch.setattr(idempotency, "REPEAT_WAIT_SECONDS_MAX", 0.05)
     agent = await outsider(house, "coder-7", WORKER, capacity=3)
     key, body = {"Idempotency-Key": "k1"}, {"agent_id": "coder-7", "wait": 60}
     claim = asyncio.create_task(agent.http.post("/dispatches/claim", json=body, headers=key))
@@ -191,9 +198,9 @@ async def test_a_repeat_waits_for_its_original_but_not_for_ever(
     again = await agent.http.post("/dispatches/claim", json=body, headers=key)
     problem(again, 503, "under_way")
     assert again.headers["retry-after"]
-    house.served.waits.draining.set()
+    house.served.long_polls.draining.set()
     assert (await claim).status_code == 204
-    monkeypatch.setattr(idempotency, "REPEATS_MAX", 0)
+    monkeypatch.setattr(idempotency, "WAITING_REPEATS_MAX", 0)
     assert (await agent.http.post("/dispatches/claim", json=body, headers=key)).status_code == 204
 
 
@@ -278,7 +285,7 @@ async def test_a_token_is_for_a_time_and_a_name_that_make_sense(house: House):
 
 def test_names_in_a_definition_steer_no_terminal():
     out = io.StringIO()
-    PlainView(Lines.__new__(Lines), out).write("\x1b]0;mine\x07 -> b\x9b2J")
+    PlainView(EventFormatter.__new__(EventFormatter), out).write("\x1b]0;mine\x07 -> b\x9b2J")
     assert not {"\x1b", "\x07", "\x9b"} & set(out.getvalue())
 
 
@@ -287,7 +294,7 @@ def test_names_in_a_definition_steer_no_terminal():
 
 async def test_a_token_has_one_bucket_however_it_is_written(house: House):
     told(await house.viewer.get("/me"))
-    house.served.asgi.calls = Buckets(0.001)  # pyright: ignore[reportFunctionMemberAccess]
+    house.served.asgi.calls = TokenBuckets(0.001)  # pyright: ignore[reportFunctionMemberAccess]
     secret = secret_of(house.viewer)
     written = [f"{word}{' ' * n}{secret}" for word in ("Bearer", "bearer") for n in range(1, 5)]
     found = [
@@ -298,9 +305,13 @@ async def test_a_token_has_one_bucket_however_it_is_written(house: House):
 
 
 async def test_a_new_secret_is_no_new_bucket(house: House):
-    house.served.asgi.calls = Buckets(0.001)  # pyright: ignore[reportFunctionMemberAccess]
+    house.served.asgi.calls = TokenBuckets(0.001)  # pyright: ignore[reportFunctionMemberAccess]
     found = [
-        (await house.nobody.get(f"{ADDRESS}/healthz", headers={"cookie": f"{COOKIE}=hr_{n}"}))
+        (
+            await house.nobody.get(
+                f"{ADDRESS}/healthz", headers={"cookie": f"{SESSION_COOKIE}=hr_{n}"}
+            )
+        )
         for n in range(3)
     ]
     assert [one.status_code for one in found] == [200, 429, 429]
@@ -332,18 +343,20 @@ async def test_only_an_origin_that_is_ours_is(house: House, origin: str):
 async def test_whoever_has_signed_out_can_sign_in_again(house: House):
     async with browser(house) as page:
         await page.post(await link(house))
-        old = page.cookies[COOKIE]
+        old = page.cookies[SESSION_COOKIE]
         mark = told(await page.get("/api/v1/me"))["csrf"]
         gone = await page.post("/api/v1/sign-out", headers={"x-csrf-token": mark})
         assert gone.status_code == 204
-        assert COOKIE not in page.cookies
-        page.cookies.set(COOKIE, old)  # as a browser that did not take note of it
+        assert SESSION_COOKIE not in page.cookies
+        page.cookies.set(SESSION_COOKIE, old)  # as a browser that did not take note of it
         problem(await page.get("/api/v1/me"), 401, "bad_token")
         where = await link(house)
         for path in ("/", "/healthz", "/assets/sign-in.js", where):
             assert (await page.get(path)).status_code == 200, path
         page.cookies.clear()
-        assert (await page.post(where, headers={"cookie": f"{COOKIE}={old}"})).status_code == 303
+        assert (
+            await page.post(where, headers={"cookie": f"{SESSION_COOKIE}={old}"})
+        ).status_code == 303
         assert told(await page.get("/api/v1/me"))["name"] == "bea"
 
 
@@ -374,9 +387,12 @@ async def test_another_site_signs_nobody_in(house: House):
 async def test_of_two_sessions_in_one_request_neither_counts(house: House):
     async with browser(house) as page:
         await page.post(await link(house))
-        mine = page.cookies[COOKIE]
+        mine = page.cookies[SESSION_COOKIE]
         page.cookies.clear()
-        for cookies in (f"{COOKIE}=x; {COOKIE}={mine}", f"{COOKIE}={mine}; {COOKIE}=x"):
+        for cookies in (
+            f"{SESSION_COOKIE}=x; {SESSION_COOKIE}={mine}",
+            f"{SESSION_COOKIE}={mine}; {SESSION_COOKIE}=x",
+        ):
             answer = await page.get("/api/v1/me", headers={"cookie": cookies})
             problem(answer, 401, "no_token")
 
@@ -384,14 +400,14 @@ async def test_of_two_sessions_in_one_request_neither_counts(house: House):
 async def test_a_stream_ends_when_its_token_is_revoked(
     house: House, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(streams, "ASK_SECONDS", 0.01)
+    monkeypatch.setattr(sse, "RECHECK_SECONDS", 0.01)
     body = {"role": "viewer", "name": "vic"}
     made = told(await house.admin.post("/tokens", json=body), 201)
     headers = {"authorization": f"Bearer {made['token']}"}
     reader = Line(house.served, "GET", "/events", headers)
     assert await reader.answered() == 200
     assert (await house.admin.delete(f"/tokens/{made['id']}")).status_code == 204
-    assert (await reader.rest()).endswith(streams.COME_BACK)
+    assert (await reader.rest()).endswith(sse.RETRY_FRAME)
     assert await Line(house.served, "GET", "/events", headers).answered() == 401
 
 
@@ -438,12 +454,14 @@ async def test_a_ceos_definition_stored_between_an_operators_check_and_write_win
     ceos: dict[str, str], house: House, monkeypatch: pytest.MonkeyPatch
 ):
     store = house.engine.store
-    put, gate = store.put_definition, {**GATED, **ceos}
+    put, outer_middleware = store.put_definition, {**GATED, **ceos}
 
     def raced(row: DefinitionRow, owner: str | None = None) -> bool:
         monkeypatch.setattr(store, "put_definition", put)
-        text = json.dumps(gate)
-        ours = replace(row, workflow_id=gate["id"], name="gate", definition=text, created_by=CEO)
+        text = json.dumps(outer_middleware)
+        ours = replace(
+            row, workflow_id=outer_middleware["id"], name="gate", definition=text, created_by=CEO
+        )
         assert put(ours)
         return put(row, owner)
 
@@ -527,7 +545,7 @@ async def listening() -> AsyncIterator[tuple[int, ServerState]]:
     state = ServerState()
     loop = asyncio.get_running_loop()
     server = await loop.create_server(
-        lambda: connection.Connection(config, state, {}), "127.0.0.1", 0
+        lambda: http_protocol.BoundedHTTPProtocol(config, state, {}), "127.0.0.1", 0
     )
     async with server:
         yield server.sockets[0].getsockname()[1], state
@@ -558,7 +576,7 @@ async def rest(reader: asyncio.StreamReader) -> bytes:
 
 def clocks(state: ServerState) -> list[bool]:
     """Of each connection, whether it will be cut off."""
-    return [one._late is not None for one in state.connections]  # pyright: ignore
+    return [one._part_timer is not None for one in state.connections]  # pyright: ignore
 
 
 async def test_nobody_is_cut_off_whose_request_came_whole():
@@ -643,7 +661,7 @@ async def test_who_sends_many_requests_ahead_is_cut_off_and_who_sends_some_is_an
                 writer.write(ask * 1_000)
                 await writer.drain()
         await until(lambda: not state.connections)
-        assert len(one.pipeline) <= connection.PIPELINED_MAX  # pyright: ignore[reportAttributeAccessIssue]
+        assert len(one.pipeline) <= http_protocol.PIPELINED_MAX  # pyright: ignore[reportAttributeAccessIssue]
         writer.close()
 
 
@@ -659,7 +677,11 @@ async def test_who_sends_many_requests_ahead_is_cut_off_and_who_sends_some_is_an
 async def test_a_request_that_comes_too_slowly_is_cut_off(
     begin: bytes, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(connection, "SECONDS", {connection.HEAD: 0.05, connection.BODY: 0.1})
+    monkeypatch.setattr(
+        http_protocol,
+        "PART_SECONDS_MAX",
+        {http_protocol.PART_HEAD: 0.05, http_protocol.PART_BODY: 0.1},
+    )
     async with listening() as (port, state):
         reader, writer = await sent(port, begin)
         await rest(reader)
@@ -668,7 +690,7 @@ async def test_a_request_that_comes_too_slowly_is_cut_off(
 
 
 async def test_a_reader_that_takes_nothing_is_cut_off(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(connection, "STALL_SECONDS", 0.05)
+    monkeypatch.setattr(http_protocol, "STALL_SECONDS_MAX", 0.05)
     async with listening() as (port, state):
         reader, writer = await sent(port, b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
         await asyncio.wait_for(reader.readexactly(1), PATIENCE)
@@ -679,14 +701,14 @@ async def test_a_reader_that_takes_nothing_is_cut_off(monkeypatch: pytest.Monkey
 
 async def test_a_reader_that_takes_its_time_is_served(monkeypatch: pytest.MonkeyPatch):
     looked = list[int]()
-    look = connection.Connection._has_taken
+    look = http_protocol.BoundedHTTPProtocol._check_stall
 
-    def counted(self: connection.Connection, before: int) -> None:
+    def counted(self: http_protocol.BoundedHTTPProtocol, before: int) -> None:
         looked.append(before)
-        look(self, before + connection.TAKEN_BYTES_MIN)
+        look(self, before + http_protocol.SENT_BYTES_MIN)
 
-    monkeypatch.setattr(connection, "STALL_SECONDS", 0.02)
-    monkeypatch.setattr(connection.Connection, "_has_taken", counted)
+    monkeypatch.setattr(http_protocol, "STALL_SECONDS_MAX", 0.02)
+    monkeypatch.setattr(http_protocol.BoundedHTTPProtocol, "_check_stall", counted)
     async with listening() as (port, _):
         reader, writer = await sent(port, b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
         await until(lambda: len(looked) > 2)

@@ -10,12 +10,12 @@ import pytest
 from tests.engine.at_work import chain, node
 from tests.server.house import ASKS, PLAIN, House, pages, problem, told
 
-from handrail.engine import oversight
-from handrail.engine.audit import Verified, verify
-from handrail.kernel.event_shown import is_act_or_end
-from handrail.server import verifying
-from handrail.server.waits import Waits
+from handrail.engine.audit import trail
+from handrail.engine.audit.verification import Verification, verify
+from handrail.server import audit_verifier
+from handrail.server.long_polls import LongPolls
 from handrail.testing.clock import ManualClock
+from handrail.views.event_view import is_human_act_or_end
 
 pytest_plugins = ["tests.fixtures_postgres"]
 
@@ -86,7 +86,7 @@ async def test_what_somebody_did_can_be_asked_for(any_house: House):
 async def test_people_asks_for_what_people_did_and_how_runs_ended(house: House):
     runs = await busy(house)
     everything = await pages(house.viewer, "/audit")
-    expected = [one for one in everything if is_act_or_end(one)]
+    expected = [one for one in everything if is_human_act_or_end(one)]
     assert await pages(house.viewer, "/audit", people=True, limit=2) == expected
     assert 4 < len(expected) < len(everything)
     of_one = [one for one in expected if one["execution_id"] == runs["answered"]]
@@ -99,8 +99,8 @@ async def test_a_page_looks_through_so_much_and_no_more(
 ):
     """A page of somebody who did little may be empty, and not the last."""
     runs = await busy(house)
-    monkeypatch.setattr(oversight, "PAGES_MAX", 1)
-    monkeypatch.setattr(oversight, "LIMIT_MAX", 2)
+    monkeypatch.setattr(trail, "SCANNED_PAGES_MAX", 1)
+    monkeypatch.setattr(trail, "PAGE_ITEMS_MAX", 2)
     page = told(await house.viewer.get("/audit", params={"actor": "ana"}))
     assert page["items"] == []
     assert page["next_cursor"] is not None
@@ -158,18 +158,18 @@ async def test_one_check_is_under_way_at_a_time_and_all_who_ask_hear_it(
     begun, go_on, checks = asyncio.Event(), Event(), list[str | None]()
     loop = asyncio.get_running_loop()
 
-    def slowly(store: Any, head: str | None = None, **more: Any) -> Verified:
+    def slowly(store: Any, head: str | None = None, **more: Any) -> Verification:
         checks.append(head)
         loop.call_soon_threadsafe(begun.set)
         assert go_on.wait(60), "the test is over"
         return verify(store, head, **more)
 
-    monkeypatch.setattr(verifying, "verify", slowly)
+    monkeypatch.setattr(audit_verifier, "verify", slowly)
     first = asyncio.create_task(house.viewer.get("/audit/verify"))
     await begun.wait()
     second = asyncio.create_task(house.ceo.get("/audit/verify"))
     other = asyncio.create_task(house.ceo.get("/audit/verify", params={"head": "0" * 64}))
-    while house.served.waits.count < 3:
+    while house.served.long_polls.count < 3:
         await asyncio.sleep(0)
     assert checks == [None]
     told(await house.viewer.get("/beads"))  # the server goes on meanwhile
@@ -183,18 +183,18 @@ async def test_a_check_ends_with_the_server(house: House, monkeypatch: pytest.Mo
     begun = asyncio.Event()
     loop = asyncio.get_running_loop()
 
-    def endless(store: Any, head: str | None, going: Any) -> Verified:
+    def endless(store: Any, head: str | None, on_progress: Any) -> Verification:
         while True:
-            going()
+            on_progress()
             loop.call_soon_threadsafe(begun.set)
 
-    monkeypatch.setattr(verifying, "verify", endless)
+    monkeypatch.setattr(audit_verifier, "verify", endless)
     asking = asyncio.create_task(house.viewer.get("/audit/verify"))
     await begun.wait()
-    waits: Waits = house.served.waits
+    waits: LongPolls = house.served.long_polls
     waits.draining.set()
     problem(await asking, 503, "draining")
-    await house.served.verifying.close()
+    await house.served.audit_verifier.close()
 
 
 async def test_a_database_in_memory_cannot_be_verified_and_it_says_so(clock: ManualClock):

@@ -6,7 +6,7 @@ from urllib.parse import quote
 import pytest
 from tests.server.house import AGENT, CEO, OPERATOR, PLAIN, WORKER, House, problem, told
 
-from handrail.engine.beads import FILE_MAX
+from handrail.engine.services.beads import FILE_BYTES_MAX
 
 LOG = b"Traceback\n\x00\xff"
 
@@ -72,9 +72,9 @@ async def test_a_file_has_at_most_ten_megabytes(house: House, way: str):
             return await house.operator.post(path, files={"file": (f"{size}", content)})
         return await house.operator.post(path, params={"name": f"{size}"}, content=content)
 
-    told(await send(FILE_MAX), 201)
-    assert (await send(FILE_MAX + 1)).status_code == 413
-    assert (await send(FILE_MAX + 10**6)).status_code == 413
+    told(await send(FILE_BYTES_MAX), 201)
+    assert (await send(FILE_BYTES_MAX + 1)).status_code == 413
+    assert (await send(FILE_BYTES_MAX + 10**6)).status_code == 413
     assert len(told(await house.viewer.get(path))["items"]) == 1
 
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from tests.server.house import PLAIN, House, pages, problem, told
 
-from handrail.engine import bugs
-from handrail.teams import builtin
+from handrail.engine.services import bugs
+from handrail.teams import load_builtin
 
 TRACE = """Traceback (most recent call last):
   File "/srv/shop/cart.py", line {line}, in total
@@ -57,7 +57,7 @@ async def test_another_error_is_another_bead(house: House):
 
 
 async def test_an_error_that_comes_back_after_its_bead_was_closed_is_a_regression(house: House):
-    await house.define({**PLAIN, "id": bugs.WORKFLOW, "name": bugs.WORKFLOW})
+    await house.define({**PLAIN, "id": bugs.BUG_WORKFLOW_ID, "name": bugs.BUG_WORKFLOW_ID})
     house.works()
     first = await report(house, error())
     assert first["execution_id"]
@@ -72,10 +72,10 @@ async def test_an_error_that_comes_back_after_its_bead_was_closed_is_a_regressio
 
 @pytest.mark.requirement("L11.1")
 async def test_a_bug_runs_through_the_built_in_workflow_where_it_is_defined(house: House):
-    await house.define(builtin(bugs.WORKFLOW))
+    await house.define(load_builtin(bugs.BUG_WORKFLOW_ID))
     filed = await report(house, error(type="jinja2.TemplateError"))
     run = told(await house.viewer.get(f"/executions/{filed['execution_id']}"))
-    assert run["workflow_id"] == bugs.WORKFLOW
+    assert run["workflow_id"] == bugs.BUG_WORKFLOW_ID
     bead = told(await house.viewer.get(f"/beads/{filed['bead_id']}"))
     assert bead["context"]["specialist"] == "web-designer"
 
@@ -95,7 +95,7 @@ async def test_what_is_no_bug_files_nothing_and_says_why(house: House, body: dic
 async def test_no_more_than_so_many_are_filed_in_an_hour(
     house: House, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(bugs, "FILED_AN_HOUR", 3)
+    monkeypatch.setattr(bugs, "BUGS_PER_HOUR_MAX", 3)
     found = [await report(house, error(service=f"s{'x' * n}")) for n in range(5)]
     assert [one["filed"] for one in found] == ["new"] * 3 + [None] * 2
     assert (await report(house, error(service="s")))["filed"] == "known"
@@ -104,7 +104,7 @@ async def test_no_more_than_so_many_are_filed_in_an_hour(
 
 
 async def test_one_reporter_leaves_the_others_room(house: House, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(bugs, "FILED_BY_ONE", 2)
+    monkeypatch.setattr(bugs, "BUGS_PER_REPORTER_MAX", 2)
     found = [await report(house, error(service=f"s{'x' * n}")) for n in range(3)]
     assert [one["filed"] for one in found] == ["new"] * 2 + [None]
     assert "2 of them by rudi" in found[-1]["reason"]

@@ -16,8 +16,8 @@ from tests.server.receiver import Receiver
 from tests.server.test_channels import log, posted, room
 
 from handrail import Client
-from handrail.server.courier import signature
 from handrail.server.settings import ServerSettings
+from handrail.server.webhook_sender import sign
 from handrail.testing.clock import ManualClock
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -57,8 +57,8 @@ async def test_what_people_and_agents_say_goes_out_signed_and_in_order(inside: H
         turn = await ada.turn()
         told(await ada.say("looks good", turn=turn["turn"]), 201)
         await ada.done(turn)
-        await inside.served.courier.look()
-        await inside.served.courier.look()
+        await inside.served.webhook_sender.send_due()
+        await inside.served.webhook_sender.send_due()
         first, second = (one.told for one in receiver.received)
         assert (
             first["message"] | {"channel": "reviews", "human": True, "to": "ada"}
@@ -73,7 +73,7 @@ async def test_what_people_and_agents_say_goes_out_signed_and_in_order(inside: H
         assert [first["message"]["id"], second["message"]["id"]] == said[1:]
         for one in receiver.received:
             stamp, given = one.headers["handrail-signature"].removeprefix("t=").split(",v1=")
-            assert given == signature(hook["secret"], int(stamp), one.body)
+            assert given == sign(hook["secret"], int(stamp), one.body)
             assert one.headers["handrail-event"] == "channel.message"
 
 
@@ -82,7 +82,7 @@ async def test_who_does_not_ask_for_talk_is_told_none(inside: House):
     async with bridged(inside) as (receiver, hook):
         assert "channel.message" not in hook["events"]
         await posted(inside, "hello")
-        await inside.served.courier.look()
+        await inside.served.webhook_sender.send_due()
         assert receiver.received == []
 
 
@@ -91,10 +91,10 @@ async def test_what_a_bridge_could_not_take_comes_again_under_the_same_id(inside
     async with bridged(inside, **TALK) as (receiver, _):
         receiver.status = 503
         await posted(inside, "hello")
-        await inside.served.courier.look()
+        await inside.served.webhook_sender.send_due()
         receiver.status = 204
         inside.clock.advance(60)
-        await inside.served.courier.look()
+        await inside.served.webhook_sender.send_due()
         first, again = (one.told for one in receiver.received)
         assert first == again
 
@@ -127,13 +127,13 @@ def test_the_examples_of_the_pages_bring_messages_out_and_in_once(tmp_path: Path
         with Client(server.url, server.token("operator", bridge["OWN"])) as client:
             for _ in range(2):  # the chat system is not sure that it was heard
                 bridge["to_channel"](client, "m-1", "bob", "please look")
-        office.say("plans", "not for them")
-        office.say("reviews", "looking")
+        office.post_message("plans", "not for them")
+        office.post_message("reviews", "looking")
         for _ in range(3):
             signed, body = deliveries.get(timeout=PATIENCE)
             assert review["is_from_handrail"](secret, signed, body)
             bridge["to_chat"](body, chat.append)
-        said = [one.text for one in office.messages("reviews").items]
+        said = [one.text for one in office.list_messages("reviews").items]
     assert chat == ["test: looking"]
     assert said == ["bob: please look", "looking"]
 

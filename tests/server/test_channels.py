@@ -9,8 +9,8 @@ from tests.server.crew import Outsider, outsider, waiting
 from tests.server.house import CEO, OPERATOR, PLAIN, WORKER, House, problem, told
 from tests.server.logged import logging_to
 
-from handrail.engine.channels import TEXT_MAX, TURN_TEXT_MAX
-from handrail.kernel.lifecycle import TRANSITIONS, AgentState, Trigger
+from handrail.engine.services.channels import MESSAGE_CHARS_MAX, TURN_CHARS_MAX
+from handrail.kernel.agent_lifecycle import TRANSITIONS, AgentState, Trigger
 
 ROOM = "/channels/reviews"
 
@@ -183,8 +183,8 @@ async def test_an_agent_says_so_much_in_a_turn_and_in_the_next_again(house: Hous
     ada, bob = await room(house, "ada", "bob")
     await posted(house, "please look at #12")
     turn = await ada.turn()
-    for _ in range(TURN_TEXT_MAX // TEXT_MAX):
-        told(await ada.say("x" * TEXT_MAX), 201)
+    for _ in range(TURN_CHARS_MAX // MESSAGE_CHARS_MAX):
+        told(await ada.say("x" * MESSAGE_CHARS_MAX), 201)
     refused = problem(await ada.say("y"), 422, "long_message")
     assert "complete it" in refused["detail"]
     await ada.done(turn)
@@ -203,7 +203,7 @@ async def test_a_late_complete_does_not_end_the_turn_of_the_next(house: House):
     assert "turn 2 is held by 'bob'" in late["detail"]
     problem(await ada.say("too late", turn=old["turn"]), 409, "stale_turn")
     assert (await shown(house))["active"] == "bob"
-    kept = house.engine.store.late("channel:reviews")
+    kept = house.engine.store.list_late_answers("channel:reviews")
     assert [(one.actor, one.code) for one in kept] == [("ada", "stale_turn")] * 2
 
 
@@ -304,7 +304,7 @@ async def test_a_crash_in_a_turn_passes_it_and_the_agent_comes_back_idle(house: 
 async def test_an_agent_whose_line_was_cut_is_gone_before_its_lease_is_over(house: House):
     ada, bob = await room(house, "ada", "bob", defaultTimeoutSeconds=600)
     await ada.turn()
-    await house.engine.line_lost("ada")  # as its open connection does when it ends
+    await house.engine.agent_disconnected("ada")  # as its open connection does when it ends
     await passes(house, 29, bob)
     assert (await shown(house))["states"]["ada"] == "ACTIVE", "it may call again"
     await passes(house, 2, bob)
@@ -315,7 +315,7 @@ async def test_an_agent_whose_line_was_cut_is_gone_before_its_lease_is_over(hous
 async def test_who_calls_again_after_its_line_was_cut_keeps_its_turn(house: House):
     ada, bob = await room(house, "ada", "bob", defaultTimeoutSeconds=600)
     await ada.turn()
-    await house.engine.line_lost("ada")  # as its open connection does when it ends
+    await house.engine.agent_disconnected("ada")  # as its open connection does when it ends
     told(await ada.http.post("/agents/ada/heartbeat", json={}))
     await passes(house, 55, bob)
     assert (await shown(house))["states"]["ada"] == "ACTIVE"
@@ -327,7 +327,7 @@ async def test_a_dispatch_keeps_the_lease_that_it_was_told_though_the_line_was_c
     await ada.done(await ada.turn())
     await house.file("plain")
     assert (await ada.claim())["kind"] == "step"
-    await house.engine.line_lost("ada")  # as its open connection does when it ends
+    await house.engine.agent_disconnected("ada")  # as its open connection does when it ends
     await passes(house, 50, bob)
     assert len(told(await house.ceo.get("/agents/ada"))["current_work"]) == 1
 

@@ -9,11 +9,23 @@ import pytest
 from msgspec import structs
 
 from handrail.engine.settings import EngineSettings
-from handrail.kernel.channel import TurnConfig
-from handrail.kernel.definition import Settings
+from handrail.kernel.channel.state import TurnConfig
+from handrail.kernel.definition.model import Settings
 from handrail.kernel.lock import STALE_SECONDS
-from handrail.server.configuration import FILE, BadSetting, Configuration, configured, strangers
-from handrail.server.setting_table import NAMED, PARTS, TABLE, read, shown
+from handrail.server.configuration import (
+    CONFIG_FILE,
+    BadSettingError,
+    Configuration,
+    find_misspelled_variables,
+    load_configuration,
+)
+from handrail.server.setting_table import (
+    PARTS,
+    SETTINGS,
+    SETTINGS_BY_NAME,
+    format_setting,
+    parse_setting,
+)
 from handrail.server.settings import LogLevel, ServerSettings
 
 
@@ -21,12 +33,12 @@ def settled(
     folder: Path, text: str = "", flags: dict[str, object] | None = None, **variables: str
 ) -> Configuration:
     if text:
-        (folder / FILE).write_text(text)
-    return configured(variables, folder, flags)
+        (folder / CONFIG_FILE).write_text(text)
+    return load_configuration(variables, folder, flags)
 
 
 def wrong(folder: Path, text: str = "", **variables: str) -> str:
-    with pytest.raises(BadSetting) as caught:
+    with pytest.raises(BadSettingError) as caught:
         settled(folder, text, **variables)
     (line,) = str(caught.value).splitlines()
     return line
@@ -35,9 +47,9 @@ def wrong(folder: Path, text: str = "", **variables: str) -> str:
 def test_the_table_has_every_setting_of_every_part_and_no_other():
     for part, kind in PARTS.items():
         fields = {field.name for field in structs.fields(kind)} - {"kernel", "origins"}
-        assert {row.name for row in TABLE if row.part == part} == fields
-    assert len(NAMED) == len(TABLE)
-    assert all(row.help.endswith(".") or row.help.endswith("…") for row in TABLE)
+        assert {row.name for row in SETTINGS if row.part == part} == fields
+    assert len(SETTINGS_BY_NAME) == len(SETTINGS)
+    assert all(row.help.endswith(".") or row.help.endswith("…") for row in SETTINGS)
 
 
 def test_without_a_file_and_variables_everything_is_as_the_parts_say(tmp_path: Path):
@@ -46,7 +58,7 @@ def test_without_a_file_and_variables_everything_is_as_the_parts_say(tmp_path: P
     assert found.engine == own  # embedded, an engine writes no files unless it is told to
     assert found.engine.kernel == Settings()
     assert found.server == ServerSettings()
-    assert {given.origin for given in found.given.values()} == {"default"}
+    assert {given.origin for given in found.values.values()} == {"default"}
 
 
 def test_the_defaults_are_those_that_are_promised(tmp_path: Path):
@@ -74,14 +86,14 @@ def test_the_defaults_are_those_that_are_promised(tmp_path: Path):
 def test_a_flag_counts_before_a_variable_and_a_variable_before_the_file(tmp_path: Path):
     text = 'lease = "2m"\nheartbeat = 10\nport = 1\nroles = ["support", "lawyer"]\npage = false\n'
     found = settled(tmp_path, text, {"port": 3, "host": None}, HANDRAIL_PORT="2", HANDRAIL_LEASE="")
-    assert (found["port"], found.given["port"].origin) == (3, "--port")
-    assert (found["lease"], found.given["lease"].origin) == (120, FILE)
-    assert found.given["host"].origin == "default"
+    assert (found["port"], found.values["port"].origin) == (3, "--port")
+    assert (found["lease"], found.values["lease"].origin) == (120, CONFIG_FILE)
+    assert found.values["host"].origin == "default"
     assert found.engine.kernel.roles == ("support", "lawyer")
     assert found.engine.heartbeat == 10
     assert found.server.page is False
     found = settled(tmp_path, HANDRAIL_PORT="2", HANDRAIL_ROLES="a, b", HANDRAIL_PAGE="Yes")
-    assert (found["port"], found.given["port"].origin) == (2, "HANDRAIL_PORT")
+    assert (found["port"], found.values["port"].origin) == (2, "HANDRAIL_PORT")
     assert (found["roles"], found["page"]) == (("a", "b"), True)
 
 
@@ -89,13 +101,13 @@ def test_a_flag_counts_before_a_variable_and_a_variable_before_the_file(tmp_path
     ("given", "seconds"), [("90", 90), ("10m", 600), ("1h30m", 5400), (2.5, 2.5), (7, 7)]
 )
 def test_durations_are_seconds_or_say_their_units(given: object, seconds: float):
-    assert read(NAMED["lease"], given) == seconds
+    assert parse_setting(SETTINGS_BY_NAME["lease"], given) == seconds
 
 
-@pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
+@pytest.mark.parametrize("row", SETTINGS, ids=lambda row: row.name)
 def test_what_is_shown_can_be_written_in_the_file(row):
     if row.default not in ("", ()):
-        assert read(row, shown(row, row.default)) == row.default
+        assert parse_setting(row, format_setting(row, row.default)) == row.default
 
 
 @pytest.mark.parametrize(
@@ -103,7 +115,7 @@ def test_what_is_shown_can_be_written_in_the_file(row):
     [(0, "0s"), (0.5, "0.5s"), (60, "1m"), (90, "1m30s"), (5400, "1h30m"), (86400, "1d")],
 )
 def test_a_duration_is_shown_in_the_fewest_units(seconds: float, text: str):
-    assert shown(NAMED["drain"], seconds) == text
+    assert format_setting(SETTINGS_BY_NAME["drain"], seconds) == text
 
 
 DURATION = "give seconds, or a duration such as 10m"
@@ -112,22 +124,31 @@ DURATION = "give seconds, or a duration such as 10m"
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("lease = 'soon'", f"{FILE}: lease is 'soon'; {DURATION}"),
-        ("lease = 0", f"{FILE}: lease is '0'; {DURATION}, from 1s to 3650d"),
-        ("lease = true", f"{FILE}: lease is 'True'; {DURATION}"),
-        ("lease = nan", f"{FILE}: lease is 'nan'; {DURATION}, from 1s to 3650d"),
-        ("drain = -1", f"{FILE}: drain is '-1'; {DURATION}, from 0s to 3650d"),
-        ("port = 70000", f"{FILE}: port is '70000'; give the number of a port, from 0 to 65535"),
-        ("port = 80.5", f"{FILE}: port is '80.5'; give the number of a port"),
+        ("lease = 'soon'", f"{CONFIG_FILE}: lease is 'soon'; {DURATION}"),
+        ("lease = 0", f"{CONFIG_FILE}: lease is '0'; {DURATION}, from 1s to 3650d"),
+        ("lease = true", f"{CONFIG_FILE}: lease is 'True'; {DURATION}"),
+        ("lease = nan", f"{CONFIG_FILE}: lease is 'nan'; {DURATION}, from 1s to 3650d"),
+        ("drain = -1", f"{CONFIG_FILE}: drain is '-1'; {DURATION}, from 0s to 3650d"),
+        (
+            "port = 70000",
+            f"{CONFIG_FILE}: port is '70000'; give the number of a port, from 0 to 65535",
+        ),
+        ("port = 80.5", f"{CONFIG_FILE}: port is '80.5'; give the number of a port"),
         (
             "log_level = 'loud'",
-            f"{FILE}: log_level is 'loud'; give one of {', '.join(get_args(LogLevel))}",
+            f"{CONFIG_FILE}: log_level is 'loud'; give one of {', '.join(get_args(LogLevel))}",
         ),
-        ("page = 3", f"{FILE}: page is '3'; give yes or no"),
-        ("roles = [1]", f"{FILE}: roles is '[1]'; give names, in a list or with commas between"),
-        ("host = ['a']", f"{FILE}: host is \"['a']\"; give a line of text"),
-        ("leese = 3", f"{FILE}: there is no setting 'leese'; did you mean 'lease'?"),
-        ("[zz]\na=1", f"{FILE}: there is no setting 'zz'; `handrail settings` lists them all"),
+        ("page = 3", f"{CONFIG_FILE}: page is '3'; give yes or no"),
+        (
+            "roles = [1]",
+            f"{CONFIG_FILE}: roles is '[1]'; give names, in a list or with commas between",
+        ),
+        ("host = ['a']", f"{CONFIG_FILE}: host is \"['a']\"; give a line of text"),
+        ("leese = 3", f"{CONFIG_FILE}: there is no setting 'leese'; did you mean 'lease'?"),
+        (
+            "[zz]\na=1",
+            f"{CONFIG_FILE}: there is no setting 'zz'; `handrail settings` lists them all",
+        ),
     ],
 )
 def test_a_wrong_line_of_the_file_is_named_with_what_to_write(tmp_path: Path, text: str, told: str):
@@ -141,12 +162,12 @@ def test_a_wrong_variable_is_named_with_what_to_write(tmp_path: Path):
 
 
 def test_a_file_that_cannot_be_read_is_told_in_one_line(tmp_path: Path):
-    assert wrong(tmp_path, "lease = ").startswith(f"{FILE} is no TOML: ")
-    (tmp_path / FILE).write_bytes(b"\xff")
-    assert wrong(tmp_path).startswith(f"{FILE} is no TOML: ")
-    (tmp_path / FILE).unlink()
-    (tmp_path / FILE).mkdir()
-    assert wrong(tmp_path) == f"{FILE} cannot be read: Is a directory; make it readable"
+    assert wrong(tmp_path, "lease = ").startswith(f"{CONFIG_FILE} is no TOML: ")
+    (tmp_path / CONFIG_FILE).write_bytes(b"\xff")
+    assert wrong(tmp_path).startswith(f"{CONFIG_FILE} is no TOML: ")
+    (tmp_path / CONFIG_FILE).unlink()
+    (tmp_path / CONFIG_FILE).mkdir()
+    assert wrong(tmp_path) == f"{CONFIG_FILE} cannot be read: Is a directory; make it readable"
 
 
 def test_a_heartbeat_has_to_come_before_the_lease_is_over(tmp_path: Path):
@@ -159,7 +180,7 @@ def test_a_heartbeat_has_to_come_before_the_lease_is_over(tmp_path: Path):
 
 def test_a_variable_that_looks_like_a_setting_is_pointed_out():
     environment = {"HANDRAIL_LEESE": "1", "HANDRAIL_TOKEN": "x", "HANDRAIL_PORT": "1", "LEASE": ""}
-    (line,) = strangers(environment)
+    (line,) = find_misspelled_variables(environment)
     assert line == "HANDRAIL_LEESE is no setting; did you mean HANDRAIL_LEASE?"
 
 

@@ -72,14 +72,14 @@ async def test_a_claim_waits_until_there_is_something_to_do(house: House) -> Non
     await waiting(house)
     bead = await house.file("plain")
     assert (await claiming)["execution_id"] == bead["execution_id"]
-    assert house.served.waits.count == 0
+    assert house.served.long_polls.count == 0
 
 
 async def test_a_claim_that_waits_ends_when_the_server_does(house: House) -> None:
     agent = await outsider(house, "coder-7", WORKER)
     claiming = asyncio.create_task(agent.claims(wait=30))
     await waiting(house)
-    house.served.waits.draining.set()
+    house.served.long_polls.draining.set()
     assert (await claiming).status_code == 204
     assert (await agent.claims(wait=30)).status_code == 204
 
@@ -107,7 +107,7 @@ async def test_whoever_goes_away_while_it_waits_takes_no_work_with_it(
     line = Line(house.served, "POST", "/dispatches/claim", headers, body)
     await waiting(house)
     await line.cut()
-    assert house.served.waits.count == 0
+    assert house.served.long_polls.count == 0
     await house.file("plain")
     other = await outsider(house, "coder-8", WORKER)
     dispatch = await other.claim()

@@ -15,7 +15,7 @@ from tests.server.house import PLAIN, WORKER, House, problem
 from tests.server.wire import CHUNKS_MAX, Line
 
 from handrail.kernel.result import Outcome, Result
-from handrail.server import streams
+from handrail.server import sse
 from handrail.server.settings import ServerSettings
 from handrail.testing.clock import ManualClock
 
@@ -121,7 +121,7 @@ async def test_events_come_as_they_happen_until_the_run_has_ended(house: House) 
     await house.quiet()
     await reader.to_the_end()
     assert [frame.data for frame in reader.seen] == await history(house, run)
-    assert house.served.waits.count == 0
+    assert house.served.long_polls.count == 0
 
 
 async def test_the_stream_of_everything_begins_now(house: House) -> None:
@@ -189,7 +189,7 @@ async def _maybe_cut_inside(reader: Reader, chance: Random) -> bool:
 async def _working(house: House, chance: Random) -> None:
     """Now and then a step is done."""
     house.works()
-    while house.engine.staff.at_work:
+    while house.engine.local_executor.active_count:
         for _ in range(chance.randrange(20)):
             await asyncio.sleep(0)
     await house.quiet()
@@ -206,7 +206,7 @@ def twins(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock) ->
 
 def only_told(house: House) -> None:
     """Whoever waits there looks up when it is told to, and not by itself."""
-    house.engine._watches = True
+    house.engine._has_background = True
     house.engine.settings = replace(house.engine.settings, heartbeat=3_600)
 
 
@@ -302,17 +302,17 @@ async def test_streams_end_when_the_server_does_and_ask_to_come_back(house: Hous
     for reader in readers:
         await reader.open()
     await waiting(house, 2)
-    house.served.waits.draining.set()
+    house.served.long_polls.draining.set()
     for reader in readers:
         await reader.to_the_end()
         assert reader.retry == "retry: 1000"
-    assert house.served.waits.count == 0
+    assert house.served.long_polls.count == 0
 
 
 async def test_a_stream_does_not_last_for_ever(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streams, "LIFE_SECONDS", 0.01)
+    monkeypatch.setattr(sse, "LIFE_SECONDS_MAX", 0.01)
     reader = Reader(house, "/events")
     await reader.open()
     await reader.to_the_end()
@@ -325,13 +325,13 @@ async def test_a_place_is_free_again_as_soon_as_its_reader_has_gone(house: House
     for path in (f"/executions/{run}/events", "/events"):
         reader = Reader(house, path)
         await reader.open()
-        assert house.served.waits.count == 1
+        assert house.served.long_polls.count == 1
         await reader.cut()
-        assert house.served.waits.count == 0
+        assert house.served.long_polls.count == 0
 
 
 async def test_there_are_no_more_streams_than_places(house: House) -> None:
-    house.served.waits.settings = ServerSettings(waiting_max=2)
+    house.served.long_polls.settings = ServerSettings(waiting_max=2)
     readers = [Reader(house, "/events") for _ in range(2)]
     for reader in readers:
         assert await reader.open() == 200
@@ -370,12 +370,12 @@ async def test_a_slow_reader_holds_up_only_its_own_stream(house: House) -> None:
 async def test_a_reader_that_takes_nothing_is_cut_off(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streams, "STALL_SECONDS", 0.05)
-    monkeypatch.setattr(streams, "CHUNK_BYTES", 10)
+    monkeypatch.setattr(sse, "STALL_SECONDS_MAX", 0.05)
+    monkeypatch.setattr(sse, "CHUNK_BYTES", 10)
     run = await finished(house)
     reader = Reader(house, f"/executions/{run}/events")
     await reader.open()
     assert reader.line is not None
     await reader.line.task
     assert reader.line.sent == CHUNKS_MAX
-    assert house.served.waits.count == 0
+    assert house.served.long_polls.count == 0

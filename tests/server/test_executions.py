@@ -6,7 +6,7 @@ import pytest
 from tests.engine.at_work import chain, edge, node, team, workflow
 from tests.server.house import ASKS, PLAIN, WORKER, House, pages, problem, told
 
-from handrail.engine.reading import IDS_MAX
+from handrail.engine.queries.runs import RUN_IDS_MAX
 from handrail.kernel.result import Evidence, Outcome, Result, Usage
 
 CONTRACT = {
@@ -92,7 +92,7 @@ async def test_what_a_list_shows_of_its_runs_is_asked_in_one_go(house: House):
     assert (found[done]["usage"]["cost"], found[done]["total_steps"]) == (0.5, 1)
     assert found[going]["remaining"] > 0
     assert told(await house.viewer.get("/executions/summaries?ids="))["items"] == []
-    many = ",".join(["none"] * (IDS_MAX + 1))
+    many = ",".join(["none"] * (RUN_IDS_MAX + 1))
     problem(await house.viewer.get(f"/executions/summaries?ids={many}"), 422, "bad_limit")
 
 

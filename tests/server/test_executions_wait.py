@@ -11,17 +11,17 @@ import uvicorn
 from msgspec.structs import replace
 from tests.server.house import ASKS, PLAIN, House, problem, told
 
-from handrail.server.serve import Listener
+from handrail.server.process import ClosingServer
 from handrail.server.settings import ServerSettings
 
 
 async def _at(house: House, count: int) -> None:
     """Until so many requests wait."""
     for _ in range(10_000):
-        if house.served.waits.count == count:
+        if house.served.long_polls.count == count:
             return
         await asyncio.sleep(0.001)
-    raise AssertionError(f"{house.served.waits.count} requests wait, not {count}")
+    raise AssertionError(f"{house.served.long_polls.count} requests wait, not {count}")
 
 
 @pytest.mark.requirement("H1.4")
@@ -62,7 +62,7 @@ async def test_after_the_time_the_run_is_told_as_it_stands(house: House):
     path = f"/executions/{(await house.file('asks'))['execution_id']}"
     for wait in ("0.02", "0"):
         assert told(await house.viewer.get(path, params={"wait": wait}))["status"] == "running"
-    house.served.waits.settings = replace(house.settings, wait_max=0.02)
+    house.served.long_polls.settings = replace(house.settings, wait_max=0.02)
     for wait in ("3600", "inf", "1e300"):
         assert told(await house.viewer.get(path, params={"wait": wait}))["status"] == "running"
 
@@ -75,7 +75,7 @@ async def test_a_time_that_is_none_is_refused(house: House):
 
 
 async def test_there_is_a_bound_for_how_many_wait(house: House):
-    house.served.waits.settings = ServerSettings(waiting_max=2)
+    house.served.long_polls.settings = ServerSettings(waiting_max=2)
     await house.define(PLAIN)
     path = f"/executions/{(await house.file('plain'))['execution_id']}"
     waiting = [asyncio.create_task(house.viewer.get(path, params={"wait": 60})) for _ in range(2)]
@@ -93,7 +93,7 @@ async def test_whoever_waits_is_told_when_the_server_is_about_to_end(house: Hous
     path = f"/executions/{(await house.file('plain'))['execution_id']}"
     waiting = asyncio.create_task(house.viewer.get(path, params={"wait": 60}))
     await _at(house, 1)
-    house.served.waits.draining.set()
+    house.served.long_polls.draining.set()
     assert told(await waiting)["status"] == "running"
     assert told(await house.viewer.get(path, params={"wait": 60}))["status"] == "running"
 
@@ -104,7 +104,7 @@ async def _listening(house: House):
     config = uvicorn.Config(
         house.served.asgi, http="httptools", ws="none", lifespan="on", log_config=None
     )
-    server = Listener(config)
+    server = ClosingServer(config)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         serving = asyncio.create_task(server.serve([listener]))
         try:

@@ -11,12 +11,12 @@ from tests.server.test_prometheus import scraped
 
 from handrail import Guard
 from handrail.client.clients import Client
-from handrail.client.errors import Conflict
-from handrail.client.guard_calls import told as a_word
-from handrail.guard.meant import AGENTS_MAX, NAME_MAX
-from handrail.kernel.limits import STRICT
+from handrail.client.errors import ConflictError
+from handrail.client.guard_calls import guarded_events_call as a_word
+from handrail.guard.event_validation import AGENTS_MAX, NAME_CHARS_MAX
+from handrail.kernel.definition.limits import STRICT
 from handrail.kernel.run.events import HandedOff
-from handrail.kernel.run.sums import RESULT_LEAST
+from handrail.kernel.run.size_limits import RESULT_BYTES_MIN
 
 pytest_plugins = ["tests.fixtures_postgres"]
 
@@ -109,9 +109,9 @@ MANY = [{"command": f"c{n}", "exit_code": 0, "stderr": ""} for n in range(51)]
 @pytest.mark.parametrize(
     ("limits", "events"),
     [
-        (TIGHT, [handoff(target="b" * (NAME_MAX + 1))]),
+        (TIGHT, [handoff(target="b" * (NAME_CHARS_MAX + 1))]),
         (TIGHT, [result(result={"evidence": {"checks": MANY}})]),
-        (WIDE, [result(result={"text": "t" * RESULT_LEAST})]),
+        (WIDE, [result(result={"text": "t" * RESULT_BYTES_MIN})]),
         (TIGHT, [handoff(accepted=False), handoff()]),
         (TIGHT, [{**END, "stop": {"rule": "completed", "reason": "r", "seen": 2**60}}]),
         (WIDE, [handoff("a", f"b{n}") for n in range(AGENTS_MAX)]),
@@ -165,26 +165,28 @@ def test_two_servers_on_one_postgresql_hear_of_one_run_and_take_each_word_once(p
             ways = [HandedOff(at=at, source=s, target=t, reason="") for s, t in ("xy", "yz")]
             for client, way in zip((b, a), ways, strict=True):
                 word = a_word(run_id, [way], at, key=way.target)
-                client.run(word)
-                assert {c.run(word).id for c in (a, b)} == {run_id}
-            asked = b.ask_for_guarded_run(run_id, "may I?", 3600).question
-            with pytest.raises(Conflict, match="waits for a person"):
-                a.tell_guarded_run(run_id, ways[:1], at)
-            person.answer(asked, "do")
-            assert a.approval(asked).status == "answered"
-            a.tell_guarded_run(run_id, [HandedOff(at=at, source="z", target="x", reason="")], at)
-            person.override(run_id, "close", "enough")
+                client.execute(word)
+                assert {c.execute(word).id for c in (a, b)} == {run_id}
+            asked = b.request_guarded_approval(run_id, "may I?", 3600).question
+            with pytest.raises(ConflictError, match="waits for a person"):
+                a.record_guarded_events(run_id, ways[:1], at)
+            person.answer_approval(asked, "do")
+            assert a.get_approval(asked).status == "answered"
+            a.record_guarded_events(
+                run_id, [HandedOff(at=at, source="z", target="x", reason="")], at
+            )
+            person.override_run(run_id, "close", "enough")
             for client in (a, b):
-                with pytest.raises(Conflict, match="enough"):
-                    client.tell_guarded_run(run_id, [], at)
-            steps = [way.to_node_id for way in person.transitions(run_id)]
+                with pytest.raises(ConflictError, match="enough"):
+                    client.record_guarded_events(run_id, [], at)
+            steps = [way.to_node_id for way in person.list_transitions(run_id)]
             assert steps == ["x", "y", "z", "x"]
             with Guard(record=there.url, token=token).run("r", team="pair", raises=False) as run:
                 for source, target in ("xy", "yx") * 5:
                     run.handoff(source, target)
             assert run.unrecorded == 0
-            ended = a.execution(run.recorded).stop
+            ended = a.get_run(run.recorded).stop
             assert ended is not None
             assert ended.rule == "repeated_pattern"
-            found = person.replay([run_id, run.recorded], "strict").items
+            found = person.replay_runs([run_id, run.recorded], "strict").items
             assert [one.verdict for one in found] == ["same", "same"]

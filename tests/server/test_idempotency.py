@@ -131,7 +131,7 @@ async def test_every_other_post_is_done_once_under_one_key(house: House):
 async def test_another_server_on_the_same_database_knows_the_first_answer(house: House):
     body = {"title": "a bug"}
     first = await house.operator.post("/beads", json=body, headers=key("k1"))
-    await house.served.answers.write()
+    await house.served.idempotent_responses.flush()
     second = House(house.url, house.clock)
     async with second.opened():
         again = await second.operator.post("/beads", json=body, headers=key("k1"))
@@ -173,13 +173,13 @@ async def test_a_key_means_nothing_where_nothing_is_posted(house: House):
 
 
 async def test_answers_at_hand_are_bounded_in_bytes(house: House, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(idempotency, "ANSWERS_BYTES_MAX", 10_000)
+    monkeypatch.setattr(idempotency, "CACHED_RESPONSES_BYTES_MAX", 10_000)
     for n in range(50):
         body = {"title": "x" * 500}
         told(await house.operator.post("/beads", json=body, headers=key(f"k{n}")), 201)
-    answers = house.served.answers
-    assert 0 < len(answers._known) < 15
-    kept = [place.result() for place in answers._known.values()]
+    answers = house.served.idempotent_responses
+    assert 0 < len(answers._responses) < 15
+    kept = [place.result() for place in answers._responses.values()]
     assert answers._bytes == sum(len(row.answer) for row in kept if row is not None)
     again = await house.operator.post("/beads", json=body, headers=key("k49"))
     assert again.headers["idempotent-replayed"] == "true"
@@ -196,5 +196,5 @@ async def test_what_a_claim_was_answered_is_not_written_down(house: House):
         "/dispatches/claim", json={"agent_id": AGENT}, headers=key("claim")
     )
     assert (again.status_code, again.content) == (200, first.content)
-    await house.served.answers.write()
-    assert await house.engine.kept_answer("http:claim", f"agent:{AGENT}") is None
+    await house.served.idempotent_responses.flush()
+    assert await house.engine.stored_answer("http:claim", f"agent:{AGENT}") is None

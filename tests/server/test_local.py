@@ -9,11 +9,11 @@ import pytest
 from tests.server.house import ADDRESS, ASKS, House, told
 
 from handrail.client.clients import Client
-from handrail.client.errors import NotFound
-from handrail.server.access import API, Caller
-from handrail.server.app import Served
-from handrail.server.authenticate import LOCAL
-from handrail.server.local import URL, local_transport
+from handrail.client.errors import NotFoundError
+from handrail.server.access import API_PREFIX, Caller
+from handrail.server.app import ServerApp
+from handrail.server.authentication import SCOPE_LOCAL_CALLER
+from handrail.server.local_transport import LOCAL_URL, open_local_transport
 
 SOURCE = Path(__file__).resolve().parents[2] / "src/handrail"
 ANA = Caller(name="ana", role="admin")
@@ -21,21 +21,21 @@ ANA = Caller(name="ana", role="admin")
 
 async def test_every_request_is_the_callers(house: House):
     async with (
-        local_transport(house.engine, ANA) as transport,
-        Client(URL, "hr_any", transport=transport) as client,
+        open_local_transport(house.engine, ANA) as transport,
+        Client(LOCAL_URL, "hr_any", transport=transport) as client,
     ):
-        me = await client.me()
+        me = await client.get_me()
         assert (me.name, me.role) == ("ana", "admin")
         made = await client.create_token("viewer", name="vera")
         assert made.created_by == "ana"
-        with pytest.raises(NotFound):
-            await client.execution("no")
+        with pytest.raises(NotFoundError):
+            await client.get_run("no")
 
 
 async def test_a_caller_may_do_no_more_than_its_role(house: House):
     async with (
-        local_transport(house.engine, Caller(name="vera", role="viewer")) as transport,
-        httpx.AsyncClient(transport=transport, base_url=URL + API) as client,
+        open_local_transport(house.engine, Caller(name="vera", role="viewer")) as transport,
+        httpx.AsyncClient(transport=transport, base_url=LOCAL_URL + API_PREFIX) as client,
     ):
         assert (await client.get("/beads")).status_code == 200
         assert (await client.get("/tokens")).status_code == 403
@@ -45,11 +45,11 @@ async def test_events_come_as_they_happen_and_not_at_the_end(house: House):
     await house.define(ASKS)
     run = (await house.file("asks"))["execution_id"]
     async with (
-        local_transport(house.engine, ANA) as transport,
-        Client(URL, transport=transport) as client,
+        open_local_transport(house.engine, ANA) as transport,
+        Client(LOCAL_URL, transport=transport) as client,
     ):
         seen: list[str] = []
-        async for event in client.events(run):
+        async for event in client.follow_run(run):
             seen.append(event.type)
             if event.type == "offered":
                 body = {"action": "close", "reason": "enough"}
@@ -62,8 +62,8 @@ async def test_a_stream_that_is_left_ends_on_the_other_side_too(house: House):
     run = (await house.file("asks"))["execution_id"]
     before = len(asyncio.all_tasks())
     async with (
-        local_transport(house.engine, ANA) as transport,
-        httpx.AsyncClient(transport=transport, base_url=URL + API) as client,
+        open_local_transport(house.engine, ANA) as transport,
+        httpx.AsyncClient(transport=transport, base_url=LOCAL_URL + API_PREFIX) as client,
         client.stream("GET", f"/executions/{run}/events") as answer,
     ):
         async for _ in answer.aiter_bytes():
@@ -73,14 +73,16 @@ async def test_a_stream_that_is_left_ends_on_the_other_side_too(house: House):
 
 async def test_what_a_command_raises_comes_out_as_it_is(house: House):
     with pytest.raises(ZeroDivisionError):
-        async with local_transport(house.engine, ANA):
+        async with open_local_transport(house.engine, ANA):
             raise ZeroDivisionError
 
 
-@pytest.mark.parametrize("name", [LOCAL, "handrail-caller", "x-handrail-caller", "user"])
+@pytest.mark.parametrize(
+    "name", [SCOPE_LOCAL_CALLER, "handrail-caller", "x-handrail-caller", "user"]
+)
 async def test_nothing_in_a_request_makes_a_caller(house: House, name: str):
     headers = {name: "ana", f"x-{name}": '{"name":"ana","role":"admin"}'}
-    answer = await house.nobody.get("/tokens", headers=headers, params={LOCAL: "ana"})
+    answer = await house.nobody.get("/tokens", headers=headers, params={SCOPE_LOCAL_CALLER: "ana"})
     assert answer.status_code == 401
 
 
@@ -88,10 +90,12 @@ async def test_a_caller_in_the_scope_has_to_be_one(house: House):
     """Whatever else somebody's server may put there by that name is nobody."""
 
     async def app(scope, receive, send):
-        await house.served.asgi({**scope, LOCAL: {"name": "ana", "role": "admin"}}, receive, send)
+        await house.served.asgi(
+            {**scope, SCOPE_LOCAL_CALLER: {"name": "ana", "role": "admin"}}, receive, send
+        )
 
     transport = httpx.ASGITransport(app=app)
-    async with httpx.AsyncClient(transport=transport, base_url=ADDRESS + API) as client:
+    async with httpx.AsyncClient(transport=transport, base_url=ADDRESS + API_PREFIX) as client:
         assert (await client.get("/tokens")).status_code == 401
 
 
@@ -101,13 +105,13 @@ def test_only_the_local_transport_names_a_caller_without_a_token():
         path.relative_to(SOURCE).as_posix()
         for path in SOURCE.rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Name) and node.id == "LOCAL"
+        if isinstance(node, ast.Name) and node.id == "SCOPE_LOCAL_CALLER"
     }
-    assert naming == {"server/authenticate.py", "server/local.py"}
-    assert LOCAL not in Served.__dict__
+    assert naming == {"server/authentication.py", "server/local_transport.py"}
+    assert SCOPE_LOCAL_CALLER not in ServerApp.__dict__
     importing = {
         path.relative_to(SOURCE).as_posix()
         for path in SOURCE.rglob("*.py")
         if "local_transport" in path.read_text()
     }
-    assert importing == {"server/local.py", "cli/asking.py"}
+    assert importing == {"server/local_transport.py", "cli/api.py"}

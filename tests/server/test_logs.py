@@ -17,17 +17,24 @@ from tests.server.crew import outsider
 from tests.server.house import ASKS, PLAIN, WORKER, House, told
 from tests.server.logged import Logged, logging_to
 
-from handrail.engine import vocabulary
+from handrail.engine import log_events
 from handrail.engine.engine import Engine
-from handrail.engine.listeners import Heard
-from handrail.engine.vocabulary import CHANNELS, COMMON, FIELDS, LINES, RUNS, tell
+from handrail.engine.listeners import EngineNotification
+from handrail.engine.log_events import (
+    CHANNEL_EVENTS,
+    COMMON_FIELDS,
+    FIELDS,
+    LOG_EVENTS,
+    RUN_EVENTS,
+    log_event,
+)
 from handrail.kernel.result import Outcome, Result
 from handrail.kernel.run.events import RunEvent
 from handrail.server import logs
-from handrail.server.logs import written
-from handrail.server.serve import serve
+from handrail.server.logs import capture_logs
+from handrail.server.process import serve
 from handrail.server.settings import ServerSettings
-from handrail.store.port import StoreError
+from handrail.store.engine_store import StoreError
 
 SOURCE = Path(__file__).resolve().parents[2] / "src/handrail"
 PAIR = team({"planner": ["coder"], "coder": ["planner"]}, terminator="planner", id="pair")
@@ -141,7 +148,7 @@ async def test_lines_are_written_of_what_is_on_disk_alone(house: House):
                 await house.engine.start("plain")
         finally:
             house.engine.store.commit = commit
-    assert log.of(*RUNS) == []
+    assert log.of(*RUN_EVENTS) == []
 
 
 # Nothing can be forged, and nobody is harmed
@@ -156,10 +163,10 @@ async def test_a_text_of_an_agent_is_cut_and_cannot_look_like_another_line(house
         await house.quiet()
     (line,) = log.of("reported")
     assert line["text"].startswith('done\\n{"event": "ended"}\\r\\x1b[2J\\u2028\\u202e')
-    assert len(line["text"]) < vocabulary.TEXT_MAX + 100
+    assert len(line["text"]) < log_events.TEXT_CHARS_MAX + 100
     assert line["text"].endswith(" more")
     assert log.of("started")[0]["title"] == "a\\nb\\x1b[31m"
-    assert all(json.loads(one)["event"] in LINES for one in log.text.splitlines())
+    assert all(json.loads(one)["event"] in LOG_EVENTS for one in log.text.splitlines())
     assert "\x1b" not in log.text
 
 
@@ -167,13 +174,13 @@ async def test_a_text_of_an_agent_is_cut_and_cannot_look_like_another_line(house
 def test_no_line_of_either_form_can_be_forged(style: str):
     with logging_to(style=style) as log:
         for text in ("a\nb", "a\r\x1b[2Jb", "a\u2028b", "a\x85b", "\ud800", "\x00"):
-            tell(logging.getLogger("handrail.engine"), "database_away", reason=text)
+            log_event(logging.getLogger("handrail.engine"), "database_away", reason=text)
             logging.getLogger("uvicorn.error").warning("%s", text)
             structlog.stdlib.get_logger("handrail.http").warning("answers_not_kept", reason=text)
         try:
             raise ValueError("a\nforged\x1b[2J")
         except ValueError as error:
-            tell(logging.getLogger("x"), "engine_failed", reason="r", error=error)
+            log_event(logging.getLogger("x"), "engine_failed", reason="r", error=error)
     text = log.text
     assert not any(not c.isprintable() for c in text.replace("\n", ""))
     beginnings = [line for line in text.split("\n") if line and not line.startswith("    ")]
@@ -181,9 +188,9 @@ def test_no_line_of_either_form_can_be_forged(style: str):
 
 
 async def test_a_listener_that_fails_is_told_once_and_the_engine_goes_on(house: House):
-    heard: list[Heard] = []
+    heard: list[EngineNotification] = []
 
-    def fails(what: Heard) -> None:
+    def fails(what: EngineNotification) -> None:
         heard.append(what)
         raise ZeroDivisionError("a mistake")
 
@@ -218,19 +225,19 @@ class Stuck(io.StringIO):
 def test_whoever_reads_too_slowly_loses_lines_and_holds_up_nobody(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(logs, "QUEUE_MAX", 100)
+    monkeypatch.setattr(logs, "QUEUED_RECORDS_MAX", 100)
     stream = Stuck()
     log = logging.getLogger("handrail.engine")
-    with written("info", "json", stream):
+    with capture_logs("info", "json", stream):
         for n in range(1_000):  # nothing of it waits
-            tell(log, "database_away", reason=str(n))
+            log_event(log, "database_away", reason=str(n))
         stream.reads.set()
         for _ in range(3):
-            tell(log, "database_away", reason="later")
+            log_event(log, "database_away", reason="later")
     lines = [json.loads(line) for line in stream.getvalue().splitlines()]
     dropped = sum(line["count"] for line in lines if line["event"] == "lines_dropped")
     kept = sum(line["event"] == "database_away" for line in lines)
-    assert dropped >= 1_000 - 100 - logs.WRITE_MAX
+    assert dropped >= 1_000 - 100 - logs.WRITE_LINES_MAX
     assert kept + dropped == 1_003
 
 
@@ -240,8 +247,8 @@ class Broken(io.StringIO):
 
 
 def test_a_log_that_nobody_reads_any_more_ends_nothing():
-    with written("info", "json", Broken()):
-        tell(logging.getLogger("handrail.engine"), "commit_unsure")
+    with capture_logs("info", "json", Broken()):
+        log_event(logging.getLogger("handrail.engine"), "commit_unsure")
 
 
 def test_logging_is_afterwards_as_it_was():
@@ -257,7 +264,7 @@ def test_logging_is_afterwards_as_it_was():
 
 def test_lines_of_all_loggers_have_one_form():
     with logging_to() as log:
-        tell(logging.getLogger("handrail.engine"), "outage_found", began="a", ended="b")
+        log_event(logging.getLogger("handrail.engine"), "outage_found", began="a", ended="b")
         structlog.stdlib.get_logger("handrail.server").info("server_draining", seconds=2)
         logging.getLogger("uvicorn.error").info("Started server process [%d]", 7)
         try:
@@ -267,7 +274,7 @@ def test_lines_of_all_loggers_have_one_form():
                 "request_failed", method="GET", path="/x"
             )
             logging.getLogger("asyncio").exception("a task failed")
-    head = list(COMMON)
+    head = list(COMMON_FIELDS)
     assert [list(line)[: len(head)] for line in log.lines] == [head] * 5
     assert [(line["event"], line["logger"]) for line in log.lines] == [
         ("outage_found", "handrail.engine"),
@@ -298,25 +305,27 @@ def test_people_at_a_terminal_read_lines_and_programs_read_json(
     style: Any, stream: type[io.StringIO], json_lines: bool
 ):
     out = stream()
-    with written("info", style, out):
-        tell(logging.getLogger("handrail.engine"), "database_away", reason="no route")
+    with capture_logs("info", style, out):
+        log_event(logging.getLogger("handrail.engine"), "database_away", reason="no route")
     assert out.getvalue().startswith("{") is json_lines
     assert "database_away" in out.getvalue()
     assert "no route" in out.getvalue()
 
 
 def test_embedded_in_another_program_lines_are_plain_records(caplog: pytest.LogCaptureFixture):
-    tell(logging.getLogger("handrail.engine"), "database_away", reason="no route\nto it\x1b[2J")
+    log_event(
+        logging.getLogger("handrail.engine"), "database_away", reason="no route\nto it\x1b[2J"
+    )
     assert caplog.messages == ["database_away reason=no route\\nto it\\x1b[2J"]
 
 
 def test_every_event_of_a_run_has_a_line():
     tags = {event.__struct_config__.tag for event in get_args(RunEvent)}
-    assert set(RUNS) == tags | {"loop_detected"}
+    assert set(RUN_EVENTS) == tags | {"loop_detected"}
 
 
 def test_every_field_is_explained_and_every_explanation_is_of_use():
-    used = {field for line in LINES.values() for field in line.names} | {"execution_id", "seq"}
+    used = {field for line in LOG_EVENTS.values() for field in line.names} | {"execution_id", "seq"}
     assert used == set(FIELDS)
 
 
@@ -328,7 +337,7 @@ def calls(tree: ast.AST) -> Iterator[tuple[str, set[str]]]:
             continue
         given = {keyword.arg or "" for keyword in one.keywords}
         match one.func, one.args:
-            case ast.Name(id="tell"), [_, ast.Constant(value=str(name)), *_]:
+            case ast.Name(id="log_event"), [_, ast.Constant(value=str(name)), *_]:
                 yield name, given - {"at", "error"}
             case ast.Attribute(value=ast.Name(id="log"), attr=method), [first, *_]:
                 if method in methods:
@@ -344,13 +353,19 @@ def test_whoever_logs_uses_the_words_of_the_table():
         if path.relative_to(SOURCE).parts[0] not in ("client", "engine", "server", "store"):
             continue
         for name, given in calls(ast.parse(path.read_text(encoding="utf-8"))):
-            assert name in LINES, f"{path.name}: '{name}' is not in vocabulary.py"
-            wanted = set(LINES[name].names) - {"exception"}
+            assert name in LOG_EVENTS, f"{path.name}: '{name}' is not in log_events.py"
+            wanted = set(LOG_EVENTS[name].names) - {"exception"}
             assert given == wanted, f"{path.name}: '{name}' has {given}, the table {wanted}"
             found.add(name)
-    written_otherwise = {*RUNS, *CHANNELS, "state_transition", "lines_dropped", "message"}
-    written_otherwise |= {"forged_author", "replayed_answer"}  # `keep` is told which
-    assert found == set(LINES) - written_otherwise
+    written_otherwise = {
+        *RUN_EVENTS,
+        *CHANNEL_EVENTS,
+        "state_transition",
+        "lines_dropped",
+        "message",
+    }
+    written_otherwise |= {"forged_author", "replayed_answer"}  # a parameter says which
+    assert found == set(LOG_EVENTS) - written_otherwise
 
 
 async def test_what_a_run_logs_has_the_fields_of_the_table(house: House):
@@ -361,9 +376,11 @@ async def test_what_a_run_logs_has_the_fields_of_the_table(house: House):
         await agent.work("success", text="done")
     names = set()
     for line in log.lines:
-        fields = list(vocabulary.LINES[line["event"]].names)
-        head = list(COMMON) if line["event"] != "state_transition" else ["timestamp", "event"]
-        run = ["execution_id", "seq"] if line["event"] in RUNS else []
+        fields = list(log_events.LOG_EVENTS[line["event"]].names)
+        head = (
+            list(COMMON_FIELDS) if line["event"] != "state_transition" else ["timestamp", "event"]
+        )
+        run = ["execution_id", "seq"] if line["event"] in RUN_EVENTS else []
         assert list(line) == [*head, *run, *fields]
         names.add(line["event"])
     assert {"started", "offered", "claimed", "reported", "moved", "asked", "request"} <= names
@@ -375,9 +392,9 @@ def test_a_line_that_cannot_be_written_is_counted_and_the_next_is_written():
             raise RuntimeError("no text")
 
     log = Logged()
-    with written("info", "json", log.stream):
-        tell(logging.getLogger("handrail.engine"), "database_away", reason=Odd())
-        tell(logging.getLogger("handrail.engine"), "commit_unsure")
+    with capture_logs("info", "json", log.stream):
+        log_event(logging.getLogger("handrail.engine"), "database_away", reason=Odd())
+        log_event(logging.getLogger("handrail.engine"), "commit_unsure")
     assert len(log.of("commit_unsure")) == 1
     assert log.told("lines_dropped", "count") == [(1,)]
 

@@ -10,9 +10,9 @@ from tests.server.crew import outsider
 from tests.server.house import PLAIN, WORKER, House
 from tests.server.logged import Logged, logging_to
 
-from handrail.engine.agent_lines import AgentLines, look
+from handrail.engine.agent_logging import AgentLogger, refresh_agents
 from handrail.engine.engine import Engine
-from handrail.kernel.lifecycle import TRANSITIONS, word
+from handrail.kernel.agent_lifecycle import TRANSITIONS, log_name
 from handrail.kernel.result import Outcome, Result
 from handrail.testing.clock import ManualClock
 
@@ -24,7 +24,9 @@ GRANTED = ("QUEUED", "ACTIVE", "turn granted")
 REPORTED = ("ACTIVE", "IDLE", "result")
 CRASHED = ("ACTIVE", "OFFLINE", "agent crashes")
 STOPPED = ("IDLE", "OFFLINE", "agent stops")
-POSSIBLE = {(old.value, new.value, word(trigger)) for (old, trigger), new in TRANSITIONS.items()}
+POSSIBLE = {
+    (old.value, new.value, log_name(trigger)) for (old, trigger), new in TRANSITIONS.items()
+}
 
 
 def moves(log: Logged, agent: str) -> list[tuple[str, str, str]]:
@@ -91,7 +93,7 @@ async def test_an_agent_that_loses_its_lease_has_crashed_and_comes_back_idle(hou
         await agent.claim()
         house.clock.advance(minutes=2)
         await house.engine.tick()
-        await look(house.engine, house.served.agent_lines)
+        await refresh_agents(house.engine, house.served.agent_logging)
         await agent.beat()
     assert moves(log, "coder-7") == [CAME, ASSIGNED, GRANTED, CRASHED, CAME]
     (lost,) = log.of("lost")
@@ -104,7 +106,7 @@ async def test_an_agent_without_work_that_falls_silent_is_offline(house: House):
         agent = await outsider(house, "coder-7", WORKER)
         house.clock.advance(minutes=2)
         for _ in range(2):
-            await look(house.engine, house.served.agent_lines)
+            await refresh_agents(house.engine, house.served.agent_logging)
         await agent.beat()
     assert moves(log, "coder-7") == [CAME, STOPPED, CAME]
 
@@ -175,7 +177,7 @@ async def test_work_that_is_handed_back_timed_out_or_cancelled_leaves_its_agent_
 async def test_functions_come_and_go_with_their_engine(tmp_path: Any, clock: ManualClock):
     with logging_to() as log:
         async with opened(f"sqlite:///{tmp_path / 'w.db'}", clock) as engine:
-            engine.listeners.add(AgentLines(engine.settings.lease))
+            engine.listeners.add(AgentLogger(engine.settings.lease))
             engine.add_agent(
                 lambda _: Result(outcome=Outcome.SUCCESS), WORKER, name="f", capacity=1
             )
@@ -187,13 +189,13 @@ async def test_of_two_servers_each_tells_what_it_heard_and_nothing_is_told_twice
     postgres_url: str, clock: ManualClock
 ):
     async with opened(postgres_url, clock) as one, opened(postgres_url, clock) as two:
-        lines = {engine.id: AgentLines(engine.settings.lease) for engine in (one, two)}
+        lines = {engine.id: AgentLogger(engine.settings.lease) for engine in (one, two)}
         for engine in (one, two):
             engine.listeners.add(lines[engine.id])
 
         async def looks() -> None:
             for engine in (one, two):
-                await look(engine, lines[engine.id])
+                await refresh_agents(engine, lines[engine.id])
 
         with logging_to() as log:
             await one.define(PLAIN)

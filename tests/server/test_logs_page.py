@@ -13,18 +13,18 @@ from tests.server.house import ADDRESS, House, told
 from tests.server.logged import logging_to
 from tests.server.test_logs import hands, plays
 
-from handrail.engine import vocabulary
+from handrail.engine import log_events
 from handrail.kernel.result import Outcome, Result
 from handrail.server import prometheus
-from handrail.server.access import TABLE
-from handrail.server.setting_table import NAMED
+from handrail.server.access import ACCESS_TABLE
+from handrail.server.setting_table import SETTINGS_BY_NAME
 from handrail.testing.clock import ManualClock
 
 FILE = Path(__file__).resolve().parents[2] / "docs/observability.md"
 PAGE = FILE.read_text(encoding="utf-8")
 IDS = re.compile(r"\b[0-9a-f]{32}\b")
 PAIR = team({"planner": ["coder"], "coder": ["planner"]}, terminator="planner", id="pair")
-GENERATED = {"vocabulary": vocabulary.page, "figures": prometheus.page}
+GENERATED = {"vocabulary": log_events.render_reference, "figures": prometheus.metrics_markdown}
 
 
 def blocks(language: str) -> list[str]:
@@ -125,8 +125,8 @@ async def test_the_check_of_the_page_is_what_is_answered(house: House):
 
 def test_every_figure_path_and_setting_that_the_page_names_is_there():
     for name in re.findall(r"handrail_[a-z_]+", "".join(blocks("yaml"))):
-        assert re.sub(r"_(bucket|count|sum)$", "", name) in prometheus.METERS, name
+        assert re.sub(r"_(bucket|count|sum)$", "", name) in prometheus.METRICS, name
     for path in re.findall(r"`GET (/[\w/]+)", PAGE):
-        assert {("GET", path), ("GET", f"/api/v1{path}")} & set(TABLE), path
+        assert {("GET", path), ("GET", f"/api/v1{path}")} & set(ACCESS_TABLE), path
     for name in re.findall(r"`(log_\w+)`", PAGE):
-        assert name in NAMED, name
+        assert name in SETTINGS_BY_NAME, name

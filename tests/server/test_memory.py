@@ -4,7 +4,7 @@ from typing import Any
 
 from tests.server.house import CEO, OPERATOR, PLAIN, House, pages, problem, told
 
-from handrail.engine.memory import QUERY_CHARS, RESOLUTION_CHARS
+from handrail.engine.services.memory import QUERY_CHARS_MAX, RESOLUTION_CHARS_MAX
 
 MTU = "Set the MTU to 1400."
 
@@ -42,7 +42,7 @@ async def test_memories_are_listed_in_pages_and_found_by_a_part_of_them(house: H
 
 
 async def test_what_cannot_be_looked_for_is_told(house: House):
-    for query in ({"q": "x" * (QUERY_CHARS + 1)}, {"limit": 0}, {"limit": 501}):
+    for query in ({"q": "x" * (QUERY_CHARS_MAX + 1)}, {"limit": 0}, {"limit": 501}):
         answer = await house.viewer.get("/memory", params=query)
         assert answer.status_code == 422
     problem(await house.viewer.get("/memory", params={"q": "a\x01"}), 422, "bad_query")
@@ -68,7 +68,7 @@ async def test_nobody_corrects_as_somebody_else_or_to_nothing(house: House):
     (name,) = await taught(house, "VPN drops")
     forged: dict[str, Any] = {"resolution": "x", "by": CEO}
     problem(await house.operator.patch(f"/memory/{name}", json=forged), 403, "forged_author")
-    for text in ("", "a\x00b", "x" * (RESOLUTION_CHARS + 1), 7):
+    for text in ("", "a\x00b", "x" * (RESOLUTION_CHARS_MAX + 1), 7):
         answer = await house.operator.patch(f"/memory/{name}", json={"resolution": text})
         problem(answer, 422, "bad_body")
     problem(await house.operator.patch(f"/memory/{name}", json={"resolution": " "}), 422, "no_text")

@@ -79,7 +79,7 @@ class Busy:
         return True
 
     async def _answer(self) -> bool:
-        opened = self.engine.store.approvals(status="open")
+        opened = self.engine.store.list_approvals(status="open")
         if not opened:
             return False
         decision = self.chance.choice(["approve", "reject"])
@@ -107,7 +107,7 @@ def by_hand(runs: dict[str, list[list[RunEvent]]], since: datetime | None) -> li
         times = sorted((events[-1].at - events[0].at).total_seconds() for events in ended)
         tries: dict[str, Counter[int]] = defaultdict(Counter)
         for events in ended:
-            for place, n in Counter(e.place for e in events if isinstance(e, Offered)).items():
+            for place, n in Counter(e.step_id for e in events if isinstance(e, Offered)).items():
                 tries[place][n] += 1
         results = [
             e.result for events in ended for e in events if isinstance(e, Reported | Faulted)
@@ -145,7 +145,7 @@ def by_hand(runs: dict[str, list[list[RunEvent]]], since: datetime | None) -> li
 
 
 def escalated(events: list[RunEvent]) -> bool:
-    return any(isinstance(e, Asked) and e.question.kind == "escalation" for e in events)
+    return any(isinstance(e, Asked) and e.approval.kind == "escalation" for e in events)
 
 
 async def histories(house: House, runs: list[str]) -> dict[str, list[list[RunEvent]]]:

@@ -20,8 +20,8 @@ from tests.server.faults import Faulty
 from tests.server.house import ADDRESS, WORKER, House
 from uuid_utils import uuid7
 
-from handrail.server.access import API, Role
-from handrail.server.secrets import issue
+from handrail.server.access import API_PREFIX, Role
+from handrail.server.credentials import issue_credential
 from handrail.server.settings import ServerSettings
 from handrail.testing.clock import ManualClock
 
@@ -79,11 +79,13 @@ class Play:
         self.over = False
 
     async def player(self, name: str, role: Role) -> Player:
-        secret, row = issue("token", name=name, role=role, by="test", now=self.house.clock.now())
+        secret, row = issue_credential(
+            "token", name=name, role=role, by="test", now=self.house.clock.now()
+        )
         await self.house.engine.add_credential(row)
         headers = {"Authorization": f"Bearer {secret}"}
         http = httpx.AsyncClient(
-            transport=self.transport, base_url=ADDRESS + API, headers=headers, timeout=None
+            transport=self.transport, base_url=ADDRESS + API_PREFIX, headers=headers, timeout=None
         )
         return Player(name, http, self.met)
 
@@ -108,7 +110,7 @@ class Play:
 
     async def _ended(self) -> None:
         for run in self.runs.values():
-            while not (await self.house.engine.state(run)).ended:
+            while not (await self.house.engine.state(run)).has_ended:
                 await asyncio.sleep(0.01)
 
     async def end_of(self, run: str) -> End:

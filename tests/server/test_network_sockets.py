@@ -13,7 +13,7 @@ from tests.engine.at_work import PATIENCE, chain, node
 from tests.server.house import PLAIN, WORKER
 
 from handrail.kernel.result import Outcome, Result
-from handrail.server import streams
+from handrail.server import sse
 from handrail.server.settings import ServerSettings
 
 STEPS, SIZE = 150, 100_000
@@ -63,7 +63,7 @@ def waiting(server: Server, count: int) -> None:
     async def look() -> None:
         async with asyncio.timeout(PATIENCE):
             assert server._served is not None
-            while server._served.waits.count != count:
+            while server._served.long_polls.count != count:
                 await asyncio.sleep(0.005)
 
     server.do(look())
@@ -157,14 +157,14 @@ def test_a_reader_that_does_not_read_costs_the_server_nothing(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     handed = 0
-    within = streams._within
+    within = sse._send_chunk
 
     async def counted(send: Any, body: bytes, *, more: bool = True) -> None:
         nonlocal handed
         await within(send, body, more=more)
         handed += len(body)
 
-    monkeypatch.setattr(streams, "_within", counted)
+    monkeypatch.setattr(sse, "_send_chunk", counted)
     token, run = server.token("viewer"), define(server, LONG)
     path = f"GET /api/v1/executions/{run}/events"
     with sent(server, token, path, room=4_096):

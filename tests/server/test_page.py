@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tests.server.house import House
 
-from handrail.server import page
+from handrail.server import web_app
 
 INDEX = '<!doctype html><script type="module" src="/assets/index-abcd1234.js"></script>'
 
@@ -37,13 +37,13 @@ def built(tmp_path: Path) -> Path:
 def test_whoever_takes_a_compressed_form_is_given_the_best(
     built: Path, accepted: str, encoding: str | None, content: bytes
 ):
-    body, headers = page.read(built).assets["index-abcd1234.js"].answer(accepted)
+    body, headers = web_app.load_web_app(built).assets["index-abcd1234.js"].negotiate(accepted)
     assert (body, headers.get("Content-Encoding")) == (content, encoding)
     assert headers["Vary"] == "Accept-Encoding"
 
 
 def test_what_has_a_hash_in_its_name_may_be_kept_for_ever(built: Path):
-    assets = page.read(built).assets
+    assets = web_app.load_web_app(built).assets
     assert "immutable" in assets["index-abcd1234.js"].cache
     assert "immutable" not in assets["handrail.svg"].cache
     assert assets["index-abcd1234.js"].media_type == "text/javascript"
@@ -52,18 +52,18 @@ def test_what_has_a_hash_in_its_name_may_be_kept_for_ever(built: Path):
 
 
 def test_a_folder_without_a_page_says_why(tmp_path: Path):
-    assert page.read(tmp_path / "nowhere").why_not == "it was never built"
+    assert web_app.load_web_app(tmp_path / "nowhere").missing_reason == "it was never built"
     (tmp_path / "not-built").write_text("there is no Node\n")
-    found = page.read(tmp_path)
-    assert (found.index, found.why_not) == ("", "there is no Node\n")
+    found = web_app.load_web_app(tmp_path)
+    assert (found.index, found.missing_reason) == ("", "there is no Node\n")
 
 
 async def test_without_a_page_the_api_is_served_and_the_front_says_why(
     house: House, monkeypatch: pytest.MonkeyPatch
 ):
     """As on a machine that has no Node and cannot get one."""
-    without = page.Built(why_not="there is <no> Node")
-    monkeypatch.setattr(page, "read", lambda: without)
+    without = web_app.WebAppFiles(missing_reason="there is <no> Node")
+    monkeypatch.setattr(web_app, "load_web_app", lambda: without)
     served = type(house.served)(house.engine, house.settings)
     from httpx import ASGITransport, AsyncClient
 

@@ -6,7 +6,7 @@ import pytest
 from tests.server.house import ADDRESS, House, problem, told
 
 from handrail.engine.engine import Engine
-from handrail.store.port import StoreError
+from handrail.store.engine_store import StoreError
 
 OURS = ("approvals", "beads", "executions", "workflows")
 """What has ids that may be unknown."""

@@ -11,15 +11,15 @@ from tests.server.crew import outsider
 from tests.server.house import ADDRESS, ASKS, PLAIN, WORKER, House, problem, told
 
 from handrail.kernel.result import Outcome, Result
-from handrail.server.app import Served
-from handrail.server.prometheus import METERS, OTHER, ROLES_MAX, gauges
-from handrail.store.office import Standing
-from handrail.store.port import StoreError
+from handrail.server.app import ServerApp
+from handrail.server.prometheus import METRICS, OTHER_LABEL, ROLES_MAX, compute_gauges
+from handrail.store.engine_store import StoreError
+from handrail.store.store import OpenWorkCount
 from handrail.testing.clock import NOON
 
 pytest_plugins = ["tests.fixtures_postgres"]
 
-METRICS = f"{ADDRESS}/metrics"
+METRICS_URL = f"{ADDRESS}/metrics"
 Sample = tuple[str, frozenset[tuple[str, str]]]
 
 
@@ -43,7 +43,7 @@ class Scraped:
 
 
 async def scraped(house: House) -> Scraped:
-    answer = await house.viewer.get(METRICS)
+    answer = await house.viewer.get(METRICS_URL)
     assert answer.status_code == 200, answer.text
     assert answer.headers["content-type"].startswith("text/plain; version=")
     return Scraped(answer.text)
@@ -58,8 +58,8 @@ async def test_every_figure_of_the_table_is_told_with_its_kind_and_labels(house:
     await house.file("plain")
     await house.quiet()
     found = await scraped(house)
-    assert {name.removesuffix("_total") for name in METERS} == set(found.families)
-    for name, meter in METERS.items():
+    assert {name.removesuffix("_total") for name in METRICS} == set(found.families)
+    for name, meter in METRICS.items():
         family = found.families[name.removesuffix("_total")]
         assert family.type == meter.kind
         assert family.documentation == meter.help
@@ -69,7 +69,7 @@ async def test_every_figure_of_the_table_is_told_with_its_kind_and_labels(house:
 
 
 async def test_names_say_whose_they_are_and_their_unit():
-    for name, meter in METERS.items():
+    for name, meter in METRICS.items():
         assert re.fullmatch(r"handrail_[a-z_]+", name)
         assert name.endswith("_total") == (meter.kind == "counter")
         if "how long" in meter.help.lower() or meter.help.startswith("Time"):
@@ -87,7 +87,7 @@ async def test_requests_are_counted_by_the_template_of_their_path(house: House):
     assert found(total, **beads, status="404") == 3
     assert found("handrail_http_request_seconds_count", **beads) == 3
     assert found(total, method="GET", path="/api/v1/beads", status="401") == 1
-    assert found(total, method="GET", path=OTHER, status="404") == 1
+    assert found(total, method="GET", path=OTHER_LABEL, status="404") == 1
 
 
 async def test_no_label_says_more_than_the_server_knows(house: House):
@@ -157,7 +157,7 @@ async def test_a_database_that_is_away_is_told_and_the_rest_goes_on(house: House
     def away(limit: int) -> Any:
         raise StoreError("no route to it")
 
-    house.engine.reader.standing = away  # pyright: ignore[reportAttributeAccessIssue]
+    house.engine.reader.count_open_work = away  # pyright: ignore[reportAttributeAccessIssue]
     found = await scraped(house)
     assert found("handrail_database_up") == 0
     assert found("handrail_engine_up") == 1
@@ -168,7 +168,7 @@ async def test_a_database_that_is_away_is_told_and_the_rest_goes_on(house: House
 async def test_an_engine_that_failed_is_told(house: House):
     house.engine.failure = RuntimeError("over")
     try:
-        found = Scraped((await house.served.meters.scrape()).decode())
+        found = Scraped((await house.served.metrics.scrape()).decode())
     finally:
         house.engine.failure = None
     assert found("handrail_engine_up") == 0
@@ -176,24 +176,26 @@ async def test_an_engine_that_failed_is_told(house: House):
 
 
 async def test_each_server_counts_for_itself(house: House):
-    other = Served(house.engine)
+    other = ServerApp(house.engine)
     await house.viewer.get("/beads")
-    found = Scraped((await other.meters.scrape()).decode())
+    found = Scraped((await other.metrics.scrape()).decode())
     assert not [name for name, _ in found.samples if name == "handrail_http_requests_total"]
 
 
 async def test_the_figures_are_for_viewers(house: House):
-    problem(await house.nobody.get(METRICS), 401, "no_token")
-    problem(await house.agent.get(METRICS), 403, "forbidden")
+    problem(await house.nobody.get(METRICS_URL), 401, "no_token")
+    problem(await house.agent.get(METRICS_URL), 403, "forbidden")
 
 
 def test_of_very_many_roles_the_busiest_are_told_and_the_others_together():
-    rows = [Standing(what="offered", kind=f"role-{n}", count=n, oldest=None) for n in range(1, 301)]
-    found = gauges(rows, NOON)["handrail_dispatches"]
+    rows = [
+        OpenWorkCount(what="offered", kind=f"role-{n}", count=n, oldest=None) for n in range(1, 301)
+    ]
+    found = compute_gauges(rows, NOON)["handrail_dispatches"]
     assert len(found) == ROLES_MAX + 1
     assert sum(found.values()) == sum(range(1, 301))
     assert found["offered", "role-300"] == 300
-    assert found["offered", OTHER] == sum(range(1, 201))
+    assert found["offered", OTHER_LABEL] == sum(range(1, 201))
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])

@@ -4,7 +4,7 @@ import pytest
 from tests.engine.at_work import team
 from tests.server.house import PLAIN, House, problem, told
 
-from handrail.engine import replaying
+from handrail.engine.services import replays
 from handrail.kernel.result import Outcome, Result
 
 LOOP = {**team({"a": ["a"]}, terminator="a"), "id": "loop"}
@@ -58,11 +58,11 @@ async def test_runs_that_cannot_be_replayed_are_named(
     body = {"ids": ["none"], "rules": "yolo"}
     answer = await house.viewer.post("/executions/replay", json=body)
     assert problem(answer, 422, "unknown_run")["errors"][0]["path"] == "ids"
-    for ids in ([], ["x"] * (replaying.RUNS_MAX + 1)):
+    for ids in ([], ["x"] * (replays.REPLAYED_RUNS_MAX + 1)):
         answer = await house.viewer.post("/executions/replay", json={"ids": ids, "rules": "yolo"})
         problem(answer, 422, "bad_body")
     run_id = await looped(house)
-    monkeypatch.setattr(replaying, "EVENTS_MAX", 3)
+    monkeypatch.setattr(replays, "REPLAYED_EVENTS_MAX", 3)
     answer = await house.viewer.post("/executions/replay", json={"ids": [run_id], "rules": "yolo"})
     problem(answer, 422, "too_many_events")
     assert told(await house.viewer.get("/workflows/loop/tune"))["runs"] == 0
@@ -72,10 +72,10 @@ async def test_events_that_are_in_an_archive_cannot_be_replayed(
     house: House, monkeypatch: pytest.MonkeyPatch
 ):
     def gone(*_: object) -> None:
-        raise replaying.EventsGone("of run 'x' only 0 events are there")
+        raise replays.EventsGoneError("of run 'x' only 0 events are there")
 
     run_id = await looped(house)
-    monkeypatch.setattr(replaying, "read_events", gone)
+    monkeypatch.setattr(replays, "read_events", gone)
     answer = await house.viewer.post("/executions/replay", json={"ids": [run_id], "rules": "yolo"})
     problem(answer, 422, "events_gone")
     assert told(await house.viewer.get("/workflows/loop/tune"))["runs"] == 0

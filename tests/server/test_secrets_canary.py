@@ -15,11 +15,11 @@ import pytest
 from tests.server.house import ADDRESS, PLAIN, WORKER, House, problem, told
 from tests.server.logged import Logged, logging_to
 
-from handrail.server.access import API, TABLE
-from handrail.server.authenticate import COOKIE
-from handrail.server.logs import blotted
-from handrail.server.secrets import issue
-from handrail.store.port import StoreError
+from handrail.server.access import ACCESS_TABLE, API_PREFIX
+from handrail.server.authentication import SESSION_COOKIE
+from handrail.server.credentials import issue_credential
+from handrail.server.logs import redact
+from handrail.store.engine_store import StoreError
 from handrail.store.urls import open_store
 
 WRONG = "hr_wrong-canary-token-0123456789abcdefghij"
@@ -79,12 +79,12 @@ def bearer(secret: str) -> dict[str, str]:
 
 async def every_call(canaries: Canaries, secret: str) -> None:
     """With a good token, whether or not it may."""
-    for method, path in TABLE:
+    for method, path in ACCESS_TABLE:
         if "sign-in" in path or path.endswith(("/events", "/verify", "/claim")):
             continue
         where = path.replace("{", "").replace("}", "")
         body = {"json": {"no": "such field"}} if method in ("POST", "PUT", "PATCH") else {}
-        shows = (method, path) == ("POST", f"{API}/tokens")
+        shows = (method, path) == ("POST", f"{API_PREFIX}/tokens")
         await canaries.send(method, where, headers=bearer(secret), shows=shows, **body)
 
 
@@ -96,26 +96,26 @@ async def every_wrong_way(canaries: Canaries, secret: str) -> None:
         {"headers": {"Authorization": f"Basic {secret}"}},
         {"headers": {"Authorization": f"Bearer {secret}x"}},
         {"headers": {"X-Token": secret}},
-        {"headers": {"Cookie": f"{COOKIE}={secret}"}},
-        {"headers": {"Cookie": f"{COOKIE}={secret}; $bad=\x01"}},
-        {"headers": {"Cookie": f'{COOKIE}="{secret}'}},
+        {"headers": {"Cookie": f"{SESSION_COOKIE}={secret}"}},
+        {"headers": {"Cookie": f"{SESSION_COOKIE}={secret}; $bad=\x01"}},
+        {"headers": {"Cookie": f'{SESSION_COOKIE}="{secret}'}},
         {"headers": {"Idempotency-Key": "k", "Authorization": f"Bearer {secret}é".encode()}},
         {"params": {"token": secret, "access_token": secret}},
     ]
     for place in ("beads", "agents", "executions", "workflows", "approvals"):
-        wrong = f"{API}/{place}/{secret}"  # whoever asks for it sees it, and nobody else
+        wrong = f"{API_PREFIX}/{place}/{secret}"  # whoever asks for it sees it, and nobody else
         await canaries.send("GET", wrong, params={"cursor": secret}, shows=True)
         await canaries.send("GET", wrong, headers=bearer(secret), shows=True)
     for way in ways:
-        await canaries.send("GET", f"{API}/me", **way)
-        await canaries.send("POST", f"{API}/beads", json={"title": "x"}, **way)
-        canaries.house.served.asgi.failures._left.clear()  # pyright: ignore - not too many at once
+        await canaries.send("GET", f"{API_PREFIX}/me", **way)
+        await canaries.send("POST", f"{API_PREFIX}/beads", json={"title": "x"}, **way)
+        canaries.house.served.asgi.failures._levels.clear()  # pyright: ignore - not too many at once
 
 
 async def signing_in(canaries: Canaries, admin: str) -> None:
     made = await canaries.send(
         "POST",
-        f"{API}/sign-ins",
+        f"{API_PREFIX}/sign-ins",
         json={"name": "vera"},
         headers={**bearer(admin), "Idempotency-Key": "sign-in"},
         shows=True,
@@ -129,14 +129,16 @@ async def signing_in(canaries: Canaries, admin: str) -> None:
         await canaries.send("GET", wrong)
     signed = await canaries.send("POST", path, shows=True)
     assert signed.status_code == 303
-    session = signed.cookies[COOKIE]
+    session = signed.cookies[SESSION_COOKIE]
     canaries.house.nobody.cookies.clear()
     canaries.secrets["the session"] = session
     assert (await canaries.send("POST", path)).status_code == 401
-    cookie = {"Cookie": f"{COOKIE}={session}"}
-    assert told(await canaries.send("GET", f"{API}/me", headers=cookie))["name"] == "vera"
-    await canaries.send("POST", f"{API}/sign-out", headers=cookie)
-    await canaries.send("POST", f"{API}/sign-out", headers={**cookie, "X-CSRF-Token": session})
+    cookie = {"Cookie": f"{SESSION_COOKIE}={session}"}
+    assert told(await canaries.send("GET", f"{API_PREFIX}/me", headers=cookie))["name"] == "vera"
+    await canaries.send("POST", f"{API_PREFIX}/sign-out", headers=cookie)
+    await canaries.send(
+        "POST", f"{API_PREFIX}/sign-out", headers={**cookie, "X-CSRF-Token": session}
+    )
     await canaries.send("GET", "/", headers=cookie)
 
 
@@ -145,13 +147,15 @@ async def test_no_secret_is_seen_again_whatever_is_done_with_it(
 ):
     with logging_to("debug") as log:
         canaries = Canaries(house, log)
-        secret, row = issue("token", name="root", role="admin", by="test", now=house.clock.now())
+        secret, row = issue_credential(
+            "token", name="root", role="admin", by="test", now=house.clock.now()
+        )
         await house.engine.add_credential(row)
         canaries.secrets["the admin's token"] = secret
         canaries.secrets["a wrong token"] = WRONG
         made = await canaries.send(
             "POST",
-            f"{API}/tokens",
+            f"{API_PREFIX}/tokens",
             json={"role": "agent", "agent": "coder-7"},
             headers={**bearer(secret), "Idempotency-Key": "token"},
             shows=True,
@@ -161,26 +165,33 @@ async def test_no_secret_is_seen_again_whatever_is_done_with_it(
         await house.define(PLAIN)
         agent = {"headers": bearer(token)}
         body = {"id": "coder-7", "roles": [WORKER]}
-        told(await canaries.send("POST", f"{API}/agents", json=body, **agent), 201)
+        told(await canaries.send("POST", f"{API_PREFIX}/agents", json=body, **agent), 201)
         await house.file("plain")
         wants = {"agent_id": "coder-7"}
-        given = told(await canaries.send("POST", f"{API}/dispatches/claim", json=wants, **agent))
+        given = told(
+            await canaries.send("POST", f"{API_PREFIX}/dispatches/claim", json=wants, **agent)
+        )
         result = {"outcome": "success", "fence": given["fence"]}
         for _ in range(2):  # in time, and late
-            where = f"{API}/dispatches/{given['id']}/result"
+            where = f"{API_PREFIX}/dispatches/{given['id']}/result"
             await canaries.send("POST", where, json=result, **agent)
         for one in (secret, token, WRONG):
             await every_call(canaries, one)
             await every_wrong_way(canaries, one)
         await signing_in(canaries, secret)
         await failing(canaries, monkeypatch, secret)
-        for path in (f"{API}/audit", f"{API}/audit/verify", "/metrics", f"{API}/tokens"):
+        for path in (
+            f"{API_PREFIX}/audit",
+            f"{API_PREFIX}/audit/verify",
+            "/metrics",
+            f"{API_PREFIX}/tokens",
+        ):
             told_or_text = await canaries.send("GET", path, headers=bearer(secret))
             assert told_or_text.status_code == 200, path
-        revoked = f"{API}/tokens/{row.id}"
+        revoked = f"{API_PREFIX}/tokens/{row.id}"
         await canaries.send("DELETE", revoked, headers=bearer(secret))
-        await canaries.send("GET", f"{API}/me", headers=bearer(secret))
-        await house.served.answers.write()
+        await canaries.send("GET", f"{API_PREFIX}/me", headers=bearer(secret))
+        await house.served.idempotent_responses.flush()
     assert len(log.of("request")) > 100
     assert len(canaries.answers) > 100
     assert canaries.found() == []
@@ -197,7 +208,7 @@ async def failing(canaries: Canaries, monkeypatch: pytest.MonkeyPatch, secret: s
     monkeypatch.setattr(canaries.house.engine, "use_sign_in", fails)
     monkeypatch.setattr(canaries.house.engine, "figures", fails)
     assert (await canaries.send("POST", f"/sign-in/{code}")).status_code == 500
-    answer = await canaries.send("GET", f"{API}/metrics/workflows", headers=bearer(secret))
+    answer = await canaries.send("GET", f"{API_PREFIX}/metrics/workflows", headers=bearer(secret))
     assert answer.status_code == 500
     assert canaries.log is not None
 
@@ -226,8 +237,8 @@ async def test_a_token_that_is_asked_for_again_is_shown_again_but_kept_nowhere(h
     assert len(told(await house.admin.get("/tokens"))["items"]) == 8
     other = await house.admin.post("/tokens", json={**body, "name": "x"}, headers=key)
     problem(other, 422, "key_reused")
-    await house.served.answers.write()
-    house.served.answers._known.clear()  # as after a restart, or at another server
+    await house.served.idempotent_responses.flush()
+    house.served.idempotent_responses._responses.clear()  # as after a restart, or at another server
     late = problem(await house.admin.post("/tokens", json=body, headers=key), 409, "shown_once")
     assert "new key" in late["detail"]
     assert len(told(await house.admin.get("/tokens"))["items"]) == 8
@@ -247,10 +258,10 @@ def test_a_database_that_cannot_be_reached_is_told_without_its_password():
         ("BASIC dXNlcjpwYXNz", "BASIC …"),
         ("postgresql://me:p@ss@host/db", "postgresql://me:…@host/db"),
         ("host=h password=secret user=u", "host=h password=… user=u"),
-        (f"Cookie: {COOKIE}=abc; x=y", f"Cookie: {COOKIE}=…; x=y"),
+        (f"Cookie: {SESSION_COOKIE}=abc; x=y", f"Cookie: {SESSION_COOKIE}=…; x=y"),
         ("https://host/path: fine", "https://host/path: fine"),
         ("three hr_ letters", "three hr_ letters"),
     ],
 )
 def test_what_looks_like_a_secret_is_blotted_out(text: str, shown: str):
-    assert blotted(text) == shown
+    assert redact(text) == shown

@@ -8,14 +8,14 @@ from tests.server.crew import Outsider, outsider
 from tests.server.house import PLAIN, WORKER, House, problem, told
 
 from handrail.engine.core import NOTE_BYTES_MAX
-from handrail.kernel.plain import SIZE_MAX
-from handrail.kernel.run import sums
-from handrail.server.access import API, TABLE
-from handrail.server.idempotency import PASSING, SHOWN_ONCE
-from handrail.store.port import NOTES_MAX
+from handrail.kernel.json_values import VALUE_BYTES_MAX
+from handrail.kernel.run import size_limits
+from handrail.server.access import ACCESS_TABLE, API_PREFIX
+from handrail.server.idempotency import MEMORY_ONLY, SHOWN_ONCE
+from handrail.store.engine_store import NOTES_MAX
 
 LONG = chain(node("fix", max_attempts=100, multi_dispatch=True), id="long")
-SHARE = sums.RESULTS_MAX // 100
+SHARE = size_limits.RESULTS_BYTES_MAX // 100
 
 
 async def at_work(house: House, document: dict[str, Any]) -> tuple[dict[str, Any], Outsider]:
@@ -45,7 +45,7 @@ async def test_a_context_that_grows_piece_by_piece_ends_somewhere(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bead = told(await house.operator.post("/beads", json={"title": "a bug"}), 201)
-    path, half = f"/beads/{bead['id']}", "x" * (SIZE_MAX * 6 // 10)
+    path, half = f"/beads/{bead['id']}", "x" * (VALUE_BYTES_MAX * 6 // 10)
     told(await house.operator.patch(path, json={"context": {"first": half}}))
     more = {"context": {"second": half}}
     problem(await house.operator.patch(path, json=more), 413, "context_too_large")
@@ -53,7 +53,9 @@ async def test_a_context_that_grows_piece_by_piece_ends_somewhere(
     agent = await outsider(house, "coder-7", WORKER)
     told(await house.operator.post(f"{path}/executions", json={"workflow_id": "long"}), 201)
     problem(await house.operator.patch(path, json=more), 413, "context_too_large")
-    monkeypatch.setattr(sums, "RESULTS_MAX", 100 * SIZE_MAX)  # a result may be as large as this
+    monkeypatch.setattr(
+        size_limits, "RESULTS_BYTES_MAX", 100 * VALUE_BYTES_MAX
+    )  # a result may be as large as this
     dispatch = await agent.claim()
     problem(
         await agent.report(dispatch, "continue", data=more["context"]), 413, "context_too_large"
@@ -68,7 +70,7 @@ async def test_whoever_is_refused_fills_no_disk_with_evidence(house: House) -> N
     for _ in range(3):
         answer = await agent.report({**dispatch, "fence": 7}, text="é" * 1_000_000)
         problem(answer, 409, "wrong_fence")
-    kept, count = house.engine.store.notes(bead["execution_id"])
+    kept, count = house.engine.store.list_notes(bead["execution_id"])
     assert count == 3 <= NOTES_MAX
     assert all(len(note.body.encode()) < 2 * NOTE_BYTES_MAX for note in kept)
     shown = told(await house.viewer.get(f"/executions/{bead['execution_id']}/notes"))["items"]
@@ -81,13 +83,15 @@ async def test_whoever_only_looks_leaves_no_answer_on_disk(house: House) -> None
         for route in house.served.litestar.routes
         for method, (handler, _) in getattr(route, "route_handler_map", {}).items()
     }
-    looking = [call for call, who in TABLE.items() if call[0] == "POST" and who.people == "viewer"]
-    looking.remove(("POST", f"{API}/sign-out"))  # which answers nothing
-    assert [one for one in looking if not {PASSING, SHOWN_ONCE} & set(options[one])] == []
+    looking = [
+        call for call, who in ACCESS_TABLE.items() if call[0] == "POST" and who.people == "viewer"
+    ]
+    looking.remove(("POST", f"{API_PREFIX}/sign-out"))  # which answers nothing
+    assert [one for one in looking if not {MEMORY_ONLY, SHOWN_ONCE} & set(options[one])] == []
     body, key = {"text": "name: plain"}, {"Idempotency-Key": "k1"}
     for _ in range(2):
         answer = await house.viewer.post("/workflows/read", json=body, headers=key)
         assert told(answer)["document"] == {"name": "plain"}
     assert answer.headers["idempotent-replayed"] == "true"
-    await house.served.answers.write()
-    assert await house.engine.kept_answer("http:k1", "viewer:vera") is None
+    await house.served.idempotent_responses.flush()
+    assert await house.engine.stored_answer("http:k1", "viewer:vera") is None

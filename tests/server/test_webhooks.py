@@ -13,14 +13,19 @@ from tests.engine.at_work import PATIENCE, chain, node
 from tests.server.house import ADMIN, CEO, House, pages, problem, told
 from tests.server.receiver import Received, Receiver
 
-from handrail.engine import webhooks as making
-from handrail.engine.webhooks import UNASKED
-from handrail.server import courier as sending
-from handrail.server.access import API
-from handrail.server.courier import ATTEMPTS_MAX, Courier
+from handrail.engine.services import webhooks as making
+from handrail.engine.services.webhooks import DEFAULT_EVENT_TYPES
+from handrail.server import webhook_sender as sending
+from handrail.server.access import API_PREFIX
 from handrail.server.settings import ServerSettings
-from handrail.server.targets import BadTarget, is_public, read_url, resolved
-from handrail.store.port import moment
+from handrail.server.webhook_sender import ATTEMPTS_MAX, WebhookSender
+from handrail.server.webhook_targets import (
+    WebhookTargetError,
+    is_public,
+    parse_target_url,
+    resolve_target,
+)
+from handrail.store.engine_store import parse_iso
 from handrail.testing.clock import ManualClock
 
 REVIEW = Path(__file__).resolve().parents[2] / "docs/review.md"
@@ -44,7 +49,7 @@ async def receiving(house: House, **wanted: Any) -> AsyncIterator[tuple[Receiver
 
 async def look(house: House, times: int = 1) -> None:
     for _ in range(times):
-        await house.served.courier.look()
+        await house.served.webhook_sender.send_due()
 
 
 async def shown(house: House) -> dict[str, Any]:
@@ -104,7 +109,7 @@ async def test_void_and_expired_questions_are_told(inside: House):
         run = changed["execution_id"]
         told(await inside.ceo.post(f"/executions/{run}/override", json=body))
         late = await inside.asked()
-        inside.clock.until(moment(late["deadline"]))
+        inside.clock.until(parse_iso(late["deadline"]))
         await inside.quiet()
         await look(inside, 2)
         assert [(one.told["type"], one.told["approval"]["id"]) for one in receiver.received] == [
@@ -132,7 +137,7 @@ async def test_open_questions_are_reminded_of_at_half_time_and_a_day_before_once
         await approve(inside, settled)
         inside.clock.advance(days=3.5)
         await look(inside, 3)
-        inside.clock.until(moment(asked["deadline"]) - timedelta(days=1))
+        inside.clock.until(parse_iso(asked["deadline"]) - timedelta(days=1))
         await look(inside, 3)
         inside.clock.advance(hours=1)
         await look(inside, 2)
@@ -268,10 +273,10 @@ async def test_what_happened_while_no_server_ran_is_told_once_after_it(inside: H
 
 async def test_servers_on_one_database_tell_each_thing_once(inside: House):
     async with receiving(inside) as (receiver, _):
-        others = [Courier(inside.engine, inside.settings) for _ in range(3)]
+        others = [WebhookSender(inside.engine, inside.settings) for _ in range(3)]
         asked = [(await inside.asked())["id"] for _ in range(10)]
         for _ in range(4):
-            await asyncio.gather(look(inside), *(one.look() for one in others))
+            await asyncio.gather(look(inside), *(one.send_due() for one in others))
         for one in others:
             await one.close()
         assert [one.told["approval"]["id"] for one in receiver.received] == asked
@@ -282,7 +287,7 @@ async def test_a_server_that_died_while_it_sent_is_waited_for_a_minute(inside: H
         store, now = inside.engine.store, inside.clock.now()
         await inside.asked()
         until = now + timedelta(seconds=sending.LEASE_SECONDS)
-        assert store.take_webhook(made["id"], making.iso(now), making.iso(until))
+        assert store.lease_webhook(made["id"], making.iso(now), making.iso(until))
         await look(inside, 2)
         assert receiver.received == []
         inside.clock.until(until)
@@ -322,7 +327,7 @@ async def test_an_endless_answer_is_cut(inside: House):
 async def test_a_receiver_that_never_answers_is_given_up_on(
     inside: House, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(sending, "SEND_SECONDS", 0.05)
+    monkeypatch.setattr(sending, "SEND_SECONDS_MAX", 0.05)
     async with receiving(inside) as (receiver, _):
         receiver.hangs = True
         await inside.asked()
@@ -333,7 +338,7 @@ async def test_a_receiver_that_never_answers_is_given_up_on(
 async def test_one_that_hangs_does_not_hold_up_the_others(
     inside: House, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(sending, "SEND_SECONDS", 2.0)
+    monkeypatch.setattr(sending, "SEND_SECONDS_MAX", 2.0)
     async with receiving(inside) as (slow, _), receiving(inside) as (quick, _):
         slow.hangs = True
         await inside.asked()
@@ -344,12 +349,12 @@ async def test_one_that_hangs_does_not_hold_up_the_others(
 async def test_a_courier_that_is_told_to_end_as_it_is_woken_ends(
     inside: House, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(sending, "PAUSE_SECONDS", 0)
-    courier = inside.served.courier
+    monkeypatch.setattr(sending, "POLL_SECONDS_MIN", 0)
+    courier = inside.served.webhook_sender
     for turns in range(6):  # of the loop, between the one and the other
-        going = asyncio.create_task(courier.go_on())
+        going = asyncio.create_task(courier.run())
         async with asyncio.timeout(PATIENCE):
-            while not courier._awake._waiters:  # pyright: ignore
+            while not courier._wake_event._waiters:  # pyright: ignore
                 await asyncio.sleep(0.001)
         courier.wake()
         for _ in range(turns):
@@ -371,7 +376,7 @@ async def test_nobody_there_is_a_reason(inside: House):
 async def test_a_webhook_for_which_too_much_waits_is_disabled(
     inside: House, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(making, "WAITING_MAX", 2)
+    monkeypatch.setattr(making, "PENDING_DELIVERIES_MAX", 2)
     async with receiving(inside) as (receiver, _):
         receiver.status = 500
         for _ in range(4):
@@ -422,9 +427,13 @@ async def test_a_name_that_points_inside_later_is_not_followed_there(
         return [(2, 1, 6, "", (address, port)) for address in addresses]
 
     monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", found)
-    with pytest.raises(BadTarget, match="inside of this network"):
-        await resolved(read_url("https://example.com/x", private=False), private=False)
-    target = await resolved(read_url("https://example.com:8443/x", private=True), private=True)
+    with pytest.raises(WebhookTargetError, match="inside of this network"):
+        await resolve_target(
+            parse_target_url("https://example.com/x", private=False), private=False
+        )
+    target = await resolve_target(
+        parse_target_url("https://example.com:8443/x", private=True), private=True
+    )
     assert str(target.url) == "https://93.184.215.14:8443/x"
     assert (target.host, target.name) == ("example.com:8443", "example.com")
     assert is_public("93.184.215.14")
@@ -447,8 +456,8 @@ async def test_people_get_a_link_with_each_question_that_they_may_answer(inside:
         assert first.body == second.body  # the very same link at every attempt
         (link,) = second.told["links"]
         assert link["name"] == "bob"
-        assert link["url"].startswith(f"https://work.example{API}/answer-links/hr_")
-        path = link["url"].removeprefix(f"https://work.example{API}")
+        assert link["url"].startswith(f"https://work.example{API_PREFIX}/answer-links/hr_")
+        path = link["url"].removeprefix(f"https://work.example{API_PREFIX}")
         done = told(await inside.nobody.post(path, json={"text": "ok"}))
         assert done["approval"]["by"] == "bob"
         assert asked["id"] == done["approval"]["id"]
@@ -471,7 +480,7 @@ async def test_no_link_lies_on_disk_in_clear(inside: House, tmp_path: Path):
 
 async def test_webhooks_are_made_listed_and_removed_by_admins(inside: House):
     async with receiving(inside) as (receiver, made):
-        assert made["events"] == list(UNASKED)
+        assert made["events"] == list(DEFAULT_EVENT_TYPES)
         assert made["created_by"] == ADMIN
         problem(await inside.ceo.get("/webhooks"), 403, "forbidden")
         problem(await inside.ceo.post("/webhooks", json={"url": receiver.url}), 403, "forbidden")
@@ -490,7 +499,7 @@ async def test_webhooks_are_made_listed_and_removed_by_admins(inside: House):
 async def test_the_engine_does_not_wait_for_a_receiver(
     inside: House, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(sending, "SEND_SECONDS", 20)
+    monkeypatch.setattr(sending, "SEND_SECONDS_MAX", 20)
     async with receiving(inside) as (receiver, _):
         receiver.hangs = True
         asked = await inside.asked()
@@ -525,7 +534,7 @@ async def test_no_secret_of_a_link_or_a_webhook_is_logged(
         inside.clock.advance(5)
         await look(inside)
         url = receiver.received[-1].told["links"][0]["url"]
-        path = url.removeprefix(f"https://work.example{API}")
+        path = url.removeprefix(f"https://work.example{API_PREFIX}")
         for _ in range(2):
             await inside.nobody.get(path)
             await inside.nobody.post(path, json={"text": "ok"})

@@ -5,8 +5,8 @@ from typing import Any
 
 from tests.engine.at_work import PATIENCE
 
-from handrail.server.access import API
-from handrail.server.app import Served
+from handrail.server.access import API_PREFIX
+from handrail.server.app import ServerApp
 
 CHUNKS_MAX = 2
 """What lies between the two sides unread: then the server has to wait."""
@@ -17,7 +17,7 @@ class Line:
 
     def __init__(
         self,
-        served: Served,
+        served: ServerApp,
         method: str,
         path: str,
         headers: dict[str, str],
@@ -37,8 +37,8 @@ class Line:
             "http_version": "1.1",
             "method": method,
             "scheme": "http",
-            "path": API + where,
-            "raw_path": (API + where).encode(),
+            "path": API_PREFIX + where,
+            "raw_path": (API_PREFIX + where).encode(),
             "query_string": query.encode(),
             "root_path": "",
             "headers": [(name.lower().encode(), one.encode()) for name, one in headers.items()],

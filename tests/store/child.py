@@ -12,11 +12,11 @@ import sqlite3
 import sys
 from pathlib import Path
 
-from handrail.store.port import Store, StoreError
-from handrail.store.sqlite import opening
-from handrail.store.sqlite.store import SqliteStore
-from handrail.testing import rows as a
-from handrail.testing.conformance import check_chain, full
+from handrail.store.engine_store import EngineStore, StoreError
+from handrail.store.sqlite import database
+from handrail.store.sqlite.engine_store import SqliteEngineStore
+from handrail.testing import row_factories as a
+from handrail.testing.conformance_commits import check_chain, full_write
 
 FRAME = 24 + 4096
 """What a page takes in the write-ahead log."""
@@ -42,11 +42,11 @@ def become_nobody() -> None:
 def race(path: str, name: str, turns: str) -> None:
     """Many writes to the same runs as others, and to beads that they want too; says what it won."""
     ready()
-    store = SqliteStore(path)
+    store = SqliteEngineStore(path)
     for turn in range(int(turns)):
-        run = store.load(["r1"])["r1"].subject
-        moved = a.follow(run, body=f'["{name} {turn}"]', light=turn % 3 != 0)
-        begun = a.begin(a.execution(f"{name}-{turn}", bead_id=f"b{turn}"), keys=[a.key(f"k{turn}")])
+        run = store.load_runs(["r1"])["r1"].row
+        moved = a.follow(run, body=f'["{name} {turn}"]', position_only=turn % 3 != 0)
+        begun = a.begin(a.run(f"{name}-{turn}", bead_id=f"b{turn}"), keys=[a.key(f"k{turn}")])
         _, who = store.commit([moved, begun], a.at(turn))
         for write, won in zip([moved, begun], who, strict=True):
             if won:
@@ -57,7 +57,7 @@ def race(path: str, name: str, turns: str) -> None:
 def create(path: str) -> None:
     """Opens a file that may not be there yet."""
     ready()
-    SqliteStore(path).close()
+    SqliteEngineStore(path).close()
     say("opened")
 
 
@@ -71,8 +71,8 @@ def hold(path: str) -> None:
 
 def engine(path: str) -> None:
     """An engine on this file, until it is killed."""
-    store = SqliteStore(path)
-    say(f"alone: {store.left_behind() is not None}")
+    store = SqliteEngineStore(path)
+    say(f"alone: {store.find_dead_engines() is not None}")
     signal.pause()
 
 
@@ -80,7 +80,7 @@ def read_only(path: str) -> None:
     """Opens it with nobody's rights; says what was wrong."""
     become_nobody()
     try:
-        SqliteStore(path).close()
+        SqliteEngineStore(path).close()
         say("opened")
     except StoreError as error:
         say(str(error))
@@ -89,13 +89,13 @@ def read_only(path: str) -> None:
 def small_disk(folder: str) -> None:
     """On a file system of its own: full, then with room again, then read-only."""
     path, ballast = f"{folder}/handrail.db", Path(folder, "ballast")
-    store = SqliteStore(path)
-    last = full("r1")
+    store = SqliteEngineStore(path)
+    last = full_write("r1")
     store.commit([last], a.at())
     ballast.write_bytes(b"x" * 300_000)
     told = None
     while told is None:
-        before = a.everything(store)
+        before = a.snapshot(store)
         body = '["' + "x" * 10_000 + '"]'
         new = a.follow(last, body=body, messages=[a.message(f"m{last.entry.seq}")])
         try:
@@ -104,13 +104,13 @@ def small_disk(folder: str) -> None:
         except StoreError as error:
             told = error
     say(str(told))
-    assert a.everything(store) == before, "a part of it was written"
+    assert a.snapshot(store) == before, "a part of it was written"
     ballast.unlink()
     assert store.commit([new], a.at())[1] == [True]
     store.close()
-    again = SqliteStore(path)
-    check_chain(list(again.commits(0, 10_000)))
-    assert again.load(["r1"])["r1"].subject.head == new.entry.hash
+    again = SqliteEngineStore(path)
+    check_chain(list(again.iter_commits(0, 10_000)))
+    assert again.load_runs(["r1"])["r1"].row.head == new.entry.hash
     again.close()
     if os.system(f"mount -o remount,ro {folder}") == 0:
         read_only(path)
@@ -119,14 +119,14 @@ def small_disk(folder: str) -> None:
 def short_files(path: str) -> None:
     """Every write to the log fails once: files may not grow beyond where it would write."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    store = SqliteStore(path)
-    last = full("r1")
+    store = SqliteEngineStore(path)
+    last = full_write("r1")
     assert store.commit([last], a.at())[1] == [True]
     while (Path(path + "-wal").stat().st_size - 32) < 40 * FRAME:  # beyond the size of -shm
-        last = full("r1", last)
+        last = full_write("r1", last)
         assert store.commit([last], a.at())[1] == [True]
     hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
-    before, new = a.everything(store), full("r1", last)
+    before, new = a.snapshot(store), full_write("r1", last)
     size = Path(path + "-wal").stat().st_size
     failures = 0
     for limit in sorted({size + n * FRAME + part for n in range(99) for part in (0, 24, 2_000)}):
@@ -142,25 +142,25 @@ def short_files(path: str) -> None:
             break
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
-        assert a.everything(store) == before, f"a part was written at {limit}"
+        assert a.snapshot(store) == before, f"a part was written at {limit}"
     say(str(failures))
-    assert store.load(["r1"])["r1"].subject == new.subject
-    check_chain(list(store.commits(0, 10_000)))
+    assert store.load_runs(["r1"])["r1"].row == new.row
+    check_chain(list(store.iter_commits(0, 10_000)))
     store.close()
 
 
 def survive(path: str) -> None:
     """Commits as long as it lives; says each commit after it was answered."""
-    store: Store = SqliteStore(path)
-    last = full("r1")
+    store: EngineStore = SqliteEngineStore(path)
+    last = full_write("r1")
     while True:
         commit, who = store.commit([last], a.at())
         assert commit is not None
         assert who == [True]
         say(f"{commit.n} {commit.hash.hex()}")
-        last = full("r1", last)
+        last = full_write("r1", last)
 
 
 if __name__ == "__main__":
-    opening.BUSY_SECONDS = 60.0  # others may be many
+    database.BUSY_SECONDS = 60.0  # others may be many
     globals()[sys.argv[1]](*sys.argv[2:])

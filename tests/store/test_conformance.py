@@ -4,38 +4,41 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from handrail.store.office import Office
-from handrail.store.postgres.office import PostgresOffice
-from handrail.store.sqlite.office import SqliteOffice
-from handrail.testing.conformance import SharedStoreConformance, StoreConformance
+from handrail.store.postgres.store import PostgresStore
+from handrail.store.sqlite.store import SqliteStore
+from handrail.store.store import Store
 from handrail.testing.conformance_channels import ChannelConformance
-from handrail.testing.conformance_office import OfficeConformance
+from handrail.testing.conformance_commits import (
+    EngineStoreConformance,
+    SharedEngineStoreConformance,
+)
+from handrail.testing.conformance_store import StoreConformance
 
 pytest_plugins = ["tests.fixtures_postgres"]
 
 proves = pytest.mark.requirement
-proves("L4.1")(StoreConformance.test_definitions_are_found_by_id_and_version_and_name)
-proves("L4.1")(StoreConformance.test_a_version_of_a_definition_never_changes)
-proves("L12.1")(StoreConformance.test_runs_are_listed_by_id_in_pages_and_by_bead_and_status)
+proves("L4.1")(EngineStoreConformance.test_definitions_are_found_by_id_and_version_and_name)
+proves("L4.1")(EngineStoreConformance.test_a_version_of_a_definition_never_changes)
+proves("L12.1")(EngineStoreConformance.test_runs_are_listed_by_id_in_pages_and_by_bead_and_status)
 
 
-class TestSqliteFile(StoreConformance, OfficeConformance, ChannelConformance):
+class TestSqliteFile(EngineStoreConformance, StoreConformance, ChannelConformance):
     """Two connections to one file, as two processes would have."""
 
     @pytest.fixture
-    def store(self, database: str) -> Iterator[Office]:
-        store = SqliteOffice(database)
+    def store(self, database: str) -> Iterator[Store]:
+        store = SqliteStore(database)
         yield store
         store.close()
 
     @pytest.fixture
-    def second(self, database: str, store: Office) -> Iterator[Office]:
-        second = SqliteOffice(database)
+    def second(self, database: str, store: Store) -> Iterator[Store]:
+        second = SqliteStore(database)
         yield second
         second.close()
 
 
-class TestPostgres(SharedStoreConformance, OfficeConformance, ChannelConformance):
+class TestPostgres(SharedEngineStoreConformance, StoreConformance, ChannelConformance):
     """Two connections to one database, as two engines on two machines have."""
 
     @pytest.fixture
@@ -43,34 +46,32 @@ class TestPostgres(SharedStoreConformance, OfficeConformance, ChannelConformance
         return emptied()
 
     @pytest.fixture
-    def store(self, url: str) -> Iterator[Office]:
-        store = PostgresOffice(url)
+    def store(self, url: str) -> Iterator[Store]:
+        store = PostgresStore(url)
         yield store
         store.close()
 
     @pytest.fixture
-    def second(self, url: str, store: Office) -> Iterator[Office]:
-        second = PostgresOffice(url)
+    def second(self, url: str, store: Store) -> Iterator[Store]:
+        second = PostgresStore(url)
         yield second
         second.close()
 
 
-class TestSqliteInMemory(StoreConformance, OfficeConformance, ChannelConformance):
+class TestSqliteInMemory(EngineStoreConformance, StoreConformance, ChannelConformance):
     """It dies with its connection, so there is only the one."""
 
     @pytest.fixture
-    def store(self) -> Iterator[Office]:
-        store = SqliteOffice(":memory:")
+    def store(self) -> Iterator[Store]:
+        store = SqliteStore(":memory:")
         yield store
         store.close()
 
     @pytest.fixture
-    def second(self, store: Office) -> Office:
+    def second(self, store: Store) -> Store:
         return store
 
-    def test_a_connection_hears_that_another_has_written(
-        self, store: Office, second: Office
-    ) -> None:
+    def test_a_connection_hears_that_another_has_written(self, store: Store, second: Store) -> None:
         """There is no other one."""
         assert store is second
-        assert store.left_behind() == []
+        assert store.find_dead_engines() == []

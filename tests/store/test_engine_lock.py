@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from handrail.store.port import StoreError
-from handrail.store.sqlite.opening import lock_engines
+from handrail.store.engine_store import StoreError
+from handrail.store.sqlite.database import lock_engines
 
 
 def test_a_look_at_who_is_there_that_fails_gives_the_lock_back(database: str):

@@ -20,17 +20,24 @@ from hypothesis.stateful import (
 )
 from msgspec.structs import replace
 
-from handrail.store.chain import START
-from handrail.store.port import NOTES_MAX, AgentRow, BeadRow, Execution, Store, Write
-from handrail.store.postgres.store import PostgresStore
-from handrail.store.sqlite.store import SqliteStore
-from handrail.testing import rows as a
-from handrail.testing.conformance import check_chain
+from handrail.store.engine_store import (
+    NOTES_MAX,
+    AgentRow,
+    BeadRow,
+    EngineStore,
+    RunRow,
+    StreamWrite,
+)
+from handrail.store.hash_chain import EMPTY_HEAD
+from handrail.store.postgres.engine_store import PostgresEngineStore
+from handrail.store.sqlite.engine_store import SqliteEngineStore
+from handrail.testing import row_factories as a
+from handrail.testing.conformance_commits import check_chain
 
 pytest_plugins = ["tests.fixtures_postgres"]
 
 LONG = bool(os.environ.get("HANDRAIL_LONG"))
-Open = Callable[[], Store]
+Open = Callable[[], EngineStore]
 
 AGENTS = st.sampled_from(["ada", "bob"])
 ACTS = st.sampled_from(
@@ -68,8 +75,8 @@ class Model:
         self.agents: dict[str, AgentRow] = {}
         self.notes: dict[str, list[Any]] = {}
 
-    def runs(self) -> list[Execution]:
-        return [one for _, one in sorted(self.subjects.items()) if isinstance(one, Execution)]
+    def runs(self) -> list[RunRow]:
+        return [one for _, one in sorted(self.subjects.items()) if isinstance(one, RunRow)]
 
     def active(self, bead_id: str) -> str | None:
         found = [run.id for run in self.runs() if run.bead_id == bead_id and run.ended_at is None]
@@ -78,26 +85,28 @@ class Model:
     def open_dispatches(self, run_id: str) -> list[Any]:
         return [row for (owner, _), row in sorted(self.dispatches.items()) if owner == run_id]
 
-    def loses(self, write: Write) -> bool:
+    def loses(self, write: StreamWrite) -> bool:
         stored = self.subjects.get(write.entry.stream)
-        if (START if stored is None else stored.head) != write.expected:
+        if (EMPTY_HEAD if stored is None else stored.head) != write.expected_head:
             return True
-        new = write.subject
-        if stored is None and isinstance(new, Execution) and self.active(new.bead_id):
+        new = write.row
+        if stored is None and isinstance(new, RunRow) and self.active(new.bead_id):
             return True
         if any(row.key in self.keys for row in write.keys):
             return True
         left = [
-            row for row in self.open_dispatches(write.entry.stream) if row.fence not in write.closed
+            row
+            for row in self.open_dispatches(write.entry.stream)
+            if row.fence not in write.closed_fences
         ]
         rivals = {(row.place, row.fence) for row in [*left, *write.dispatches]}
         return len({place for place, _ in rivals}) < len(rivals)
 
-    def take(self, write: Write) -> bool:
+    def take(self, write: StreamWrite) -> bool:
         if self.loses(write):
             return False
         stream = write.entry.stream
-        self.subjects[stream] = a.after(self.subjects.get(stream), write)
+        self.subjects[stream] = a.apply_write(self.subjects.get(stream), write)
         self.entries.setdefault(stream, []).append(write.entry)
         self.transitions.setdefault(stream, []).extend(row.reason for row in write.transitions)
         if write.bead is not None:
@@ -105,13 +114,13 @@ class Model:
         for row in write.approvals:
             if row.id not in self.approvals or self.approvals[row.id].status == "open":
                 self.approvals[row.id] = row
-        for fence in write.closed:
+        for fence in write.closed_fences:
             self.dispatches.pop((stream, fence), None)
         for row in write.dispatches:
             self.dispatches[stream, row.fence] = row
         for sent in write.messages:
             self.messages.setdefault(sent.id, sent)
-        for heard in write.consumed:
+        for heard in write.consumed_message_ids:
             self.messages.pop(heard, None)
         self.keys.update({row.key: row for row in write.keys})
         return True
@@ -138,7 +147,7 @@ class StoreModel(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         for store in self.stores:
-            check_chain(list(store.commits(0, 10_000)))
+            check_chain(list(store.iter_commits(0, 10_000)))
             store.close()
 
     def now(self) -> str:
@@ -175,28 +184,28 @@ class StoreModel(RuleBasedStateMachine):
             stream = write.entry.stream
             self.known.setdefault(stream, []).append(self.model.subjects[stream])
 
-    def planned(self, kind: str, pick: int, age: int, parts: set[str]) -> Write:
+    def planned(self, kind: str, pick: int, age: int, parts: set[str]) -> StreamWrite:
         if kind == "lock":
             past = self.known.get(f"lock:repo{pick % 2}", [a.lock(f"repo{pick % 2}")])
             return a.follow(past[max(0, len(past) - 1 - age // 4)])
         names = [run.id for run in self.model.runs()]
         if kind == "begin" or not names:
-            run = a.execution(f"r{self.tick:03}{pick}", bead_id=f"b{pick}", next_due=self.now())
+            run = a.run(f"r{self.tick:03}{pick}", bead_id=f"b{pick}", next_due=self.now())
             return a.begin(run, **self.parts(run, parts - {"claim", "close", "settle"}))
         past = self.known[names[pick % len(names)]]
         run = past[max(0, len(past) - 1 - age // 4)]  # mostly the newest
         changes: dict[str, Any] = {"updated_at": self.now(), "current_node_id": f"n{self.tick}"}
         if kind == "light":
-            return a.follow(run, changes=changes, light=True, **self.parts(run, parts))
+            return a.follow(run, changes=changes, position_only=True, **self.parts(run, parts))
         ended = run.ended_at is not None
         changes |= {"priority": self.tick, "next_due": None if ended else self.now()}
         if kind == "state":
             changes["state"] = f'"{self.tick}"'
         if kind == "end":
-            changes |= a.ENDED
+            changes |= a.ENDED_RUN_CHANGES
         return a.follow(run, count=1 + age, changes=changes, **self.parts(run, parts))
 
-    def parts(self, run: Execution, wanted: set[str]) -> dict[str, Any]:
+    def parts(self, run: RunRow, wanted: set[str]) -> dict[str, Any]:
         """Rows beside the run; some of them are not allowed."""
         tick = self.tick
         found: dict[str, Any] = self.offers(run, wanted)
@@ -205,12 +214,12 @@ class StoreModel(RuleBasedStateMachine):
         elif "settle" in wanted and (asked := list(self.model.approvals.values())):
             who = f"who{tick}"
             found["approvals"] = [
-                a.answered(one, who) for one in asked if one.execution_id == run.id
+                a.answered_approval(one, who) for one in asked if one.execution_id == run.id
             ]
         if "send" in wanted:
             found["messages"] = [a.message(f"m{tick}-{run.id}")]
         if "consume" in wanted:
-            found["consumed"] = [*list(self.model.messages)[:1], "unknown"]
+            found["consumed_message_ids"] = [*list(self.model.messages)[:1], "unknown"]
         if "key" in wanted:
             found["keys"] = [a.key(f"k{tick % 5}")]
         if "move" in wanted:
@@ -219,7 +228,7 @@ class StoreModel(RuleBasedStateMachine):
             found["bead"] = a.bead(run.bead_id, context=f'"{tick}"')
         return found
 
-    def offers(self, run: Execution, wanted: set[str]) -> dict[str, Any]:
+    def offers(self, run: RunRow, wanted: set[str]) -> dict[str, Any]:
         rows = self.model.open_dispatches(run.id)
         found: dict[str, Any] = {}
         offers: list[Any] = []
@@ -227,9 +236,9 @@ class StoreModel(RuleBasedStateMachine):
             place = f"p{self.tick % 2}"
             offers.append(a.dispatch(run.id, run.seq + 1, place=place, offered_at=self.now()))
         if rows and "claim" in wanted and "close" not in wanted:
-            offers.append(a.claimed(rows[0], "ada", "s-ada"))
+            offers.append(a.claimed_dispatch(rows[0], "ada", "s-ada"))
         if rows and "close" in wanted:
-            found["closed"] = [rows[0].fence, 999]
+            found["closed_fences"] = [rows[0].fence, 999]
         return {**found, "dispatches": offers}
 
     # Beside the runs
@@ -239,11 +248,11 @@ class StoreModel(RuleBasedStateMachine):
         store, model = self.stores[which], self.model
         if what == "consume":
             for heard in list(model.messages)[:1]:
-                store.consume(heard)
+                store.delete_message(heard)
                 del model.messages[heard]
         elif what == "file":
             bead = a.bead(f"b{pick}", title=f"{self.tick}", priority=self.tick)
-            assert store.put_bead(bead) == (bead.id not in model.beads)
+            assert store.insert_bead(bead) == (bead.id not in model.beads)
             model.beads.setdefault(bead.id, bead)
         elif what == "note":
             for run in model.runs()[pick : pick + 1]:
@@ -254,10 +263,10 @@ class StoreModel(RuleBasedStateMachine):
             for run in model.runs()[pick:]:
                 self.postpone(store, run, stale=pick == 3)
 
-    def postpone(self, store: Store, run: Execution, *, stale: bool) -> None:
+    def postpone(self, store: EngineStore, run: RunRow, *, stale: bool) -> None:
         due, head = self.now(), self.known[run.id][0].head if stale else run.head
         if run.ended_at is None:
-            store.postpone([(run.id, head, due)])
+            store.postpone_runs([(run.id, head, due)])
             if head == run.head:
                 self.model.subjects[run.id] = replace(run, next_due=due)
                 self.known[run.id][-1] = self.model.subjects[run.id]
@@ -276,7 +285,7 @@ class StoreModel(RuleBasedStateMachine):
             store.put_agent(agents[name])
         elif act == "beat":
             current = known is not None and known.session == named
-            assert store.beat(named, when) == current
+            assert store.heartbeat_session(named, when) == current
             if known is not None and current:
                 agents[name] = replace(known, beat_at=when)
         elif act == "remove":
@@ -285,10 +294,10 @@ class StoreModel(RuleBasedStateMachine):
         else:
             self.engine(store, when, dead=act == "dead engine")
 
-    def engine(self, store: Store, when: str, *, dead: bool) -> None:
-        store.beat_engine("e1", when)
+    def engine(self, store: EngineStore, when: str, *, dead: bool) -> None:
+        store.heartbeat_engine("e1", when)
         if dead:
-            store.forget_engine("e1")
+            store.delete_engine("e1")
         for name, one in list(self.model.agents.items()):
             if one.engine == "e1":
                 self.model.agents[name] = replace(one, beat_at=when)
@@ -308,46 +317,52 @@ class StoreModel(RuleBasedStateMachine):
             self.check_runs(store)
             self.check_rows(store)
 
-    def check_runs(self, store: Store) -> None:
+    def check_runs(self, store: EngineStore) -> None:
         model, runs = self.model, self.model.runs()
-        assert store.executions() == [replace(run, state=None) for run in runs]
-        loaded = store.load([run.id for run in runs])
-        assert [loaded[run.id].subject for run in runs] == runs
+        assert store.list_runs_by_id() == [replace(run, state=None) for run in runs]
+        loaded = store.load_runs([run.id for run in runs])
+        assert [loaded[run.id].row for run in runs] == runs
         for run in runs:
             since = [one.body for one in model.entries[run.id] if one.seq > run.state_seq]
             assert loaded[run.id].tail == since
-            assert [row.reason for row in store.transitions(run.id)] == model.transitions[run.id]
-            assert store.dispatches(run.id) == model.open_dispatches(run.id)
+            assert [row.reason for row in store.list_transitions(run.id)] == model.transitions[
+                run.id
+            ]
+            assert store.list_dispatches(run.id) == model.open_dispatches(run.id)
             noted = model.notes.get(run.id, [])
-            assert store.notes(run.id) == (noted[:NOTES_MAX], len(noted))
+            assert store.list_notes(run.id) == (noted[:NOTES_MAX], len(noted))
         due = sorted((run.next_due, run.id) for run in runs if run.next_due is not None)
-        assert store.due(a.at(1_000_000), 1_000) == [run_id for _, run_id in due]
+        assert store.list_due_runs(a.at(1_000_000), 1_000) == [run_id for _, run_id in due]
         for stream, subject in model.subjects.items():
-            if not isinstance(subject, Execution):
+            if not isinstance(subject, RunRow):
                 assert store.load_locks([subject.repository]) == {subject.repository: subject}
-                assert [one.seq for one in store.journal(stream)][-1] == subject.seq
+                assert [one.seq for one in store.read_journal(stream)][-1] == subject.seq
 
-    def check_rows(self, store: Store) -> None:
+    def check_rows(self, store: EngineStore) -> None:
         model = self.model
-        assert [one.hash for one in store.feed(0, 10_000)] == [h for c in model.commits for h in c]
-        assert (store.head() is not None) == bool(model.commits)
-        assert store.messages(1_000) == list(model.messages.values())
+        assert [one.hash for one in store.read_feed(0, 10_000)] == [
+            h for c in model.commits for h in c
+        ]
+        assert (store.get_last_commit() is not None) == bool(model.commits)
+        assert store.list_messages(1_000) == list(model.messages.values())
         asked = sorted(model.approvals.values(), key=lambda row: (row.created_at, row.id))
-        assert store.approvals() == asked
-        assert store.agents() == [one for _, one in sorted(model.agents.items())]
+        assert store.list_approvals() == asked
+        assert store.list_agents() == [one for _, one in sorted(model.agents.items())]
         for pick in self.some(4):
-            assert store.bead(f"b{pick}") == model.beads.get(f"b{pick}")
-            assert store.active_run(f"b{pick}") == model.active(f"b{pick}")
+            assert store.get_bead(f"b{pick}") == model.beads.get(f"b{pick}")
+            assert store.get_active_run_id(f"b{pick}") == model.active(f"b{pick}")
         for key in (f"k{n}" for n in self.some(5)):
-            assert store.key(key, "ola") == model.keys.get(key)
+            assert store.get_idempotency_key(key, "ola") == model.keys.get(key)
         taken = [row for row in model.dispatches.values() if row.agent is not None]
         alive = {one.session for one in model.agents.values() if one.enabled}
         lost = [row for row in taken if row.session not in alive]
-        assert sorted(map(str, store.orphans(a.at(-1), 1_000))) == sorted(map(str, lost))
+        assert sorted(map(str, store.list_orphaned_dispatches(a.at(-1), 1_000))) == sorted(
+            map(str, lost)
+        )
         if not self.shared:
             free = [row for row in model.dispatches.values() if row.agent is None]
             free.sort(key=lambda row: (-row.priority, row.offered_at))
-            assert store.reserve("coder", 1_000) == free
+            assert store.reserve_dispatches("coder", 1_000) == free
 
     def some(self, many: int) -> list[int]:
         """All of them; in turn where every question is a journey."""
@@ -372,7 +387,7 @@ def test_a_file_and_its_two_connections_are_as_the_model_says(tmp_path: Path):
 
     def fresh() -> Open:
         path = str(tmp_path / f"{next(numbers)}.db")
-        return lambda: SqliteStore(path)
+        return lambda: SqliteEngineStore(path)
 
     class Sqlite(StoreModel):
         shared = False
@@ -384,7 +399,7 @@ def test_a_file_and_its_two_connections_are_as_the_model_says(tmp_path: Path):
 def test_a_server_and_its_two_connections_are_as_the_model_says(emptied: Callable[[], str]):
     def fresh() -> Open:
         url = emptied()
-        return lambda: PostgresStore(url)
+        return lambda: PostgresEngineStore(url)
 
     class Postgres(StoreModel):
         shared = True

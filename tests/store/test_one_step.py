@@ -9,114 +9,117 @@ from typing import Any
 
 import pytest
 
-from handrail.store.port import DispatchRow, Store, Write
-from handrail.store.postgres.store import PostgresStore
-from handrail.store.sqlite.store import SqliteStore
-from handrail.testing import rows as a
-from handrail.testing.conformance import check_chain, won
+from handrail.store.engine_store import DispatchRow, EngineStore, StreamWrite
+from handrail.store.postgres.engine_store import PostgresEngineStore
+from handrail.store.sqlite.engine_store import SqliteEngineStore
+from handrail.testing import row_factories as a
+from handrail.testing.conformance_commits import check_chain, commit_writes
 
 pytest_plugins = ["tests.fixtures_postgres"]
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[EngineStore]:
     if request.param == "sqlite":
-        made: Any = SqliteStore(str(tmp_path / "handrail.db"))
+        made: Any = SqliteEngineStore(str(tmp_path / "handrail.db"))
     else:
-        made = PostgresStore(request.getfixturevalue("postgres_url"))
+        made = PostgresEngineStore(request.getfixturevalue("postgres_url"))
     with closing(made) as store:
         yield store
 
 
-def begun(store: Store) -> Write:
-    first = a.begin(a.execution(), dispatches=[a.claimed(a.dispatch(fence=1))])
-    assert won(store, first) == [True]
+def begun(store: EngineStore) -> StreamWrite:
+    first = a.begin(a.run(), dispatches=[a.claimed_dispatch(a.dispatch(fence=1))])
+    assert commit_writes(store, first) == [True]
     return first
 
 
-def step(before: Write, offered: DispatchRow | None = None, **passed: object) -> Write:
+def step(before: StreamWrite, offered: DispatchRow | None = None, **passed: object) -> StreamWrite:
     """Dispatch 1 is over, dispatch 2 is claimed, and one transition says so."""
     return a.follow(
         before,
         changes={"current_node_id": "p2", "updated_at": a.at(9)},
-        light=True,
-        closed=[1],
-        dispatches=[offered or a.claimed(a.dispatch(fence=2))],
+        position_only=True,
+        closed_fences=[1],
+        dispatches=[offered or a.claimed_dispatch(a.dispatch(fence=2))],
         transitions=[a.transition(seq=2, **passed)],
     )
 
 
-def test_everything_of_a_step_is_written(store: Store):
+def test_everything_of_a_step_is_written(store: EngineStore):
     one = step(begun(store))
-    assert won(store, one) == [True]
-    assert store.dispatches("r1") == list(one.dispatches)
-    (shown,) = store.transitions("r1")
+    assert commit_writes(store, one) == [True]
+    assert store.list_dispatches("r1") == list(one.dispatches)
+    (shown,) = store.list_transitions("r1")
     assert (shown.from_node_id, shown.to_node_id, shown.reason) == ("start", "fix", "it worked")
-    (row,) = store.executions()
+    (row,) = store.list_runs_by_id()
     assert (row.current_node_id, row.seq, row.head) == ("p2", 2, one.entry.hash)
     assert row.updated_at == a.at(9)
-    assert [entry.hash for entry in store.journal("r1", 1)] == [one.entry.hash]
-    check_chain(list(store.commits(0, 10)))
+    assert [entry.hash for entry in store.read_journal("r1", 1)] == [one.entry.hash]
+    check_chain(list(store.iter_commits(0, 10)))
 
 
-def test_what_is_on_offer_has_no_agent_yet(store: Store):
+def test_what_is_on_offer_has_no_agent_yet(store: EngineStore):
     one = step(begun(store), a.dispatch(fence=2))
-    assert won(store, one) == [True]
-    assert store.dispatches("r1") == [a.dispatch(fence=2)]
+    assert commit_writes(store, one) == [True]
+    assert store.list_dispatches("r1") == [a.dispatch(fence=2)]
 
 
-def test_the_next_attempt_of_the_same_step_takes_its_place(store: Store):
-    one = step(begun(store), a.claimed(a.dispatch(fence=2, place="p1")))
-    assert won(store, one) == [True]
-    assert [(row.place, row.fence) for row in store.dispatches("r1")] == [("p1", 2)]
+def test_the_next_attempt_of_the_same_step_takes_its_place(store: EngineStore):
+    one = step(begun(store), a.claimed_dispatch(a.dispatch(fence=2, place="p1")))
+    assert commit_writes(store, one) == [True]
+    assert [(row.place, row.fence) for row in store.list_dispatches("r1")] == [("p1", 2)]
 
 
-def test_a_step_of_a_run_that_was_changed_meanwhile_loses_as_a_whole(store: Store):
+def test_a_step_of_a_run_that_was_changed_meanwhile_loses_as_a_whole(store: EngineStore):
     first = begun(store)
     other = a.follow(first, count=2)  # the journal has no entry of the same number
-    assert won(store, other) == [True]
-    assert won(store, step(first)) == [False]
-    assert [row.fence for row in store.dispatches("r1")] == [1]
-    assert store.transitions("r1") == []
-    (row,) = store.executions()
+    assert commit_writes(store, other) == [True]
+    assert commit_writes(store, step(first)) == [False]
+    assert [row.fence for row in store.list_dispatches("r1")] == [1]
+    assert store.list_transitions("r1") == []
+    (row,) = store.list_runs_by_id()
     assert row.head == other.entry.hash
-    check_chain(list(store.commits(0, 10)))
+    check_chain(list(store.iter_commits(0, 10)))
 
 
-def test_a_second_dispatch_of_one_step_is_forbidden(store: Store):
+def test_a_second_dispatch_of_one_step_is_forbidden(store: EngineStore):
     first = a.begin(
-        a.execution(),
-        dispatches=[a.claimed(a.dispatch(fence=1)), a.claimed(a.dispatch(fence=3, place="p2"))],
+        a.run(),
+        dispatches=[
+            a.claimed_dispatch(a.dispatch(fence=1)),
+            a.claimed_dispatch(a.dispatch(fence=3, place="p2")),
+        ],
     )
-    assert won(store, first) == [True]
-    assert won(store, step(first)) == [False]
-    assert sorted(row.fence for row in store.dispatches("r1")) == [1, 3]
+    assert commit_writes(store, first) == [True]
+    assert commit_writes(store, step(first)) == [False]
+    assert sorted(row.fence for row in store.list_dispatches("r1")) == [1, 3]
 
 
 @pytest.mark.parametrize(
     "impossible",
     [
         lambda before: step(before, reason="\ud800"),
-        lambda before: step(before, a.claimed(a.dispatch(fence=2**63))),
+        lambda before: step(before, a.claimed_dispatch(a.dispatch(fence=2**63))),
         lambda before: step(before, a.dispatch(fence=2, agent="ada")),
     ],
     ids=["no text", "number", "agent without a session"],
 )
 def test_a_step_that_cannot_be_written_loses_and_nothing_of_it_is_there(
-    store: Store, impossible: Callable[[Write], Write]
+    store: EngineStore, impossible: Callable[[StreamWrite], StreamWrite]
 ):
     first = begun(store)
-    assert won(store, impossible(first)) == [False]
-    assert [row.fence for row in store.dispatches("r1")] == [1]
-    assert store.transitions("r1") == []
-    assert won(store, step(first)) == [True]
-    check_chain(list(store.commits(0, 10)))
+    assert commit_writes(store, impossible(first)) == [False]
+    assert [row.fence for row in store.list_dispatches("r1")] == [1]
+    assert store.list_transitions("r1") == []
+    assert commit_writes(store, step(first)) == [True]
+    check_chain(list(store.iter_commits(0, 10)))
 
 
-def test_a_text_with_a_zero_in_it_is_never_cut_off(store: Store):
+def test_a_text_with_a_zero_in_it_is_never_cut_off(store: EngineStore):
     first = begun(store)
     told = "before\0after"
-    if won(store, step(first, reason=told)) == [True]:
-        assert [shown.reason for shown in store.transitions("r1")] == [told]
+    if commit_writes(store, step(first, reason=told)) == [True]:
+        assert [shown.reason for shown in store.list_transitions("r1")] == [told]
     else:
-        assert store.transitions("r1") == []
+        assert store.list_transitions("r1") == []

@@ -1,5 +1,6 @@
 """What is special about PostgreSQL: a connection that breaks, engines that share the database, and
-what is said when it cannot be used. What every store must do is in `handrail.testing.conformance`.
+what is said when it cannot be used. What every store must do is in
+`handrail.testing.conformance_commits`.
 """
 
 import random
@@ -12,20 +13,26 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 
-from handrail.store.port import Store, StoreError, Unsure, Write
-from handrail.store.postgres import opening, writing
-from handrail.store.postgres.store import PostgresStore
-from handrail.store.postgres.trip import Step
-from handrail.testing import rows as a
-from handrail.testing.conformance import check_chain, full, won
+from handrail.store.engine_store import (
+    CommitOutcomeUnknownError,
+    EngineStore,
+    StoreError,
+    StreamWrite,
+)
+from handrail.store.postgres import commit as writing
+from handrail.store.postgres import database
+from handrail.store.postgres.engine_store import PostgresEngineStore
+from handrail.store.postgres.pipeline import PipelineStep
+from handrail.testing import row_factories as a
+from handrail.testing.conformance_commits import check_chain, commit_writes, full_write
 from handrail.testing.postgres import PostgresServer
 
 pytest_plugins = ["tests.fixtures_postgres"]
 
 
 @pytest.fixture
-def store(postgres_url: str) -> Iterator[PostgresStore]:
-    with closing(PostgresStore(postgres_url)) as store:
+def store(postgres_url: str) -> Iterator[PostgresEngineStore]:
+    with closing(PostgresEngineStore(postgres_url)) as store:
         yield store
 
 
@@ -82,23 +89,23 @@ def together(*doings: Callable[[], object]) -> None:
 def test_a_url_that_cannot_be_read_is_not_repeated():
     for url in ("postgresql://u:secret@[", "postgresql://u:secret@h/d?secret=1", "secret"):
         with pytest.raises(StoreError, match="write it as postgresql://") as caught:
-            PostgresStore(url)
+            PostgresEngineStore(url)
         assert "secret" not in str(caught.value)
 
 
 def test_a_server_that_is_not_there_is_named():
     url = "postgresql://ola:secret@127.0.0.1:1/work"
     with complaint(url, "ola@127.0.0.1:1", "refused", "start the server"):
-        PostgresStore(url)
+        PostgresEngineStore(url)
     nowhere = "postgresql://ola:secret@/work?host=/nowhere"
     with complaint(nowhere, "/nowhere", "start the server"):
-        PostgresStore(nowhere)
+        PostgresEngineStore(nowhere)
 
 
 def test_a_database_that_does_not_exist_is_named(postgres_server: PostgresServer):
     url = postgres_server.url("nothing")
     with complaint(url, 'database "nothing" does not exist', "createdb"):
-        PostgresStore(url)
+        PostgresEngineStore(url)
 
 
 def test_a_wrong_password_is_not_told():
@@ -106,17 +113,17 @@ def test_a_wrong_password_is_not_told():
         right = urlsplit(server.url())
         wrong = right._replace(netloc=f"postgres:secret@127.0.0.1:{right.port}").geturl()
         with complaint(wrong, "password authentication failed", "correct user and password"):
-            PostgresStore(wrong)
-        with closing(PostgresStore(server.url())) as store:
+            PostgresEngineStore(wrong)
+        with closing(PostgresEngineStore(server.url())) as store:
             assert right.password
-            assert right.password not in store.where
+            assert right.password not in store.display_name
 
 
 def test_a_database_of_another_program_is_left_alone(postgres_url: str):
     with psycopg.connect(postgres_url) as db:
         db.execute("CREATE TABLE agents (name text)")
     with complaint(postgres_url, "another program (agents)", "search_path"):
-        PostgresStore(postgres_url)
+        PostgresEngineStore(postgres_url)
     assert tables(postgres_url) == ["agents"]
 
 
@@ -125,56 +132,58 @@ def test_a_schema_of_its_own_makes_room_beside_another_program(postgres_url: str
         db.execute("CREATE TABLE agents (name text)")
     url = f"{postgres_url}&options=-csearch_path%3Dhandrail"
     with complaint(url, "no schema of its search_path exists", "create the schema"):
-        PostgresStore(url)
+        PostgresEngineStore(url)
     with psycopg.connect(postgres_url) as db:
         db.execute("CREATE SCHEMA handrail")
-    with closing(PostgresStore(url)) as store:
-        assert won(store, full("r1")) == [True]
+    with closing(PostgresEngineStore(url)) as store:
+        assert commit_writes(store, full_write("r1")) == [True]
     assert tables(postgres_url) == ["agents"]
 
 
-def test_a_database_of_a_newer_handrail_is_left_alone(postgres_url: str, store: PostgresStore):
+def test_a_database_of_a_newer_handrail_is_left_alone(
+    postgres_url: str, store: PostgresEngineStore
+):
     with psycopg.connect(postgres_url) as db:
         db.execute("UPDATE handrail_schema SET version = 99")
     with complaint(postgres_url, "newer Handrail", "schema 99", "upgrade"):
-        PostgresStore(postgres_url)
+        PostgresEngineStore(postgres_url)
 
 
 def test_who_only_reads_makes_nothing(postgres_url: str):
     with complaint(postgres_url, "schema 0", "handrail serve"):
-        PostgresStore(postgres_url, read_only=True)
+        PostgresEngineStore(postgres_url, read_only=True)
     assert tables(postgres_url) == []
-    with closing(PostgresStore(postgres_url)) as store:
-        assert won(store, full("r1")) == [True]
-    with closing(PostgresStore(postgres_url, read_only=True)) as store:
-        assert store.load(["r1"]).keys() == {"r1"}
+    with closing(PostgresEngineStore(postgres_url)) as store:
+        assert commit_writes(store, full_write("r1")) == [True]
+    with closing(PostgresEngineStore(postgres_url, read_only=True)) as store:
+        assert store.load_runs(["r1"]).keys() == {"r1"}
         with complaint(postgres_url, "read-only"):
-            store.put_bead(a.bead("b9"))
+            store.insert_bead(a.bead("b9"))
         with complaint(postgres_url, "read-only"):
-            store.commit([full("r2")], a.at())
+            store.commit([full_write("r2")], a.at())
 
 
-def test_a_server_that_does_not_sync_is_warned_of(postgres_url: str, store: PostgresStore):
+def test_a_server_that_does_not_sync_is_warned_of(postgres_url: str, store: PostgresEngineStore):
     assert store.warnings == ()
     with PostgresServer(settings={"fsync": "off"}) as server:
-        unsafe = PostgresStore(server.create_database())
+        unsafe = PostgresEngineStore(server.create_database())
         unsafe.close()
     (warning,) = unsafe.warnings
     assert "fsync = off" in warning
 
 
-def test_a_store_that_was_closed_says_so(store: PostgresStore, postgres_url: str):
+def test_a_store_that_was_closed_says_so(store: PostgresEngineStore, postgres_url: str):
     store.close()
-    for use in (store.head, lambda: store.commit([full("r1")], a.at())):
+    for use in (store.get_last_commit, lambda: store.commit([full_write("r1")], a.at())):
         with pytest.raises(StoreError, match="the store is closed"):
             use()
 
 
 def test_many_may_open_an_empty_database_at_once(postgres_url: str):
-    opened: list[PostgresStore] = []
-    together(*[lambda: opened.append(PostgresStore(postgres_url))] * 4)
+    opened: list[PostgresEngineStore] = []
+    together(*[lambda: opened.append(PostgresEngineStore(postgres_url))] * 4)
     for n, one in enumerate(opened):
-        assert won(one, full(f"r{n}")) == [True]
+        assert commit_writes(one, full_write(f"r{n}")) == [True]
         one.close()
 
 
@@ -201,7 +210,11 @@ def end_who_waits(admin: "psycopg.Connection[Any]") -> None:
 
 
 def broken(
-    store: PostgresStore, admin: "psycopg.Connection[Any]", url: str, lock: str, write: Write
+    store: PostgresEngineStore,
+    admin: "psycopg.Connection[Any]",
+    url: str,
+    lock: str,
+    write: StreamWrite,
 ) -> StoreError:
     """What a commit raises whose connection breaks while it waits for that lock."""
     caught: list[StoreError] = []
@@ -220,100 +233,103 @@ def broken(
 
 
 def test_a_connection_that_breaks_before_the_end_of_a_commit_has_written_nothing(
-    store: PostgresStore, admin: "psycopg.Connection[Any]", postgres_url: str
+    store: PostgresEngineStore, admin: "psycopg.Connection[Any]", postgres_url: str
 ):
-    before = a.everything(store)
+    before = a.snapshot(store)
     lock = "LOCK workflow_executions IN EXCLUSIVE MODE"
-    error = broken(store, admin, postgres_url, lock, full("r1"))
-    assert not isinstance(error, Unsure)
-    assert a.everything(store) == before
-    assert won(store, full("r1")) == [True]
+    error = broken(store, admin, postgres_url, lock, full_write("r1"))
+    assert not isinstance(error, CommitOutcomeUnknownError)
+    assert a.snapshot(store) == before
+    assert commit_writes(store, full_write("r1")) == [True]
 
 
 def test_a_connection_that_breaks_after_commit_was_sent_leaves_it_unsure(
-    store: PostgresStore, admin: "psycopg.Connection[Any]", postgres_url: str
+    store: PostgresEngineStore, admin: "psycopg.Connection[Any]", postgres_url: str
 ):
-    begun = full("r1")
-    assert won(store, begun) == [True]
-    before = a.everything(store)
+    begun = full_write("r1")
+    assert commit_writes(store, begun) == [True]
+    before = a.snapshot(store)
     for lock in ("SELECT FROM chain FOR UPDATE", "SELECT FROM workflow_executions FOR UPDATE"):
-        error = broken(store, admin, postgres_url, lock, full("r1", begun))
-        assert isinstance(error, Unsure)
-        assert a.everything(store) == before
-    assert won(store, full("r1", begun)) == [True]
+        error = broken(store, admin, postgres_url, lock, full_write("r1", begun))
+        assert isinstance(error, CommitOutcomeUnknownError)
+        assert a.snapshot(store) == before
+    assert commit_writes(store, full_write("r1", begun)) == [True]
 
 
 def test_a_commit_whose_answer_was_lost_is_unsure_and_there(
-    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+    store: PostgresEngineStore, monkeypatch: pytest.MonkeyPatch
 ):
-    real = writing.trip
+    real = writing.run_pipeline
 
-    def deaf(db: opening.Database, steps: list[Step]) -> Any:
+    def deaf(db: database.PostgresConnection, steps: list[PipelineStep]) -> Any:
         results = real(db, steps)
         if steps[-1] == writing.COMMIT:
             db.close()
             raise psycopg.OperationalError("server closed the connection unexpectedly")
         return results
 
-    monkeypatch.setattr(writing, "trip", deaf)
-    with pytest.raises(Unsure):
-        store.commit([full("r1")], a.at())
+    monkeypatch.setattr(writing, "run_pipeline", deaf)
+    with pytest.raises(CommitOutcomeUnknownError):
+        store.commit([full_write("r1")], a.at())
     monkeypatch.undo()
-    assert store.load(["r1"])["r1"].subject.head == full("r1").entry.hash
-    assert won(store, full("r1")) == [False]
+    assert store.load_runs(["r1"])["r1"].row.head == full_write("r1").entry.hash
+    assert commit_writes(store, full_write("r1")) == [False]
 
 
 def test_a_server_that_was_restarted_is_not_noticed():
-    with PostgresServer() as server, closing(PostgresStore(server.create_database())) as store:
-        begun = full("r1")
-        assert won(store, begun) == [True]
+    with (
+        PostgresServer() as server,
+        closing(PostgresEngineStore(server.create_database())) as store,
+    ):
+        begun = full_write("r1")
+        assert commit_writes(store, begun) == [True]
         for end in (server.crash, server.kill, server.stop):
             end()
             server.start()
-            assert store.load(["r1"])["r1"].subject.head == begun.entry.hash
-            store.beat_engine("e1", a.at())
-            begun = full("r1", begun)
-            assert won(store, begun) == [True]
-        check_chain(list(store.commits(0, 100)))
+            assert store.load_runs(["r1"])["r1"].row.head == begun.entry.hash
+            store.heartbeat_engine("e1", a.at())
+            begun = full_write("r1", begun)
+            assert commit_writes(store, begun) == [True]
+        check_chain(list(store.iter_commits(0, 100)))
 
 
 def test_a_server_that_is_gone_is_told_and_found_again(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("handrail.store.postgres.link.PAUSES", (0, 0))
+    monkeypatch.setattr("handrail.store.postgres.connection.RECONNECT_PAUSES_SECONDS", (0, 0))
     with PostgresServer() as server:
         url = server.create_database()
-        with closing(PostgresStore(url)) as store:
-            assert won(store, full("r1")) == [True]
+        with closing(PostgresEngineStore(url)) as store:
+            assert commit_writes(store, full_write("r1")) == [True]
             server.crash()
             with complaint(url, "start the server"):
-                store.commit([full("r2")], a.at())
+                store.commit([full_write("r2")], a.at())
             with complaint(url, "start the server"):
-                store.head()
+                store.get_last_commit()
             server.start()
-            assert won(store, full("r2")) == [True]
-            assert store.load(["r1", "r2"]).keys() == {"r1", "r2"}
+            assert commit_writes(store, full_write("r2")) == [True]
+            assert store.load_runs(["r1", "r2"]).keys() == {"r1", "r2"}
 
 
 # Engines that share the database
 
 
 def test_overlapping_commits_of_two_engines_never_wait_for_each_other(
-    postgres_url: str, store: PostgresStore, admin: "psycopg.Connection[Any]"
+    postgres_url: str, store: PostgresEngineStore, admin: "psycopg.Connection[Any]"
 ):
     ids = [f"r{n}" for n in range(20)]
-    assert all(won(store, *(a.begin(a.execution(run_id)) for run_id in ids)))
+    assert all(commit_writes(store, *(a.begin(a.run(run_id)) for run_id in ids)))
     wins: list[bytes] = []
 
     def work(seed: int) -> None:
         chance = random.Random(seed)
-        with closing(PostgresStore(postgres_url)) as one:
+        with closing(PostgresEngineStore(postgres_url)) as one:
             for turn in range(30):
                 chosen = chance.sample(ids, 10)
-                loaded = one.load(chosen)
+                loaded = one.load_runs(chosen)
                 writes = [
                     a.follow(
-                        loaded[run_id].subject,
+                        loaded[run_id].row,
                         body=f"[{seed},{turn}]",
-                        light=chance.random() < 0.5,
+                        position_only=chance.random() < 0.5,
                         dispatches=[a.dispatch(run_id, 1000 * seed + turn, place=f"{seed} {turn}")],
                         keys=[a.key(f"{seed} {turn} {run_id}")],
                     )
@@ -321,103 +337,107 @@ def test_overlapping_commits_of_two_engines_never_wait_for_each_other(
                 ]
                 _, who = one.commit(writes, a.at(turn))
                 wins.extend(w.entry.hash for w, ok in zip(writes, who, strict=True) if ok)
-                one.reserve("coder", 5)
-                one.postpone([(w.entry.stream, w.entry.hash, a.at(700 + turn)) for w in writes])
+                one.reserve_dispatches("coder", 5)
+                one.postpone_runs(
+                    [(w.entry.stream, w.entry.hash, a.at(700 + turn)) for w in writes]
+                )
 
     together(*[lambda seed=seed: work(seed) for seed in (1, 2, 3)])
     assert admin.execute(
         "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
     ).fetchall() == [(0,)]
-    commits = list(store.commits(0, 10_000))
+    commits = list(store.iter_commits(0, 10_000))
     check_chain(commits)
     recorded = [entry.hash for commit, entries in commits[1:] for entry in entries]
     assert sorted(recorded) == sorted(wins)
-    assert [entry for _, entries in commits for entry in entries] == store.feed(0, 10_000)
+    assert [entry for _, entries in commits for entry in entries] == store.read_feed(0, 10_000)
 
 
 def test_engines_that_race_for_dispatches_never_get_the_same_one(
-    postgres_url: str, store: PostgresStore
+    postgres_url: str, store: PostgresEngineStore
 ):
     offers = [a.dispatch("r1", fence, offered_at=a.at(fence)) for fence in range(200)]
-    assert won(store, a.begin(a.execution(), dispatches=offers)) == [True]
+    assert commit_writes(store, a.begin(a.run(), dispatches=offers)) == [True]
     got: list[int] = []
 
     def work() -> None:
-        with closing(PostgresStore(postgres_url)) as one:
+        with closing(PostgresEngineStore(postgres_url)) as one:
             mine: set[int] = set()
             for turn in range(1, 10):
-                fences = [row.fence for row in one.reserve("coder", 7 * turn)]
+                fences = [row.fence for row in one.reserve_dispatches("coder", 7 * turn)]
                 assert fences == sorted(fences)
                 mine.update(fences)
             got.extend(mine)
 
     together(work, work, work)
-    got.extend(row.fence for row in store.reserve("coder", 200))
+    got.extend(row.fence for row in store.reserve_dispatches("coder", 200))
     assert sorted(got) == list(range(200))
 
 
 def test_who_reserved_a_dispatch_finds_it_again_and_others_do_not(
-    postgres_url: str, store: PostgresStore
+    postgres_url: str, store: PostgresEngineStore
 ):
     offers = [a.dispatch("r1", fence, offered_at=a.at(fence)) for fence in range(3)]
-    assert won(store, a.begin(a.execution(), dispatches=offers)) == [True]
-    with closing(PostgresStore(postgres_url)) as other:
-        assert store.reserve("coder", 2) == offers[:2]
-        assert store.reserve("coder", 2) == offers[:2]
-        assert other.reserve("coder", 3) == offers[2:]
-        assert store.reserve("coder", 3) == offers[:2]
+    assert commit_writes(store, a.begin(a.run(), dispatches=offers)) == [True]
+    with closing(PostgresEngineStore(postgres_url)) as other:
+        assert store.reserve_dispatches("coder", 2) == offers[:2]
+        assert store.reserve_dispatches("coder", 2) == offers[:2]
+        assert other.reserve_dispatches("coder", 3) == offers[2:]
+        assert store.reserve_dispatches("coder", 3) == offers[:2]
 
 
 def test_a_reservation_ends_with_a_claim_that_is_given_back(
-    postgres_url: str, store: PostgresStore
+    postgres_url: str, store: PostgresEngineStore
 ):
-    begun = a.begin(a.execution(), dispatches=[offer := a.dispatch("r1", 1)])
-    assert won(store, begun) == [True]
-    assert store.reserve("coder", 1) == [offer]
-    claim = a.follow(begun, dispatches=[a.claimed(offer)])
+    begun = a.begin(a.run(), dispatches=[offer := a.dispatch("r1", 1)])
+    assert commit_writes(store, begun) == [True]
+    assert store.reserve_dispatches("coder", 1) == [offer]
+    claim = a.follow(begun, dispatches=[a.claimed_dispatch(offer)])
     back = a.follow(claim, dispatches=[offer])
-    with closing(PostgresStore(postgres_url)) as other:
-        assert not other.reserve("coder", 1)
-        assert won(store, claim) == [True]
-        assert won(store, back) == [True]
-        assert other.reserve("coder", 1) == [offer]
+    with closing(PostgresEngineStore(postgres_url)) as other:
+        assert not other.reserve_dispatches("coder", 1)
+        assert commit_writes(store, claim) == [True]
+        assert commit_writes(store, back) == [True]
+        assert other.reserve_dispatches("coder", 1) == [offer]
 
 
-def test_the_feed_never_skips_a_commit_that_is_under_way(postgres_url: str, store: PostgresStore):
+def test_the_feed_never_skips_a_commit_that_is_under_way(
+    postgres_url: str, store: PostgresEngineStore
+):
     """Numbers are given in the order of commits: who has read n has seen all before it."""
     seen: list[int] = []
 
     def work(name: str) -> None:
-        with closing(PostgresStore(postgres_url)) as one:
+        with closing(PostgresEngineStore(postgres_url)) as one:
             for turn in range(40):
-                assert won(one, a.begin(a.stream(f"{name} {turn}"))) == [True]
+                assert commit_writes(one, a.begin(a.stream(f"{name} {turn}"))) == [True]
 
     def read() -> None:
         while len(seen) < 120:
-            seen.extend(entry.n for entry in store.feed(seen[-1] if seen else 0, 10))
+            seen.extend(entry.n for entry in store.read_feed(seen[-1] if seen else 0, 10))
 
     together(read, *[lambda name=name: work(name) for name in "abc"])
     assert seen == list(range(1, 121))
 
 
 def test_deadlocks_are_tried_again_and_then_told(
-    store: Store, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+    store: EngineStore, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ):
-    real, failures = writing.trip, [3]
+    real, failures = writing.run_pipeline, [3]
 
-    def stuck(db: opening.Database, steps: list[Step]) -> Any:
+    def stuck(db: database.PostgresConnection, steps: list[PipelineStep]) -> Any:
         if steps[-1] == writing.COMMIT and failures[0]:
             failures[0] -= 1
             raise psycopg.errors.DeadlockDetected("deadlock detected")
         return real(db, steps)
 
-    monkeypatch.setattr(writing, "trip", stuck)
-    assert won(store, full("r1")) == [True]
+    monkeypatch.setattr(writing, "run_pipeline", stuck)
+    assert commit_writes(store, full_write("r1")) == [True]
     failures[0] = 99
     with complaint(postgres_url, "deadlock", "try again"):
-        store.commit([full("r2")], a.at())
+        store.commit([full_write("r2")], a.at())
     failures[0] = 0
-    assert won(store, full("r2")) == [True]
+    assert commit_writes(store, full_write("r2")) == [True]
 
 
 # A write that cannot be written
@@ -426,37 +446,39 @@ def test_deadlocks_are_tried_again_and_then_told(
 @pytest.mark.parametrize(
     "impossible",
     [
-        lambda: a.begin(a.execution("bad", status="dancing")),
-        lambda: a.begin(a.execution("bad", current_node_id="a\0b")),
-        lambda: a.begin(a.execution("bad", state="no JSON")),
-        lambda: a.begin(a.execution("bad", state="[" * 100_000 + "]" * 100_000)),
-        lambda: a.begin(a.execution("bad", bead_id=random.Random(1).randbytes(9_000).hex())),
-        lambda: a.begin(a.execution("bad", priority=2**63)),
-        lambda: a.begin(a.execution("bad", created_at="yesterday or so")),
-        lambda: a.begin(a.execution("bad"), keys=[a.key("k-r3-1")]),
+        lambda: a.begin(a.run("bad", status="dancing")),
+        lambda: a.begin(a.run("bad", current_node_id="a\0b")),
+        lambda: a.begin(a.run("bad", state="no JSON")),
+        lambda: a.begin(a.run("bad", state="[" * 100_000 + "]" * 100_000)),
+        lambda: a.begin(a.run("bad", bead_id=random.Random(1).randbytes(9_000).hex())),
+        lambda: a.begin(a.run("bad", priority=2**63)),
+        lambda: a.begin(a.run("bad", created_at="yesterday or so")),
+        lambda: a.begin(a.run("bad"), keys=[a.key("k-r3-1")]),
     ],
     ids=["check", "NUL", "JSON", "depth", "index", "number", "time", "key"],
 )
-def test_what_cannot_be_written_loses_alone(store: PostgresStore, impossible: Callable[[], Write]):
-    batch = [full(f"r{n}") for n in range(20)]
+def test_what_cannot_be_written_loses_alone(
+    store: PostgresEngineStore, impossible: Callable[[], StreamWrite]
+):
+    batch = [full_write(f"r{n}") for n in range(20)]
     batch.insert(7, impossible())
-    assert won(store, *batch) == [True] * 7 + [False] + [True] * 13
-    check_chain(list(store.commits(0, 10)))
-    assert [entry.stream for entry in store.feed(0, 100)] == [f"r{n}" for n in range(20)]
+    assert commit_writes(store, *batch) == [True] * 7 + [False] + [True] * 13
+    check_chain(list(store.iter_commits(0, 10)))
+    assert [entry.stream for entry in store.read_feed(0, 100)] == [f"r{n}" for n in range(20)]
 
 
 def test_a_run_that_the_journal_contradicts_stops_nobody_else(
-    store: PostgresStore, admin: "psycopg.Connection[Any]"
+    store: PostgresEngineStore, admin: "psycopg.Connection[Any]"
 ):
     """As after a repair by hand that took back the row of a run, but not its journal."""
-    begun, other = full("r1"), full("r2")
-    assert won(store, begun, other) == [True, True]
-    assert won(store, full("r1", begun)) == [True]
+    begun, other = full_write("r1"), full_write("r2")
+    assert commit_writes(store, begun, other) == [True, True]
+    assert commit_writes(store, full_write("r1", begun)) == [True]
     admin.execute(
         "UPDATE workflow_executions SET head = %s, seq = 1, state_seq = 1 WHERE id = 'r1'",
         (begun.entry.hash,),
     )
     again = a.follow(begun, body='["another"]')
-    assert won(store, again, a.follow(other)) == [False, True]
-    assert won(store, again) == [False]
-    check_chain(list(store.commits(0, 10)))
+    assert commit_writes(store, again, a.follow(other)) == [False, True]
+    assert commit_writes(store, again) == [False]
+    check_chain(list(store.iter_commits(0, 10)))

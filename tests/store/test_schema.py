@@ -12,9 +12,9 @@ from contextlib import closing
 import psycopg
 import pytest
 
-from handrail.store.sqlite.opening import PACKAGE as SQLITE
-from handrail.store.sqlite.opening import connect, schema_version
-from handrail.store.statements import chosen, migrations, script, statements
+from handrail.store.sqlite.database import PACKAGE as SQLITE
+from handrail.store.sqlite.database import connect, schema_version
+from handrail.store.statements import load_statements, migration_files, read_script, select_filters
 
 pytest_plugins = ["tests.fixtures_postgres"]
 POSTGRES = "handrail.store.postgres"
@@ -98,12 +98,12 @@ def in_postgres(db: psycopg.Connection) -> dict[str, list[tuple]]:
 
 def run_in_sqlite(db: sqlite3.Connection, *files: str) -> None:
     for file in files:
-        db.executescript(script(SQLITE, file))
+        db.executescript(read_script(SQLITE, file))
 
 
 def run_in_postgres(db: psycopg.Connection, *files: str) -> None:
     for file in files:
-        db.execute(script(POSTGRES, file).encode())
+        db.execute(read_script(POSTGRES, file).encode())
 
 
 @pytest.fixture
@@ -138,17 +138,17 @@ def postgres_columns(db: psycopg.Connection) -> dict[str, set[str]]:
 def test_a_fresh_sqlite_schema_equals_one_that_was_migrated(
     database: str, sqlite: sqlite3.Connection
 ):
-    run_in_sqlite(sqlite, *migrations(SQLITE))
+    run_in_sqlite(sqlite, *migration_files(SQLITE))
     with closing(connect(database)) as fresh:
         assert in_sqlite(fresh) == in_sqlite(sqlite)
-        assert fresh.execute("PRAGMA user_version").fetchone() == (len(migrations(SQLITE)),)
+        assert fresh.execute("PRAGMA user_version").fetchone() == (len(migration_files(SQLITE)),)
 
 
 def test_every_older_sqlite_schema_is_brought_up_to_date_when_it_is_opened(database: str):
     for version in range(1, schema_version() + 1):
         path = f"{database}-{version}"
         with closing(sqlite3.connect(path)) as old:
-            run_in_sqlite(old, *migrations(SQLITE)[:version])
+            run_in_sqlite(old, *migration_files(SQLITE)[:version])
             old.execute("PRAGMA application_id = 0x48524149")
             old.execute(f"PRAGMA user_version = {version}")
         with closing(connect(path)) as opened, closing(connect(database)) as fresh:
@@ -161,22 +161,22 @@ def test_a_fresh_postgres_schema_equals_one_that_was_migrated(postgres: psycopg.
     fresh = in_postgres(postgres)
     postgres.rollback()
     assert not in_postgres(postgres)["columns"]
-    run_in_postgres(postgres, *migrations(POSTGRES))
+    run_in_postgres(postgres, *migration_files(POSTGRES))
     assert in_postgres(postgres) == fresh
     assert len(fresh["columns"]) > 100
 
 
 def every_statement(package: str, sign: str) -> dict[str, str]:
     """Of a list with filters, the one with all of them and those with one."""
-    found = statements(package)
+    found = load_statements(package)
     files = ("office.sql", "channels.sql", "memory.sql", "reviews.sql")
-    listed = {name: text for file in files for name, text in statements(package, file).items()}
+    listed = {name: text for file in files for name, text in load_statements(package, file).items()}
     for name, text in listed.items():
         filters = sorted(set(re.findall(r"(?<![:\w]):([a-z]\w*)", text)))
         wanted = [filters, *([one] for one in filters)] if filters else [[]]
         for n, some in enumerate(wanted):
             given = {one: "x" if one in some or one in ALWAYS else None for one in filters}
-            found[f"{name}_{n}"] = chosen(text, given, sign)[0]
+            found[f"{name}_{n}"] = select_filters(text, given, sign)[0]
     return found
 
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from tests.store.driving import child, output
 
-from handrail.store.port import StoreError
-from handrail.store.sqlite import opening
-from handrail.store.sqlite.store import SqliteStore
-from handrail.testing import rows as a
-from handrail.testing.conformance import check_chain, full
+from handrail.store.engine_store import StoreError
+from handrail.store.sqlite import database as opening
+from handrail.store.sqlite.engine_store import SqliteEngineStore
+from handrail.testing import row_factories as a
+from handrail.testing.conformance_commits import check_chain, full_write
 
 KNOWN = opening.schema_version()
 
@@ -36,11 +36,11 @@ def folder_of(path: Path) -> dict[str, bytes]:
 
 
 def filled(path: Path) -> None:
-    with closing(SqliteStore(str(path))) as store:
-        last = full("r1")
+    with closing(SqliteEngineStore(str(path))) as store:
+        last = full_write("r1")
         store.commit([last], a.at())
         for _ in range(30):
-            last = full("r1", last)
+            last = full_write("r1", last)
             store.commit([last], a.at())
 
 
@@ -111,7 +111,7 @@ def test_a_file_that_cannot_be_opened_is_told_in_a_line_and_left_as_it_was(
     make(path)
     before = folder_of(path)
     with complaint(path, hint):
-        SqliteStore(str(path), read_only=read_only)
+        SqliteEngineStore(str(path), read_only=read_only)
     after = folder_of(path)
     if read_only:  # who may not write cannot clear away the log's own files
         after = {name: content for name, content in after.items() if name in before}
@@ -121,35 +121,35 @@ def test_a_file_that_cannot_be_opened_is_told_in_a_line_and_left_as_it_was(
 @pytest.mark.parametrize("read_only", [False, True])
 def test_a_folder_is_no_file_and_a_file_needs_a_folder(tmp_path: Path, read_only: bool):
     with complaint(tmp_path, "is a folder; name a file in it"):
-        SqliteStore(str(tmp_path), read_only=read_only)
+        SqliteEngineStore(str(tmp_path), read_only=read_only)
     missing = tmp_path / "no" / "handrail.db"
     with complaint(missing, f"there is no folder {tmp_path / 'no'}; make it first"):
-        SqliteStore(str(missing), read_only=read_only)
+        SqliteEngineStore(str(missing), read_only=read_only)
     in_a_file = tmp_path / "file" / "handrail.db"
     in_a_file.parent.write_text("")
     with complaint(in_a_file, "make it first"):
-        SqliteStore(str(in_a_file), read_only=read_only)
+        SqliteEngineStore(str(in_a_file), read_only=read_only)
     assert [one.name for one in tmp_path.iterdir()] == ["file"]
 
 
 def test_nothing_is_made_by_who_only_wants_to_read(tmp_path: Path):
     path = tmp_path / "handrail.db"
     with complaint(path, "there is no such database; `handrail serve` makes one"):
-        SqliteStore(str(path), read_only=True)
+        SqliteEngineStore(str(path), read_only=True)
     assert not list(tmp_path.iterdir())
 
 
 def test_who_only_reads_cannot_write_and_sees_what_others_write(database: str):
     with (
-        closing(SqliteStore(database)) as store,
-        closing(SqliteStore(database, read_only=True)) as reader,
+        closing(SqliteEngineStore(database)) as store,
+        closing(SqliteEngineStore(database, read_only=True)) as reader,
     ):
-        first = full("r1")
+        first = full_write("r1")
         store.commit([first], a.at())
-        assert reader.load(["r1"])["r1"].subject == first.subject
+        assert reader.load_runs(["r1"])["r1"].row == first.row
         with complaint(database, "readonly", "make the file and its folder writable"):
-            reader.commit([full("r1", first)], a.at())
-        assert a.everything(reader) == a.everything(store)
+            reader.commit([full_write("r1", first)], a.at())
+        assert a.snapshot(reader) == a.snapshot(store)
 
 
 def test_a_broken_page_is_told_when_it_is_read_and_the_file_is_left_as_it_was(tmp_path: Path):
@@ -161,12 +161,12 @@ def test_a_broken_page_is_told_when_it_is_read_and_the_file_is_left_as_it_was(tm
         file.seek((root - 1) * 4096)
         file.write(b"\xa5" * 4096)
     before = path.read_bytes()
-    with closing(SqliteStore(str(path))) as store:
+    with closing(SqliteEngineStore(str(path))) as store:
         with complaint(path, "malformed", "restore a backup"):
-            store.feed(0, 10)
+            store.read_feed(0, 10)
         with complaint(path, "malformed", "restore a backup"):
-            store.commit([a.begin(a.execution("r2"))], a.at())
-        assert store.load(["r2"]) == {}  # what is whole can still be read
+            store.commit([a.begin(a.run("r2"))], a.at())
+        assert store.load_runs(["r2"]) == {}  # what is whole can still be read
     assert path.read_bytes() == before
 
 
@@ -200,33 +200,33 @@ def test_a_file_that_may_not_be_written_is_told_in_a_line(
 
 
 def test_the_mark_of_an_engine_that_cannot_be_made_is_told_in_a_line(database: str):
-    with closing(SqliteStore(database)) as store:
+    with closing(SqliteEngineStore(database)) as store:
         Path(f"{database}-engines").mkdir()
         with complaint(f"{database}-engines", "make the file and its folder writable"):
-            store.left_behind()
+            store.find_dead_engines()
 
 
 # Room
 
 
 def test_a_full_database_is_told_nothing_is_half_written_and_room_helps(database: str):
-    with closing(SqliteStore(database)) as store:
-        last = full("r1")
+    with closing(SqliteEngineStore(database)) as store:
+        last = full_write("r1")
         store.commit([last], a.at())
         (pages,) = store._db.execute("PRAGMA page_count").fetchone()
         store._db.execute(f"PRAGMA max_page_count = {pages + 20}")
         with complaint(database, "is full", "make room on the disk; nothing was written"):
             for _ in range(1_000):
-                before = a.everything(store)
-                new = full("r1", last)
+                before = a.snapshot(store)
+                new = full_write("r1", last)
                 store.commit([new], a.at())
                 last = new
-        assert a.everything(store) == before
-        with closing(SqliteStore(database)) as second:
-            assert a.everything(second) == before
+        assert a.snapshot(store) == before
+        with closing(SqliteEngineStore(database)) as second:
+            assert a.snapshot(second) == before
         store._db.execute("PRAGMA max_page_count = 1000000")
         assert store.commit([new], a.at())[1] == [True]
-        check_chain(list(store.commits(0, 10_000)))
+        check_chain(list(store.iter_commits(0, 10_000)))
 
 
 def test_a_full_disk_is_told_nothing_is_half_written_and_room_helps(
@@ -254,11 +254,11 @@ def test_every_write_to_the_log_fails_once_and_nothing_is_half_written(database:
 def batch(before: list) -> list:
     """Two runs, a lock, a new run, and one that loses: every statement of a commit."""
     return [
-        full("r1", before[0]),
-        a.follow(before[1], light=True),
+        full_write("r1", before[0]),
+        a.follow(before[1], position_only=True),
         a.follow(before[2]),
-        full("r3"),
-        a.begin(a.execution("r1")),
+        full_write("r3"),
+        a.begin(a.run("r1")),
         a.begin(a.stream()),
     ]
 
@@ -268,10 +268,10 @@ WON = [True, True, True, True, False, True]
 
 def check_failing(path: str, fail: Callable[[sqlite3.Connection, int], Callable[[], bool]]) -> int:
     """Makes the same commit fail at the first place, at the second, and so on; how often."""
-    with closing(SqliteStore(path)) as store, closing(SqliteStore(path)) as second:
-        begun = [full("r1"), a.begin(a.execution("r2")), a.begin(a.lock())]
+    with closing(SqliteEngineStore(path)) as store, closing(SqliteEngineStore(path)) as second:
+        begun = [full_write("r1"), a.begin(a.run("r2")), a.begin(a.lock())]
         assert all(store.commit(begun, a.at())[1])
-        before = a.everything(second)
+        before = a.snapshot(second)
         place = 0
         while True:
             happened = fail(store._db, place)
@@ -282,16 +282,16 @@ def check_failing(path: str, fail: Callable[[sqlite3.Connection, int], Callable[
             else:
                 break
             fail(store._db, -1)
-            assert a.everything(store) == before, f"something is there after place {place}"
-            assert a.everything(second) == before
+            assert a.snapshot(store) == before, f"something is there after place {place}"
+            assert a.snapshot(second) == before
             place += 1
         assert not happened()
         fail(store._db, -1)
         assert won == WON
-        assert commit == second.head()
-        assert second.load(["r3"])["r3"].subject == full("r3").subject
-        assert all(store.commit([a.begin(a.execution("r9"))], a.at(2))[1])
-        check_chain(list(second.commits(0, 10)))
+        assert commit == second.get_last_commit()
+        assert second.load_runs(["r3"])["r3"].row == full_write("r3").row
+        assert all(store.commit([a.begin(a.run("r9"))], a.at(2))[1])
+        check_chain(list(second.iter_commits(0, 10)))
         return place
 
 
@@ -341,10 +341,10 @@ def test_a_commit_is_interrupted_at_every_step_and_nothing_is_half_written(datab
 
 
 def test_a_commit_that_was_interrupted_just_after_it_is_followed_by_the_next(database: str):
-    with closing(SqliteStore(database)) as store:
-        first = full("r1")
+    with closing(SqliteEngineStore(database)) as store:
+        first = full_write("r1")
         store.commit([first], a.at())
-        writing = store._writing
+        writing = store._transaction
 
         @contextmanager
         def interrupted() -> Iterator[sqlite3.Connection]:
@@ -352,13 +352,13 @@ def test_a_commit_that_was_interrupted_just_after_it_is_followed_by_the_next(dat
                 yield db
             raise KeyboardInterrupt  # it is on disk, and nobody has noted it yet
 
-        store._writing = interrupted
-        then = full("r1", first)
+        store._transaction = interrupted
+        then = full_write("r1", first)
         with pytest.raises(KeyboardInterrupt):
             store.commit([then], a.at())
-        store._writing = writing
-        assert store.commit([full("r1", then)], a.at())[1] == [True]
-        commits = list(store.commits(0, 10))
+        store._transaction = writing
+        assert store.commit([full_write("r1", then)], a.at())[1] == [True]
+        commits = list(store.iter_commits(0, 10))
         assert len(commits) == 3
         check_chain(commits)
 
@@ -367,8 +367,8 @@ def test_a_commit_that_was_interrupted_just_after_it_is_followed_by_the_next(dat
 
 
 def test_writers_in_many_processes_win_each_head_once_and_make_one_chain(database: str):
-    with closing(SqliteStore(database)) as store:
-        begun = a.begin(a.execution("r1"))
+    with closing(SqliteEngineStore(database)) as store:
+        begun = a.begin(a.run("r1"))
         store.commit([begun], a.at())
         writers = [child("race", database, name, "40") for name in ("ann", "bob", "cat")]
         for writer in writers:
@@ -381,13 +381,13 @@ def test_writers_in_many_processes_win_each_head_once_and_make_one_chain(databas
         ]
         assert [one.returncode for one in writers] == [0, 0, 0]
         winners = sorted(line[1] for line in won if line)
-        recorded = sorted(read.hash.hex() for read in store.feed(1, 10_000))
+        recorded = sorted(read.hash.hex() for read in store.read_feed(1, 10_000))
         assert recorded == winners
         assert len([line for line in won if line and line[0] != "r1"]) == 40  # one run a bead
-        check_chain(list(store.commits(0, 10_000)))
-        last = store.load(["r1"])["r1"]
-        assert len(last.tail) == last.subject.seq - last.subject.state_seq
-        assert store.commit([a.follow(last.subject)], a.at())[1] == [True]
+        check_chain(list(store.iter_commits(0, 10_000)))
+        last = store.load_runs(["r1"])["r1"]
+        assert len(last.tail) == last.row.seq - last.row.state_seq
+        assert store.commit([a.follow(last.row)], a.at())[1] == [True]
 
 
 def test_many_processes_open_a_new_file_at_once(database: str):
@@ -405,7 +405,7 @@ def test_a_file_that_another_process_made_meanwhile_is_opened(
     database: str, monkeypatch: pytest.MonkeyPatch
 ):
     """The other one comes between looking at the file and locking it."""
-    look, looked = opening._version, []
+    look, looked = opening._read_schema_version, []
 
     def late(db: sqlite3.Connection, path: str) -> int:
         found = look(db, path)
@@ -414,24 +414,24 @@ def test_a_file_that_another_process_made_meanwhile_is_opened(
             filled(Path(database))
         return found
 
-    monkeypatch.setattr(opening, "_version", late)
-    with closing(SqliteStore(database)) as store:
-        assert len(store.journal("r1")) == 31
+    monkeypatch.setattr(opening, "_read_schema_version", late)
+    with closing(SqliteEngineStore(database)) as store:
+        assert len(store.read_journal("r1")) == 31
 
 
 def test_a_writer_that_holds_the_lock_too_long_is_told_in_a_line(
     database: str, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(opening, "BUSY_SECONDS", 0.05)
-    with closing(SqliteStore(database)) as store:
-        first = full("r1")
+    with closing(SqliteEngineStore(database)) as store:
+        first = full_write("r1")
         holder = child("hold", database)
         assert holder.stdout.readline() == "ready\n"
         with complaint(database, "is locked", "another process has been writing", "try again"):
             store.commit([first], a.at())
         with complaint(database, "is locked", "try again"):
-            SqliteStore(database)
-        assert store.head() is None  # reading goes on
+            SqliteEngineStore(database)
+        assert store.get_last_commit() is None  # reading goes on
         holder.communicate("go\n", timeout=60)
         assert store.commit([first], a.at())[1] == [True]
 
@@ -443,24 +443,24 @@ def test_what_was_answered_is_there_after_kill_9(database: str):
     said += writer.stdout.readlines()
     writer.communicate(timeout=60)
     answered = [line.split() for line in said if line.endswith("\n")]
-    with closing(SqliteStore(database)) as store:
-        commits = list(store.commits(0, 100_000))
+    with closing(SqliteEngineStore(database)) as store:
+        commits = list(store.iter_commits(0, 100_000))
         stored = [[str(commit.n), commit.hash.hex()] for commit, _ in commits]
         assert stored[: len(answered)] == answered
         assert len(stored) <= len(answered) + 1
         check_chain(commits)
-        assert store.load(["r1"])["r1"].subject.seq == len(stored)
-        assert len(store.dispatches("r1")) == 1
+        assert store.load_runs(["r1"])["r1"].row.seq == len(stored)
+        assert len(store.list_dispatches("r1")) == 1
 
 
 def test_an_engine_knows_whether_it_is_alone_also_after_kill_9(database: str):
     first = child("engine", database)
     assert first.stdout.readline() == "alone: True\n"
-    with closing(SqliteStore(database)) as second:
-        assert second.left_behind() is None
+    with closing(SqliteEngineStore(database)) as second:
+        assert second.find_dead_engines() is None
         first.kill()
         first.communicate(timeout=60)
-        with closing(SqliteStore(database)) as third:
-            assert third.left_behind() is None  # the second one is still there
-    with closing(SqliteStore(database)) as fourth:
-        assert fourth.left_behind() is not None
+        with closing(SqliteEngineStore(database)) as third:
+            assert third.find_dead_engines() is None  # the second one is still there
+    with closing(SqliteEngineStore(database)) as fourth:
+        assert fourth.find_dead_engines() is not None

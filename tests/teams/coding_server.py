@@ -8,13 +8,13 @@ from typing import Any
 import httpx
 from tests.client.serving import Server
 
-from handrail.engine.dispatch import Dispatch
+from handrail.engine.dispatch.dispatch import Dispatch
 from handrail.engine.settings import EngineSettings
 from handrail.kernel.result import Result
 from handrail.server.settings import ServerSettings
-from handrail.teams import builtin, employ
-from handrail.teams.coding import TRUSTED, staff
-from handrail.teams.coding.places import write_sample
+from handrail.teams import install_teams, load_builtin
+from handrail.teams.coding import MEASURING_ROLES, scripted_agents
+from handrail.teams.coding.workspaces import write_sample
 
 SECONDS = 60
 """A run of the team takes a few seconds; after so many something is wrong."""
@@ -47,7 +47,7 @@ class Office:
 
     def _employ(self) -> None:
         team = ("coding",)
-        self.server.do(employ(self.server.engine, team, workspaces=self.workspaces))
+        self.server.do(install_teams(self.server.engine, team, workspaces=self.workspaces))
 
     def _client(self, role: str, name: str) -> httpx.Client:
         headers = {"Authorization": f"Bearer {self.server.token(role, name)}"}
@@ -55,10 +55,10 @@ class Office:
 
     def hire(self, name: str, *, rules: dict[str, Any] | None = None, **instead: Agent) -> str:
         """A team like the built-in one with other limits, and these agents instead of some."""
-        document = builtin("coding")
+        document = load_builtin("coding")
         document |= {"id": name, "name": name}
         document["stop_rules"] |= rules or {}
-        agents = {**staff(self.workspaces), **instead}
+        agents = {**scripted_agents(self.workspaces), **instead}
         self.server.do(self._join(document, name, agents, instead))
         return name
 
@@ -68,7 +68,7 @@ class Office:
         engine = self.server.engine
         await engine.define(document)
         for role, agent in agents.items():
-            trusted = role in TRUSTED and role not in instead
+            trusted = role in MEASURING_ROLES and role not in instead
             await engine.add_agent(
                 agent, role, name=f"{name}-{role}", trusted=trusted, only=(name,)
             )

@@ -7,19 +7,19 @@ from typing import Any
 from tests.client.serving import PATIENCE, Server
 
 from handrail import Client
-from handrail.client.errors import Conflict
+from handrail.client.errors import ConflictError
 from handrail.engine.engine import Engine
 from handrail.engine.settings import EngineSettings
-from handrail.kernel.view import RunView
-from handrail.teams import builtin, staff_of
+from handrail.teams import load_agents, load_builtin
+from handrail.views.run_view import RunView
 
 WAIT = 10.0
 
 
 async def staffed(engine: Engine, *without: str) -> None:
     """The built-in helpdesk, with nobody in these seats."""
-    await engine.define(builtin("helpdesk"), by="handrail")
-    own, _ = staff_of("helpdesk", engine)
+    await engine.define(load_builtin("helpdesk"), by="handrail")
+    own, _ = load_agents("helpdesk", engine)
     for role, agent in own.items():
         if role not in without:
             await engine.add_agent(agent, role, name=role)
@@ -34,7 +34,7 @@ class Outside:
 
     def claim(self, wait: float = WAIT) -> Any:
         """The next dispatch; None if there is none."""
-        return self.client.claim(self.name, wait=wait)
+        return self.client.claim_dispatch(self.name, wait=wait)
 
     def says(self, given: Any, text: str = "", **result: Any) -> Any:
         """Reports on a dispatch; what was answered."""
@@ -48,7 +48,7 @@ class Outside:
         """That it came too late; the code of the problem."""
         try:
             self.says(given, **{"outcome": "handoff", "to": "memory", "reason": "so", **result})
-        except Conflict as conflict:
+        except ConflictError as conflict:
             return conflict.code
         raise AssertionError("it was taken")
 
@@ -75,16 +75,16 @@ class Desk:
 
     def again(self, run: RunView) -> RunView:
         """Its ticket is opened again, and worked to its end."""
-        return self.ended(self.client.start_execution(run.bead_id).id)
+        return self.ended(self.client.start_run(run.bead_id).id)
 
     def resolution(self, run: RunView) -> str:
-        return self.client.bead(run.bead_id).context["resolution"]
+        return self.client.get_bead(run.bead_id).context["resolution"]
 
     def steps(self, run: RunView) -> Any:
-        return self.client.steps(run.id).items
+        return self.client.list_steps(run.id).items
 
     def events(self, run: RunView, kind: str) -> list[dict[str, Any]]:
-        page = self.client.bead_history(run.bead_id, limit=500)
+        page = self.client.list_bead_history(run.bead_id, limit=500)
         found = [event for event in page.items if event["execution_id"] == run.id]
         return [event for event in found if event["type"] == kind]
 

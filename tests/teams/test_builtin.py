@@ -8,44 +8,44 @@ import pytest
 from tests.kernel.driving import plan_of, team
 from tests.playing import played
 
-from handrail.engine.attend import Attended, Reply, Request
-from handrail.engine.dispatch import Dispatch
-from handrail.kernel.definition import Workflow
-from handrail.kernel.history import handoff_sequence, iterations, transitions
-from handrail.kernel.plan import Plan, check
-from handrail.kernel.report import report
+from handrail.engine.dispatch.dispatch import Dispatch
+from handrail.engine.interactive_run import ApprovalPrompt, InteractiveRun, PromptReply
+from handrail.kernel.definition.model import Workflow
+from handrail.kernel.definition.plan import Plan, check_definition
 from handrail.kernel.result import Check, Evidence, Outcome, Result
 from handrail.kernel.run.commands import Report
 from handrail.kernel.run.events import Asked, Claimed, Faulted, HandedOff, Moved, Offered, Reported
 from handrail.kernel.run.machine import decide
-from handrail.kernel.steps import steps
-from handrail.kernel.view import bead_error
-from handrail.teams import NAMES, builtin, helpdesk, offline
-from handrail.teams.scripted import Agent, anybody, shortest_ways
+from handrail.teams import BUILTIN_IDS, helpdesk, load_builtin, load_scripted_agents
+from handrail.teams.scripted import ScriptedAgent, generic_agents, next_hops
 from handrail.testing.clock import ManualClock
+from handrail.views.history import handoff_sequence, iterations, transitions
+from handrail.views.report import build_report
+from handrail.views.run_view import bead_error
+from handrail.views.steps import steps
 
 
 def plan(name: str) -> Plan:
-    return plan_of(builtin(name))
+    return plan_of(load_builtin(name))
 
 
 def plays(
     name: str,
-    answers: Iterable[str | Reply] = (),
+    answers: Iterable[str | PromptReply] = (),
     *,
-    staff: dict[str, Agent] | None = None,
+    staff: dict[str, ScriptedAgent] | None = None,
     **start: Any,
-) -> Attended:
+) -> InteractiveRun:
     """One bead through a built-in definition, with its own agents or these instead of some."""
-    own, trusted = offline(name)
+    own, trusted = load_scripted_agents(name)
     lines = iter(answers)
 
-    def answer(request: Request) -> str | Reply | None:
+    def answer(request: ApprovalPrompt) -> str | PromptReply | None:
         return next(lines, None)
 
     start = {"title": "VPN drops every hour", **start}
     return played(
-        builtin(name),
+        load_builtin(name),
         {**own, **(staff or {})},
         answer=answer,
         trusted=trusted,
@@ -54,15 +54,15 @@ def plays(
     )
 
 
-def of(local: Attended, kind: type[Any]) -> list[Any]:
+def of(local: InteractiveRun, kind: type[Any]) -> list[Any]:
     return [event for event in local.events if isinstance(event, kind)]
 
 
-def ways(local: Attended) -> list[tuple[str, str]]:
+def ways(local: InteractiveRun) -> list[tuple[str, str]]:
     return [(h.from_, h.to) for h in handoff_sequence(local.events) if h.accepted]
 
 
-def rule(local: Attended) -> str:
+def rule(local: InteractiveRun) -> str:
     assert local.run.stop is not None
     return local.run.stop.rule.value
 
@@ -71,13 +71,13 @@ def hand(to: str, **more: Any) -> Result:
     return Result(outcome=Outcome.HANDOFF, to=to, reason="because", **more)
 
 
-def always(result: Result) -> Agent:
+def always(result: Result) -> ScriptedAgent:
     return lambda dispatch: result
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", BUILTIN_IDS)
 def test_every_built_in_definition_is_valid_without_a_warning_and_with_slack(name: str):
-    found, checked = check(builtin(name))
+    found, checked = check_definition(load_builtin(name))
     assert found is not None
     assert checked.errors == checked.warnings == ()
     assert all(one.slack > 0 for one in checked.feasibility)
@@ -86,27 +86,27 @@ def test_every_built_in_definition_is_valid_without_a_warning_and_with_slack(nam
 
 def test_an_unknown_name_is_an_error_that_lists_the_known_ones():
     with pytest.raises(KeyError, match="helpdesk, coding, finance, auto-bug-workflow"):
-        builtin("nope")
+        load_builtin("nope")
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", BUILTIN_IDS)
 def test_the_documents_are_fresh_for_every_caller(name: str):
-    builtin(name)["name"] = "changed"
-    assert builtin(name)["name"] == name
+    load_builtin(name)["name"] = "changed"
+    assert load_builtin(name)["name"] == name
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", BUILTIN_IDS)
 def test_no_scripted_run_exceeds_its_certificate(name: str):
     demos = ("", "stuck", "ask", "partial", "research", "same_error", "no_change", "constraint",
              "rework", "escalate", "unclear")  # fmt: skip
     for demo in demos if name != "coding" else ("partial", "research", "constraint"):
         local = plays(name, ["ok"] * 9, context={"demo": demo})
         bound = plan(name).bound()
-        assert local.run.ended
+        assert local.run.has_ended
         assert len(of(local, Offered)) <= bound.dispatches
         assert len(of(local, HandedOff)) <= max(bound.handoffs, 0) + 1
         assert len(of(local, Moved)) <= bound.transitions
-        assert len([e for e in of(local, Asked) if not e.question.own]) <= bound.questions
+        assert len([e for e in of(local, Asked) if not e.approval.own]) <= bound.questions
 
 
 # Helpdesk
@@ -132,10 +132,10 @@ def test_a_new_ticket_passes_every_phase_in_order():
 def test_ticketing_ends_the_run_with_its_final_update_and_nobody_hands_off_after_it():
     local = plays("helpdesk")
     last = of(local, Reported)[-1]
-    assert last.place == "ticketing"
+    assert last.step_id == "ticketing"
     assert last.result.text.splitlines()[-1] == "TERMINATE_WORKFLOW"
     assert local.events.index(last) == len(local.events) - 2  # only the end follows
-    told = report(local.events)
+    told = build_report(local.events)
     assert (told.final_agent, told.first_agent) == ("ticketing", "orchestrator")
     assert told.bead_id == local.run.bead_id
     assert told.stop is not None
@@ -157,7 +157,7 @@ def test_after_the_end_a_handoff_is_refused_and_changes_nothing():
 @pytest.mark.requirement("H2.3", "H6.2")
 def test_on_the_complete_summary_the_orchestrator_hands_to_ticketing_exactly_once():
     local = plays("helpdesk")
-    summary = next(e for e in of(local, Reported) if e.place == "summarization")
+    summary = next(e for e in of(local, Reported) if e.step_id == "summarization")
     assert summary.result.text.splitlines()[-1] == "WORKFLOW_COMPLETE"
     after = [e for e in local.events[local.events.index(summary) :] if isinstance(e, HandedOff)]
     assert [(e.source, e.target) for e in after] == [
@@ -175,7 +175,7 @@ def test_memory_and_summarization_hand_back_exactly_once_a_task():
 
 @pytest.mark.requirement("H5.1")
 def test_a_cached_resolution_ends_the_run_on_a_shorter_way():
-    staff = helpdesk.staff()
+    staff = helpdesk.scripted_agents()
     first = plays("helpdesk", staff=staff, title="I forgot my password")
     cached = plays("helpdesk", staff=staff, title="Forgotten password")
     assert ways(cached) == [
@@ -189,12 +189,12 @@ def test_a_cached_resolution_ends_the_run_on_a_shorter_way():
 
 @pytest.mark.requirement("H5.1")
 def test_a_similar_ticket_is_answered_from_the_memory_of_the_first_and_another_is_not():
-    staff = helpdesk.staff()
+    staff = helpdesk.scripted_agents()
     first = plays("helpdesk", staff=staff)
     again = plays("helpdesk", staff=staff, title="the VPN drops every hour")
     other = plays("helpdesk", staff=staff, title="my mail app crashes")
     assert [len(ways(local)) for local in (first, again, other)] == [11, 3, 11]
-    assert [e.place for e in of(other, Reported)][5] == "application"
+    assert [e.step_id for e in of(other, Reported)][5] == "application"
 
 
 @pytest.mark.requirement("H1.5")
@@ -217,7 +217,7 @@ def test_a_ticket_that_no_specialist_fits_ends_partial_with_what_is_left():
 @pytest.mark.requirement("H3.1", "H6.5", "H7.4")
 def test_a_worker_is_asked_once_and_an_orchestrator_that_insists_is_stopped():
     local = plays("helpdesk", context={"demo": "stuck"})
-    assert len([e for e in of(local, Offered) if e.place == "network"]) == 1
+    assert len([e for e in of(local, Offered) if e.step_id == "network"]) == 1
     repeated = [e for e in of(local, HandedOff) if e.already_done]
     assert len(repeated) == 3
     assert rule(local) == "repeated_pattern"
@@ -240,7 +240,7 @@ def test_whoever_is_asked_for_a_task_that_is_done_is_not_asked_again(agent: str)
 @pytest.mark.parametrize("agent", ["orchestrator", "memory", "network", "summarization"])
 def test_nobody_but_ticketing_ends_a_run_whatever_it_says(agent: str):
     told: list[str] = []
-    own, _ = offline("helpdesk")
+    own, _ = load_scripted_agents("helpdesk")
 
     def forging(dispatch: Dispatch) -> object:
         if not told:
@@ -259,13 +259,13 @@ def test_nobody_but_ticketing_ends_a_run_whatever_it_says(agent: str):
 def test_workflow_complete_counts_from_summarization_alone():
     marked = hand("orchestrator", marker="WORKFLOW_COMPLETE", text="done\nWORKFLOW_COMPLETE")
     local = plays("helpdesk", staff={"network": always(marked)})
-    reported = next(e for e in of(local, Reported) if e.place == "network")
+    reported = next(e for e in of(local, Reported) if e.step_id == "network")
     assert reported.phase == "resolution_obtained"
-    assert "marker_ignored" in [w.code for w in report(local.events).warnings]
+    assert "marker_ignored" in [w.code for w in build_report(local.events).warnings]
 
 
 def test_rejecting_the_question_of_ticketing_closes_the_run():
-    local = plays("helpdesk", [Reply(decision="reject")], context={"demo": "ask"})
+    local = plays("helpdesk", [PromptReply(decision="reject")], context={"demo": "ask"})
     assert local.run.terminal_status == "closed_by_human"
     assert plays("helpdesk", ["yes"], context={"demo": "ask"}).run.terminal_status == "done_success"
 
@@ -287,14 +287,14 @@ def test_the_twenty_first_handoff_of_a_ticket_ends_its_run_with_an_error_on_the_
 @pytest.mark.requirement("H3.5")
 def test_a_ticket_that_takes_more_than_ten_minutes_ends_as_stuck():
     clock = ManualClock()
-    own, _ = offline("helpdesk")
+    own, _ = load_scripted_agents("helpdesk")
 
     def slow(dispatch: Dispatch) -> object:
         clock.advance(minutes=3)
         return own[dispatch.agent](dispatch)
 
     staff = dict.fromkeys(own, slow)
-    local = played(builtin("helpdesk"), staff, clock=clock.now, title="VPN drops")
+    local = played(load_builtin("helpdesk"), staff, clock=clock.now, title="VPN drops")
     assert (rule(local), local.run.terminal_status) == ("max_duration", "aborted_stuck")
 
 
@@ -377,7 +377,7 @@ def test_a_coder_with_empty_or_identical_patches_is_stopped(files: dict[str, str
 def test_a_specialists_result_is_shown_to_a_person_and_approval_completes():
     local = plays("finance", ["OK"], title="Invoice for 3 x 19.99 and 2 x 5.00")
     asked = of(local, Asked)
-    assert [e.question.kind for e in asked] == ["clarification_request"]
+    assert [e.approval.kind for e in asked] == ["clarification_request"]
     assert ways(local) == [("planner", "invoice"), ("invoice", "review")]
     (only,) = iterations(local.events)
     assert only.result.splitlines()[-1] == "total 83.96"
@@ -387,7 +387,7 @@ def test_a_specialists_result_is_shown_to_a_person_and_approval_completes():
 @pytest.mark.requirement("R1.4", "R2.1", "R2.2", "R2.3", "R2.4", "R4.3")
 def test_a_revision_goes_to_the_planner_with_everything_said_before_and_may_change_specialist():
     seen: list[Dispatch] = []
-    own, _ = offline("finance")
+    own, _ = load_scripted_agents("finance")
 
     def planner(dispatch: Dispatch) -> object:
         seen.append(dispatch)
@@ -427,7 +427,7 @@ def test_fifty_revisions_in_a_row_pass_under_the_default_limits():
 
 
 def test_a_person_may_also_close_a_finance_task():
-    local = plays("finance", [Reply(decision="reject", text="not ours")], title="an invoice")
+    local = plays("finance", [PromptReply(decision="reject", text="not ours")], title="an invoice")
     assert local.run.terminal_status == "closed_by_human"
 
 
@@ -468,16 +468,16 @@ def test_the_auto_bug_workflow_takes_at_most_84_dispatches_30_transitions_and_18
 
 @pytest.mark.requirement("L11.6")
 def test_the_approval_carries_the_proposed_fix():
-    shown: list[Request] = []
+    shown: list[ApprovalPrompt] = []
 
-    def answer(request: Request) -> str:
+    def answer(request: ApprovalPrompt) -> str:
         shown.append(request)
         return "ok"
 
-    staff, _ = offline("auto-bug-workflow")
-    local = played(builtin("auto-bug-workflow"), staff, answer=answer, title="IndexError")
+    staff, _ = load_scripted_agents("auto-bug-workflow")
+    local = played(load_builtin("auto-bug-workflow"), staff, answer=answer, title="IndexError")
     (request,) = shown
-    assert request.question.kind == "approval"
+    assert request.approval.kind == "approval"
     assert "Proposal: in count.py" in request.result
     assert local.run.context["proposal"] == request.result
     assert local.run.terminal_status == "done_success"
@@ -495,7 +495,7 @@ def test_a_revision_of_the_fix_goes_back_to_the_investigation_with_the_text():
 )
 def test_triage_names_the_specialist_who_investigates(title: str, role: str):
     local = plays("auto-bug-workflow", ["ok"], title=title)
-    worked = {e.place: e.agent.partition("@")[0] for e in of(local, Claimed)}
+    worked = {e.step_id: e.agent.partition("@")[0] for e in of(local, Claimed)}
     assert worked["investigation"] == role
 
 
@@ -510,16 +510,16 @@ def test_a_failed_verification_goes_back_to_apply():
 def test_after_three_reworks_the_ceo_is_asked_with_the_details():
     local = plays("auto-bug-workflow", ["ok"], context={"demo": "escalate"})
     assert len([e for e in of(local, Moved) if e.spends]) == 3
-    (question,) = local.run.questions.values()
-    assert (question.kind, question.place) == ("escalation", "verification")
+    (question,) = local.run.pending_approvals.values()
+    assert (question.kind, question.step_id) == ("escalation", "verification")
     assert "3 reworks used up: test_total is red" in question.text
 
 
 @pytest.mark.requirement("L11.3")
 def test_an_investigation_without_end_escalates_after_five_dispatches():
     local = plays("auto-bug-workflow", context={"demo": "unclear"})
-    assert len([e for e in of(local, Offered) if e.place == "investigation"]) == 5
-    (question,) = local.run.questions.values()
+    assert len([e for e in of(local, Offered) if e.step_id == "investigation"]) == 5
+    (question,) = local.run.pending_approvals.values()
     assert question.kind == "escalation"
 
 
@@ -532,16 +532,16 @@ def test_an_investigation_without_end_escalates_after_five_dispatches():
         team({"a": ["b", "c"], "b": ["d"], "c": ["a"], "d": ["e"], "e": []}, terminator="e"),
         team({"a": []}, terminator="a"),
         team({"a": ["b"], "b": ["review"]}, review={"after": ["b"], "back_to": "a"}),
-        *(builtin(name) for name in NAMES),
+        *(load_builtin(name) for name in BUILTIN_IDS),
     ],
     ids=lambda document: document["name"],
 )
 def test_one_scripted_agent_fits_any_definition(document: dict[str, Any]):
     made = plan_of(document)
-    local = played(document, anybody(made), answer=lambda _: "ok")
+    local = played(document, generic_agents(made), answer=lambda _: "ok")
     assert local.run.terminal_status == "done_success"
 
 
 def test_the_shortest_way_is_the_shortest():
     document = team({"a": ["b", "c"], "b": ["c"], "c": []}, terminator="c")
-    assert shortest_ways(plan_of(document).team) == {"c": "", "a": "c", "b": "c"}
+    assert next_hops(plan_of(document).team) == {"c": "", "a": "c", "b": "c"}

@@ -7,20 +7,20 @@ from typing import Any
 import pytest
 
 from handrail.agents.commands import CommandLimits
-from handrail.kernel.definition import Constraints
+from handrail.kernel.definition.model import Constraints
 from handrail.kernel.result import Check, Evidence
-from handrail.kernel.signature import signature
+from handrail.kernel.stop.error_signature import error_signature
 from handrail.teams.coding.checks import (
-    PYTEST,
-    UNITTEST,
-    VARIABLES,
-    checks_of,
-    is_elsewhere,
+    CHECK_VARIABLES,
+    PYTEST_COMMAND,
+    UNITTEST_COMMAND,
+    external_cause,
+    find_checks,
     run_checks,
 )
-from handrail.teams.coding.failures import failing, tracebacks
-from handrail.teams.coding.places import write_sample
-from handrail.teams.coding.workspace import NotAllowed, Workspace
+from handrail.teams.coding.failures import failing_tests, parse_tracebacks
+from handrail.teams.coding.workspace import NotAllowedError, Workspace
+from handrail.teams.coding.workspaces import write_sample
 
 FAST = CommandLimits(seconds=100)
 
@@ -28,39 +28,41 @@ FAST = CommandLimits(seconds=100)
 def made(folder: Path, *bugs: str, sample: bool = False) -> Workspace:
     folder.mkdir(exist_ok=True)
     write_sample(folder, bugs)
-    return Workspace(folder, Constraints(commands=("git push", "rm")), sample=sample)
+    return Workspace(folder, Constraints(commands=("git push", "rm")), is_sample=sample)
 
 
 def ran(workspace: Workspace, limits: CommandLimits = FAST, **context: Any) -> Evidence:
-    return asyncio.run(run_checks(workspace, checks_of(workspace, context), limits))
+    return asyncio.run(run_checks(workspace, find_checks(workspace, context), limits))
 
 
 def test_the_goal_comes_first_then_what_the_bead_names(tmp_path: Path) -> None:
     workspace = made(tmp_path)
     context = {"goal": {"command": "make goal"}, "checks": ["make test", "make goal", " ", 7]}
-    found = checks_of(workspace, context)
+    found = find_checks(workspace, context)
     assert found.commands == ("make goal", "make test")
     assert found.goal == "make goal"
 
 
 def test_without_them_the_folders_own_tests_are_found(tmp_path: Path) -> None:
     workspace = made(tmp_path)
-    assert checks_of(workspace, {}).commands == (UNITTEST,)
+    assert find_checks(workspace, {}).commands == (UNITTEST_COMMAND,)
     workspace.write("pyproject.toml", "[tool.pytest.ini_options]\n")
-    assert checks_of(workspace, {}).commands == (PYTEST,)
+    assert find_checks(workspace, {}).commands == (PYTEST_COMMAND,)
 
 
 def test_a_folder_without_tests_needs_a_bead_that_names_a_command(tmp_path: Path) -> None:
-    with pytest.raises(NotAllowed, match=r"give context\.goal\.command or context\.checks"):
-        checks_of(Workspace(tmp_path, Constraints()), {"goal": {"command": " "}})
+    with pytest.raises(NotAllowedError, match=r"give context\.goal\.command or context\.checks"):
+        find_checks(Workspace(tmp_path, Constraints()), {"goal": {"command": " "}})
 
 
 @pytest.mark.requirement("S9")
-@pytest.mark.parametrize("command", [UNITTEST, PYTEST])
+@pytest.mark.parametrize("command", [UNITTEST_COMMAND, PYTEST_COMMAND])
 def test_what_fails_is_measured_by_name_and_signature(
     tmp_path: Path, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(VARIABLES, "PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # they are slow to load
+    monkeypatch.setitem(
+        CHECK_VARIABLES, "PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1"
+    )  # they are slow to load
     red = ran(made(tmp_path / "one", "wrong-operator"), checks=[command])
     again = ran(made(tmp_path / "two", "wrong-operator"), checks=[command])
     (check,) = red.checks
@@ -68,14 +70,18 @@ def test_what_fails_is_measured_by_name_and_signature(
     (name,) = red.failures or ()
     assert name.endswith("test_shipping_is_added")
     assert str(tmp_path) not in check.stderr
-    assert signature(command, check.stderr) == signature(command, again.checks[0].stderr)
+    assert error_signature(command, check.stderr) == error_signature(
+        command, again.checks[0].stderr
+    )
 
 
 @pytest.mark.requirement("S9")
 def test_another_failure_has_another_signature(tmp_path: Path) -> None:
     bugs = ("wrong-operator", "wrong-comparison")
     (one,), (other,) = (ran(made(tmp_path / bug, bug)).checks for bug in bugs)
-    assert signature(UNITTEST, one.stderr) != signature(UNITTEST, other.stderr)
+    assert error_signature(UNITTEST_COMMAND, one.stderr) != error_signature(
+        UNITTEST_COMMAND, other.stderr
+    )
 
 
 def test_green_is_green_and_nothing_fails(tmp_path: Path) -> None:
@@ -125,22 +131,22 @@ def test_one_that_takes_too_long_is_red_and_says_so(tmp_path: Path) -> None:
     (check,) = ran(workspace, CommandLimits(seconds=0.2), checks=["sleep 100"]).checks
     assert check.exit_code != 0
     assert check.stderr.startswith("ended after 0.2 s")
-    assert is_elsewhere(check) == "it takes too long"
+    assert external_cause(check) == "it takes too long"
 
 
 def test_a_failure_whose_cause_is_not_in_the_folder_is_known(tmp_path: Path) -> None:
     (missing,) = ran(made(tmp_path, "no-such-service")).checks
-    assert is_elsewhere(missing) == "a module is missing"
+    assert external_cause(missing) == "a module is missing"
     (absent,) = ran(Workspace(tmp_path, Constraints()), checks=["no-such-program"]).checks
-    assert is_elsewhere(absent) == "the command is not installed"
+    assert external_cause(absent) == "the command is not installed"
     own = Check(command="t", exit_code=1, stderr="AssertionError: 1 != 2")
-    assert is_elsewhere(own) == ""
+    assert external_cause(own) == ""
 
 
 def test_frames_and_what_was_raised_are_read(tmp_path: Path) -> None:
     (check,) = ran(made(tmp_path, "missing-empty-check")).checks
-    (failure,) = tracebacks(check.stderr)
-    assert (failure.kind, failure.message) == ("ZeroDivisionError", "division by zero")
+    (failure,) = parse_tracebacks(check.stderr)
+    assert (failure.exception, failure.message) == ("ZeroDivisionError", "division by zero")
     assert [(frame.path, frame.name) for frame in failure.frames][-1] == (
         "shop/totals.py",
         "average",
@@ -159,4 +165,4 @@ def test_frames_and_what_was_raised_are_read(tmp_path: Path) -> None:
     ],
 )
 def test_failing_tests_are_read_by_name(said: str, names: list[str]) -> None:
-    assert failing(f"...\n{said}\n---") == names
+    assert failing_tests(f"...\n{said}\n---") == names

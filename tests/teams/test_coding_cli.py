@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.cli.calling import call
 
-from handrail.teams.coding.places import sample_files, write_sample
+from handrail.teams.coding.workspaces import load_sample_files, write_sample
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_it_mends_what_is_in_the_current_folder_and_leaves_its_report(here: Path) -> None:
     called = call("run", "coding", "--context", json.dumps({"folder": str(here)}))
     assert called.code == 0, called.out
-    assert (here / "shop/words.py").read_text() == sample_files()["shop/words.py"]
+    assert (here / "shop/words.py").read_text() == load_sample_files()["shop/words.py"]
     left = sorted(path.suffix for path in (here / ".handrail/runs").iterdir())
     assert left == ["", ".json", ".md"]
     assert not (here / ".handrail/issues.md").exists()

@@ -12,15 +12,15 @@ from tests.agents.stub import TOKENS, Asked, Reply, Stub, call, fail
 from tests.agents.team import KEY, MODEL, me
 from tests.engine.at_work import opened
 
-from handrail.kernel.report import Report
-from handrail.teams import employ
-from handrail.teams.coding.places import sample_files, write_sample
+from handrail.teams import install_teams
+from handrail.teams.coding.workspaces import load_sample_files, write_sample
 from handrail.testing.clock import ManualClock
+from handrail.views.report import RunReport
 
 PATIENCE = 120.0
 """Seconds after which a run that should have ended has not."""
 WORDS = "shop/words.py"
-RIGHT = sample_files()[WORDS]
+RIGHT = load_sample_files()[WORDS]
 
 
 def hands(to: str, text: str = "done") -> Reply:
@@ -29,7 +29,7 @@ def hands(to: str, text: str = "done") -> Reply:
 
 def plays(
     folder: Path, monkeypatch: pytest.MonkeyPatch, **says: list[Reply]
-) -> tuple[Report, list[Asked]]:
+) -> tuple[RunReport, list[Asked]]:
     """A run in which each agent that is a model says these things one after the other, and the last
     one again and again."""
     write_sample(folder, ("not-written-yet",))
@@ -40,10 +40,10 @@ def plays(
         replies = turns[me(asked)]
         return replies.pop(0) if len(replies) > 1 else replies[0]
 
-    async def play() -> tuple[Report, list[Asked]]:
+    async def play() -> tuple[RunReport, list[Asked]]:
         async with Stub(answer) as stub, opened("sqlite://", ManualClock()) as engine:
             monkeypatch.setenv("OPENAI_BASE_URL", stub.url)
-            await employ(engine, ("coding",), model=MODEL, workspaces=(str(folder),))
+            await install_teams(engine, ("coding",), model=MODEL, workspaces=(str(folder),))
             run = await engine.start(
                 "coding", title="`initials` is wrong", context={"folder": str(folder)}
             )
@@ -53,7 +53,7 @@ def plays(
     return asyncio.run(asyncio.wait_for(play(), PATIENCE))
 
 
-def evidence(report: Report) -> tuple[str | None, str]:
+def evidence(report: RunReport) -> tuple[str | None, str]:
     return report.terminal_status, report.stop.rule if report.stop is not None else ""
 
 
@@ -111,7 +111,7 @@ def test_what_is_forbidden_is_not_done_and_ends_the_run_whatever_the_model_says_
         coder=[attempt, hands("verifier", "I touched nothing")],
     )
     assert evidence(report) == ("aborted_constraint", "constraint")
-    assert (tmp_path / "vendor/rates.py").read_text() == sample_files()["vendor/rates.py"]
+    assert (tmp_path / "vendor/rates.py").read_text() == load_sample_files()["vendor/rates.py"]
 
 
 @pytest.mark.requirement("S14")

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from tests.teams.coding_server import Office, rule, told
 
-from handrail.engine.dispatch import Dispatch
+from handrail.engine.dispatch.dispatch import Dispatch
 from handrail.kernel.result import Evidence, Outcome, Result, Usage
-from handrail.teams.coding import staff
-from handrail.teams.coding.places import sample_files
-from handrail.teams.scripted import hand
+from handrail.teams.coding import scripted_agents
+from handrail.teams.coding.workspaces import load_sample_files
+from handrail.teams.scripted import hand_off
 
 SCENES = [
     ("", "done_success", "terminated"),
@@ -73,7 +73,7 @@ def test_s2_the_researcher_is_not_asked_again_once_enough_is_known(scenes: dict[
 def test_s2_a_planner_that_asks_it_all_the_same_is_overruled(office: Office) -> None:
     def planner(dispatch: Dispatch) -> Result:
         turn = len(dispatch.history) // 2
-        return hand("verifier" if turn in (0, 2, 5) else "researcher", "I must know more")
+        return hand_off("verifier" if turn in (0, 2, 5) else "researcher", "I must know more")
 
     name = office.hire("asks-again", planner=planner)
     run = office.plays(name, title="frobnicate_ledger is wrong", context={"demo": "research"})
@@ -131,10 +131,10 @@ def test_s7_steps_and_uses_of_an_edge_are_limited_and_the_loop_is_named(office: 
     assert (rule(run), run["total_steps"]) == ("max_steps", 5)
 
     def planner(dispatch: Dispatch) -> Result:
-        return hand("researcher", "what else?")
+        return hand_off("researcher", "what else?")
 
     def researcher(dispatch: Dispatch) -> Result:
-        return hand("planner", "nothing")
+        return hand_off("planner", "nothing")
 
     rules = {"max_edge": 2, "repeat_limit": None}
     narrow = office.hire("narrow", rules=rules, planner=planner, researcher=researcher)
@@ -146,14 +146,14 @@ def test_s7_steps_and_uses_of_an_edge_are_limited_and_the_loop_is_named(office: 
 
 @pytest.mark.requirement("S8")
 def test_s8_what_the_planner_may_not_is_refused_and_said(office: Office) -> None:
-    honest = staff(office.workspaces)["planner"]
+    honest = scripted_agents(office.workspaces)["planner"]
 
     def planner(dispatch: Dispatch) -> Result:
         if dispatch.step == 1:
             return Result(outcome=Outcome.TERMINATE, reason="I say it is done")
         if dispatch.step == 2:
             assert "only 'ticket_closer' may" in dispatch.last_refusal
-            return hand("the-internet", "look it up")
+            return hand_off("the-internet", "look it up")
         return honest(dispatch)
 
     run = office.plays(office.hire("bold", planner=planner), context={"demo": ""})
@@ -242,7 +242,7 @@ def test_s13_a_goal_that_is_met_with_something_left_is_partial(
     assert scenes["partial"]["stop"]["remaining"] == ["tests.test_words.Words.test_initials fails"]
 
     def planner(dispatch: Dispatch) -> Result:
-        return hand("verifier", "once more")
+        return hand_off("verifier", "once more")
 
     name = office.hire("stubborn", rules={"repeat_limit": None}, planner=planner)
     folder = office.project("met", "not-written-yet")
@@ -305,7 +305,7 @@ def test_s14_a_command_that_touched_what_must_not_be_is_found_out(
 @pytest.mark.requirement("S14")
 def test_s14_a_spent_budget_ends_the_run(office: Office) -> None:
     def planner(dispatch: Dispatch) -> Result:
-        return hand("verifier", "think hard", usage=Usage(tokens=600))
+        return hand_off("verifier", "think hard", usage=Usage(tokens=600))
 
     name = office.hire("spends", rules={"max_tokens": 1_000}, planner=planner)
     run = office.plays(name, context={"demo": "no_change"})
@@ -326,7 +326,7 @@ def test_s15_planner_and_researcher_that_bounce_are_stopped(
 @pytest.mark.requirement("S15")
 def test_s15_the_same_red_command_again_and_again_is_stopped(office: Office) -> None:
     def planner(dispatch: Dispatch) -> Result:
-        return hand("verifier", "perhaps it is green by now")
+        return hand_off("verifier", "perhaps it is green by now")
 
     name = office.hire("hopes", planner=planner)
     run = office.plays(name, context={"demo": "no_change"})
@@ -345,10 +345,10 @@ def test_s15_a_coder_with_empty_same_or_useless_patches_is_stopped(
             name = "same.txt" if change == "the same" else f"scratch{dispatch.step}.txt"
             (root / name).write_text("x")
             files = {name: "sha-of-x"}
-        return hand("verifier", "try this", evidence=Evidence(files=files))
+        return hand_off("verifier", "try this", evidence=Evidence(files=files))
 
     def planner(dispatch: Dispatch) -> Result:
-        return hand("coder", "go on")
+        return hand_off("coder", "go on")
 
     name = office.hire(f"idle-{change.replace(' ', '-')}", planner=planner, coder=coder)
     folder = office.project(name, "not-written-yet")
@@ -367,7 +367,7 @@ def test_s16_a_run_that_gets_on_each_round_is_not_stopped_early(office: Office) 
     assert (run["terminal_status"], rule(run)) == ("done_success", "terminated")
     assert calls(run).count("coder") == len(bugs)
     for path in ("shop/totals.py", "shop/stock.py", "shop/words.py"):
-        assert Path(folder, path).read_text() == sample_files()[path]
+        assert Path(folder, path).read_text() == load_sample_files()[path]
 
 
 # Where it may work
@@ -418,7 +418,7 @@ def test_work_in_a_worktree_leaves_the_repository_as_it_was(office: Office) -> N
     run = office.plays(context={"repository": str(folder)})
     assert run["terminal_status"] == "done_success"
     made = folder / ".handrail" / "worktrees" / run["id"]
-    assert (made / "shop/words.py").read_text() == sample_files()["shop/words.py"]
+    assert (made / "shop/words.py").read_text() == load_sample_files()["shop/words.py"]
     assert "endng" in (folder / "shop/words.py").read_text()
     left = subprocess.run(
         ["git", "status", "--porcelain"], cwd=folder, capture_output=True, text=True, check=True
@@ -432,7 +432,9 @@ def test_what_an_agent_writes_into_the_bead_changes_neither_its_folder_nor_its_c
     chosen = {"checks": ["true"], "goal": {"command": "true"}, "folder": str(office.folder)}
 
     def planner(dispatch: Dispatch) -> Result:
-        return hand("verifier" if dispatch.step < 4 else "ticket_closer", "trust me", data=chosen)
+        return hand_off(
+            "verifier" if dispatch.step < 4 else "ticket_closer", "trust me", data=chosen
+        )
 
     name = office.hire("chooses", planner=planner)
     run = office.plays(name, context={"demo": "no_change"})

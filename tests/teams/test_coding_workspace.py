@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from handrail.kernel.definition import Constraints
-from handrail.teams.coding.places import Places, sample_files
-from handrail.teams.coding.workspace import REFUSED, NotAllowed, Workspace
+from handrail.kernel.definition.model import Constraints
+from handrail.teams.coding.workspace import REFUSED_MARK, NotAllowedError, Workspace
+from handrail.teams.coding.workspaces import Workspaces, load_sample_files
 
 CONSTRAINTS = Constraints(paths=(".git", "vendor", "*.lock"), commands=("git push",))
 
@@ -53,9 +53,9 @@ def test_nothing_outside_of_the_folder_is_read_or_written(
     workspace: Workspace, folder: Path, path: str
 ) -> None:
     (folder / "out").symlink_to(folder.parent / "secret.txt")
-    with pytest.raises(NotAllowed):
+    with pytest.raises(NotAllowedError):
         workspace.read(path)
-    with pytest.raises(NotAllowed):
+    with pytest.raises(NotAllowedError):
         workspace.write(path, "mine")
     assert (folder.parent / "secret.txt").read_text() == "secret"
     assert workspace.refused == [path]
@@ -70,11 +70,11 @@ def test_what_a_constraint_forbids_is_not_written_and_is_evidence(
     workspace: Workspace, folder: Path, path: str
 ) -> None:
     (folder / "way").symlink_to("vendor")
-    with pytest.raises(NotAllowed, match="must not be touched: the constraint"):
+    with pytest.raises(NotAllowedError, match="must not be touched: the constraint"):
         workspace.write(path, "mine")
     assert (folder / "vendor" / "lib.py").read_text() == "y = 1\n"
     assert not (folder / "vendor" / "new.py").exists()
-    assert workspace.evidence().files == {path: REFUSED}
+    assert workspace.evidence().files == {path: REFUSED_MARK}
 
 
 def test_files_are_listed_without_links_and_without_what_is_not_the_projects(
@@ -90,9 +90,9 @@ def test_files_are_listed_without_links_and_without_what_is_not_the_projects(
 
 def test_a_file_that_is_no_text_or_too_large_is_told(workspace: Workspace, folder: Path) -> None:
     (folder / "bytes").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(NotAllowed, match="it is no text"):
+    with pytest.raises(NotAllowedError, match="it is no text"):
         workspace.read("bytes")
-    with pytest.raises(NotAllowed, match="more than 1,000,000 bytes"):
+    with pytest.raises(NotAllowedError, match="more than 1,000,000 bytes"):
         workspace.write("large", "x" * 1_000_001)
     assert workspace.refused == []
 
@@ -101,7 +101,7 @@ def test_a_file_that_is_no_text_or_too_large_is_told(workspace: Workspace, folde
 
 
 def test_a_folder_that_is_allowed_is_worked_in_as_it_is(folder: Path, tmp_path: Path) -> None:
-    places = Places((str(tmp_path),))
+    places = Workspaces((str(tmp_path),))
     assert places.open("r1", {"folder": str(folder)}, CONSTRAINTS).root == folder.resolve()
 
 
@@ -109,44 +109,44 @@ def test_a_folder_outside_of_the_workspaces_is_refused_with_what_to_do(
     folder: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "allowed").mkdir()
-    places = Places((str(tmp_path / "allowed"),))
-    with pytest.raises(NotAllowed, match="add it to the setting `workspaces`"):
+    places = Workspaces((str(tmp_path / "allowed"),))
+    with pytest.raises(NotAllowedError, match="add it to the setting `workspaces`"):
         places.open("r1", {"folder": str(folder)}, CONSTRAINTS)
     (tmp_path / "allowed" / "link").symlink_to(folder)
-    with pytest.raises(NotAllowed, match="lies in no folder that coding runs may work in"):
+    with pytest.raises(NotAllowedError, match="lies in no folder that coding runs may work in"):
         places.open("r1", {"folder": str(tmp_path / "allowed" / "link")}, CONSTRAINTS)
 
 
 @pytest.mark.parametrize("given", ["relative", 7, ["/"], "/no/such/folder", "/a\0b"])
 def test_what_is_no_folder_is_refused(given: object) -> None:
-    with pytest.raises(NotAllowed, match=r"context\.folder"):
-        Places(("/",)).open("r1", {"folder": given}, CONSTRAINTS)
+    with pytest.raises(NotAllowedError, match=r"context\.folder"):
+        Workspaces(("/",)).open("r1", {"folder": given}, CONSTRAINTS)
 
 
 def test_without_workspaces_there_is_only_the_sample(folder: Path) -> None:
-    with pytest.raises(NotAllowed, match=r"add it to the setting `workspaces` \(now: none\)"):
-        Places().open("r1", {"folder": str(folder)}, CONSTRAINTS)
+    with pytest.raises(NotAllowedError, match=r"add it to the setting `workspaces` \(now: none\)"):
+        Workspaces().open("r1", {"folder": str(folder)}, CONSTRAINTS)
 
 
 def test_every_run_has_a_copy_of_the_sample_and_keeps_it(tmp_path: Path) -> None:
-    places = Places(scratch=tmp_path / "scratch")
+    places = Workspaces(scratch=tmp_path / "scratch")
     first = places.open("r1", {"demo": "off-by-one"}, CONSTRAINTS)
     assert "range(len(prices) - 1)" in first.read("shop/totals.py")
     first.write("shop/totals.py", "mine")
     assert places.open("r1", {"demo": "off-by-one"}, CONSTRAINTS).read("shop/totals.py") == "mine"
     second = places.open("r2", {"demo": "research"}, CONSTRAINTS)
-    assert second.read("shop/totals.py") == sample_files()["shop/totals.py"]
+    assert second.read("shop/totals.py") == load_sample_files()["shop/totals.py"]
 
 
 def test_a_scratch_folder_that_others_could_write_to_is_refused(tmp_path: Path) -> None:
     (tmp_path / "open").mkdir()
     (tmp_path / "open").chmod(0o777)
-    with pytest.raises(NotAllowed, match="is not this user's own folder"):
-        Places(scratch=tmp_path / "open").open("r1", {}, CONSTRAINTS)
+    with pytest.raises(NotAllowedError, match="is not this user's own folder"):
+        Workspaces(scratch=tmp_path / "open").open("r1", {}, CONSTRAINTS)
     (tmp_path / "link").symlink_to(tmp_path / "real")
     (tmp_path / "real").mkdir(mode=0o700)
-    with pytest.raises(NotAllowed, match="is not this user's own folder"):
-        Places(scratch=tmp_path / "link").open("r1", {}, CONSTRAINTS)
+    with pytest.raises(NotAllowedError, match="is not this user's own folder"):
+        Workspaces(scratch=tmp_path / "link").open("r1", {}, CONSTRAINTS)
 
 
 def git(folder: Path, *words: str) -> str:
@@ -172,7 +172,7 @@ def repository(folder: Path) -> Path:
 def test_a_repository_is_worked_on_in_a_worktree_of_its_own(
     repository: Path, tmp_path: Path
 ) -> None:
-    places = Places((str(tmp_path),))
+    places = Workspaces((str(tmp_path),))
     context = {"repository": str(repository)}
     first, second = (places.open(run, context, CONSTRAINTS) for run in ("r1", "r2"))
     first.write("src/app.py", "x = 2\n")
@@ -187,6 +187,6 @@ def test_a_repository_is_worked_on_in_a_worktree_of_its_own(
 
 
 def test_what_is_no_repository_is_told(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(NotAllowed, match="give a git repository with at least one commit"):
-        Places((str(tmp_path),)).open("r1", {"repository": str(folder)}, CONSTRAINTS)
+    with pytest.raises(NotAllowedError, match="give a git repository with at least one commit"):
+        Workspaces((str(tmp_path),)).open("r1", {"repository": str(folder)}, CONSTRAINTS)
     assert sorted(path.name for path in folder.iterdir()) == ["src", "vendor"]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handrail.teams.finance import audit, closing, invoice
-from handrail.teams.finance.tables import amount, day, read
+from handrail.teams.finance.tables import parse_amount, parse_date, read_table
 
 LEDGER = """reference,date,amount
 R1,2026-05-02,100.00
@@ -110,7 +110,7 @@ def test_what_the_rules_do_not_know_is_named():
 
 
 def test_an_invoice_without_lines_says_what_is_missing():
-    assert billed("an invoice") == [invoice.NONE, "total 0.00"]
+    assert billed("an invoice") == [invoice.NO_LINES_TEXT, "total 0.00"]
 
 
 @pytest.mark.parametrize("name", ["lines.csv", "lines.json"])
@@ -152,12 +152,12 @@ def test_the_sums_are_those_of_exact_fractions(found: list, discount: int, round
         bases = [cent(net) for net in own] if rounding == "line" else [cent(sum(own))]
         expected += sum(base + cent(base * rate / 100) for base in bases)
     made = invoice.Invoice(
-        tuple(invoice.Line(Decimal(n), Decimal(p) / 100, Decimal(r)) for n, p, r in found),
+        tuple(invoice.InvoiceLine(Decimal(n), Decimal(p) / 100, Decimal(r)) for n, p, r in found),
         Decimal(20),
         Decimal(discount),
         rounding,  # pyright: ignore[reportArgumentType]
     )
-    assert Fraction(invoice.sums(made).total) == expected
+    assert Fraction(invoice.calculate_totals(made).total) == expected
 
 
 # Closings
@@ -238,14 +238,14 @@ def test_limits_and_exceptions_of_a_revision_are_applied():
 def test_a_sample_is_drawn_evenly_and_the_same_every_time():
     rows = "\n".join(f"{n},2026-05-05,{n}.01,yes,v{n}" for n in range(1, 101))
     table = f"entry,date,amount,receipt,vendor\n{rows}\n"
-    entries = [audit.Entry(str(n), None, Decimal(n), "yes", "") for n in range(100)]
-    assert [one.reference for one in audit.drawn(entries, 4)] == ["0", "25", "50", "75"]
+    entries = [audit.AuditEntry(str(n), None, Decimal(n), "yes", "") for n in range(100)]
+    assert [one.reference for one in audit.draw_sample(entries, 4)] == ["0", "25", "50", "75"]
     assert audited("audit, sample 10", table=table) == ["0 findings in 10 of 100 entries"]
     assert audited("audit, sample 10", "sample 500", table=table) == ["0 findings in 100 entries"]
 
 
 def test_an_audit_without_entries_says_what_is_missing():
-    assert audit.work_out(["audit"], {})[0] == [audit.NONE, "0 findings in 0 entries"]
+    assert audit.work_out(["audit"], {})[0] == [audit.NO_ENTRIES_TEXT, "0 findings in 0 entries"]
 
 
 # Reading
@@ -268,18 +268,18 @@ def test_an_audit_without_entries_says_what_is_missing():
     ],
 )
 def test_amounts_are_read_as_people_write_them(text: str, value: str | None):
-    assert amount(text) == (Decimal(value) if value is not None else None)
+    assert parse_amount(text) == (Decimal(value) if value is not None else None)
 
 
 def test_dates_are_read_in_two_forms():
-    assert day("2026-05-02") == day("2.5.2026")
-    assert day("yesterday") is None
-    assert day("31.02.2026") is None
+    assert parse_date("2026-05-02") == parse_date("2.5.2026")
+    assert parse_date("yesterday") is None
+    assert parse_date("31.02.2026") is None
 
 
 @given(st.text(max_size=300), st.sampled_from(["a.csv", "a.json", "bank", "ledger.csv"]))
 def test_no_file_and_no_text_breaks_a_specialist(text: str, name: str):
-    read(name, text)
+    read_table(name, text)
     for work_out in (invoice.work_out, closing.work_out, audit.work_out):
         rows, _ = work_out([text, f"reference,amount,price\n{text}"], {name: text})
         assert rows

@@ -8,7 +8,7 @@ from tests.agents.stub import Asked, Reply, Stub, call
 from tests.agents.team import KEY, MODEL, me
 from tests.engine.at_work import go, opened
 
-from handrail.teams import employ
+from handrail.teams import install_teams
 from handrail.testing.clock import ManualClock
 
 TITLE = "Invoice for 2 x 10.00 and 1 x 5.00"
@@ -35,7 +35,7 @@ def test_a_model_takes_its_figures_from_the_tool(monkeypatch: pytest.MonkeyPatch
     async def play() -> None:
         async with Stub(answer) as stub, opened("sqlite://", ManualClock()) as engine:
             monkeypatch.setenv("OPENAI_BASE_URL", stub.url)
-            await employ(engine, ("finance",), model=MODEL)
+            await install_teams(engine, ("finance",), model=MODEL)
             run = await engine.start("finance", title=TITLE, review="skip")
             ended = await run.result(60)
             assert ended.terminal_status == "done_success"

@@ -9,7 +9,7 @@ from tests.engine.at_work import go
 from tests.server.house import OPERATOR, House, pages, problem, told
 
 from handrail import teams
-from handrail.server.access import API
+from handrail.server.access import API_PREFIX
 from handrail.testing.clock import ManualClock
 
 INVOICE = "Invoice for 3 x 19.99 and 2 x 5.00, tax 20%"
@@ -45,7 +45,7 @@ def play(tmp_path: Path, story: Any) -> None:
     async def whole() -> None:
         house = House(f"sqlite:///{tmp_path / 'finance.db'}", ManualClock())
         async with house.opened():
-            await teams.employ(house.engine, ["finance"])
+            await teams.install_teams(house.engine, ["finance"])
             await story(Office(house))
 
     go(whole())
@@ -126,7 +126,7 @@ def test_the_planner_is_given_every_iteration_in_full(tmp_path: Path):
         house = House(f"sqlite:///{tmp_path / 'finance.db'}", ManualClock())
         async with house.opened():
             office = Office(house)
-            await house.engine.define(teams.builtin("finance"), by="test")
+            await house.engine.define(teams.load_builtin("finance"), by="test")
             agent = house.agent
             roles = ["planner", "invoice"]
             told(await agent.post("/agents", json={"id": "coder-1", "roles": roles}), 201)
@@ -234,7 +234,7 @@ def test_a_review_by_link_loops_and_completes(tmp_path: Path):
             question = await office.asked(run)
             path = f"/approvals/{question['id']}/links"
             made = told(await office.house.operator.post(path, json={}), 201)
-            link = made["path"].removeprefix(API)
+            link = made["path"].removeprefix(API_PREFIX)
             told(await office.house.nobody.post(link, json={"text": text}))
         view = await office.run(run)
         assert view["terminal_status"] == "done_success"

@@ -11,15 +11,15 @@ from msgspec.structs import replace
 from tests.commits.houses import git
 from tests.teams.ward import ANA, PATIENCE, Ward, approve, question
 
-from handrail.engine.dispatch import Dispatch
+from handrail.engine.dispatch.agent_results import AgentFailedError
+from handrail.engine.dispatch.dispatch import Dispatch
 from handrail.engine.engine import Engine
-from handrail.engine.handle import RunHandle
-from handrail.engine.returned import AgentFailed
-from handrail.kernel.approval import approvals
-from handrail.kernel.history import transitions
+from handrail.engine.services.run_handle import RunHandle
 from handrail.kernel.result import Result
-from handrail.kernel.steps import steps
-from handrail.teams.healing import REVERT, Healers, read_service
+from handrail.teams.healing import REVERT_WORKFLOW_ID, HealingAgents, read_service
+from handrail.views.approvals import approvals
+from handrail.views.history import transitions
+from handrail.views.steps import steps
 
 PEOPLE = "shop/people.py"
 GREEN = (
@@ -40,7 +40,7 @@ async def worked(run: RunHandle) -> list[str]:
 async def taken_back(engine: Engine) -> RunHandle:
     """The run that takes a commit back."""
     for _ in range(100):
-        found = await engine.executions(workflow_id=REVERT)
+        found = await engine.executions(workflow_id=REVERT_WORKFLOW_ID)
         if found.items:
             return RunHandle(engine, found.items[0].id)
         await engine.feed_changed(PATIENCE / 100)
@@ -72,7 +72,7 @@ def test_a_bug_is_reproduced_investigated_approved_committed_verified_and_stays(
             assert author.startswith("backend-engineer@")
             assert committer.startswith("engineering-manager@")
             assert bead == ended.bead_id
-            assert not (await engine.executions(workflow_id=REVERT)).items
+            assert not (await engine.executions(workflow_id=REVERT_WORKFLOW_ID)).items
             await forged_bead_is_refused(ward, engine, run)
 
     go(play())
@@ -81,7 +81,9 @@ def test_a_bug_is_reproduced_investigated_approved_committed_verified_and_stays(
 async def forged_bead_is_refused(ward: Ward, engine: Engine, good: RunHandle) -> None:
     """Nobody has a good commit taken back by filing a bead."""
     before = ward.log("%H")
-    back = await engine.start(REVERT, title="Take it back", context={"reverts": good.id})
+    back = await engine.start(
+        REVERT_WORKFLOW_ID, title="Take it back", context={"reverts": good.id}
+    )
     escalated = await question(back, "escalation")
     assert "has left nothing on the branch" in escalated.text
     assert ward.log("%H") == before
@@ -189,9 +191,9 @@ def test_what_a_run_pushed_while_it_was_closed_is_taken_back_by_whoever_heals_ne
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """The commit is on the branch, and nobody was told: the engine then ends, too."""
-    commits = Healers.apply
+    commits = HealingAgents.apply
 
-    async def closed_meanwhile(healers: Healers, dispatch: Dispatch) -> Result:
+    async def closed_meanwhile(healers: HealingAgents, dispatch: Dispatch) -> Result:
         told = await commits(healers, dispatch)
         await RunHandle(healers.engine, dispatch.run.id).close(by=ANA, reason="not this one")
         return told
@@ -215,9 +217,9 @@ def test_what_a_run_pushed_while_it_was_closed_is_taken_back_by_whoever_heals_ne
             assert (await back.result(PATIENCE)).terminal_status == "done_success"
             assert ward.read(PEOPLE) == before
         async with ward.healed(url) as engine:
-            assert len((await engine.executions(workflow_id=REVERT)).items) == 1, "once"
+            assert len((await engine.executions(workflow_id=REVERT_WORKFLOW_ID)).items) == 1, "once"
 
-    monkeypatch.setattr(Healers, "apply", closed_meanwhile)
+    monkeypatch.setattr(HealingAgents, "apply", closed_meanwhile)
     go(play())
 
 
@@ -225,12 +227,12 @@ def test_what_a_run_pushed_while_it_was_closed_is_taken_back_by_whoever_heals_ne
 def test_a_fix_that_was_pushed_by_attempts_that_were_lost_is_shown_as_committed_and_ends_well(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    commits, lost = Healers.apply, iter(range(3))
+    commits, lost = HealingAgents.apply, iter(range(3))
 
-    async def dies_afterwards(healers: Healers, dispatch: Dispatch) -> Result:
+    async def dies_afterwards(healers: HealingAgents, dispatch: Dispatch) -> Result:
         told = await commits(healers, dispatch)
         if next(lost, None) is not None:
-            raise AgentFailed("killed before it told")
+            raise AgentFailedError("killed before it told")
         return told
 
     async def play():
@@ -238,7 +240,7 @@ def test_a_fix_that_was_pushed_by_attempts_that_were_lost_is_shown_as_committed_
         async with ward.healed() as engine:
             run = await ward.report(engine, "missing-self")
             first = await approve(run)
-            assert (await question(run, "escalation")).place == "apply"
+            assert (await question(run, "escalation")).step_id == "apply"
             pushed = git(ward.bare, "rev-parse", "main")
             await run.move("investigation", by=ANA, reason="look at it again")
             again = await approve(run)
@@ -246,7 +248,7 @@ def test_a_fix_that_was_pushed_by_attempts_that_were_lost_is_shown_as_committed_
             assert (await run.result(PATIENCE)).terminal_status == "done_success"
             assert git(ward.bare, "rev-parse", "main") == pushed
 
-    monkeypatch.setattr(Healers, "apply", dies_afterwards)
+    monkeypatch.setattr(HealingAgents, "apply", dies_afterwards)
     go(play())
 
 

@@ -12,21 +12,21 @@ from tests.agents.team import KEY, MODEL
 from tests.commits.houses import git
 from tests.teams.ward import ANA, PATIENCE, Ward, approve, question
 
-from handrail.engine.dispatch import Dispatch
+from handrail.engine.dispatch.dispatch import Dispatch
 from handrail.engine.engine import Engine
-from handrail.engine.handle import RunHandle
+from handrail.engine.services.run_handle import RunHandle
 from handrail.kernel.result import Check, Outcome, Result
-from handrail.kernel.steps import steps
-from handrail.teams.healing import Healers, crew
-from handrail.teams.healing.crew import Bench, Repaired
+from handrail.teams.healing import HealingAgents, agents
+from handrail.teams.healing.agents import InvestigationResult, ReproductionSetup
 from handrail.teams.healing.proposal import Cause
-from handrail.teams.healing.sample import shop_files
+from handrail.teams.healing.sample_shop import load_shop_files
+from handrail.views.steps import steps
 
 PEOPLE = "shop/people.py"
-RIGHT = shop_files()[PEOPLE]
+RIGHT = load_shop_files()[PEOPLE]
 HACK = f"{RIGHT}\n# a hack of an attempt that was lost\n"
 SCRATCH = "scratch.txt"
-Turn = Callable[[Bench], Awaitable[Repaired]]
+Turn = Callable[[ReproductionSetup], Awaitable[InvestigationResult]]
 
 
 def play(scene: Awaitable[None]) -> None:
@@ -41,11 +41,11 @@ def investigate_by(monkeypatch: pytest.MonkeyPatch, *turns: Turn) -> None:
     left = list(turns)
 
     async def investigate(
-        healers: Healers, dispatch: Dispatch, bench: Bench, check: Check
-    ) -> Repaired:
+        healers: HealingAgents, dispatch: Dispatch, bench: ReproductionSetup, check: Check
+    ) -> InvestigationResult:
         return await left.pop(0)(bench)
 
-    monkeypatch.setattr(crew, "by_rules", investigate)
+    monkeypatch.setattr(agents, "investigate_by_rules", investigate)
 
 
 def leave_behind(folder: Path) -> None:
@@ -61,18 +61,18 @@ def leave_behind(folder: Path) -> None:
     (folder / ".git" / "index.lock").touch()
 
 
-def assert_clean(bench: Bench) -> None:
+def assert_clean(bench: ReproductionSetup) -> None:
     """Nothing but the test that shows the failure differs from the base commit."""
     folder = bench.workspace.root
     status = git(folder, "status", "--porcelain", "--ignored", "--untracked-files=all")
-    assert status == f"?? {bench.shows.path}"
+    assert status == f"?? {bench.reproduction.path}"
     assert not (folder / ".git" / "index.lock").exists()
 
 
-async def repair(bench: Bench) -> Repaired:
+async def repair(bench: ReproductionSetup) -> InvestigationResult:
     assert_clean(bench)
     bench.workspace.write(PEOPLE, RIGHT)
-    return Repaired(told="repaired", cause=Cause(told="`rate` lacks its self"))
+    return InvestigationResult(summary="repaired", cause=Cause(told="`rate` lacks its self"))
 
 
 async def outcomes(engine: Engine, run_id: str) -> list[str]:
@@ -84,7 +84,7 @@ async def outcomes(engine: Engine, run_id: str) -> list[str]:
 def test_the_edits_of_an_attempt_that_raised_are_not_in_the_next_ones_proposal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    async def dies(bench: Bench) -> Repaired:
+    async def dies(bench: ReproductionSetup) -> InvestigationResult:
         bench.workspace.write(PEOPLE, HACK)
         bench.workspace.write(SCRATCH, "tried this and that\n")
         raise RuntimeError("the endpoint answers 500")
@@ -112,7 +112,7 @@ def test_what_a_killed_server_left_in_the_copy_is_neither_reproduced_nor_propose
 ):
     began = asyncio.Event()
 
-    async def hangs(bench: Bench) -> Repaired:
+    async def hangs(bench: ReproductionSetup) -> InvestigationResult:
         leave_behind(bench.workspace.root)
         began.set()
         await asyncio.Event().wait()
@@ -137,10 +137,10 @@ def test_what_a_killed_server_left_in_the_copy_is_neither_reproduced_nor_propose
 def test_a_repair_that_left_other_tests_red_is_not_where_the_next_attempt_begins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    async def breaks_the_shop(bench: Bench) -> Repaired:
+    async def breaks_the_shop(bench: ReproductionSetup) -> InvestigationResult:
         bench.workspace.write(PEOPLE, RIGHT)
         bench.workspace.write("tests/test_red.py", "import nothing_of_this_name\n")
-        return Repaired(told="repaired", cause=Cause(told="a guess"))
+        return InvestigationResult(summary="repaired", cause=Cause(told="a guess"))
 
     async def scene() -> None:
         ward = Ward(tmp_path, "missing-self")
@@ -159,9 +159,9 @@ def test_a_failure_that_does_not_show_again_on_the_same_commit_is_told_and_not_p
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """Its test depends on something outside of the repository, which is there after the triage."""
-    weather, triage = tmp_path / "weather", Healers.triage
+    weather, triage = tmp_path / "weather", HealingAgents.triage
 
-    async def triaged(healers: Healers, dispatch: Dispatch) -> Result:
+    async def triaged(healers: HealingAgents, dispatch: Dispatch) -> Result:
         result = await triage(healers, dispatch)
         weather.touch()
         return result
@@ -185,7 +185,7 @@ def test_a_failure_that_does_not_show_again_on_the_same_commit_is_told_and_not_p
             assert f"does not fail now, on the same commit {base[:12]}" in escalated.text
             assert "proposal" not in (await run.state()).context
 
-    monkeypatch.setattr(Healers, "triage", triaged)
+    monkeypatch.setattr(HealingAgents, "triage", triaged)
     play(scene())
 
 
@@ -193,17 +193,17 @@ def test_a_failure_that_does_not_show_again_on_the_same_commit_is_told_and_not_p
 def test_a_failure_that_somebody_else_mended_is_proposed_as_its_test_alone_and_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    triage = Healers.triage
+    triage = HealingAgents.triage
 
     async def scene() -> None:
         ward = Ward(tmp_path, "missing-self")
 
-        async def triaged(healers: Healers, dispatch: Dispatch) -> Result:
+        async def triaged(healers: HealingAgents, dispatch: Dispatch) -> Result:
             result = await triage(healers, dispatch)
             ward.push(PEOPLE, RIGHT)
             return result
 
-        monkeypatch.setattr(Healers, "triage", triaged)
+        monkeypatch.setattr(HealingAgents, "triage", triaged)
         async with ward.healed() as engine:
             run = await ward.report(engine, "missing-self")
             await question(run, "approval")
@@ -311,7 +311,7 @@ def test_a_revision_builds_on_the_recorded_proposal_and_not_on_what_lies_in_the_
                 asked = await question(run, "approval")
                 state = await run.state()
                 first = state.context["proposal"]
-                leave_behind(await ward.service.copies.open(state.bead_id))
+                leave_behind(await ward.service.working_copies.open(state.bead_id))
                 await run.answer(asked.id, "say it in a comment", by=ANA, decision="revise")
                 second = await approve(run)
                 assert set(second["files"]) == set(first["files"])
@@ -347,7 +347,7 @@ def test_an_unfinished_change_is_carried_over_a_question_to_a_person_by_the_reco
                 run = await ward.report(engine, "missing-self")
                 asked = await question(run, "clarification_request")
                 bead = (await run.state()).bead_id
-                ward.service.copies.remove(bead)
+                ward.service.working_copies.remove(bead)
                 ward.push("README.md", "The branch moves on; the attempt's base does not.\n")
                 await run.answer(asked.id, "this way", by=ANA)
                 await question(run, "approval")
@@ -387,7 +387,7 @@ def test_an_unfinished_change_that_is_too_large_for_the_record_is_dropped_and_th
                 proposal = await approve(run)
                 assert "half of it" not in proposal["patch"]
 
-    monkeypatch.setattr(crew, "DRAFT_BYTES_MAX", 100)
+    monkeypatch.setattr(agents, "DRAFT_BYTES_MAX", 100)
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     play(scene())
 
@@ -396,19 +396,19 @@ def test_an_unfinished_change_that_is_too_large_for_the_record_is_dropped_and_th
 def test_a_named_test_that_somebody_else_made_green_leaves_nothing_to_propose(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    triage = Healers.triage
+    triage = HealingAgents.triage
     test = "import unittest\n\n\nclass Sky(unittest.TestCase):\n    def test_it(self):\n"
 
     async def scene() -> None:
         ward = Ward(tmp_path)
         ward.push("tests/test_sky.py", f"{test}        self.fail('it rains')\n")
 
-        async def triaged(healers: Healers, dispatch: Dispatch) -> Result:
+        async def triaged(healers: HealingAgents, dispatch: Dispatch) -> Result:
             result = await triage(healers, dispatch)
             ward.push("tests/test_sky.py", f"{test}        pass\n")
             return result
 
-        monkeypatch.setattr(Healers, "triage", triaged)
+        monkeypatch.setattr(HealingAgents, "triage", triaged)
         async with ward.healed() as engine:
             context = {"test": "tests.test_sky.Sky.test_it"}
             run = await engine.start("auto-bug-workflow", title="It rains", context=context)
@@ -424,12 +424,12 @@ def test_a_fresh_copy_is_at_the_named_commit_if_that_is_on_the_branch_and_else_a
 ):
     async def scene() -> None:
         ward = Ward(tmp_path, "missing-self")
-        copies, first = ward.service.copies, git(ward.bare, "rev-parse", "main")
+        copies, first = ward.service.working_copies, git(ward.bare, "rev-parse", "main")
         ward.push("README.md", "The branch moves on.\n")
         head = git(ward.bare, "rev-parse", "main")
         for commit, begun in ((first, first), ("0" * 40, head), ("--all", head), ("", head)):
             folder = await copies.open("bead", fresh=True, commit=commit)
-            assert (copies.begun("bead"), git(folder, "rev-parse", "HEAD")) == (begun, begun)
+            assert (copies.base_commit("bead"), git(folder, "rev-parse", "HEAD")) == (begun, begun)
             leave_behind(folder)
 
     play(scene())
@@ -438,15 +438,15 @@ def test_a_fresh_copy_is_at_the_named_commit_if_that_is_on_the_branch_and_else_a
 def test_a_patch_that_does_not_fit_the_copy_changes_nothing_in_it(tmp_path: Path):
     async def scene() -> None:
         ward = Ward(tmp_path, "missing-self")
-        copies = ward.service.copies
+        copies = ward.service.working_copies
         folder = await copies.open("bead")
         assert await copies.diff("bead", [PEOPLE, "gone.py"]) == ""
         (folder / PEOPLE).write_text(RIGHT)
         (folder / "new.py").write_text("NEW = 1\n")
         patch = await copies.diff("bead", [PEOPLE, "new.py"])
-        assert not await copies.patch("bead", patch), "it is applied already"
+        assert not await copies.apply_patch("bead", patch), "it is applied already"
         folder = await copies.open("bead", fresh=True)
-        assert await copies.patch("bead", patch)
+        assert await copies.apply_patch("bead", patch)
         assert (folder / PEOPLE).read_text() == RIGHT
         assert (folder / "new.py").read_text() == "NEW = 1\n"
         assert await copies.diff("bead", [PEOPLE, "new.py"]) == patch

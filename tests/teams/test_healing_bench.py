@@ -8,8 +8,8 @@ import pytest
 from benchmarks.healing.__main__ import figures
 from benchmarks.healing.healed import Case, Round, heal
 
-from handrail.engine.figures import Seconds, WorkflowFigures
-from handrail.kernel.shown import Spent
+from handrail.engine.queries.statistics import DefinitionStatistics, DurationStatistics
+from handrail.views.view_types import UsageView
 
 BUGS = ("missing-self", "template", "not-reproduced", "service-down")
 
@@ -44,8 +44,8 @@ def test_errors_of_a_served_app_are_healed_and_those_that_nobody_can_mend_reach_
 
 
 def round_of(*cases: Case) -> Round:
-    seconds = Seconds(p50=1, p90=1, p99=1, mean=1)
-    nothing = WorkflowFigures(
+    seconds = DurationStatistics(p50=1, p90=1, p99=1, mean=1)
+    nothing = DefinitionStatistics(
         workflow_id="auto-bug-workflow",
         runs=1,
         time_to_resolution=seconds,
@@ -53,7 +53,7 @@ def round_of(*cases: Case) -> Round:
         escalation_rate=0,
         retries={},
         dispatch_cycles={},
-        usage=Spent(tokens=0, cost=0),
+        usage=UsageView(tokens=0, cost=0),
     )
     return Round(cases=cases, figures=nothing, commits=0, overlapping=1)
 

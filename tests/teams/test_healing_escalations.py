@@ -8,14 +8,14 @@ from tests.cli.calling import call
 from tests.engine.at_work import ANA, go, opened, pulses, until
 from tests.playing import played
 
-from handrail.engine.dispatch import Dispatch
+from handrail.engine.dispatch.dispatch import Dispatch
 from handrail.engine.engine import Engine
-from handrail.engine.handle import RunHandle
-from handrail.kernel.approval import Approval, approvals
-from handrail.kernel.definition import Settings
+from handrail.engine.services.run_handle import RunHandle
+from handrail.kernel.definition.model import Settings
 from handrail.kernel.result import Outcome, Result
-from handrail.teams import HEALING, builtin, offline
+from handrail.teams import HEALING_DEFINITION_ID, load_builtin, load_scripted_agents
 from handrail.testing.clock import ManualClock
+from handrail.views.approvals import Approval, approvals
 
 
 @pytest.fixture
@@ -24,8 +24,10 @@ def clock() -> ManualClock:
 
 
 async def started(engine: Engine) -> RunHandle:
-    await engine.define(builtin(HEALING))
-    return await engine.start(HEALING, title="IndexError", context={"specialist": "web-designer"})
+    await engine.define(load_builtin(HEALING_DEFINITION_ID))
+    return await engine.start(
+        HEALING_DEFINITION_ID, title="IndexError", context={"specialist": "web-designer"}
+    )
 
 
 async def dossier(run: RunHandle) -> Approval:
@@ -44,7 +46,7 @@ def test_a_specialist_who_is_not_there_is_told_to_the_ceo_who_may_send_another(c
             done = Result(outcome=Outcome.SUCCESS, text="reproduced")
             await engine.add_agent(lambda _: done, "qa-engineer")
             run = await started(engine)
-            await until(lambda: not engine.staff.at_work)
+            await until(lambda: not engine.local_executor.active_count)
             await pulses(engine, clock, 60)
             found = await dossier(run)
             assert found.node_id == "investigation"
@@ -71,7 +73,7 @@ def test_a_triage_that_takes_too_long_is_stopped_and_told_to_the_ceo(clock: Manu
 
             run = await started(engine)
             engine.add_agent(hangs, "qa-engineer")
-            await until(lambda: engine.staff.at_work == 1)
+            await until(lambda: engine.local_executor.active_count == 1)
             await pulses(engine, clock, 310)
             await stopped.wait()
             found = await dossier(run)
@@ -83,10 +85,15 @@ def test_a_triage_that_takes_too_long_is_stopped_and_told_to_the_ceo(clock: Manu
 
 @pytest.mark.requirement("L16")
 def test_an_error_that_was_reported_is_never_only_rehearsed():
-    staff, _ = offline(HEALING)
-    local = played(builtin(HEALING), staff, title="IndexError", context={"error": {"type": "x"}})
-    (question,) = local.run.questions.values()
-    assert (question.kind, question.place) == ("escalation", "triage")
+    staff, _ = load_scripted_agents(HEALING_DEFINITION_ID)
+    local = played(
+        load_builtin(HEALING_DEFINITION_ID),
+        staff,
+        title="IndexError",
+        context={"error": {"type": "x"}},
+    )
+    (question,) = local.run.pending_approvals.values()
+    assert (question.kind, question.step_id) == ("escalation", "triage")
     assert "give the setting `service`" in question.text
 
 

@@ -7,19 +7,19 @@ import pytest
 from tests.kernel.driving import red
 from tests.playing import played
 
-from handrail.engine.attend import Attended, Request
-from handrail.engine.dispatch import Dispatch
+from handrail.engine.dispatch.dispatch import Dispatch
+from handrail.engine.interactive_run import ApprovalPrompt, InteractiveRun
 from handrail.kernel.result import Evidence, Result
-from handrail.kernel.steps import steps
-from handrail.teams import HEALING, builtin
+from handrail.teams import HEALING_DEFINITION_ID, load_builtin
 from handrail.teams.scripted import fail, succeed
+from handrail.views.steps import steps
 
 SAME, OTHER, BACK = "aaaaaaaa", "abcdefgh", "abababab"
 BOUND = 84
 """Dispatches that the certificate allows; what is stopped is stopped long before."""
 
 
-def healed(commits: str, errors: str, *, refused: int = 0) -> Attended:
+def healed(commits: str, errors: str, *, refused: int = 0) -> InteractiveRun:
     """Verification always fails, with the next of these errors; apply commits the next of these,
     except at its `refused`th turn, when the patch does not fit and another one is proposed."""
     turns, committed, failed = count(1), iter(commits), iter(errors)
@@ -34,8 +34,8 @@ def healed(commits: str, errors: str, *, refused: int = 0) -> Attended:
             return fail("the patch conflicts")
         return succeed("committed", evidence=Evidence(files={"shop.py": next(committed) * 40}))
 
-    def answer(request: Request) -> str | None:
-        return "ok" if request.question.kind == "approval" else None
+    def answer(request: ApprovalPrompt) -> str | None:
+        return "ok" if request.approval.kind == "approval" else None
 
     staff = {
         "qa-engineer": qa,
@@ -43,18 +43,24 @@ def healed(commits: str, errors: str, *, refused: int = 0) -> Attended:
         "engineering-manager": manager,
     }
     trusted = frozenset({"qa-engineer"})
-    return played(builtin(HEALING), staff, answer=answer, trusted=trusted, title="IndexError")
+    return played(
+        load_builtin(HEALING_DEFINITION_ID),
+        staff,
+        answer=answer,
+        trusted=trusted,
+        title="IndexError",
+    )
 
 
-def applied(local: Attended) -> int:
+def applied(local: InteractiveRun) -> int:
     return [step.place for step in steps(local.events)].count("apply")
 
 
 @pytest.mark.requirement("L11.7", "L11.8")
 def test_three_reworks_of_one_failure_reach_the_ceo_and_no_rule_comes_before():
     local = healed(SAME, SAME)
-    (question,) = local.run.questions.values()
-    assert (question.kind, question.place) == ("escalation", "verification")
+    (question,) = local.run.pending_approvals.values()
+    assert (question.kind, question.step_id) == ("escalation", "verification")
     assert applied(local) == 4
 
 

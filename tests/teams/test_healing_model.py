@@ -10,11 +10,11 @@ from tests.agents.stub import TOKENS, Asked, Reply, Stub, call
 from tests.agents.team import KEY, MODEL
 from tests.teams.ward import ANA, PATIENCE, Ward, question
 
-from handrail.kernel.steps import steps
-from handrail.teams.healing.sample import shop_files
+from handrail.teams.healing.sample_shop import load_shop_files
+from handrail.views.steps import steps
 
 PEOPLE = "shop/people.py"
-RIGHT = shop_files()[PEOPLE]
+RIGHT = load_shop_files()[PEOPLE]
 GREEN = (
     "import unittest\n\n\nclass Request(unittest.TestCase):\n    def test_it(self):\n        pass\n"
 )

@@ -4,12 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from handrail.commits import Proposal
-from handrail.kernel.definition import Constraints
-from handrail.teams.coding.failures import tracebacks
-from handrail.teams.coding.workspace import NotAllowed, Workspace
-from handrail.teams.healing.proposal import risk_of
-from handrail.teams.healing.reproduction import is_same, reported, reproduction
+from handrail.commits import PatchProposal
+from handrail.kernel.definition.model import Constraints
+from handrail.teams.coding.failures import parse_tracebacks
+from handrail.teams.coding.workspace import NotAllowedError, Workspace
+from handrail.teams.healing.proposal import assess_risk
+from handrail.teams.healing.reproduction import (
+    build_reproduction,
+    is_same_failure,
+    reported_failure,
+)
 
 APP = "shop.app:app"
 EXAMPLES = """[
@@ -37,7 +41,7 @@ def error(method: str, route: str) -> dict[str, object]:
 
 
 def shows(shop: Workspace, context: dict[str, object], title: str = "It fails", app: str = APP):
-    return reproduction(shop, context, title, app, "examples.json")
+    return build_reproduction(shop, context, title, app, "examples.json")
 
 
 def test_all_examples_of_the_route_become_tests_that_expect_their_answers(shop: Workspace):
@@ -73,14 +77,14 @@ def test_a_bare_route_needs_no_example(shop: Workspace):
     ],
 )
 def test_what_cannot_be_made_again_is_told(shop: Workspace, context, app: str, told: str):
-    with pytest.raises(NotAllowed) as raised:
+    with pytest.raises(NotAllowedError) as raised:
         shows(shop, context, app=app)
     assert told in str(raised.value)
 
 
 def test_examples_that_cannot_be_read_are_told(tmp_path: Path):
     (tmp_path / "examples.json").write_text("[{}]")
-    with pytest.raises(NotAllowed, match="has no examples that can be read"):
+    with pytest.raises(NotAllowedError, match="has no examples that can be read"):
         shows(Workspace(tmp_path, Constraints()), error("GET", "/orders"))
 
 
@@ -105,22 +109,28 @@ def test_no_title_gets_out_of_the_tests_docstring(shop: Workspace, title: str):
 
 
 def test_the_same_failure_is_known_by_its_error_and_place_wherever_the_code_lies():
-    told = reported(f"500\n{TOLD}")
+    told = reported_failure(f"500\n{TOLD}")
     assert told is not None
     here = TOLD.replace("/srv/app/", "")
-    (same,) = tracebacks(here.replace("line 3", "line 7"))
-    (elsewhere,) = tracebacks(here.replace("totals.py", "sums.py"))
-    (other,) = tracebacks(here.replace("ZeroDivisionError", "ValueError"))
-    assert [is_same(told, seen) for seen in (same, elsewhere, other)] == [True, False, False]
-    assert is_same(reported("no traceback"), other), "what says nothing excludes nothing"
+    (same,) = parse_tracebacks(here.replace("line 3", "line 7"))
+    (elsewhere,) = parse_tracebacks(here.replace("totals.py", "sums.py"))
+    (other,) = parse_tracebacks(here.replace("ZeroDivisionError", "ValueError"))
+    assert [is_same_failure(told, seen) for seen in (same, elsewhere, other)] == [
+        True,
+        False,
+        False,
+    ]
+    assert is_same_failure(reported_failure("no traceback"), other), (
+        "what says nothing excludes nothing"
+    )
 
 
-def proposal(*files: str, lines: int = 1) -> Proposal:
+def proposal(*files: str, lines: int = 1) -> PatchProposal:
     body = "".join(f"+line {n}\n" for n in range(lines))
     patch = "".join(
         f"diff --git a/{f} b/{f}\n--- a/{f}\n+++ b/{f}\n@@ -1 +1 @@\n{body}" for f in files
     )
-    return Proposal(patch=patch, base="b", patch_id="p", files=files)
+    return PatchProposal(patch=patch, base="b", patch_id="p", files=files)
 
 
 @pytest.mark.requirement("L11.6")
@@ -139,6 +149,6 @@ def test_the_risk_of_a_fix_follows_from_what_it_changes(
     files: tuple[str, ...], lines: int, pattern: str, level: str
 ):
     known = frozenset({"a.py", "b.py", "tests/test_old.py"})
-    risk = risk_of(proposal(*files, lines=lines), pattern, known)
+    risk = assess_risk(proposal(*files, lines=lines), pattern, known)
     assert risk.level == level
     assert risk.why

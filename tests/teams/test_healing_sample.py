@@ -10,7 +10,12 @@ import msgspec
 import pytest
 
 from handrail.commits import Repository
-from handrail.teams.healing.sample import Request, address, bugs, shop_files
+from handrail.teams.healing.sample_shop import (
+    ShopRequest,
+    load_bugs,
+    load_shop_files,
+    request_target,
+)
 from handrail.teams.healing.service import Service
 
 ASKING = """
@@ -36,14 +41,14 @@ print(json.dumps(found))
 
 
 def write(folder: Path, *wrong: str) -> None:
-    for path, text in shop_files(wrong).items():
+    for path, text in load_shop_files(wrong).items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(text)
 
 
-def ask(folder: Path, requests: list[Request]) -> list[Any]:
+def ask(folder: Path, requests: list[ShopRequest]) -> list[Any]:
     """What each of them is answered; the name of the error of those that fail."""
-    asked = [{"method": r.method, "address": address(r), "body": r.body} for r in requests]
+    asked = [{"method": r.method, "address": request_target(r), "body": r.body} for r in requests]
     words = [sys.executable, "-B", "-c", ASKING]
     ran = subprocess.run(words, cwd=folder, input=json.dumps(asked), capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
@@ -58,14 +63,14 @@ def is_green(folder: Path) -> bool:
 def test_without_bugs_every_example_is_answered_as_it_says_and_all_is_green(tmp_path: Path):
     write(tmp_path)
     examples = json.loads((tmp_path / "examples.json").read_text())
-    known = [b.request for b in bugs().values() if b.request.answer is not msgspec.UNSET]
+    known = [b.request for b in load_bugs().values() if b.request.answer is not msgspec.UNSET]
     assert ask(tmp_path, known) == [one.answer for one in known]
     assert len(known) == len(examples)
     assert is_green(tmp_path)
 
 
 def test_with_all_bugs_every_request_of_theirs_fails_and_no_test_shows_it(tmp_path: Path):
-    known = bugs()
+    known = load_bugs()
     write(tmp_path, *known)
     found = ask(tmp_path, [bug.request for bug in known.values()])
     answered = [name for name, told in zip(known, found, strict=True) if isinstance(told, dict)]
@@ -75,7 +80,7 @@ def test_with_all_bugs_every_request_of_theirs_fails_and_no_test_shows_it(tmp_pa
 
 @pytest.mark.requirement("L15")
 def test_there_are_more_than_twenty_bugs_each_of_its_own_kind_and_some_cannot_be_mended():
-    known = bugs()
+    known = load_bugs()
     assert len([bug for bug in known.values() if bug.fixable]) >= 20
     assert len([bug for bug in known.values() if not bug.fixable]) >= 5
     assert len({bug.request.path for bug in known.values()}) == len(known)

@@ -33,9 +33,9 @@ async def approved(servers: Servers, number: int) -> None:
     """So many fixes, as they are proposed."""
     async with asyncio.timeout(PATIENCE):
         while number:
-            for asked in (await servers.client.approvals(status="open")).items:
+            for asked in (await servers.client.list_approvals(status="open")).items:
                 assert asked.type == "approval", asked.question
-                await servers.client.answer(asked.id, decision="approve")
+                await servers.client.answer_approval(asked.id, decision="approve")
                 number -= 1
             await asyncio.sleep(0.2)
 

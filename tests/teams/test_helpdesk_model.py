@@ -9,7 +9,7 @@ from tests.agents.team import KEY, MODEL, me, orchestrated, phase
 from tests.engine.at_work import PATIENCE, go, opened
 
 from handrail.kernel.run.state import Run
-from handrail.teams import employ
+from handrail.teams import install_teams
 from handrail.testing.clock import ManualClock
 
 MTU = "Set the MTU to 1400."
@@ -69,7 +69,7 @@ def test_a_model_keeps_a_resolution_and_finds_it_for_the_next_ticket_like_it(
         clock = ManualClock()
         async with Stub(says) as stub, opened("sqlite://", clock) as engine:
             monkeypatch.setenv("OPENAI_BASE_URL", stub.url)
-            await employ(engine, ["helpdesk"], model=MODEL)
+            await install_teams(engine, ["helpdesk"], model=MODEL)
             ended: list[Run] = []
             for title in ("VPN drops every hour", "the VPN disconnects every hour"):
                 handle = await engine.start("helpdesk", title=title)

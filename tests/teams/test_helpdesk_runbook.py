@@ -5,9 +5,16 @@ from collections import Counter
 import pytest
 
 from handrail.teams.helpdesk import SPECIALTIES
-from handrail.teams.runbook import Entry, classify, fit, proposed, runbook, told
+from handrail.teams.runbook import (
+    RunbookEntry,
+    classify,
+    find_entries,
+    format_entry,
+    load_runbook,
+    propose_entry,
+)
 
-ENTRIES = runbook().entries
+ENTRIES = load_runbook().entries
 WRITTEN = {
     "VPN drops every hour": ("network", "NET-01"),
     "I cannot connect to the VPN since this morning": ("network", "NET-02"),
@@ -42,7 +49,7 @@ WRITTEN = {
 def test_a_ticket_finds_its_specialty_and_its_entry(title: str):
     specialty, wanted = WRITTEN[title]
     assert classify(title).specialty == specialty
-    entry = proposed(specialty, title, "")
+    entry = propose_entry(specialty, title, "")
     assert (entry.id if entry is not None else None) == wanted
 
 
@@ -59,29 +66,29 @@ def test_there_are_enough_entries_and_each_is_complete():
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.id)
-def test_every_symptom_leads_to_its_specialty_and_its_entry(entry: Entry):
+def test_every_symptom_leads_to_its_specialty_and_its_entry(entry: RunbookEntry):
     for symptom in entry.symptoms:
         assert classify(symptom).specialty == entry.specialty, symptom
-        assert entry in fit(symptom), symptom
+        assert entry in find_entries(symptom), symptom
 
 
 def test_a_ticket_is_also_known_by_its_description():
     assert classify("Help", "my laptop was stolen").specialty == "security"
-    entry = proposed("security", "Help", "my laptop was stolen")
+    entry = propose_entry("security", "Help", "my laptop was stolen")
     assert entry is not None
     assert entry.id == "SEC-06"
 
 
 def test_what_was_tried_is_not_proposed_again():
-    first = proposed("network", "VPN drops", "")
+    first = propose_entry("network", "VPN drops", "")
     assert first is not None
-    second = proposed("network", "VPN drops", "", [first.id])
+    second = propose_entry("network", "VPN drops", "", [first.id])
     assert second != first
 
 
 def test_a_proposal_names_its_entry_the_checks_the_steps_and_when_to_give_up():
     entry = ENTRIES[0]
-    said = told(entry)
+    said = format_entry(entry)
     assert said.splitlines()[0] == f"Runbook {entry.id}, {entry.title}."
     for part in (*entry.checks, *entry.steps, entry.give_up):
         assert part in said

@@ -9,13 +9,13 @@ from typing import Any
 from tests.commits.houses import git
 
 from handrail.engine import opening
-from handrail.engine.bugs import ErrorReport
 from handrail.engine.engine import Engine
-from handrail.engine.handle import RunHandle
+from handrail.engine.services.bugs import ErrorReport
+from handrail.engine.services.run_handle import RunHandle
 from handrail.kernel.run.machine import Person
-from handrail.kernel.run.state import Question
-from handrail.teams import HEALING, employ
-from handrail.teams.healing.sample import bugs, make_shop
+from handrail.kernel.run.state import PendingApproval
+from handrail.teams import HEALING_DEFINITION_ID, install_teams
+from handrail.teams.healing.sample_shop import load_bugs, make_shop
 
 ANA = Person(name="ana", role="ceo")
 PATIENCE = float(os.environ.get("HANDRAIL_PATIENCE", "20")) * 15
@@ -36,7 +36,7 @@ def reported(bug: str) -> ErrorReport:
     """What the middleware would report of it."""
     kind, message, file, function = FAILED[bug]
     told = f'Traceback (most recent call last):\n  File "/srv/shop/{file}", line 1, in {function}'
-    request = bugs()[bug].request
+    request = load_bugs()[bug].request
     return ErrorReport(
         service="shop",
         type=kind,
@@ -59,7 +59,7 @@ class Ward:
     @asynccontextmanager
     async def healed(self, url: str = "sqlite://", **employed: Any) -> AsyncIterator[Engine]:
         async with opening.open(url) as engine:
-            await employ(engine, [HEALING], service=self.service, **employed)
+            await install_teams(engine, [HEALING_DEFINITION_ID], service=self.service, **employed)
             yield engine
 
     async def report(self, engine: Engine, bug: str) -> RunHandle:
@@ -84,7 +84,7 @@ class Ward:
         return git(self.bare, "log", f"--format={form}", "main").splitlines()
 
 
-async def question(run: RunHandle, kind: str) -> Question:
+async def question(run: RunHandle, kind: str) -> PendingApproval:
     """The next question, which is of this kind."""
     found = await run.questions(PATIENCE)
     assert [one.kind for one in found] == [kind], (await run.report()).stop or found

@@ -9,8 +9,8 @@ from tests.cli.test_serve import serving
 from tests.telemetry.collector import PATIENCE, Collector
 
 import handrail
-from handrail.telemetry import wanted
-from handrail.telemetry.wanted import NoTraces, traces
+from handrail.telemetry import setup
+from handrail.telemetry.setup import TracingUnavailableError, open_traces
 
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 
@@ -71,12 +71,12 @@ def test_a_collector_that_never_answers_costs_spans_and_nothing_else(tmp_path: P
     ],
 )
 def test_nobody_who_has_not_asked_for_traces_has_them(environment: dict[str, str]):
-    assert traces(environment) is None
+    assert open_traces(environment) is None
 
 
 def test_whoever_asks_for_traces_without_the_extra_is_told_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(wanted, "find_spec", lambda _: None)
-    with pytest.raises(NoTraces, match=r"uv tool install --force '\.\[otel\]'"):
-        traces({ENDPOINT: "http://127.0.0.1:1"})
+    monkeypatch.setattr(setup, "find_spec", lambda _: None)
+    with pytest.raises(TracingUnavailableError, match=r"uv tool install --force '\.\[otel\]'"):
+        open_traces({ENDPOINT: "http://127.0.0.1:1"})

@@ -8,16 +8,27 @@ import pytest
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
-from tests.engine.at_work import ANA, DONE, ROLE, Worker, abandon, chain, crashing, go, node, opened
+from tests.engine.at_work import (
+    ANA,
+    DONE,
+    ROLE,
+    Worker,
+    abandon_engine,
+    chain,
+    crashing,
+    go,
+    node,
+    opened,
+)
 
 from handrail import Guard
 from handrail.engine.engine import Engine
-from handrail.guard.record import begin, tell
-from handrail.guard.story import seen
-from handrail.kernel.limits import STRICT
+from handrail.guard.history_builder import guard_events
+from handrail.guard.recording import begin_run, record_events
+from handrail.kernel.definition.limits import STRICT
 from handrail.kernel.result import Check, Evidence, Outcome, Result, Usage
 from handrail.kernel.run.state import Person
-from handrail.telemetry.export import Traces
+from handrail.telemetry.export import TraceExporter
 from handrail.testing.clock import ManualClock
 
 FIX = chain(node("fix"), node("look", "approval", revise_to="fix"), name="fix it", id="fix")
@@ -31,8 +42,8 @@ def sent() -> InMemorySpanExporter:
 
 
 @pytest.fixture
-def traces(sent: InMemorySpanExporter) -> Traces:
-    return Traces(sent)
+def traces(sent: InMemorySpanExporter) -> TraceExporter:
+    return TraceExporter(sent)
 
 
 @pytest.fixture
@@ -40,7 +51,7 @@ def url(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path / 'work.db'}"
 
 
-def spans(traces: Traces, sent: InMemorySpanExporter) -> Sequence[ReadableSpan]:
+def spans(traces: TraceExporter, sent: InMemorySpanExporter) -> Sequence[ReadableSpan]:
     traces.flush()
     return sent.get_finished_spans()
 
@@ -58,7 +69,7 @@ def named(found: Sequence[ReadableSpan], name: str) -> dict[str, Any]:
 
 
 def test_a_run_is_a_trace_with_a_span_for_each_dispatch_and_each_question(
-    url: str, traces: Traces, sent: InMemorySpanExporter
+    url: str, traces: TraceExporter, sent: InMemorySpanExporter
 ):
     clock = ManualClock()
     result = Result(
@@ -77,7 +88,7 @@ def test_a_run_is_a_trace_with_a_span_for_each_dispatch_and_each_question(
             clock.advance(seconds=30)
             await engine.report(run.id, dispatch.fence, "coder-1", result)
             clock.advance(seconds=90)
-            (question,) = (await engine.state(run.id)).questions
+            (question,) = (await engine.state(run.id)).pending_approvals
             await engine.answer(question, "approve", by=CEO)
             return run.id
 
@@ -113,7 +124,7 @@ def test_a_run_is_a_trace_with_a_span_for_each_dispatch_and_each_question(
 
 
 def test_what_was_lost_and_a_run_that_was_stopped_are_errors(
-    url: str, traces: Traces, sent: InMemorySpanExporter
+    url: str, traces: TraceExporter, sent: InMemorySpanExporter
 ):
     async def play() -> None:
         async with opened(url, ManualClock()) as engine:
@@ -135,7 +146,7 @@ def test_what_was_lost_and_a_run_that_was_stopped_are_errors(
 
 
 def test_a_dispatch_that_outlives_its_engine_is_one_whole_span(
-    url: str, traces: Traces, sent: InMemorySpanExporter
+    url: str, traces: TraceExporter, sent: InMemorySpanExporter
 ):
     clock = ManualClock()
 
@@ -147,7 +158,7 @@ def test_a_dispatch_that_outlives_its_engine_is_one_whole_span(
         clock.advance(seconds=30)
         await worker.beat()
         await first.tick()
-        await abandon(first)
+        await abandon_engine(first)
         clock.advance(seconds=20)
         async with opened(url, clock) as engine:
             engine.listeners.add(traces)
@@ -161,7 +172,7 @@ def test_a_dispatch_that_outlives_its_engine_is_one_whole_span(
 
 
 def test_each_step_that_a_guard_tells_of_is_a_span(
-    url: str, traces: Traces, sent: InMemorySpanExporter
+    url: str, traces: TraceExporter, sent: InMemorySpanExporter
 ):
     with Guard().run("ticket 1", raises=False) as run:
         for source, target in (("planner", "coder"), ("coder", "planner")):
@@ -172,10 +183,10 @@ def test_each_step_that_a_guard_tells_of_is_a_span(
     async def told() -> None:
         async with opened(url, ManualClock()) as engine:
             engine.listeners.add(traces)
-            heard = await begin(engine, "their team", STRICT, by="ana", agent="planner")
-            events = seen(run.events)
+            heard = await begin_run(engine, "their team", STRICT, by="ana", agent="planner")
+            events = guard_events(run.events)
             for some in (events[:3], events[3:]):
-                await tell(engine, heard.id, some, by="ana", at=engine.clock())
+                await record_events(engine, heard.id, some, by="ana", sent_at=engine.clock())
 
     go(told())
     found = spans(traces, sent)

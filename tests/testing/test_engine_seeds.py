@@ -4,9 +4,9 @@ import os
 
 import pytest
 
-from handrail.engine.keeper import Keeper
-from handrail.testing.simulate import run_seed, run_seeds
-from handrail.testing.through_engine import ON_FILE, SIDE_BY_SIDE, run_group
+from handrail.engine.commit.committer import GroupCommitter
+from handrail.testing.engine_simulation import GROUPS_PER_FILE_DATABASE, SEEDS_PER_ENGINE, run_group
+from handrail.testing.simulator import run_seed, run_seeds
 
 SEEDS = 2_000 if os.environ.get("HANDRAIL_LONG") else 150
 
@@ -22,21 +22,21 @@ def test_every_seed_has_the_same_history_through_the_engine_as_without():
 
 
 def test_each_seed_of_a_group_ends_as_it_does_alone():
-    first = SIDE_BY_SIDE * ON_FILE  # a group with a file
-    seeds = range(first, first + SIDE_BY_SIDE)
+    first = SEEDS_PER_ENGINE * GROUPS_PER_FILE_DATABASE  # a group with a file
+    seeds = range(first, first + SEEDS_PER_ENGINE)
     assert run_group(seeds) == [run_seed(seed) for seed in seeds]
 
 
 def test_an_engine_that_forgets_is_found_out(monkeypatch: pytest.MonkeyPatch):
     """A write that is said to be on disk, and is not."""
-    real = Keeper._written
+    real = GroupCommitter._write_batch
 
-    async def forgets(self: Keeper, writes):
+    async def forgets(self: GroupCommitter, writes):
         if any(write.entry.seq > 10 for write in writes):
             return [True] * len(writes)
         return await real(self, writes)
 
-    monkeypatch.setattr(Keeper, "_written", forgets)
-    failures = [result.failure for result in run_group(range(SIDE_BY_SIDE)) if result.failure]
+    monkeypatch.setattr(GroupCommitter, "_write_batch", forgets)
+    failures = [result.failure for result in run_group(range(SEEDS_PER_ENGINE)) if result.failure]
     assert failures
     assert all("the stored run is the run" in failure for failure in failures)

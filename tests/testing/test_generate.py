@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from handrail.kernel.plan import check
-from handrail.testing.generate import random_team, random_workflow
+from handrail.kernel.definition.plan import check_definition
+from handrail.testing.random_definitions import random_team, random_workflow
 
 SEEDS = range(250)
 
@@ -33,14 +33,14 @@ def team(seed: int, **rest: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("size", [1, 3, 6, 30])
 def test_every_random_workflow_is_valid(size: int):
     for seed in SEEDS:
-        plan, checked = check(workflow(seed, size=size))
+        plan, checked = check_definition(workflow(seed, size=size))
         assert plan is not None, (seed, checked.errors)
 
 
 @pytest.mark.parametrize("agents", [1, 2, 6])
 def test_every_random_team_is_valid(agents: int):
     for seed in SEEDS:
-        plan, checked = check(team(seed, agents=agents))
+        plan, checked = check_definition(team(seed, agents=agents))
         assert plan is not None, (seed, checked.errors)
 
 

@@ -152,10 +152,10 @@ def test_the_server_ends_with_the_process_that_started_it(by: str):
     """The janitor holds the pipe's other end open until it has ended all and removed the folder."""
     program = f"""
 import os, signal
-from handrail.testing.postgres import PostgresServer, _home
+from handrail.testing.postgres import PostgresServer, _current_workspace
 server = PostgresServer()
 server.start()
-print(server.pid, _home().janitor.pid, _home().folder, flush=True)
+print(server.pid, _current_workspace().cleanup_process.pid, _current_workspace().folder, flush=True)
 input()
 if {by == "kill -9"}:
     os.kill(os.getpid(), signal.SIGKILL)
@@ -169,7 +169,7 @@ if {by == "kill -9"}:
     started = [postmaster, *postmaster.children(recursive=True), psutil.Process(int(janitor))]
     child.communicate("end", timeout=WAIT)
     assert child.returncode == (-signal.SIGKILL if by == "kill -9" else 0)
-    assert postgres.within(WAIT, lambda: not alive(started))
+    assert postgres.wait_until(WAIT, lambda: not alive(started))
     assert not Path(folder).exists()
 
 
@@ -181,8 +181,8 @@ def test_as_root_the_server_runs_as_nobody(server: PostgresServer):
 @pytest.mark.skipif(os.geteuid() != 0, reason="others can enter what they own")
 def test_as_root_no_folder_needs_to_be_open_to_others(monkeypatch: pytest.MonkeyPatch):
     """Programs and data lie in folders that only root may enter."""
-    monkeypatch.setattr(postgres, "_reachable", lambda path, account: False)
-    monkeypatch.setattr(postgres, "_homes", [])
+    monkeypatch.setattr(postgres, "_can_reach", lambda path, account: False)
+    monkeypatch.setattr(postgres, "_workspaces", [])
     try:
         with PostgresServer() as server:
             write(server.url(), 7)
@@ -192,4 +192,4 @@ def test_as_root_no_folder_needs_to_be_open_to_others(monkeypatch: pytest.Monkey
             server.start()
             assert ask(server.url(), "select number from kept") == [7]
     finally:
-        postgres._home().close()
+        postgres._current_workspace().close()

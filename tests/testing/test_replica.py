@@ -23,20 +23,20 @@ def test_the_standby_takes_over_and_the_old_primary_follows_it():
         first.start()
         name = urlsplit(first.create_database()).path.removeprefix("/")
         second.follow(first)
-        first.wait_for_standby(True)
-        both = first.url_of_both(second, name)
+        first.require_standby(True)
+        both = first.url_with(second, name)
         write(both, 1)
         first.kill()
-        second.wait_for_standby(False)
+        second.require_standby(False)
         second.promote()
         write(both, 2)
         first.follow(second, rewind=True)
-        second.wait_for_standby(True)
+        second.require_standby(True)
         write(both, 3)
         second.crash()
-        first.wait_for_standby(False)
+        first.require_standby(False)
         first.promote()
         assert read(both) == [1, 2, 3]
         second.follow(first)
-        assert second.follows
-        assert not first.follows
+        assert second.is_standby
+        assert not first.is_standby

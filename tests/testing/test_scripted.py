@@ -5,18 +5,18 @@ from datetime import timedelta
 import pytest
 
 from handrail.kernel.result import Result
-from handrail.kernel.run.state import Question
+from handrail.kernel.run.state import PendingApproval
 from handrail.testing import (
     SHAPES,
-    Dispatch,
-    InvalidDefinitionError,
     ManualClock,
+    ScriptedDefinitionError,
+    ScriptedDispatch,
     ask,
     carry_on,
     failure,
     hand_to,
     play,
-    scripted,
+    scripted_runs,
     success,
     terminate,
 )
@@ -49,20 +49,20 @@ def test_a_list_of_results_is_given_one_by_one_and_the_last_for_ever():
 
 
 def test_a_function_sees_what_it_is_asked_and_why_its_last_answer_would_not_do():
-    seen: list[Dispatch] = []
+    seen: list[ScriptedDispatch] = []
 
-    def coder(dispatch: Dispatch) -> Result:
+    def coder(dispatch: ScriptedDispatch) -> Result:
         seen.append(dispatch)
         return hand_to("nobody") if len(seen) == 1 else hand_to("planner", "done")
 
-    def planner(dispatch: Dispatch) -> Result:
+    def planner(dispatch: ScriptedDispatch) -> Result:
         return hand_to("closer" if seen else "coder", "next")
 
     played = play(SHAPES["engineers"], {"coder": coder, "planner": planner}, title="a title")
     assert played.run.stop is not None
     assert played.run.stop.rule == "terminated"
     assert [dispatch.attempt for dispatch in seen] == [1, 2]
-    assert "may not hand off to 'nobody'" in seen[1].told
+    assert "may not hand off to 'nobody'" in seen[1].refusal
     assert seen[0].title == "a title"
 
 
@@ -73,9 +73,9 @@ def test_an_answer_that_a_node_does_not_take_costs_the_attempt():
 
 def test_people_are_asked_and_their_revision_goes_back():
     answers = iter(("use euros", "ok"))
-    asked: list[Question] = []
+    asked: list[PendingApproval] = []
 
-    def boss(question: Question) -> str | None:
+    def boss(question: PendingApproval) -> str | None:
         asked.append(question)
         return next(answers)
 
@@ -100,13 +100,13 @@ def test_time_jumps_to_the_deadline_when_nobody_answers():
 
 
 def test_people_who_revise_for_ever_are_told_so(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(scripted, "COMMANDS_MAX", 500)
+    monkeypatch.setattr(scripted_runs, "COMMANDS_MAX", 500)
     with pytest.raises(RuntimeError, match="people kept the run going"):
         play(SHAPES["invoices"], people=lambda question: "once more")
 
 
 def test_an_invalid_document_is_named_with_its_problems():
-    with pytest.raises(InvalidDefinitionError) as caught:
+    with pytest.raises(ScriptedDefinitionError) as caught:
         play({"kind": "team", "name": "t", "start": "a", "agents": []})
     assert "unknown_start" in [problem.code for problem in caught.value.problems]
 

@@ -17,17 +17,17 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from handrail.kernel.plan import Plan, check
-from handrail.kernel.run import clocks, machine, people, team, workflow
+from handrail.kernel.definition.plan import Plan, check_definition
+from handrail.kernel.run import clocks, human_commands, machine, team, workflow
 from handrail.kernel.run import commands as c
 from handrail.kernel.run import decide as decide_module
 from handrail.kernel.run import evolve as evolve_module
 from handrail.kernel.run.events import Offered, Reported, Warned
 from handrail.kernel.run.machine import Run, RunDecision
-from handrail.testing.audit import Auditor, encode
 from handrail.testing.clock import NOON
-from handrail.testing.options import Options, describe, draw
-from handrail.testing.simulate import history, run_seed, run_seeds
+from handrail.testing.invariants import InvariantChecker, encode
+from handrail.testing.seed_options import SeedOptions, describe_seed, draw_options
+from handrail.testing.simulator import history, run_seed, run_seeds
 
 ROOT = Path(__file__).resolve().parents[2]
 SABOTAGE_SEEDS = 400
@@ -69,13 +69,13 @@ def test_a_history_does_not_depend_on_the_process_that_plays_it():
 
 def test_every_option_that_a_seed_draws_can_be_printed():
     for seed in range(30):
-        told = describe(seed)
-        assert not [name for name in Options.__struct_fields__ if f'"{name}"' not in told]
-        assert draw(seed) == draw(seed)
+        told = describe_seed(seed)
+        assert not [name for name in SeedOptions.__struct_fields__ if f'"{name}"' not in told]
+        assert draw_options(seed) == draw_options(seed)
 
 
 def test_a_thousand_revisions_are_played_to_the_end():
-    seed = next(s for s in count(0) if draw(s).revisions == 1_000)
+    seed = next(s for s in count(0) if draw_options(s).revisions == 1_000)
     result = run_seed(seed)
     assert result.ended, result.failure
     assert result.stretches == 1_001
@@ -91,7 +91,7 @@ def test_a_summary_is_the_same_in_one_process_and_in_two():
 
 
 def measure_that_stays(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(machine, "measure", lambda plan, run: 0 if run.ended else 100)
+    patch.setattr(machine, "measure", lambda plan, run: 0 if run.has_ended else 100)
 
 
 def anybody_may_terminate(patch: pytest.MonkeyPatch) -> None:
@@ -103,19 +103,19 @@ def clocks_that_never_fire(patch: pytest.MonkeyPatch) -> None:
 
 
 def anybody_may_answer(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(people, "may_answer", lambda question, by: None)
+    patch.setattr(human_commands, "check_may_answer", lambda question, by: None)
 
 
 def anybody_may_report(patch: pytest.MonkeyPatch) -> None:
     def held(book: Any, fence: int, agent: str, what: str) -> Any:
-        return next(iter(book.run.tokens.values()))
+        return next(iter(book.run.positions.values()))
 
-    patch.setattr(decide_module, "_holder", held)
+    patch.setattr(decide_module, "_require_holder", held)
 
 
 def retries_without_end(patch: pytest.MonkeyPatch) -> None:
-    again = {workflow.Ending.AGAIN: (lambda book, token, why: True,)}
-    patch.setattr(workflow, "ANSWERS", workflow.ANSWERS | again)
+    again = {workflow.AttemptEnding.AGAIN: (lambda book, token, why: True,)}
+    patch.setattr(workflow, "ROUTES", workflow.ROUTES | again)
 
 
 def fences_that_repeat(patch: pytest.MonkeyPatch) -> None:
@@ -175,12 +175,12 @@ def decide_that_writes_into_the_run(patch: pytest.MonkeyPatch) -> None:
 
 
 def questions_renewed_by_a_patch(patch: pytest.MonkeyPatch) -> None:
-    question = people.Question
+    question = human_commands.PendingApproval
 
     def renewed(**given: Any) -> Any:
         return question(**{**given, "deadline": given["deadline"] + timedelta(days=7)})
 
-    patch.setattr(people, "Question", renewed)
+    patch.setattr(human_commands, "PendingApproval", renewed)
 
 
 def an_end_that_can_be_ended_again(patch: pytest.MonkeyPatch) -> None:
@@ -188,7 +188,7 @@ def an_end_that_can_be_ended_again(patch: pytest.MonkeyPatch) -> None:
 
     def ending(plan: Plan, run: Run | None, command: Any, now: Any) -> RunDecision:
         decision = decide(plan, run, command, now)
-        return replace(decision, refusal=None) if run is not None and run.ended else decision
+        return replace(decision, refusal=None) if run is not None and run.has_ended else decision
 
     patch.setattr(machine, "decide", ending)
 
@@ -246,11 +246,11 @@ def test_a_kernel_that_raises_is_a_finding_and_not_a_crash(monkeypatch: pytest.M
 
 def test_the_auditor_can_watch_a_run_of_ones_own():
     agents = [{"id": "a", "hands_off_to": []}]
-    plan, _ = check(
+    plan, _ = check_definition(
         {"kind": "team", "name": "t", "start": "a", "terminator": "a", "agents": agents}
     )
     assert plan is not None
-    auditor = Auditor(plan)
-    auditor.take(c.Start(run_id="r", bead_id="b"), NOON)
-    assert auditor.run.tokens["a"].phase == "offered"
-    assert auditor.rank > 0
+    auditor = InvariantChecker(plan)
+    auditor.apply_command(c.Start(run_id="r", bead_id="b"), NOON)
+    assert auditor.run.positions["a"].phase == "offered"
+    assert auditor.measure > 0

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from handrail.testing.simulate import run_seeds
+from handrail.testing.simulator import run_seeds
 
 SEEDS = 10_000 if os.environ.get("HANDRAIL_LONG") else 2_000
 

@@ -8,33 +8,35 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any
 
-from handrail.a2a.refusals import Outside
-from handrail.agents.a2a_words import (
-    ANY,
-    DATA,
-    JSON_RPC,
-    PROTOCOL,
-    TEXT,
-    Capabilities,
-    Card,
-    Interface,
-    Skill,
+from handrail.a2a.errors import HttpStatusError
+from handrail.agents.a2a_types import (
+    ANY_MEDIA_TYPE,
+    JSON_MEDIA_TYPE,
+    JSONRPC_BINDING,
+    PROTOCOL_VERSION,
+    TEXT_MEDIA_TYPE,
+    AgentCapabilities,
+    AgentCard,
+    AgentInterface,
+    AgentSkill,
 )
 from handrail.client.clients import AsyncClient
-from handrail.engine.definitions import DefinitionItem
-from handrail.kernel.definition import LEVELS
+from handrail.engine.services.definitions import DefinitionItem
+from handrail.kernel.definition.model import PERSON_LEVELS
 
 SKILLS_MAX = 200
-FILES_BEADS = LEVELS["operator"]
-NAME, NUMBER = "Handrail", version("handrail")
-ABOUT = (
+FILING_LEVEL_MIN = PERSON_LEVELS["operator"]
+AGENT_NAME, AGENT_VERSION = "Handrail", version("handrail")
+AGENT_DESCRIPTION = (
     "Teams of agents and people whose every run ends, with a reason. A message becomes a bead; text"
     " is what it is about, data its context, files are its files."
 )
-CHOOSE = "Say which by the metadata of the message, as `definition`, or ask the agent of that name."
-SCHEME = "handrail"
-SCHEMES: dict[str, Any] = {
-    SCHEME: {
+CHOICE_HINT = (
+    "Say which by the metadata of the message, as `definition`, or ask the agent of that name."
+)
+SECURITY_SCHEME = "handrail"
+SECURITY_SCHEMES: dict[str, Any] = {
+    SECURITY_SCHEME: {
         "httpAuthSecurityScheme": {
             "scheme": "Bearer",
             "description": "A token of Handrail, of an operator or above.",
@@ -43,44 +45,60 @@ SCHEMES: dict[str, Any] = {
 }
 
 
-def closed_card(url: str) -> Card:
+def public_card(url: str) -> AgentCard:
     """For whoever has not said who it is."""
-    return _card(url, NAME, ABOUT, NUMBER, ())
+    return _card(url, AGENT_NAME, AGENT_DESCRIPTION, AGENT_VERSION, ())
 
 
-async def open_card(client: AsyncClient, url: str, definition: str) -> Card:
+async def extended_card(client: AsyncClient, url: str, definition: str) -> AgentCard:
     """For a token that may file beads: of one definition, else of all."""
-    me = await client.me()
-    if LEVELS.get(me.role, -1) < FILES_BEADS:
-        told = f"{me.name} ({me.role}) may file no beads, so that there is nothing to ask for here"
-        raise Outside(403, f"{told}; use the token of an operator or above")
+    me = await client.get_me()
+    if PERSON_LEVELS.get(me.role, -1) < FILING_LEVEL_MIN:
+        message = (
+            f"{me.name} ({me.role}) may file no beads, so that there is nothing to ask for here"
+        )
+        raise HttpStatusError(403, f"{message}; use the token of an operator or above")
     if definition:
-        found = await client.workflow(definition)
-        skill = _skill(found, found.definition.get("metadata", {}).get("description"))
-        return _card(url, found.name, skill.description, str(found.version), (skill,))
-    page = await client.workflows(limit=SKILLS_MAX)
-    return _card(url, NAME, f"{ABOUT} {CHOOSE}", NUMBER, [_skill(item) for item in page.items])
+        view = await client.get_definition(definition)
+        skill = _skill(view, view.definition.get("metadata", {}).get("description"))
+        return _card(url, view.name, skill.description, str(view.version), (skill,))
+    page = await client.list_definitions(limit=SKILLS_MAX)
+    return _card(
+        url,
+        AGENT_NAME,
+        f"{AGENT_DESCRIPTION} {CHOICE_HINT}",
+        AGENT_VERSION,
+        [_skill(item) for item in page.items],
+    )
 
 
-def _skill(item: DefinitionItem, about: object = "") -> Skill:
-    told = about if isinstance(about, str) and about else f"The {item.kind} '{item.name}'."
-    return Skill(id=item.id, name=item.name, description=told, tags=(item.kind,))
+def _skill(item: DefinitionItem, description: object = "") -> AgentSkill:
+    text = (
+        description
+        if isinstance(description, str) and description
+        else f"The {item.kind} '{item.name}'."
+    )
+    return AgentSkill(id=item.id, name=item.name, description=text, tags=(item.kind,))
 
 
-def _card(url: str, name: str, about: str, number: str, skills: Sequence[Skill]) -> Card:
-    return Card(
+def _card(
+    url: str, name: str, description: str, card_version: str, skills: Sequence[AgentSkill]
+) -> AgentCard:
+    return AgentCard(
         name=name,
-        description=about,
-        version=number,
+        description=description,
+        version=card_version,
         supported_interfaces=(
-            Interface(url=url, protocol_binding=JSON_RPC, protocol_version=PROTOCOL),
+            AgentInterface(
+                url=url, protocol_binding=JSONRPC_BINDING, protocol_version=PROTOCOL_VERSION
+            ),
         ),
-        capabilities=Capabilities(
+        capabilities=AgentCapabilities(
             streaming=True, extended_agent_card=True, push_notifications=False
         ),
-        security_schemes=SCHEMES,
-        security_requirements=({"schemes": {SCHEME: {}}},),
-        default_input_modes=(TEXT, DATA, ANY),
-        default_output_modes=(TEXT,),
+        security_schemes=SECURITY_SCHEMES,
+        security_requirements=({"schemes": {SECURITY_SCHEME: {}}},),
+        default_input_modes=(TEXT_MEDIA_TYPE, JSON_MEDIA_TYPE, ANY_MEDIA_TYPE),
+        default_output_modes=(TEXT_MEDIA_TYPE,),
         skills=tuple(skills),
     )

@@ -6,27 +6,27 @@ speaks A2A for the same server.
 
 from typing import Any
 
-from handrail.agents.a2a_words import (
-    TEXT,
+from handrail.agents.a2a_types import (
+    TEXT_MEDIA_TYPE,
+    A2AMessage,
     Artifact,
-    Message,
+    MessageRole,
     Part,
-    Role,
     TaskState,
     TaskStatus,
-    ToldTask,
+    TaskWithHistory,
 )
 from handrail.client.clients import AsyncClient
-from handrail.engine.beads import BeadView
-from handrail.engine.reading import RunItem
-from handrail.kernel.approval import Approval
-from handrail.kernel.definition import TerminalStatus
-from handrail.kernel.text_protocol import TERMINATE_MARKER, said
-from handrail.kernel.view import RunView
+from handrail.engine.queries.runs import RunItem
+from handrail.engine.services.beads import BeadView
+from handrail.kernel.definition.model import TerminalStatus
+from handrail.kernel.run.text_protocol import TERMINATE_MARKER, read_directive
+from handrail.views.approvals import Approval
+from handrail.views.run_view import RunView
 
-KEPT = "a2a_context"
+CONTEXT_KEY = "a2a_context"
 """Where the bead's context has what the caller calls its own."""
-STATES: dict[str, TaskState] = {
+STATE_BY_STATUS: dict[str, TaskState] = {
     "running": TaskState.WORKING,
     "paused": TaskState.WORKING,
     "waiting": TaskState.INPUT_REQUIRED,
@@ -37,131 +37,141 @@ STATES: dict[str, TaskState] = {
     TerminalStatus.CLOSED_BY_HUMAN: TaskState.CANCELED,
 }
 """How a run stands, or how it ended -> what a task is then."""
-TEXT_CHARS = 200_000
-RESULT = "result"
-ASKED = ("asked", "reasked")
+TEXT_CHARS_MAX = 200_000
+RESULT_NAME = "result"
+ASK_EVENTS = ("asked", "reasked")
 """Events that ask a person."""
-ANSWERED = "answered"
-SPEECH = (*ASKED, ANSWERED)
+ANSWER_EVENT = "answered"
+MESSAGE_EVENTS = (*ASK_EVENTS, ANSWER_EVENT)
 """Events in which something is said."""
-LOOKED_AT = 200
+EVENTS_SEARCHED = 200
 """Of the newest events of a run, in which its open question is looked for, and what was said."""
-HISTORY_MAX = 50
-WAITS = "A person is asked; look again in a moment."
+HISTORY_MESSAGES_MAX = 50
+WAITING_TEXT = "A person is asked; look again in a moment."
 
 
-def state_of(run: RunView | RunItem) -> TaskState:
-    return STATES[run.terminal_status or run.status]
+def task_state(run: RunView | RunItem) -> TaskState:
+    return STATE_BY_STATUS[run.terminal_status or run.status]
 
 
-async def task_of(client: AsyncClient, run: RunView, history: int | None = None) -> ToldTask:
+async def build_task(
+    client: AsyncClient, run: RunView, history_length: int | None = None
+) -> TaskWithHistory:
     """The task, with what it asks, or with what came of it. `history`: how much of what was said
     in it at most."""
-    state = state_of(run)
-    bead = await client.bead(run.bead_id)
-    told, artifacts = "", ()
+    state = task_state(run)
+    bead = await client.get_bead(run.bead_id)
+    text, artifacts = "", ()
     if state is TaskState.INPUT_REQUIRED:
-        question = await open_question(client, run)
-        told = _asks(question) if question is not None else WAITS
+        approval = await find_open_approval(client, run)
+        text = _approval_text(approval) if approval is not None else WAITING_TEXT
     elif run.terminal_status is not None:
-        told = (await client.why(run.id)).why
-        artifacts = await artifacts_of(client, run)
-    context = context_of(bead)
-    mark = f"{run.id}.{run.updated_at.timestamp():.6f}"
-    said = _message(run.id, context, mark, Role.AGENT, told) if told else None
-    return ToldTask(
+        text = (await client.explain_run(run.id)).why
+        artifacts = await build_artifacts(client, run)
+    context_id = read_context_id(bead)
+    message_id = f"{run.id}.{run.updated_at.timestamp():.6f}"
+    message = (
+        _text_message(run.id, context_id, message_id, MessageRole.AGENT, text) if text else None
+    )
+    return TaskWithHistory(
         id=run.id,
-        context_id=context,
-        status=TaskStatus(state=state, message=said, timestamp=run.updated_at),
+        context_id=context_id,
+        status=TaskStatus(state=state, message=message, timestamp=run.updated_at),
         artifacts=artifacts,
-        history=await history_of(client, run.id, bead, history),
+        history=await build_history(client, run.id, bead, history_length),
     )
 
 
-def context_of(bead: BeadView) -> str:
+def read_context_id(bead: BeadView) -> str:
     """What the caller calls it; else the bead, of which there may be several runs."""
-    named = bead.context.get(KEPT)
-    return named if isinstance(named, str) and named else bead.id
+    context_id = bead.context.get(CONTEXT_KEY)
+    return context_id if isinstance(context_id, str) and context_id else bead.id
 
 
-async def open_question(client: AsyncClient, run: RunView) -> Approval | None:
+async def find_open_approval(client: AsyncClient, run: RunView) -> Approval | None:
     """What a person is asked, the last if there are several."""
-    page = await client.audit(execution_id=run.id, limit=LOOKED_AT)
+    page = await client.list_audit_events(execution_id=run.id, limit=EVENTS_SEARCHED)
     for event in page.items:
-        if event["type"] in ASKED:
-            found = await client.approval(event["question"]["id"])
-            if found.status == "open":
-                return found
+        if event["type"] in ASK_EVENTS:
+            approval = await client.get_approval(event["question"]["id"])
+            if approval.status == "open":
+                return approval
     return None
 
 
-async def answered_with(client: AsyncClient, run: RunView, text: str) -> Approval | None:
+async def find_answered_approval(client: AsyncClient, run: RunView, text: str) -> Approval | None:
     """What was last answered, if with these words."""
-    page = await client.audit(execution_id=run.id, limit=LOOKED_AT)
-    last = next((event for event in page.items if event["type"] == ANSWERED), None)
+    page = await client.list_audit_events(execution_id=run.id, limit=EVENTS_SEARCHED)
+    last = next((event for event in page.items if event["type"] == ANSWER_EVENT), None)
     if last is None or last.get("text") != text:
         return None
-    return await client.approval(last["question_id"])
+    return await client.get_approval(last["question_id"])
 
 
-def _asks(question: Approval) -> str:
-    who = ", ".join(question.waits_for or question.approvers)
-    about = f"\n\nWhat it is about:\n{question.result}" if question.result else ""
-    options = f"\n\nChoices: {', '.join(question.options)}" if question.options else ""
-    steps = "".join(f"\n- {one}" for one in question.proposed_next_steps)
-    told = f"{question.question}{about}{options}\n\nMay be answered by: {who}{steps}"
-    return told[:TEXT_CHARS]
+def _approval_text(approval: Approval) -> str:
+    who = ", ".join(approval.waits_for or approval.approvers)
+    result = f"\n\nWhat it is about:\n{approval.result}" if approval.result else ""
+    options = f"\n\nChoices: {', '.join(approval.options)}" if approval.options else ""
+    steps = "".join(f"\n- {step}" for step in approval.proposed_next_steps)
+    text = f"{approval.question}{result}{options}\n\nMay be answered by: {who}{steps}"
+    return text[:TEXT_CHARS_MAX]
 
 
-async def artifacts_of(client: AsyncClient, run: RunView | RunItem) -> tuple[Artifact, ...]:
+async def build_artifacts(client: AsyncClient, run: RunView | RunItem) -> tuple[Artifact, ...]:
     """What was said last, if it was completed."""
-    if state_of(run) is not TaskState.COMPLETED:
+    if task_state(run) is not TaskState.COMPLETED:
         return ()
-    steps = (await client.steps(run.id)).items
-    text = next(filter(None, (_without_stop_word(one.text) for one in reversed(steps))), "")
+    steps = (await client.list_steps(run.id)).items
+    text = next(filter(None, (_strip_stop_word(step.text) for step in reversed(steps))), "")
     if not text:
         return ()
-    part = Part(text=text[:TEXT_CHARS], media_type=TEXT)
-    return (Artifact(artifact_id=RESULT, name=RESULT, parts=(part,)),)
+    part = Part(text=text[:TEXT_CHARS_MAX], media_type=TEXT_MEDIA_TYPE)
+    return (Artifact(artifact_id=RESULT_NAME, name=RESULT_NAME, parts=(part,)),)
 
 
-def _without_stop_word(text: str) -> str:
+def _strip_stop_word(text: str) -> str:
     """What a last line says to Handrail alone is not a partner's to read; its reason is."""
-    found = said(text)
-    if found.marker != TERMINATE_MARKER:
+    parsed = read_directive(text)
+    if parsed.marker != TERMINATE_MARKER:
         return text
     before = "\n".join(text.rstrip().splitlines()[:-1]).rstrip()
-    return "\n".join(filter(None, (before, found.reason)))
+    return "\n".join(filter(None, (before, parsed.reason)))
 
 
-async def history_of(
-    client: AsyncClient, run_id: str, bead: BeadView, most: int | None
-) -> tuple[Message, ...]:
+async def build_history(
+    client: AsyncClient, run_id: str, bead: BeadView, messages_max: int | None
+) -> tuple[A2AMessage, ...]:
     """What the work is, what people were asked, and what they answered: the last of it."""
-    if most == 0:
+    if messages_max == 0:
         return ()
-    events = (await client.audit(execution_id=run_id, limit=LOOKED_AT)).items
-    said = [_said(event) for event in reversed(events) if event["type"] in SPEECH]
-    first = ("0", Role.USER, bead.description or bead.title)
-    context = context_of(bead)
+    events = (await client.list_audit_events(execution_id=run_id, limit=EVENTS_SEARCHED)).items
+    entries = [
+        _history_entry(event) for event in reversed(events) if event["type"] in MESSAGE_EVENTS
+    ]
+    first = ("0", MessageRole.USER, bead.description or bead.title)
+    context_id = read_context_id(bead)
     return tuple(
-        _message(run_id, context, f"{run_id}.m{number}", role, text)
-        for number, role, text in [first, *said][-min(most or HISTORY_MAX, HISTORY_MAX) :]
+        _text_message(run_id, context_id, f"{run_id}.m{number}", role, text)
+        for number, role, text in [first, *entries][
+            -min(messages_max or HISTORY_MESSAGES_MAX, HISTORY_MESSAGES_MAX) :
+        ]
     )
 
 
-def _said(event: dict[str, Any]) -> tuple[str, Role, str]:
+def _history_entry(event: dict[str, Any]) -> tuple[str, MessageRole, str]:
     """The number of the event, who speaks in it, and what."""
-    if event["type"] in ASKED:
-        return str(event["seq"]), Role.AGENT, event["question"]["text"]
-    return str(event["seq"]), Role.USER, event.get("text") or event["decision"]
+    if event["type"] in ASK_EVENTS:
+        return str(event["seq"]), MessageRole.AGENT, event["question"]["text"]
+    return str(event["seq"]), MessageRole.USER, event.get("text") or event["decision"]
 
 
-def _message(run_id: str, context: str, name: str, role: Role, text: str) -> Message:
-    return Message(
-        message_id=name,
+def _text_message(
+    run_id: str, context_id: str, message_id: str, role: MessageRole, text: str
+) -> A2AMessage:
+    return A2AMessage(
+        message_id=message_id,
         role=role,
-        parts=(Part(text=text[:TEXT_CHARS], media_type=TEXT),),
+        parts=(Part(text=text[:TEXT_CHARS_MAX], media_type=TEXT_MEDIA_TYPE),),
         task_id=run_id,
-        context_id=context,
+        context_id=context_id,
     )

@@ -22,54 +22,59 @@ from typing import Any, cast
 import httpx
 import msgspec
 
-from handrail.agents.a2a_wire import Declined, Remote, Unusable, card_address
-from handrail.agents.a2a_words import (
-    ASKS,
-    ENDED,
-    SETTLED,
-    TEXT,
-    Configuration,
-    Message,
-    OfTask,
+from handrail.agents.a2a_transport import A2AClient, RemoteCallError, RemoteReplyError, card_address
+from handrail.agents.a2a_types import (
+    INTERRUPTED_STATES,
+    SETTLED_STATES,
+    TERMINAL_STATES,
+    TEXT_MEDIA_TYPE,
+    A2AMessage,
+    A2ATask,
+    MessageRole,
     Part,
-    Role,
-    SendMessage,
-    Sent,
-    Task,
+    SendMessageConfiguration,
+    SendMessageRequest,
+    SendMessageResponse,
+    TaskRequest,
     TaskState,
-    text_of,
+    join_text,
 )
-from handrail.agents.given import Given, Works, view, who
-from handrail.agents.prompt import instructions, turn
-from handrail.agents.said import result_of
-from handrail.agents.secrets import without_secrets
-from handrail.engine.dispatch import DispatchView
-from handrail.engine.returned import AgentFailed
+from handrail.agents.dispatch_input import (
+    AgentFunction,
+    DispatchInput,
+    as_dispatch_view,
+    step_id_of,
+)
+from handrail.agents.output_parser import parse_output
+from handrail.agents.prompt import render_instructions, render_user_prompt
+from handrail.agents.secret_redaction import redact_secrets
+from handrail.engine.dispatch.agent_results import AgentFailedError
+from handrail.engine.dispatch.dispatch import DispatchView
 from handrail.kernel.decision import Value
 from handrail.kernel.result import Outcome, Result
 
-KEPT = "a2a"
+CONTEXT_KEY = "a2a"
 """Where the bead's context has the tasks that wait for an answer: agent -> {task, context}."""
-POLL_FIRST, POLL_MORE, POLL_MAX = 0.1, 1.5, 5.0
+POLL_SECONDS_FIRST, POLL_GROWTH, POLL_SECONDS_MAX = 0.1, 1.5, 5.0
 """Seconds between two looks at a task, and how they grow."""
-TROUBLES_MAX = 5
+POLL_FAILURES_MAX = 5
 """Looks in a row that may fail."""
 CANCEL_SECONDS = 2.0
-ID_MAX = 200
+ID_CHARS_MAX = 200
 """Characters of a name that the agent gave to a task, or to a context."""
-TASK_NOT_FOUND, UNSUPPORTED = -32001, -32004
-BY_A2A = (
+TASK_NOT_FOUND, UNSUPPORTED_OPERATION = -32001, -32004
+A2A_INSTRUCTIONS = (
     "You are asked over A2A. Complete the task with your answer as text. Fail it if it cannot be"
     " done. If only a person can say something, ask for input: a person is asked, and you are told"
     " the answer. While you work, nothing else is needed of you."
 )
-FAILING = {
+FAILURE_TEXTS = {
     TaskState.FAILED: "the agent failed",
     TaskState.REJECTED: "the agent rejected the work",
     TaskState.CANCELED: "the work was cancelled at the agent",
 }
 """What such an end says, where the agent says nothing."""
-NEEDS = {
+INPUT_TEXTS = {
     TaskState.INPUT_REQUIRED: "the agent needs input, and does not say which",
     TaskState.AUTH_REQUIRED: "the agent needs an authorization, and does not say which",
 }
@@ -90,171 +95,205 @@ def a2a_agent(
     *,
     token_from: str = "",
     limits: RemoteLimits = RemoteLimits(),  # noqa: B008 - frozen
-) -> Works:
+) -> AgentFunction:
     """An agent that speaks A2A, by the address of its card or of the place where that lies.
     `token_from` is the variable of the environment that has the token for it."""
     card_address(url)
 
-    async def a2a_turn(dispatch: Given) -> Result:
-        given = view(dispatch)
-        told = f"the A2A agent {url} of '{who(given)}'"
+    async def a2a_turn(dispatch: DispatchInput) -> Result:
+        dispatch_view = as_dispatch_view(dispatch)
+        agent_label = f"the A2A agent {url} of '{step_id_of(dispatch_view)}'"
         token = os.environ.get(token_from, "") if token_from else ""
         if token_from and not token:
-            raise AgentFailed(f"{told} needs a token; set {token_from} where its worker runs")
-        asked = Remote(url, token, seconds=limits.call_seconds, answer_bytes=limits.answer_bytes)
+            raise AgentFailedError(
+                f"{agent_label} needs a token; set {token_from} where its worker runs"
+            )
+        client = A2AClient(
+            url, token, seconds=limits.call_seconds, answer_bytes=limits.answer_bytes
+        )
         try:
-            async with asyncio.timeout(limits.seconds), asked as remote:
-                return await _Turn(remote, given, limits).taken()
+            async with asyncio.timeout(limits.seconds), client as connected_client:
+                return await _RemoteDispatch(connected_client, dispatch_view, limits).run()
         except TimeoutError:
-            wrong = f"has no answer after {limits.seconds:g} s; give it more time, or less to do"
+            problem = f"has no answer after {limits.seconds:g} s; give it more time, or less to do"
         except httpx.HTTPError as error:
-            wrong = f"could not be asked ({type(error).__name__}: {error}); see that it runs"
-        except (Unusable, Declined) as error:
-            wrong = str(error)
-        raise AgentFailed(without_secrets(f"{told} {wrong}", (token,)))
+            problem = f"could not be asked ({type(error).__name__}: {error}); see that it runs"
+        except (RemoteReplyError, RemoteCallError) as error:
+            problem = str(error)
+        raise AgentFailedError(redact_secrets(f"{agent_label} {problem}", (token,)))
 
     return a2a_turn
 
 
-class _Turn:
+class _RemoteDispatch:
     """One dispatch at one agent."""
 
-    def __init__(self, remote: Remote, given: DispatchView, limits: RemoteLimits) -> None:
-        self.remote, self.given, self.limits = remote, given, limits
-        self.known = _kept(given)
-        self.sent_to: str | None = None
+    def __init__(self, client: A2AClient, dispatch: DispatchView, limits: RemoteLimits) -> None:
+        self.client, self.dispatch, self.limits = client, dispatch, limits
+        self.pending_task = _read_pending_task(dispatch)
+        self.continued_task_id: str | None = None
         """The task that the message went to; None if it begins one."""
 
-    async def taken(self) -> Result:
-        sending = asyncio.ensure_future(self._sent())
+    async def run(self) -> Result:
+        send_future = asyncio.ensure_future(self._send_dispatch())
         try:
-            sent = await asyncio.shield(sending)
+            response = await asyncio.shield(send_future)
         except asyncio.CancelledError:
-            await self._take_back(sending)
+            await self._cancel_sending(send_future)
             raise
-        if sent.message is not None:
-            return self._answered(text_of(sent.message.parts))
-        if sent.task is None:
-            raise Unusable("answers with neither a task nor a message; see that it speaks A2A")
-        task = self._same(sent.task, sent.task.id if self.sent_to is None else self.sent_to)
+        if response.message is not None:
+            return self._answer_result(join_text(response.message.parts))
+        if response.task is None:
+            raise RemoteReplyError(
+                "answers with neither a task nor a message; see that it speaks A2A"
+            )
+        task = self._check_task(
+            response.task,
+            response.task.id if self.continued_task_id is None else self.continued_task_id,
+        )
         try:
-            task = await self._settled(task)
+            task = await self._poll_until_settled(task)
         finally:
-            if task.status.state not in SETTLED:
+            if task.status.state not in SETTLED_STATES:
                 await self._cancel(task.id)
-        return self._result(task)
+        return self._task_result(task)
 
-    async def _sent(self) -> Sent:
+    async def _send_dispatch(self) -> SendMessageResponse:
         """The answer of a person goes to the task that asked for it; if that is gone, or was not
         kept, the work is sent anew, with question and answer in it."""
-        if self.known is not None and self.given.answer is not None:
+        if self.pending_task is not None and self.dispatch.answer is not None:
             try:
-                sent = await self._send(self.given.answer, **self.known)
-            except Declined as error:
-                if error.code not in (TASK_NOT_FOUND, UNSUPPORTED):
+                response = await self._send_message(self.dispatch.answer, **self.pending_task)
+            except RemoteCallError as error:
+                if error.code not in (TASK_NOT_FOUND, UNSUPPORTED_OPERATION):
                     raise
             else:
-                self.sent_to = self.known["task"]
-                return sent
-        said = (instructions(self.given, BY_A2A, by_tool=False), turn(self.given))
-        return await self._send("\n\n".join(said))
+                self.continued_task_id = self.pending_task["task"]
+                return response
+        prompt_parts = (
+            render_instructions(self.dispatch, A2A_INSTRUCTIONS, by_tool=False),
+            render_user_prompt(self.dispatch),
+        )
+        return await self._send_message("\n\n".join(prompt_parts))
 
-    async def _send(self, text: str, *, task: str = "", context: str = "") -> Sent:
-        message = Message(
-            message_id=self.given.key,
-            role=Role.USER,
-            parts=(Part(text=text, media_type=TEXT),),
+    async def _send_message(
+        self, text: str, *, task: str = "", context: str = ""
+    ) -> SendMessageResponse:
+        message = A2AMessage(
+            message_id=self.dispatch.key,
+            role=MessageRole.USER,
+            parts=(Part(text=text, media_type=TEXT_MEDIA_TYPE),),
             task_id=task,
             context_id=context,
         )
-        how = Configuration(
-            accepted_output_modes=(TEXT,), return_immediately=True, history_length=0
+        configuration = SendMessageConfiguration(
+            accepted_output_modes=(TEXT_MEDIA_TYPE,), return_immediately=True, history_length=0
         )
-        params = SendMessage(message=message, configuration=how)
-        return await self.remote.call("SendMessage", params, Sent)
+        params = SendMessageRequest(message=message, configuration=configuration)
+        return await self.client.call("SendMessage", params, SendMessageResponse)
 
-    async def _settled(self, task: Task) -> Task:
+    async def _poll_until_settled(self, task: A2ATask) -> A2ATask:
         """The task once it has ended or asks something."""
-        pause, troubles = POLL_FIRST, 0
-        asked = OfTask(id=task.id, history_length=0)
-        while task.status.state not in SETTLED:  # bounded by the time of the turn
-            await asyncio.sleep(pause)
-            pause = min(POLL_MAX, pause * POLL_MORE)
+        delay, failures = POLL_SECONDS_FIRST, 0
+        request = TaskRequest(id=task.id, history_length=0)
+        while task.status.state not in SETTLED_STATES:  # bounded by the time of the turn
+            await asyncio.sleep(delay)
+            delay = min(POLL_SECONDS_MAX, delay * POLL_GROWTH)
             try:
-                found = await self.remote.call("GetTask", asked, Task)
-            except (httpx.HTTPError, Unusable):
-                troubles += 1
-                if troubles > TROUBLES_MAX:
+                polled_task = await self.client.call("GetTask", request, A2ATask)
+            except (httpx.HTTPError, RemoteReplyError):
+                failures += 1
+                if failures > POLL_FAILURES_MAX:
                     raise
             else:
-                task, troubles = self._same(found, task.id), 0
+                task, failures = self._check_task(polled_task, task.id), 0
         return task
 
-    async def _take_back(self, sending: "asyncio.Future[Sent]") -> None:
+    async def _cancel_sending(self, send_future: "asyncio.Future[SendMessageResponse]") -> None:
         """Cancelled before it was known which task became of the message."""
-        await asyncio.wait((sending,), timeout=CANCEL_SECONDS)
-        sending.cancel()
-        (sent,) = await asyncio.gather(sending, return_exceptions=True)
-        if isinstance(sent, Sent) and sent.task is not None:
-            await self._cancel(sent.task.id)
+        await asyncio.wait((send_future,), timeout=CANCEL_SECONDS)
+        send_future.cancel()
+        (response,) = await asyncio.gather(send_future, return_exceptions=True)
+        if isinstance(response, SendMessageResponse) and response.task is not None:
+            await self._cancel(response.task.id)
 
     async def _cancel(self, task_id: str) -> None:
         """As far as it can be told: whoever cancelled us does not wait for long."""
-        with suppress(TimeoutError, httpx.HTTPError, Unusable, Declined):
+        with suppress(TimeoutError, httpx.HTTPError, RemoteReplyError, RemoteCallError):
             async with asyncio.timeout(CANCEL_SECONDS):
-                await self.remote.call("CancelTask", OfTask(id=task_id), Task)
+                await self.client.call("CancelTask", TaskRequest(id=task_id), A2ATask)
 
-    def _same(self, task: Task, wanted: str) -> Task:
+    def _check_task(self, task: A2ATask, expected_id: str) -> A2ATask:
         """That task, and no other: its names are kept, and it is asked for by them."""
-        if task.id != wanted:
-            told = f"answers with task '{task.id[:ID_MAX]}' where '{wanted[:ID_MAX]}' was meant"
-            raise Unusable(f"{told}; see that it speaks A2A")
-        if max(len(task.id), len(task.context_id)) > ID_MAX or "\0" in task.id + task.context_id:
-            told = f"names a task or a context with more than {ID_MAX} characters, or odd ones"
-            raise Unusable(f"{told}; let it take shorter names")
+        if task.id != expected_id:
+            message = (
+                f"answers with task '{task.id[:ID_CHARS_MAX]}' where "
+                f"'{expected_id[:ID_CHARS_MAX]}' was meant"
+            )
+            raise RemoteReplyError(f"{message}; see that it speaks A2A")
+        if (
+            max(len(task.id), len(task.context_id)) > ID_CHARS_MAX
+            or "\0" in task.id + task.context_id
+        ):
+            message = (
+                f"names a task or a context with more than {ID_CHARS_MAX} characters, or odd ones"
+            )
+            raise RemoteReplyError(f"{message}; let it take shorter names")
         return task
 
-    def _result(self, task: Task) -> Result:
+    def _task_result(self, task: A2ATask) -> Result:
         state = TaskState(task.status.state)
-        message = text_of(task.status.message.parts) if task.status.message is not None else ""
-        made = text_of(part for one in task.artifacts for part in one.parts)
-        if state in ASKS:
-            kept = {"task": task.id, "context": task.context_id}
-            question = self._short(message) or NEEDS[state]
-            data = {KEPT: {who(self.given): kept}}
+        status_text = (
+            join_text(task.status.message.parts) if task.status.message is not None else ""
+        )
+        artifact_text = join_text(part for artifact in task.artifacts for part in artifact.parts)
+        if state in INTERRUPTED_STATES:
+            pending = {"task": task.id, "context": task.context_id}
+            question = self._check_length(status_text) or INPUT_TEXTS[state]
+            data = {CONTEXT_KEY: {step_id_of(self.dispatch): pending}}
             return Result(outcome=Outcome.ASK, question=question, data=data)
-        assert state in ENDED, "settled"
-        if state in FAILING:
-            text = self._short(message or made) or FAILING[state]
-            return Result(outcome=Outcome.FAILURE, text=text, data=self._forgotten())
-        return self._answered(made or message)
+        assert state in TERMINAL_STATES, "settled"
+        if state in FAILURE_TEXTS:
+            text = self._check_length(status_text or artifact_text) or FAILURE_TEXTS[state]
+            return Result(outcome=Outcome.FAILURE, text=text, data=self._clear_pending_task())
+        return self._answer_result(artifact_text or status_text)
 
-    def _answered(self, text: str) -> Result:
+    def _answer_result(self, text: str) -> Result:
         try:
-            result = result_of(self._short(text).encode(), self.given)
+            result = parse_output(self._check_length(text).encode(), self.dispatch)
         except ValueError as error:
-            told = f"answers what is no result: {error}"
-            raise Unusable(f"{told}; let it answer with a text, or a result as JSON") from None
-        return msgspec.structs.replace(result, data={**result.data, **self._forgotten()})
+            message = f"answers what is no result: {error}"
+            raise RemoteReplyError(
+                f"{message}; let it answer with a text, or a result as JSON"
+            ) from None
+        return msgspec.structs.replace(result, data={**result.data, **self._clear_pending_task()})
 
-    def _forgotten(self) -> dict[str, Any]:
+    def _clear_pending_task(self) -> dict[str, Any]:
         """The task that had asked has its answer."""
-        return {KEPT: {who(self.given): None}} if self.known is not None else {}
+        return (
+            {CONTEXT_KEY: {step_id_of(self.dispatch): None}}
+            if self.pending_task is not None
+            else {}
+        )
 
-    def _short(self, text: str) -> str:
+    def _check_length(self, text: str) -> str:
         if len(text) > self.limits.text_chars:
-            most = self.limits.text_chars
-            raise Unusable(f"answers with more than {most} characters of text; let it say less")
+            chars_max = self.limits.text_chars
+            raise RemoteReplyError(
+                f"answers with more than {chars_max} characters of text; let it say less"
+            )
         return text
 
 
-def _kept(given: DispatchView) -> dict[str, str] | None:
+def _read_pending_task(dispatch: DispatchView) -> dict[str, str] | None:
     """The task of this agent that waits for an answer. The context is anybody's to write: what does
     not look like a task is none."""
-    tasks = given.bead.context.get(KEPT)
-    found = cast("dict[str, Any]", tasks).get(who(given)) if isinstance(tasks, dict) else None
+    tasks = dispatch.bead.context.get(CONTEXT_KEY)
+    entry = (
+        cast("dict[str, Any]", tasks).get(step_id_of(dispatch)) if isinstance(tasks, dict) else None
+    )
     try:
-        kept = msgspec.convert(found, dict[str, str])
+        pending_task = msgspec.convert(entry, dict[str, str])
     except msgspec.ValidationError:
         return None
-    return kept if kept.keys() == {"task", "context"} else None
+    return pending_task if pending_task.keys() == {"task", "context"} else None

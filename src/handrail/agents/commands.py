@@ -27,20 +27,20 @@ from typing import IO, Literal
 
 from handrail.kernel.decision import Value
 
-AT_ONCE_MAX = 64
+CONCURRENT_COMMANDS_MAX = 64
 """Commands of this process at once; others wait."""
-LOOK_SECONDS = 0.02
+POLL_SECONDS = 0.02
 GRACE_SECONDS = 2.0
 READ_BYTES = 65_536
-NOT_FOUND = 127
+EXIT_NOT_FOUND = 127
 """What a shell says of a command that is not there."""
-PASSED_ON = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "SYSTEMROOT")
-_LOWERED = (
+INHERITED_VARIABLES = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "SYSTEMROOT")
+_LIMIT_SCRIPT = (
     'ulimit -c 0; [ "$1" = 0 ] || ulimit -v "$1"; [ "$2" = 0 ] || ulimit -t "$2"; '
     'shift 2; exec "$@"'
 )
 
-_threads = ThreadPoolExecutor(AT_ONCE_MAX, "handrail-command")
+_executor = ThreadPoolExecutor(CONCURRENT_COMMANDS_MAX, "handrail-command")
 
 
 class CommandLimits(Value):
@@ -53,10 +53,10 @@ class CommandLimits(Value):
     cpu_seconds: int = 0
 
 
-USUAL = CommandLimits()
+DEFAULT_LIMITS = CommandLimits()
 
 
-class Ran(Value):
+class CompletedCommand(Value):
     """What came of a command. `ended_by` says which limit ended it, "" if it ended by itself."""
 
     exit_code: int
@@ -66,99 +66,101 @@ class Ran(Value):
     ended_by: Literal["", "time", "output", "cancelled"] = ""
 
 
-def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
+def command_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """The variables that every command is given, and these."""
-    passed = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
-    return {**passed, **(more or {})}
+    inherited_variables = {
+        name: os.environ[name] for name in INHERITED_VARIABLES if name in os.environ
+    }
+    return {**inherited_variables, **(extra or {})}
 
 
 async def run_command(
-    words: Sequence[str],
+    args: Sequence[str],
     folder: Path,
     *,
-    limits: CommandLimits = USUAL,
+    limits: CommandLimits = DEFAULT_LIMITS,
     stdin: bytes = b"",
     variables: Mapping[str, str] | None = None,
-) -> Ran:
+) -> CompletedCommand:
     """The command in that folder, to its end or to the first limit it meets."""
     stop = threading.Event()
     loop = asyncio.get_running_loop()
-    ran = loop.run_in_executor(
-        _threads, lambda: run_here(words, folder, limits, stdin, variables, stop)
+    future = loop.run_in_executor(
+        _executor, lambda: run_command_sync(args, folder, limits, stdin, variables, stop)
     )
     try:
-        return await asyncio.shield(ran)
+        return await asyncio.shield(future)
     except asyncio.CancelledError:
         stop.set()
-        await asyncio.wait((ran,))
+        await asyncio.wait((future,))
         raise
 
 
-def run_here(
-    words: Sequence[str],
+def run_command_sync(
+    args: Sequence[str],
     folder: Path,
-    limits: CommandLimits = USUAL,
+    limits: CommandLimits = DEFAULT_LIMITS,
     stdin: bytes = b"",
     variables: Mapping[str, str] | None = None,
     stop: threading.Event | None = None,
-) -> Ran:
+) -> CompletedCommand:
     """As `run_command`, on this thread, until `stop` is set."""
-    began = time.monotonic()
+    started = time.monotonic()
     stop = stop or threading.Event()
     kilobytes = str(limits.memory_bytes // 1024)
     try:
         process = subprocess.Popen(  # noqa: S603 - a list of words, which no shell reads
-            ["/bin/sh", "-c", _LOWERED, "sh", kilobytes, str(limits.cpu_seconds), *words],
+            ["/bin/sh", "-c", _LIMIT_SCRIPT, "sh", kilobytes, str(limits.cpu_seconds), *args],
             cwd=folder,
-            env=environment(variables),
+            env=command_environment(variables),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
         )
     except (OSError, ValueError) as error:
-        told = f"{words[0] if words else 'no command'}: {error}".encode()
-        return Ran(exit_code=NOT_FOUND, stdout=b"", stderr=told, seconds=0.0)
+        message = f"{args[0] if args else 'no command'}: {error}".encode()
+        return CompletedCommand(exit_code=EXIT_NOT_FOUND, stdout=b"", stderr=message, seconds=0.0)
     with process:
-        talk = _Talk(process, limits, stdin)
+        process_io = _ProcessIO(process, limits, stdin)
         try:
-            ended_by = talk.until(began + limits.seconds, stop)
+            ended_by = process_io.pump_until(started + limits.seconds, stop)
         finally:
-            _end_group(process)
-            talk.drain()
-    return Ran(
+            _kill_group(process)
+            process_io.drain()
+    return CompletedCommand(
         exit_code=process.returncode,
-        stdout=talk.out.kept(),
-        stderr=talk.err.kept(),
-        seconds=time.monotonic() - began,
+        stdout=process_io.out.content(),
+        stderr=process_io.err.content(),
+        seconds=time.monotonic() - started,
         ended_by=ended_by,
     )
 
 
-class _Output:
+class _BoundedOutput:
     """The first half and the last half of what may be kept of one stream."""
 
-    def __init__(self, most: int) -> None:
-        self.most, self.seen = most, 0
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes_max, self.total_bytes = bytes_max, 0
         self._head, self._tail = bytearray(), bytearray()
 
     def add(self, chunk: bytes) -> None:
-        self.seen += len(chunk)
-        room = max(0, self.most // 2 - len(self._head))
+        self.total_bytes += len(chunk)
+        room = max(0, self.bytes_max // 2 - len(self._head))
         self._head += chunk[:room]
-        self._tail = (self._tail + chunk[room:])[-(self.most - self.most // 2) :]
+        self._tail = (self._tail + chunk[room:])[-(self.bytes_max - self.bytes_max // 2) :]
 
     @property
-    def too_much(self) -> bool:
-        return self.seen > self.most
+    def is_exceeded(self) -> bool:
+        return self.total_bytes > self.bytes_max
 
-    def kept(self) -> bytes:
-        left_out = self.seen - len(self._head) - len(self._tail)
+    def content(self) -> bytes:
+        left_out = self.total_bytes - len(self._head) - len(self._tail)
         gap = f"\n… {left_out} bytes left out …\n".encode() if left_out else b""
         return bytes(self._head) + gap + bytes(self._tail)
 
 
-class _Talk:
+class _ProcessIO:
     """Reads both streams and writes the input, whichever is ready, so that nobody waits for us."""
 
     def __init__(
@@ -167,49 +169,52 @@ class _Talk:
         assert process.stdout is not None
         assert process.stderr is not None
         assert process.stdin is not None
-        self.process, self.left = process, memoryview(stdin)
-        self.out, self.err = _Output(limits.output_bytes), _Output(limits.output_bytes)
-        self.ready = selectors.DefaultSelector()
+        self.process, self.pending_stdin = process, memoryview(stdin)
+        self.out, self.err = (
+            _BoundedOutput(limits.output_bytes),
+            _BoundedOutput(limits.output_bytes),
+        )
+        self.selector = selectors.DefaultSelector()
         for stream, output in ((process.stdout, self.out), (process.stderr, self.err)):
             os.set_blocking(stream.fileno(), False)
-            self.ready.register(stream, selectors.EVENT_READ, output)
+            self.selector.register(stream, selectors.EVENT_READ, output)
         os.set_blocking(process.stdin.fileno(), False)
-        self.ready.register(process.stdin, selectors.EVENT_WRITE)
+        self.selector.register(process.stdin, selectors.EVENT_WRITE)
 
-    def until(
+    def pump_until(
         self, deadline: float, stop: threading.Event
     ) -> Literal["", "time", "output", "cancelled"]:
-        while not _is_over(self.process):
+        while not _has_exited(self.process):
             if stop.is_set():
                 return "cancelled"
             if time.monotonic() >= deadline:
                 return "time"
-            if self.out.too_much or self.err.too_much:
+            if self.out.is_exceeded or self.err.is_exceeded:
                 return "output"
-            if not self._some():
-                time.sleep(LOOK_SECONDS)  # both streams are closed, and it is still there
+            if not self._pump_once():
+                time.sleep(POLL_SECONDS)  # both streams are closed, and it is still there
         return ""
 
     def drain(self) -> None:
         """What is left in the pipes of a group that is gone: at most so much as a pipe holds."""
         for _ in range(100):
-            if not self._some():
+            if not self._pump_once():
                 break
-        self.ready.close()
+        self.selector.close()
 
-    def _some(self) -> bool:
+    def _pump_once(self) -> bool:
         """Whatever is ready within a moment. Whether any stream is open."""
-        if not self.ready.get_map():
+        if not self.selector.get_map():
             return False
-        for key, _ in self.ready.select(LOOK_SECONDS):
+        for key, _ in self.selector.select(POLL_SECONDS):
             stream: IO[bytes] = key.fileobj  # pyright: ignore[reportAssignmentType] - registered
             done = self._read(stream, key.data) if key.data is not None else self._write(stream)
             if done:
-                self.ready.unregister(stream)
+                self.selector.unregister(stream)
                 stream.close()
-        return any(key.data is not None for key in self.ready.get_map().values())
+        return any(key.data is not None for key in self.selector.get_map().values())
 
-    def _read(self, stream: IO[bytes], output: _Output) -> bool:
+    def _read(self, stream: IO[bytes], output: _BoundedOutput) -> bool:
         try:
             chunk = os.read(stream.fileno(), READ_BYTES)
         except BlockingIOError:
@@ -221,27 +226,29 @@ class _Talk:
 
     def _write(self, stream: IO[bytes]) -> bool:
         try:
-            if self.left:
-                self.left = self.left[os.write(stream.fileno(), self.left[:READ_BYTES]) :]
+            if self.pending_stdin:
+                self.pending_stdin = self.pending_stdin[
+                    os.write(stream.fileno(), self.pending_stdin[:READ_BYTES]) :
+                ]
         except BlockingIOError:
             return False
         except OSError:  # it does not read its input; that is its business
             return True
-        return not self.left
+        return not self.pending_stdin
 
 
-def _is_over(process: subprocess.Popen[bytes]) -> bool:
+def _has_exited(process: subprocess.Popen[bytes]) -> bool:
     """Whether it has ended. It is left as it is, so that its number stays its own."""
     return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
-def _end_group(process: subprocess.Popen[bytes]) -> None:
+def _kill_group(process: subprocess.Popen[bytes]) -> None:
     """The leader has a moment to end in good order; then whatever is left of the group goes."""
-    if not _is_over(process):
+    if not _has_exited(process):
         os.killpg(process.pid, signal.SIGTERM)
         deadline = time.monotonic() + GRACE_SECONDS
-        while not _is_over(process) and time.monotonic() < deadline:
-            time.sleep(LOOK_SECONDS)
+        while not _has_exited(process) and time.monotonic() < deadline:
+            time.sleep(POLL_SECONDS)
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

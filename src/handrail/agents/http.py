@@ -17,10 +17,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from handrail.agents.given import Given, Works, view, who
-from handrail.agents.said import result_of
-from handrail.agents.secrets import without_secrets
-from handrail.engine.returned import AgentFailed
+from handrail.agents.dispatch_input import (
+    AgentFunction,
+    DispatchInput,
+    as_dispatch_view,
+    step_id_of,
+)
+from handrail.agents.output_parser import parse_output
+from handrail.agents.secret_redaction import redact_secrets
+from handrail.engine.dispatch.agent_results import AgentFailedError
 from handrail.kernel.decision import Value
 from handrail.kernel.result import Result
 
@@ -28,9 +33,9 @@ if TYPE_CHECKING:
     import httpx
 
 REDIRECTS_MAX = 3
-MOVED = (307, 308)
+REDIRECT_STATUSES = (307, 308)
 """Redirects that mean the same request elsewhere; others would change a POST to a GET."""
-DETAIL_CHARS = 300
+DETAIL_CHARS_MAX = 300
 
 
 class ServiceLimits(Value):
@@ -45,39 +50,43 @@ def http_agent(
     *,
     headers: Mapping[str, str] | None = None,
     limits: ServiceLimits = ServiceLimits(),  # noqa: B008 - frozen
-) -> Works:
+) -> AgentFunction:
     """An agent that is a service at this address; `headers` say who asks, for example."""
     if not url.startswith(("http://", "https://")):
         raise ValueError(f"'{url}' is no address of a service; give http://… or https://…")
-    sent = {**(headers or {}), "Content-Type": "application/json"}
+    base_headers = {**(headers or {}), "Content-Type": "application/json"}
 
-    async def service_turn(dispatch: Given) -> Result:
+    async def service_turn(dispatch: DispatchInput) -> Result:
         import httpx
 
-        given = view(dispatch)
-        told = f"the service {url} of '{who(given)}'"
-        asking = {**sent, "Idempotency-Key": given.key}
+        dispatch_view = as_dispatch_view(dispatch)
+        service_label = f"the service {url} of '{step_id_of(dispatch_view)}'"
+        request_headers = {**base_headers, "Idempotency-Key": dispatch_view.key}
         try:
             async with (
                 asyncio.timeout(limits.seconds),
                 httpx.AsyncClient(timeout=limits.seconds, follow_redirects=False) as client,
             ):
-                said = await _post(client, url, msgspec.json.encode(given), asking, limits)
-            return result_of(said, given)
+                body = await _post(
+                    client, url, msgspec.json.encode(dispatch_view), request_headers, limits
+                )
+            return parse_output(body, dispatch_view)
         except TimeoutError:
-            wrong = f"did not answer in {limits.seconds:g} s; give it more time, or less to do"
+            problem = f"did not answer in {limits.seconds:g} s; give it more time, or less to do"
         except httpx.HTTPError as error:
-            wrong = f"could not be asked ({type(error).__name__}: {error}); see that it runs"
-        except _Unusable as error:
-            wrong = str(error)
+            problem = f"could not be asked ({type(error).__name__}: {error}); see that it runs"
+        except _ServiceReplyError as error:
+            problem = str(error)
         except ValueError as error:
-            wrong = f"answered what is no result: {error}; answer with a JSON object or a text"
-        raise AgentFailed(without_secrets(f"{told} {wrong}", (headers or {}).values()))
+            problem = f"answered what is no result: {error}; answer with a JSON object or a text"
+        raise AgentFailedError(
+            redact_secrets(f"{service_label} {problem}", (headers or {}).values())
+        )
 
     return service_turn
 
 
-class _Unusable(Exception):  # noqa: N818 - never leaves this module
+class _ServiceReplyError(Exception):
     """An answer that is none, and what to do."""
 
 
@@ -90,29 +99,36 @@ async def _post(
 ) -> bytes:
     """What the service says, wherever on its own host it says it."""
     for _ in range(REDIRECTS_MAX + 1):
-        async with client.stream("POST", url, content=body, headers=headers) as answer:
-            if answer.status_code in MOVED and answer.next_request is not None:
-                url = _moved(answer)
+        async with client.stream("POST", url, content=body, headers=headers) as response:
+            if response.status_code in REDIRECT_STATUSES and response.next_request is not None:
+                url = _redirect_target(response)
                 continue
-            said = await _read(answer, limits.answer_bytes)
-            if answer.status_code != 200:
-                line = " ".join(said.decode("utf-8", "replace").split())[:DETAIL_CHARS]
-                raise _Unusable(f"answered {answer.status_code} ({line}); it should answer 200")
-            return said
-    raise _Unusable(f"redirects more than {REDIRECTS_MAX} times; give its real address")
+            content = await _read_bounded(response, limits.answer_bytes)
+            if response.status_code != 200:
+                line = " ".join(content.decode("utf-8", "replace").split())[:DETAIL_CHARS_MAX]
+                raise _ServiceReplyError(
+                    f"answered {response.status_code} ({line}); it should answer 200"
+                )
+            return content
+    raise _ServiceReplyError(f"redirects more than {REDIRECTS_MAX} times; give its real address")
 
 
-def _moved(answer: "httpx.Response") -> str:
-    here, there = answer.url, answer.next_request.url if answer.next_request else answer.url
-    if (here.scheme, here.netloc) != (there.scheme, there.netloc):
-        raise _Unusable(f"sends us to another host, {there.host}; give that address if it is meant")
-    return str(there)
+def _redirect_target(response: "httpx.Response") -> str:
+    source, target = (
+        response.url,
+        response.next_request.url if response.next_request else response.url,
+    )
+    if (source.scheme, source.netloc) != (target.scheme, target.netloc):
+        raise _ServiceReplyError(
+            f"sends us to another host, {target.host}; give that address if it is meant"
+        )
+    return str(target)
 
 
-async def _read(answer: "httpx.Response", most: int) -> bytes:
-    said = bytearray()
-    async for chunk in answer.aiter_bytes():
-        said += chunk
-        if len(said) > most:
-            raise _Unusable(f"answers with more than {most} bytes; let it say less")
-    return bytes(said)
+async def _read_bounded(response: "httpx.Response", bytes_max: int) -> bytes:
+    body = bytearray()
+    async for chunk in response.aiter_bytes():
+        body += chunk
+        if len(body) > bytes_max:
+            raise _ServiceReplyError(f"answers with more than {bytes_max} bytes; let it say less")
+    return bytes(body)

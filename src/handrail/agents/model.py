@@ -24,13 +24,18 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from handrail.agents import answers, prompt
-from handrail.agents.given import Given, Works, view, who
-from handrail.agents.model_errors import about
-from handrail.agents.secrets import without_secrets
-from handrail.engine.dispatch import DispatchView
-from handrail.engine.extras import install
-from handrail.engine.returned import AgentFailed, told
+from handrail.agents import prompt, structured_answers
+from handrail.agents.dispatch_input import (
+    AgentFunction,
+    DispatchInput,
+    as_dispatch_view,
+    step_id_of,
+)
+from handrail.agents.model_errors import describe_model_error
+from handrail.agents.secret_redaction import redact_secrets
+from handrail.engine.dispatch.agent_results import AgentFailedError, describe_error
+from handrail.engine.dispatch.dispatch import DispatchView
+from handrail.engine.install_hints import install_hint
 from handrail.kernel.decision import Value
 from handrail.kernel.result import FIGURE_MAX, Result, Usage
 
@@ -40,7 +45,7 @@ if TYPE_CHECKING:
     from pydantic_ai.settings import ModelSettings
     from pydantic_ai.usage import RunUsage
 
-Tools = Callable[[Any], Sequence[Callable[..., object]]]
+ToolFactory = Callable[[Any], Sequence[Callable[..., object]]]
 """The tools of a turn: functions with annotations and a docstring, by its dispatch."""
 
 
@@ -63,7 +68,7 @@ class ModelLimits(Value):
     """Of what a tool gives; the rest is cut off, and the model is told."""
 
 
-class BadModel(ValueError):  # noqa: N818 - what it is, in one word
+class BadModelError(ValueError):
     """A model that cannot be used at all: no such name, no key, a package that is missing."""
 
 
@@ -71,29 +76,29 @@ def model_agent(
     model: str,
     *,
     instructions: str = "",
-    tools: Tools | None = None,
+    tools: ToolFactory | None = None,
     text_only: bool = False,
     limits: ModelLimits = ModelLimits(),  # noqa: B008 - frozen
-) -> Works:
+) -> AgentFunction:
     """An agent that is a language model. `instructions` are added to what the definition says;
     `tools` gives the functions that the model may call in a turn. `text_only`: its server takes no
     tools, although the provider's usually do. Raises `BadModel`."""
-    brain = _Brain(model, instructions, tools, limits, text_only=text_only)
+    runner = _ModelRunner(model, instructions, tools, limits, text_only=text_only)
 
-    async def model_turn(dispatch: Given) -> Result:
-        return await brain.turn(dispatch)
+    async def model_turn(dispatch: DispatchInput) -> Result:
+        return await runner.run_dispatch(dispatch)
 
     return model_turn
 
 
-class _Brain:
+class _ModelRunner:
     """One model with its bounds; connections are shared by the turns of one event loop."""
 
     def __init__(
         self,
         name: str,
         instructions: str,
-        tools: Tools | None,
+        tools: ToolFactory | None,
         limits: ModelLimits,
         *,
         text_only: bool,
@@ -101,161 +106,180 @@ class _Brain:
         self.name, self.instructions, self.tools, self.limits = name, instructions, tools, limits
         self.text_only = text_only
         self._models: dict[asyncio.AbstractEventLoop, Model] = {}
-        _known(name)  # wrong ones are told at once, not in the middle of a run
+        _load_model(name)  # wrong ones are told at once, not in the middle of a run
 
-    async def turn(self, given: Given) -> Result:
+    async def run_dispatch(self, dispatch_input: DispatchInput) -> Result:
         from pydantic_ai.usage import RunUsage
 
-        dispatch, used = view(given), RunUsage()
+        dispatch, run_usage = as_dispatch_view(dispatch_input), RunUsage()
         model = self._model()
         try:
             async with model:
-                said = await self._ask(model, given, dispatch, used)
-            return self._result(said, used)
-        except AgentFailed:
+                output = await self._request_answer(model, dispatch_input, dispatch, run_usage)
+            return self._to_result(output, run_usage)
+        except AgentFailedError:
             raise
         except Exception as error:  # whatever a provider's library raises costs the attempt
-            reason = about(error, self.name, who(dispatch), self.limits.seconds)
-            raise AgentFailed(reason, usage(used)) from None
+            reason = describe_model_error(
+                error, self.name, step_id_of(dispatch), self.limits.seconds
+            )
+            raise AgentFailedError(reason, to_usage(run_usage)) from None
 
-    async def _ask(
-        self, model: "Model", given: Given, dispatch: DispatchView, used: "RunUsage"
+    async def _request_answer(
+        self,
+        model: "Model",
+        dispatch_input: DispatchInput,
+        dispatch: DispatchView,
+        run_usage: "RunUsage",
     ) -> object:
         from pydantic_ai.usage import UsageLimits
 
         limits = self.limits
-        answered = await self._agent(model, given, dispatch).run(
-            prompt.turn(dispatch),
-            usage=used,
+        run_result = await self._build_agent(model, dispatch_input, dispatch).run(
+            prompt.render_user_prompt(dispatch),
+            usage=run_usage,
             usage_limits=UsageLimits(
-                request_limit=limits.requests, total_tokens_limit=_left(dispatch)
+                request_limit=limits.requests, total_tokens_limit=_tokens_left(dispatch)
             ),
             timeout=limits.seconds,
-            model_settings=_settings(model, limits),
+            model_settings=_request_settings(model, limits),
         )
-        return answered.output
+        return run_result.output
 
-    def _agent(self, model: "Model", given: Given, dispatch: DispatchView) -> "Agent[None, Any]":
+    def _build_agent(
+        self, model: "Model", dispatch_input: DispatchInput, dispatch: DispatchView
+    ) -> "Agent[None, Any]":
         from pydantic_ai import Agent, ModelRetry
 
         by_tool = not self.text_only and model.profile.get("supports_tools", True)
-        functions = self.tools(given) if self.tools is not None and by_tool else ()
+        functions = self.tools(dispatch_input) if self.tools is not None and by_tool else ()
         agent: Agent[None, Any] = Agent(
             model,
-            output_type=_output(dispatch, by_tool=by_tool),
-            instructions=prompt.instructions(dispatch, self.instructions, by_tool=by_tool),
-            tools=[_safe(one, self.limits.tool_chars) for one in functions],
+            output_type=_output_type(dispatch, by_tool=by_tool),
+            instructions=prompt.render_instructions(dispatch, self.instructions, by_tool=by_tool),
+            tools=[_wrap_tool(function, self.limits.tool_chars) for function in functions],
             retries=self.limits.again,
             deps_type=type(None),
         )
 
-        def readable(said: Any) -> Any:  # noqa: ANN401 - whatever the model said
-            if not isinstance(said, str):
+        def check_readable(output: Any) -> Any:  # noqa: ANN401 - whatever the model said
+            if not isinstance(output, str):
                 try:
-                    answers.read(said, Usage())
+                    structured_answers.parse_answer(output, Usage())
                 except ValueError as error:
                     raise ModelRetry(f"That is no answer: {error}. Answer again.") from None
-            return said
+            return output
 
-        agent.output_validator(readable)
+        agent.output_validator(check_readable)
         return agent
 
-    def _result(self, said: object, used: "RunUsage") -> Result:
-        spent = usage(used)
-        length, most = len(msgspec.json.encode(said)), self.limits.answer_bytes
-        if length > most:
-            raise AgentFailed(
-                f"the model '{self.name}' answered with {length} bytes, at most {most} are taken;"
+    def _to_result(self, output: object, run_usage: "RunUsage") -> Result:
+        turn_usage = to_usage(run_usage)
+        length, bytes_max = len(msgspec.json.encode(output)), self.limits.answer_bytes
+        if length > bytes_max:
+            raise AgentFailedError(
+                f"the model '{self.name}' answered with {length} bytes, at most "
+                f"{bytes_max} are taken;"
                 " ask for less at once, or raise answer_bytes",
-                spent,
+                turn_usage,
             )
         return (
-            Result(text=said, usage=spent) if isinstance(said, str) else answers.read(said, spent)
+            Result(text=output, usage=turn_usage)
+            if isinstance(output, str)
+            else structured_answers.parse_answer(output, turn_usage)
         )
 
     def _model(self) -> "Model":
         loop = asyncio.get_running_loop()
         if loop not in self._models:
-            held = {one: model for one, model in self._models.items() if not one.is_closed()}
-            self._models = {**held, loop: _known(self.name)}
+            open_models = {
+                other_loop: model
+                for other_loop, model in self._models.items()
+                if not other_loop.is_closed()
+            }
+            self._models = {**open_models, loop: _load_model(self.name)}
         return self._models[loop]
 
 
-def _known(name: str) -> "Model":
+def _load_model(name: str) -> "Model":
     """The model of that name, with what its provider needs."""
     try:
         from pydantic_ai.exceptions import UserError
         from pydantic_ai.models import infer_model
     except ImportError:
-        told = f"the model '{name}' needs a package that is not installed"
-        raise BadModel(f"{told}; {install('models')}") from None
+        message = f"the model '{name}' needs a package that is not installed"
+        raise BadModelError(f"{message}; {install_hint('models')}") from None
     try:
         return infer_model(name)
     except (UserError, ImportError, ValueError) as error:
-        said = without_secrets(str(error)).rstrip(".")
-        raise BadModel(
-            f"the model '{name}' cannot be used: {said}; give PROVIDER:MODEL, its key in the"
+        reason = redact_secrets(str(error)).rstrip(".")
+        raise BadModelError(
+            f"the model '{name}' cannot be used: {reason}; give PROVIDER:MODEL, its key in the"
             " provider's variable, and install what the provider needs"
         ) from None
 
 
-def _settings(model: "Model", limits: ModelLimits) -> "ModelSettings":
+def _request_settings(model: "Model", limits: ModelLimits) -> "ModelSettings":
     """What each request is sent with; what the model does not know it is not told."""
-    wanted: ModelSettings = {"max_tokens": limits.output_tokens}
+    settings: ModelSettings = {"max_tokens": limits.output_tokens}
     if "max_retries" not in model.unsupported_settings:
-        wanted["max_retries"] = limits.retries
-    return wanted
+        settings["max_retries"] = limits.retries
+    return settings
 
 
-def _left(dispatch: DispatchView) -> int | None:
+def _tokens_left(dispatch: DispatchView) -> int | None:
     """Tokens that the run's budget still has; None if it has none."""
-    known = dispatch.briefing
-    most = known.limits.get("max_tokens")
-    return None if most is None else max(0, most - known.used.tokens)
+    briefing = dispatch.briefing
+    tokens_max = briefing.limits.get("max_tokens")
+    return None if tokens_max is None else max(0, tokens_max - briefing.used.tokens)
 
 
-def _output(dispatch: DispatchView, *, by_tool: bool) -> Any:  # noqa: ANN401 - pydantic-ai's
+def _output_type(dispatch: DispatchView, *, by_tool: bool) -> Any:  # noqa: ANN401 - pydantic-ai's
     """How the model answers: by a tool, in text, or in JSON."""
     from pydantic_ai import PromptedOutput, StructuredDict, ToolOutput
 
-    in_text = bool(prompt.last_lines(dispatch))
-    if in_text and not by_tool:
+    allows_text = bool(prompt.protocol_lines(dispatch))
+    if allows_text and not by_tool:
         return str
-    shape = StructuredDict(answers.schema(dispatch), name=prompt.ANSWER_TOOL)
+    schema = StructuredDict(structured_answers.answer_schema(dispatch), name=prompt.ANSWER_TOOL)
     if not by_tool:
-        return PromptedOutput(shape)
+        return PromptedOutput(schema)
     tool = ToolOutput(
-        shape, name=prompt.ANSWER_TOOL, description="Your answer; it ends the turn.", strict=False
+        schema, name=prompt.ANSWER_TOOL, description="Your answer; it ends the turn.", strict=False
     )
-    return [tool, str] if in_text else tool
+    return [tool, str] if allows_text else tool
 
 
-def _safe(function: Callable[..., object], most: int) -> Callable[..., object]:
+def _wrap_tool(function: Callable[..., object], chars_max: int) -> Callable[..., object]:
     """The tool, so that what goes wrong in it, or is too long, is told to the model."""
     from pydantic_ai import ToolFailed
 
-    def short(gave: object) -> object:
-        left = len(gave) - most if isinstance(gave, str) else 0
-        return f"{str(gave)[:most]}\n… ({left} more characters)" if left > 0 else gave
+    def truncate(output: object) -> object:
+        cut_chars = len(output) - chars_max if isinstance(output, str) else 0
+        return (
+            f"{str(output)[:chars_max]}\n… ({cut_chars} more characters)"
+            if cut_chars > 0
+            else output
+        )
 
     @functools.wraps(function)
-    async def in_loop(*args: object, **more: object) -> object:
+    async def call_async(*args: object, **kwargs: object) -> object:
         try:
-            return short(await cast("Awaitable[object]", function(*args, **more)))
+            return truncate(await cast("Awaitable[object]", function(*args, **kwargs)))
         except Exception as error:
-            raise ToolFailed(without_secrets(told(error))) from None
+            raise ToolFailed(redact_secrets(describe_error(error))) from None
 
     @functools.wraps(function)
-    def in_thread(*args: object, **more: object) -> object:
+    def call_sync(*args: object, **kwargs: object) -> object:
         try:
-            return short(function(*args, **more))
+            return truncate(function(*args, **kwargs))
         except Exception as error:
-            raise ToolFailed(without_secrets(told(error))) from None
+            raise ToolFailed(redact_secrets(describe_error(error))) from None
 
-    return in_loop if inspect.iscoroutinefunction(function) else in_thread
+    return call_async if inspect.iscoroutinefunction(function) else call_sync
 
 
-def usage(used: "RunUsage") -> Usage:
+def to_usage(run_usage: "RunUsage") -> Usage:
     """What was used, as runs count it; a price that nobody knows is 0."""
-    tokens = min(max(0, used.total_tokens), FIGURE_MAX)
-    return Usage(tokens=tokens, cost=min(max(0.0, float(used.cost or 0)), float(FIGURE_MAX)))
+    tokens = min(max(0, run_usage.total_tokens), FIGURE_MAX)
+    return Usage(tokens=tokens, cost=min(max(0.0, float(run_usage.cost or 0)), float(FIGURE_MAX)))

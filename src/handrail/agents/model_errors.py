@@ -6,16 +6,16 @@ imported for it. The provider's own words stand beside ours, shortened and witho
 
 from typing import cast
 
-from handrail.agents.secrets import without_secrets
-from handrail.engine.returned import told
+from handrail.agents.secret_redaction import redact_secrets
+from handrail.engine.dispatch.agent_results import describe_error
 
-DETAIL_MAX = 300
+DETAIL_CHARS_MAX = 300
 """Characters of a provider's own words."""
-_LATER = "try again later, or use another model"
-_LONGER = "try again, or raise the limit of seconds"
-_AGAIN = "try again, or use another model"
+_RETRY_LATER_HINT = "try again later, or use another model"
+_RAISE_LIMIT_HINT = "try again, or raise the limit of seconds"
+_RETRY_HINT = "try again, or use another model"
 
-MEANINGS: dict[str, tuple[str, str]] = {
+ERROR_TEXTS: dict[str, tuple[str, str]] = {
     "ModelRateLimitError": (
         "is rate limited",
         "wait, let fewer agents work at once, or use another model",
@@ -34,42 +34,44 @@ MEANINGS: dict[str, tuple[str, str]] = {
         "use one with a larger context window",
     ),
     "ModelRequestRejectedError": ("rejected the request", "mend what it names, or use another"),
-    "RunTimedOut": ("did not finish in {seconds:g} s", _LONGER),
-    "ModelRequestTimeout": ("did not answer in {seconds:g} s", _LONGER),
-    "ModelTimeoutError": ("did not answer in {seconds:g} s", _LONGER),
+    "RunTimedOut": ("did not finish in {seconds:g} s", _RAISE_LIMIT_HINT),
+    "ModelRequestTimeout": ("did not answer in {seconds:g} s", _RAISE_LIMIT_HINT),
+    "ModelTimeoutError": ("did not answer in {seconds:g} s", _RAISE_LIMIT_HINT),
     "ModelConnectionError": (
         "could not be reached",
         "check the network and the provider's address",
     ),
-    "ModelUnavailableError": ("is not available", _LATER),
-    "ModelServerError": ("failed on its provider's side", _LATER),
+    "ModelUnavailableError": ("is not available", _RETRY_LATER_HINT),
+    "ModelServerError": ("failed on its provider's side", _RETRY_LATER_HINT),
     "ContentFilterError": ("refused to answer", "word the work otherwise, or let a person do it"),
     "UsageLimitExceeded": (
         "wanted more than one turn may take",
         "give it a smaller task, or raise the limit that it names",
     ),
-    "UnexpectedModelBehavior": ("gave no answer that can be used", _AGAIN),
+    "UnexpectedModelBehavior": ("gave no answer that can be used", _RETRY_HINT),
     "ModelAPIError": ("gave no answer that can be read", "check the provider's address, or retry"),
 }
 """Error -> what the model did, and what to do. Those of narrower meaning come first."""
 
 
-def about(error: Exception, model: str, agent: str, seconds: float) -> str:
+def describe_model_error(error: Exception, model: str, agent: str, seconds: float) -> str:
     """The error of this model at this agent's turn, in one line."""
-    kinds = {kind.__name__ for kind in type(error).__mro__}
-    known = next((name for name in MEANINGS if name in kinds), None)
-    what, next_ = MEANINGS[known] if known is not None else ("failed", _AGAIN)
-    detail = without_secrets(_detail(error))
-    said = f" ({detail})" if detail else ""
-    return f"the model '{model}' of '{agent}' {what.format(seconds=seconds)}{said}; {next_}"
+    class_names = {cls.__name__ for cls in type(error).__mro__}
+    error_name = next((name for name in ERROR_TEXTS if name in class_names), None)
+    description, hint = (
+        ERROR_TEXTS[error_name] if error_name is not None else ("failed", _RETRY_HINT)
+    )
+    detail = redact_secrets(_detail(error))
+    suffix = f" ({detail})" if detail else ""
+    return f"the model '{model}' of '{agent}' {description.format(seconds=seconds)}{suffix}; {hint}"
 
 
 def _detail(error: Exception) -> str:
     """The provider's words, in one line."""
     body: object = getattr(error, "body", None)
-    words = cast("dict[str, object]", body).get("message") if isinstance(body, dict) else None
-    if not isinstance(words, str):
-        words = getattr(error, "message", "") or told(error)
+    text = cast("dict[str, object]", body).get("message") if isinstance(body, dict) else None
+    if not isinstance(text, str):
+        text = getattr(error, "message", "") or describe_error(error)
     status = getattr(error, "status_code", None)
-    line = " ".join(str(words).split())[:DETAIL_MAX]
+    line = " ".join(str(text).split())[:DETAIL_CHARS_MAX]
     return f"{status}: {line}" if status is not None else line

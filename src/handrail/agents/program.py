@@ -19,16 +19,21 @@ from pathlib import Path
 
 import msgspec
 
-from handrail.agents.commands import USUAL, CommandLimits, Ran, run_command
-from handrail.agents.given import Given, Works, view, who
-from handrail.agents.said import result_of
-from handrail.agents.secrets import without_secrets
-from handrail.engine.returned import AgentFailed
+from handrail.agents.commands import DEFAULT_LIMITS, CommandLimits, CompletedCommand, run_command
+from handrail.agents.dispatch_input import (
+    AgentFunction,
+    DispatchInput,
+    as_dispatch_view,
+    step_id_of,
+)
+from handrail.agents.output_parser import parse_output
+from handrail.agents.secret_redaction import redact_secrets
+from handrail.engine.dispatch.agent_results import AgentFailedError
 from handrail.kernel.result import Result
 
-LAST_LINES = 5
-LINE_CHARS = 200
-ENDED_BY = {
+STDERR_LINES_MAX = 5
+LINE_CHARS_MAX = 200
+LIMIT_TEXTS = {
     "time": "was ended after {seconds:g} s; give it more time, or less to do",
     "output": "was ended after {output_bytes} bytes of output; let it print less",
 }
@@ -38,45 +43,49 @@ ENDED_BY = {
 def program_agent(
     *command: str,
     folder: Path | str = ".",
-    limits: CommandLimits = USUAL,
+    limits: CommandLimits = DEFAULT_LIMITS,
     variables: Sequence[str] = (),
-) -> Works:
+) -> AgentFunction:
     """An agent that is a program, run anew in `folder` for every dispatch."""
     if not command:
         raise ValueError("an agent that is a program needs a command: program_agent('triage')")
 
-    async def program_turn(dispatch: Given) -> Result:
-        given = view(dispatch)
-        passed = {name: os.environ[name] for name in variables if name in os.environ}
-        ran = await run_command(
+    async def program_turn(dispatch: DispatchInput) -> Result:
+        dispatch_view = as_dispatch_view(dispatch)
+        extra_variables = {name: os.environ[name] for name in variables if name in os.environ}
+        completed = await run_command(
             command,
             Path(folder),
             limits=limits,
-            stdin=msgspec.json.encode(given),
-            variables=passed,
+            stdin=msgspec.json.encode(dispatch_view),
+            variables=extra_variables,
         )
-        name = f"the program '{shlex.join(command)}' of '{who(given)}'"
-        if wrong := _wrong(ran, limits):
-            raise AgentFailed(f"{name} {wrong}{_last_words(ran)}")
+        name = f"the program '{shlex.join(command)}' of '{step_id_of(dispatch_view)}'"
+        if problem := _failure_text(completed, limits):
+            raise AgentFailedError(f"{name} {problem}{_stderr_suffix(completed)}")
         try:
-            return result_of(ran.stdout, given)
+            return parse_output(completed.stdout, dispatch_view)
         except ValueError as error:
-            told = f"{name} printed what is no result: {error}; print a JSON object or a text"
-            raise AgentFailed(without_secrets(told)) from None
+            message = f"{name} printed what is no result: {error}; print a JSON object or a text"
+            raise AgentFailedError(redact_secrets(message)) from None
 
     return program_turn
 
 
-def _wrong(ran: Ran, limits: CommandLimits) -> str:
+def _failure_text(completed: CompletedCommand, limits: CommandLimits) -> str:
     """Why there is no result; "" if there is one."""
-    if ran.ended_by in ENDED_BY:
-        return ENDED_BY[ran.ended_by].format(**msgspec.structs.asdict(limits))
-    if ran.exit_code < 0:
-        return f"was killed by {signal.Signals(-ran.exit_code).name}; see its limits of memory"
-    return f"exited with {ran.exit_code}; it should exit with 0" if ran.exit_code else ""
+    if completed.ended_by in LIMIT_TEXTS:
+        return LIMIT_TEXTS[completed.ended_by].format(**msgspec.structs.asdict(limits))
+    if completed.exit_code < 0:
+        return (
+            f"was killed by {signal.Signals(-completed.exit_code).name}; see its limits of memory"
+        )
+    return (
+        f"exited with {completed.exit_code}; it should exit with 0" if completed.exit_code else ""
+    )
 
 
-def _last_words(ran: Ran) -> str:
-    lines = ran.stderr.decode("utf-8", "replace").strip().splitlines()[-LAST_LINES:]
-    said = " | ".join(line.strip()[:LINE_CHARS] for line in lines)
-    return f". It said: {without_secrets(said)}" if said else ""
+def _stderr_suffix(completed: CompletedCommand) -> str:
+    lines = completed.stderr.decode("utf-8", "replace").strip().splitlines()[-STDERR_LINES_MAX:]
+    tail = " | ".join(line.strip()[:LINE_CHARS_MAX] for line in lines)
+    return f". It said: {redact_secrets(tail)}" if tail else ""

@@ -4,14 +4,14 @@ import asyncio
 import ipaddress
 from typing import NamedTuple
 
-from handrail.a2a.door import Door
-from handrail.cli.database import WRONG_INPUT, InputError, complain, settings
-from handrail.cli.listening import Listening
-from handrail.client.talk import addresses
-from handrail.server.logs import written
+from handrail.a2a.app import A2aApp
+from handrail.cli.asgi import AsgiServer
+from handrail.cli.database import EXIT_WRONG_INPUT, InputError, load_settings, print_error
+from handrail.client.retry import parse_addresses
+from handrail.server.logs import capture_logs
 
 
-class Wanted(NamedTuple):
+class A2aOptions(NamedTuple):
     """The command's options."""
 
     server: str = ""
@@ -20,41 +20,41 @@ class Wanted(NamedTuple):
     port: int = 8091
 
 
-def serve_a2a(wanted: Wanted) -> int:
+def serve_a2a(options: A2aOptions) -> int:
     """Serves until SIGTERM or SIGINT; the exit code."""
     try:
-        found = settings()
-        server = ",".join(addresses(wanted.server or found["server"]))
-        door = Door(server, _public(wanted))
-        with written(found.server.log_level, found.server.log_format):
-            asyncio.run(_listen(door, wanted))
+        configuration = load_settings()
+        server = ",".join(parse_addresses(options.server or configuration["server"]))
+        app = A2aApp(server, _public_url(options))
+        with capture_logs(configuration.server.log_level, configuration.server.log_format):
+            asyncio.run(_serve(app, options))
         return 0
     except (InputError, ValueError) as error:
-        complain("a2a", error)
-        return WRONG_INPUT
+        print_error("a2a", error)
+        return EXIT_WRONG_INPUT
 
 
-def _public(wanted: Wanted) -> str:
+def _public_url(options: A2aOptions) -> str:
     """Where others reach it; "" if that is where it listens."""
-    given = addresses(wanted.url)
-    if len(given) > 1:
+    urls = parse_addresses(options.url)
+    if len(urls) > 1:
         raise InputError("--url names more than one address; cards have one, so give one")
-    if not given and _is_everywhere(wanted.host):
-        told = f"{wanted.host} is no address that others could be told"
-        raise InputError(f"{told}; say with --url where they reach it")
-    return given[0] if given else ""
+    if not urls and _is_unspecified(options.host):
+        message = f"{options.host} is no address that others could be told"
+        raise InputError(f"{message}; say with --url where they reach it")
+    return urls[0] if urls else ""
 
 
-def _is_everywhere(host: str) -> bool:
+def _is_unspecified(host: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_unspecified
     except ValueError:
         return False
 
 
-async def _listen(door: Door, wanted: Wanted) -> None:
+async def _serve(app: A2aApp, options: A2aOptions) -> None:
     def ready(address: str) -> None:
-        door.url = door.url or address
-        print(f"Handrail speaks A2A at {door.url}/DEFINITION", flush=True)
+        app.url = app.url or address
+        print(f"Handrail speaks A2A at {app.url}/DEFINITION", flush=True)
 
-    await Listening(door, wanted.host, wanted.port, ready).listen()
+    await AsgiServer(app, options.host, options.port, ready).listen()

@@ -1,32 +1,34 @@
 """`handrail agents`: who is there, and what they work on."""
 
-from handrail.cli import tables
-from handrail.cli.asking import Where, ask
+from handrail.cli import output
+from handrail.cli.api import ApiTarget, call_api
 from handrail.client.clients import AsyncClient
-from handrail.engine.attendance import AgentView
+from handrail.engine.dispatch.registry import AgentView
 
-STYLES = {"OFFLINE": "red", "ACTIVE": "green"}
+STATE_STYLES = {"OFFLINE": "red", "ACTIVE": "green"}
 
 
-def list_agents(where: Where) -> int:
+def list_agents(target: ApiTarget) -> int:
     async def do(client: AsyncClient) -> None:
-        page = await client.agents()
-        if where.as_json:
-            tables.print_json(page)
+        page = await client.list_agents()
+        if target.as_json:
+            output.print_json(page)
             return
         heads = ("agent", "state", "works as", "at once", "works on", "last seen")
-        tables.print_table(heads, [_row(agent) for agent in page.items], "no agent is registered")
+        output.print_table(
+            heads, [_agent_row(agent) for agent in page.items], "no agent is registered"
+        )
 
-    return ask(where, do)
+    return call_api(target, do)
 
 
-def _row(agent: AgentView) -> list[tables.Cell]:
+def _agent_row(agent: AgentView) -> list[output.Cell]:
     state = agent.state.value if agent.enabled else f"{agent.state.value} (disabled)"
     return [
         agent.id,
-        (state, STYLES.get(agent.state.value, "")),
+        (state, STATE_STYLES.get(agent.state.value, "")),
         ", ".join(agent.roles),
         str(agent.capacity),
-        ", ".join(tables.short(work) for work in agent.current_work),
-        tables.at(agent.last_seen),
+        ", ".join(output.short_id(work_id) for work_id in agent.current_work),
+        output.format_time(agent.last_seen),
     ]

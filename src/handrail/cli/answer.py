@@ -2,113 +2,129 @@
 
 from typing import Literal
 
-from handrail.cli import ids, tables
-from handrail.cli.asking import Where, ask
+from handrail.cli import ids, output
+from handrail.cli.api import ApiTarget, call_api
 from handrail.cli.database import InputError
-from handrail.cli.words import typed
+from handrail.cli.formatting import decode_argument
 from handrail.client.clients import AsyncClient
-from handrail.client.errors import Invalid
-from handrail.client.shapes import Answered
-from handrail.kernel.approval import Approval
-from handrail.kernel.run.state import QuestionKind
+from handrail.client.errors import InvalidRequestError
+from handrail.client.shapes import AnsweredApproval
+from handrail.kernel.run.state import ApprovalKind
+from handrail.views.approvals import Approval
 
-Decision = Literal["approve", "reject", "revise"]
-PAGE = 500
+ApprovalDecision = Literal["approve", "reject", "revise"]
+PAGE_ITEMS = 500
 
 
-def list_open(where: Where) -> int:
+def list_open_approvals(target: ApiTarget) -> int:
     """The inbox."""
 
     async def do(client: AsyncClient) -> None:
-        page = await client.approvals(status="open", limit=PAGE)
-        if where.as_json:
-            tables.print_json(page)
+        page = await client.list_approvals(status="open", limit=PAGE_ITEMS)
+        if target.as_json:
+            output.print_json(page)
             return
         heads = ("question", "kind", "at", "asked", "until", "what is asked")
-        tables.print_table(heads, [_row(one) for one in page.items], "nobody is asked anything")
+        output.print_table(
+            heads, [_approval_row(approval) for approval in page.items], "nobody is asked anything"
+        )
         if page.next_cursor:
-            tables.note(f"these are the last {PAGE}, and there are more; answer some")
+            output.print_note(f"these are the last {PAGE_ITEMS}, and there are more; answer some")
 
-    return ask(where, do)
+    return call_api(target, do)
 
 
-def show_one(where: Where, given: str) -> int:
+def show_approval(target: ApiTarget, partial_id: str) -> int:
     """A question with all that belongs to it: there is no answer yet."""
 
     async def do(client: AsyncClient) -> None:
-        found = await client.approval(await ids.approval_id(client, given))
-        if where.as_json:
-            tables.print_json(found)
+        approval = await client.get_approval(await ids.find_approval_id(client, partial_id))
+        if target.as_json:
+            output.print_json(approval)
             return
-        for line in _lines(found):
-            tables.print_line(line)
+        for line in _approval_lines(approval):
+            output.print_line(line)
 
-    return ask(where, do)
+    return call_api(target, do)
 
 
-def answer_one(where: Where, given: str, text: str, decision: Decision | None) -> int:
+def answer_approval(
+    target: ApiTarget, partial_id: str, text: str, decision: ApprovalDecision | None
+) -> int:
     async def do(client: AsyncClient) -> None:
-        asked = await ids.approval_id(client, given)
-        done = await _answered(client, asked, text, decision)
-        if where.as_json:
-            tables.print_json(done)
+        approval_id = await ids.find_approval_id(client, partial_id)
+        answered = await _send_answer(client, approval_id, text, decision)
+        if target.as_json:
+            output.print_json(answered)
             return
-        approval, run = done.approval, done.execution
+        approval, run = answered.approval, answered.execution
         at = f" at {', '.join(run.current_node_ids)}" if run.current_node_ids else ""
         if approval.status == "open":
-            tables.print_line(f"{tables.short(approval.id)}: noted; {_asked(approval)}")
+            output.print_line(
+                f"{output.short_id(approval.id)}: noted; {_quorum_progress(approval)}"
+            )
             return
-        said = approval.decision or approval.status
-        told = f"{tables.short(approval.id)}: {said} by {approval.by}{_skipped(approval)}"
-        tables.print_line(f"{told}; the run is {run.terminal_status or run.status}{at}")
+        outcome = approval.decision or approval.status
+        message = (
+            f"{output.short_id(approval.id)}: {outcome} by {approval.by}{_skip_note(approval)}"
+        )
+        output.print_line(f"{message}; the run is {run.terminal_status or run.status}{at}")
 
-    return ask(where, do)
+    return call_api(target, do)
 
 
-async def _answered(
-    client: AsyncClient, asked: str, text: str, decision: Decision | None
-) -> Answered:
+async def _send_answer(
+    client: AsyncClient, approval_id: str, text: str, decision: ApprovalDecision | None
+) -> AnsweredApproval:
     try:
-        return await client.answer(asked, typed(text), decision=decision)
-    except Invalid as error:
+        return await client.answer_approval(approval_id, decode_argument(text), decision=decision)
+    except InvalidRequestError as error:
         if error.code != "ambiguous_answer":
             raise
         raise InputError(f"{error.detail}, with --decision") from error
 
 
-def _skipped(one: Approval) -> str:
+def _skip_note(approval: Approval) -> str:
     """An "OK" to an escalation approves no result: there is none."""
-    if one.type is not QuestionKind.ESCALATION or one.decision != "approve":
+    if approval.type is not ApprovalKind.ESCALATION or approval.decision != "approve":
         return ""
-    return f", so it goes on as if '{one.node_id}' had succeeded"
+    return f", so it goes on as if '{approval.node_id}' had succeeded"
 
 
-def _asked(one: Approval) -> str:
+def _quorum_progress(approval: Approval) -> str:
     """Who has approved, and who is asked still."""
-    by = f" ({', '.join(one.approved_by)})" if one.approved_by else ""
-    still = f"asked still: {', '.join(one.waits_for)}"
-    return f"{len(one.approved_by)} of {one.quorum} have approved{by}; {still}"
+    by = f" ({', '.join(approval.approved_by)})" if approval.approved_by else ""
+    waiting = f"asked still: {', '.join(approval.waits_for)}"
+    return f"{len(approval.approved_by)} of {approval.quorum} have approved{by}; {waiting}"
 
 
-def _row(one: Approval) -> list[tables.Cell]:
+def _approval_row(approval: Approval) -> list[output.Cell]:
     return [
-        tables.short(one.id),
-        one.type.value,
-        one.node_id,
-        tables.at(one.created_at),
-        tables.at(one.deadline),
-        one.question,
+        output.short_id(approval.id),
+        approval.type.value,
+        approval.node_id,
+        output.format_time(approval.created_at),
+        output.format_time(approval.deadline),
+        approval.question,
     ]
 
 
-def _lines(one: Approval) -> list[str]:
+def _approval_lines(approval: Approval) -> list[str]:
     """The result above, the question below it, and what can be said."""
-    lines = [f"  | {line}" for line in one.result.splitlines()]
-    for tried in one.attempt_history:
-        lines.append(f"  attempt {tried.n} by {tried.agent}: {tried.outcome}: {tried.text}")
-    lines.append(f"{one.type.value} at {one.node_id}: {one.question}")
-    lines += [f"  {step}" for step in one.proposed_next_steps]
-    answered = f"answered by {one.by}: {one.decision} {one.answer}".rstrip()
-    status = f"open until {tables.at(one.deadline)}" if one.status == "open" else one.status
-    lines += [f"  {_asked(one)}"] if one.status == "open" and one.quorum > 1 else []
-    return [*lines, answered if one.status == "answered" else status]
+    lines = [f"  | {line}" for line in approval.result.splitlines()]
+    for attempt in approval.attempt_history:
+        lines.append(f"  attempt {attempt.n} by {attempt.agent}: {attempt.outcome}: {attempt.text}")
+    lines.append(f"{approval.type.value} at {approval.node_id}: {approval.question}")
+    lines += [f"  {step}" for step in approval.proposed_next_steps]
+    answer_line = f"answered by {approval.by}: {approval.decision} {approval.answer}".rstrip()
+    status = (
+        f"open until {output.format_time(approval.deadline)}"
+        if approval.status == "open"
+        else approval.status
+    )
+    lines += (
+        [f"  {_quorum_progress(approval)}"]
+        if approval.status == "open" and approval.quorum > 1
+        else []
+    )
+    return [*lines, answer_line if approval.status == "answered" else status]

@@ -20,8 +20,8 @@ app = typer.Typer(
 )
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         from importlib.metadata import version
 
         print(f"handrail {version('handrail')}")
@@ -32,7 +32,9 @@ def _version(wanted: bool) -> None:
 def handrail(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_version, is_eager=True, help="Print it, and end."),
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print it, and end."
+        ),
     ] = False,
 ) -> None:
     """Runs teams of AI agents and people so that every run ends, with a reason."""
@@ -52,9 +54,9 @@ def demo(
     Prints the page's address with a one-time sign-in. Needs nothing but this folder, where it has a
     database of its own.
     """
-    from handrail.cli.demo import demonstrate
+    from handrail.cli.demo import run_demo
 
-    raise typer.Exit(demonstrate(port, once=once))
+    raise typer.Exit(run_demo(port, once=once))
 
 
 @app.command()
@@ -80,9 +82,9 @@ def check(
     and how much room its limits leave. Exit code 1 if a definition has errors, 2 if a file cannot
     be read.
     """
-    from handrail.cli.check import check_all
+    from handrail.cli.check import check_definitions
 
-    raise typer.Exit(check_all(files, as_json=as_json))
+    raise typer.Exit(check_definitions(files, as_json=as_json))
 
 
 @app.command()
@@ -112,9 +114,9 @@ def run(
     Everything happens in this process. Questions are asked in the terminal. Exit code 0 only if the
     run ends as done_success.
     """
-    from handrail.cli.run import Wanted, run_one
+    from handrail.cli.run import RunOptions, run_bead
 
-    wanted = Wanted(
+    options = RunOptions(
         definition=definition,
         title=title,
         description=description,
@@ -124,7 +126,7 @@ def run(
         report=report,
         database=database,
     )
-    raise typer.Exit(run_one(wanted, as_json=as_json))
+    raise typer.Exit(run_bead(options, as_json=as_json))
 
 
 @app.command()
@@ -143,10 +145,10 @@ def serve(
     Prints its address when it listens. Ends on SIGTERM or Ctrl-C, after what is under way; exit
     code 1 if the engine failed, 2 if it cannot listen or the database cannot be used.
     """
-    from handrail.cli.serve import Wanted, serve_here
+    from handrail.cli.serve import ServeOptions, run_server
 
-    wanted = Wanted(database, host, port, builtin_agents)
-    raise typer.Exit(serve_here(wanted))
+    options = ServeOptions(database, host, port, builtin_agents)
+    raise typer.Exit(run_server(options))
 
 
 @app.command()
@@ -165,9 +167,9 @@ def worker(
     The token, of the role agent, is taken from HANDRAIL_TOKEN. Ends on SIGTERM or Ctrl-C, after
     what is in hand.
     """
-    from handrail.cli.worker import work
+    from handrail.cli.worker import run_worker
 
-    raise typer.Exit(work(target, server=server, agent=agent, concurrency=concurrency))
+    raise typer.Exit(run_worker(target, server=server, agent=agent, concurrency=concurrency))
 
 
 @app.command()
@@ -192,9 +194,9 @@ def mcp(
     MCP is the Model Context Protocol. Over stdio the agent's token is taken from HANDRAIL_TOKEN;
     over HTTP every request brings its own. Ends with its input, or on SIGTERM or Ctrl-C.
     """
-    from handrail.cli.mcp import Wanted, serve_mcp
+    from handrail.cli.mcp import McpOptions, serve_mcp
 
-    raise typer.Exit(serve_mcp(Wanted(server, http, host, port, silence)))
+    raise typer.Exit(serve_mcp(McpOptions(server, http, host, port, silence)))
 
 
 @app.command()
@@ -216,9 +218,9 @@ def a2a(
     A2A is the Agent2Agent protocol. Every definition is an agent, at its id below this address; a
     message to it files a bead. Every request brings its own token. Ends on SIGTERM or Ctrl-C.
     """
-    from handrail.cli.a2a import Wanted, serve_a2a
+    from handrail.cli.a2a import A2aOptions, serve_a2a
 
-    raise typer.Exit(serve_a2a(Wanted(server, url, host, port)))
+    raise typer.Exit(serve_a2a(A2aOptions(server, url, host, port)))
 
 
 asked.add_to(app)
@@ -238,11 +240,11 @@ def sim(
     Agents loop, lie, stall and crash, people never answer or never stop revising; every run has to
     end all the same, within its certificate. Exit code 1 if one does not.
     """
-    from handrail.cli.sim import run_many, run_seed
+    from handrail.cli.sim import simulate_seed, simulate_seeds
 
     if seed is None:
-        raise typer.Exit(run_many(seeds, engine=engine, as_json=as_json))
-    raise typer.Exit(run_seed(seed, engine=engine, as_json=as_json))
+        raise typer.Exit(simulate_seeds(seeds, engine=engine, as_json=as_json))
+    raise typer.Exit(simulate_seed(seed, engine=engine, as_json=as_json))
 
 
 @app.command()
@@ -255,7 +257,7 @@ def guard(
             "AutoGen, Agent Framework or CrewAI.",
         ),
     ],
-    given: Annotated[
+    input_text: Annotated[
         str, typer.Option("--input", metavar="TEXT", help="What the team is given; @FILE reads it.")
     ] = "",
     name: Annotated[str, typer.Option(help="Its definition's name; left out, MODULE:OBJECT.")] = "",
@@ -272,10 +274,12 @@ def guard(
     runs, show, report, why and replay; on a server while it goes on, too. Exit code 1 if a rule
     stopped it or the team raised.
     """
-    from handrail.cli.guard import Wanted, guard_team
+    from handrail.cli.guard import GuardOptions, guard_team
 
-    wanted = Wanted(target, given, name=name, rules=rules, database=database, server=server)
-    raise typer.Exit(guard_team(wanted, as_json=as_json))
+    options = GuardOptions(
+        target, input_text, name=name, rules=rules, database=database, server=server
+    )
+    raise typer.Exit(guard_team(options, as_json=as_json))
 
 
 @app.command()

@@ -8,18 +8,18 @@ from handrail.cli.asked_channel import channel
 from handrail.cli.asked_memory import memory
 from handrail.cli.asked_webhook import webhook
 from handrail.cli.options import (
-    Action,
+    ApprovalDecision,
     AsJson,
     Database,
-    Decision,
+    OverrideAction,
     PersonRole,
-    Review,
-    Run,
+    ReviewMode,
+    RunId,
+    RunStatusFilter,
     Server,
     Since,
-    Status,
     TokenRole,
-    Workflow,
+    WorkflowName,
 )
 
 
@@ -48,8 +48,10 @@ def add_to(app: typer.Typer) -> None:
 
 
 def runs(
-    status: Annotated[Status | None, typer.Option(help="How they stand, or ended.")] = None,
-    workflow: Workflow = "",
+    status: Annotated[
+        RunStatusFilter | None, typer.Option(help="How they stand, or ended.")
+    ] = None,
+    workflow: WorkflowName = "",
     text: Annotated[str, typer.Option(help="What the title contains, or the id begins with.")] = "",
     since: Since = "",
     limit: Annotated[int, typer.Option(min=1, max=500, help="At most so many.")] = 50,
@@ -58,15 +60,15 @@ def runs(
     as_json: AsJson = False,
 ) -> None:
     """List runs, the newest first."""
-    from handrail.cli.asking import Where
-    from handrail.cli.runs import Wanted, list_runs
+    from handrail.cli.api import ApiTarget
+    from handrail.cli.runs import RunFilter, list_runs
 
-    wanted = Wanted(status or "", workflow, text, since, limit)
-    raise typer.Exit(list_runs(Where("runs", database, server, as_json), wanted))
+    run_filter = RunFilter(status or "", workflow, text, since, limit)
+    raise typer.Exit(list_runs(ApiTarget("runs", database, server, as_json), run_filter))
 
 
 def show(
-    run: Run,
+    run: RunId,
     watch: Annotated[
         bool, typer.Option("--watch", help="Every event, and the next ones as they happen.")
     ] = False,
@@ -79,42 +81,44 @@ def show(
     Where it stands and where it went, against its certificate. With --watch until it has ended, and
     exit code 1 if that is not done_success; --json gives a line for each event then.
     """
-    from handrail.cli.asking import Where
+    from handrail.cli.api import ApiTarget
     from handrail.cli.show import show_run, watch_run
 
-    where = Where("show", database, server, as_json)
-    raise typer.Exit(watch_run(where, run) if watch else show_run(where, run))
+    target = ApiTarget("show", database, server, as_json)
+    raise typer.Exit(watch_run(target, run) if watch else show_run(target, run))
 
 
-def report(run: Run, database: Database = "", server: Server = "", as_json: AsJson = False) -> None:
+def report(
+    run: RunId, database: Database = "", server: Server = "", as_json: AsJson = False
+) -> None:
     """Print what happened in a run and why it ended, as Markdown."""
-    from handrail.cli.asking import Where
+    from handrail.cli.api import ApiTarget
     from handrail.cli.report import print_report
 
-    raise typer.Exit(print_report(Where("report", database, server, as_json), run))
+    raise typer.Exit(print_report(ApiTarget("report", database, server, as_json), run))
 
 
-def why(run: Run, database: Database = "", server: Server = "", as_json: AsJson = False) -> None:
+def why(run: RunId, database: Database = "", server: Server = "", as_json: AsJson = False) -> None:
     """Say why a run stopped, waits, or is not worked on."""
-    from handrail.cli.asking import Where
-    from handrail.cli.why import explain
+    from handrail.cli.api import ApiTarget
+    from handrail.cli.why import explain_run
 
-    raise typer.Exit(explain(Where("why", database, server, as_json), run))
+    raise typer.Exit(explain_run(ApiTarget("why", database, server, as_json), run))
 
 
 def metrics(
-    workflow: Workflow = "",
+    workflow: WorkflowName = "",
     since: Since = "",
     database: Database = "",
     server: Server = "",
     as_json: AsJson = False,
 ) -> None:
     """Print figures of ended runs, with targets and definitions."""
-    from handrail.cli.asking import Where
+    from handrail.cli.api import ApiTarget
     from handrail.cli.metrics import print_metrics
 
-    where = Where("metrics", database, server, as_json)
-    raise typer.Exit(print_metrics(where, workflow=workflow, since=since))
+    target = ApiTarget("metrics", database, server, as_json)
+    raise typer.Exit(print_metrics(target, workflow=workflow, since=since))
 
 
 def replay(
@@ -141,11 +145,11 @@ def replay(
     Where each would have stopped, by which rule, what that saves, and which good runs would have
     been cut. What the rules do not name stays as the definition has it. No agent is run.
     """
-    from handrail.cli.asking import Where
-    from handrail.cli.replay import Wanted, replay_runs
+    from handrail.cli.api import ApiTarget
+    from handrail.cli.replay import ReplayOptions, replay_runs
 
-    where = Where("replay", database, server, as_json)
-    raise typer.Exit(replay_runs(where, Wanted(runs or (), workflow, rules)))
+    target = ApiTarget("replay", database, server, as_json)
+    raise typer.Exit(replay_runs(target, ReplayOptions(runs or (), workflow, rules)))
 
 
 def tune(
@@ -167,10 +171,12 @@ def tune(
     Each with the good runs that it would have cut and the steps that it would have saved. Nothing
     is changed: copy what you want into the definition's stop_rules.
     """
-    from handrail.cli.asking import Where
+    from handrail.cli.api import ApiTarget
     from handrail.cli.tune import tune_limits
 
-    raise typer.Exit(tune_limits(Where("tune", database, server, as_json), definition, share, runs))
+    raise typer.Exit(
+        tune_limits(ApiTarget("tune", database, server, as_json), definition, share, runs)
+    )
 
 
 def answer(
@@ -184,7 +190,7 @@ def answer(
         str, typer.Argument(metavar="TEXT", help="OK approves, other text is a revision.")
     ] = "",
     decision: Annotated[
-        Decision | None, typer.Option(help="Say it outright, with or without a text.")
+        ApprovalDecision | None, typer.Option(help="Say it outright, with or without a text.")
     ] = None,
     database: Database = "",
     server: Server = "",
@@ -195,21 +201,22 @@ def answer(
     Without arguments those that are open are listed; without a text the one is shown. What could
     mean either (no, wait, hm) is not taken: the question stays open, exit code 2.
     """
-    from handrail.cli.answer import answer_one, list_open, show_one
-    from handrail.cli.asking import Where
+    from handrail.cli.answer import answer_approval, list_open_approvals, show_approval
+    from handrail.cli.api import ApiTarget
 
-    where = Where("answer", database, server, as_json)
+    target = ApiTarget("answer", database, server, as_json)
     if not approval:
-        raise typer.Exit(list_open(where))
+        raise typer.Exit(list_open_approvals(target))
     if not text and decision is None:
-        raise typer.Exit(show_one(where, approval))
-    raise typer.Exit(answer_one(where, approval, text, decision))
+        raise typer.Exit(show_approval(target, approval))
+    raise typer.Exit(answer_approval(target, approval, text, decision))
 
 
 def override(
-    run: Run,
+    run: RunId,
     action: Annotated[
-        Action, typer.Argument(metavar="ACTION", help="move, close, pause, resume or migrate.")
+        OverrideAction,
+        typer.Argument(metavar="ACTION", help="move, close, pause, resume or migrate."),
     ],
     reason: Annotated[str, typer.Option(help="Why; it is on record.")],
     node: Annotated[
@@ -223,19 +230,19 @@ def override(
     as_json: AsJson = False,
 ) -> None:
     """Move, close, pause, resume or migrate a run, with a reason."""
-    from handrail.cli.asking import Where
-    from handrail.cli.override import Wanted, override_run
+    from handrail.cli.api import ApiTarget
+    from handrail.cli.override import OverrideOptions, override_run
 
-    where = Where("override", database, server, as_json)
-    raise typer.Exit(override_run(where, Wanted(run, action, reason, node, version)))
+    target = ApiTarget("override", database, server, as_json)
+    raise typer.Exit(override_run(target, OverrideOptions(run, action, reason, node, version)))
 
 
 def agents(database: Database = "", server: Server = "", as_json: AsJson = False) -> None:
     """List agents, their state, and what they work on."""
     from handrail.cli.agents import list_agents
-    from handrail.cli.asking import Where
+    from handrail.cli.api import ApiTarget
 
-    raise typer.Exit(list_agents(Where("agents", database, server, as_json)))
+    raise typer.Exit(list_agents(ApiTarget("agents", database, server, as_json)))
 
 
 def settings(database: Database = "", server: Server = "", as_json: AsJson = False) -> None:
@@ -244,10 +251,10 @@ def settings(database: Database = "", server: Server = "", as_json: AsJson = Fal
     Flags count before HANDRAIL_* variables, these before the file handrail.toml in this folder, and
     that before the default. With --server, what that server runs with.
     """
-    from handrail.cli.asking import Where
+    from handrail.cli.api import ApiTarget
     from handrail.cli.settings import list_settings
 
-    raise typer.Exit(list_settings(Where("settings", database, server, as_json)))
+    raise typer.Exit(list_settings(ApiTarget("settings", database, server, as_json)))
 
 
 bead = typer.Typer(rich_markup_mode=None, no_args_is_help=True, help="File beads.")
@@ -268,7 +275,9 @@ def bead_create(
     context: Annotated[
         str, typer.Option(help="The bead's context: a JSON object, or @FILE with one.")
     ] = "",
-    review: Annotated[Review | None, typer.Option(help="Left out, as the definition says.")] = None,
+    review: Annotated[
+        ReviewMode | None, typer.Option(help="Left out, as the definition says.")
+    ] = None,
     database: Database = "",
     server: Server = "",
     as_json: AsJson = False,
@@ -277,12 +286,12 @@ def bead_create(
 
     A definition in a file is stored first. The run is worked on by whatever serves the database.
     """
-    from handrail.cli.asking import Where
-    from handrail.cli.bead import Wanted, create_bead
+    from handrail.cli.api import ApiTarget
+    from handrail.cli.bead import BeadOptions, create_bead
 
-    where = Where("bead create", database, server, as_json)
-    wanted = Wanted(definition, title, description, context, review)
-    raise typer.Exit(create_bead(where, wanted))
+    target = ApiTarget("bead create", database, server, as_json)
+    options = BeadOptions(definition, title, description, context, review)
+    raise typer.Exit(create_bead(target, options))
 
 
 token = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
@@ -309,21 +318,21 @@ def token_create(
     as_json: AsJson = False,
 ) -> None:
     """Make a token, and print it alone on standard output. It is shown this once."""
-    from handrail.cli.asking import Where
-    from handrail.cli.token import NewToken, create_token
+    from handrail.cli.api import ApiTarget
+    from handrail.cli.token import TokenOptions, create_token
 
-    where = Where("token create", database, server, as_json, make=True)
-    wanted = NewToken(role, name, agent, works_as, expires)
-    raise typer.Exit(create_token(where, wanted))
+    target = ApiTarget("token create", database, server, as_json, create=True)
+    options = TokenOptions(role, name, agent, works_as, expires)
+    raise typer.Exit(create_token(target, options))
 
 
 @token.command("list")
 def token_list(database: Database = "", server: Server = "", as_json: AsJson = False) -> None:
     """List tokens, without their secrets."""
-    from handrail.cli.asking import Where
+    from handrail.cli.api import ApiTarget
     from handrail.cli.token import list_tokens
 
-    raise typer.Exit(list_tokens(Where("token list", database, server, as_json)))
+    raise typer.Exit(list_tokens(ApiTarget("token list", database, server, as_json)))
 
 
 @token.command("revoke")
@@ -336,10 +345,10 @@ def token_revoke(
     as_json: AsJson = False,
 ) -> None:
     """Revoke a token: nobody gets in with it any more."""
-    from handrail.cli.asking import Where
+    from handrail.cli.api import ApiTarget
     from handrail.cli.token import revoke_token
 
-    raise typer.Exit(revoke_token(Where("token revoke", database, server, as_json), token))
+    raise typer.Exit(revoke_token(ApiTarget("token revoke", database, server, as_json), token))
 
 
 def sign_in(
@@ -358,8 +367,8 @@ def sign_in(
 
     It works once, within ten minutes.
     """
-    from handrail.cli.asking import Where
-    from handrail.cli.token import sign_in
+    from handrail.cli.api import ApiTarget
+    from handrail.cli.token import print_sign_in_link
 
-    where = Where("sign-in", database, server, as_json, make=True)
-    raise typer.Exit(sign_in(where, name=name, role=role, url=url))
+    target = ApiTarget("sign-in", database, server, as_json, create=True)
+    raise typer.Exit(print_sign_in_link(target, name=name, role=role, url=url))

@@ -19,10 +19,10 @@ def channels() -> None:
 @channel.command("list")
 def channel_list(database: Database = "", server: Server = "", as_json: AsJson = False) -> None:
     """List channels, and who has the turn."""
-    from handrail.cli.asking import Where
+    from handrail.cli.api import ApiTarget
     from handrail.cli.channel import list_channels
 
-    raise typer.Exit(list_channels(Where("channel list", database, server, as_json)))
+    raise typer.Exit(list_channels(ApiTarget("channel list", database, server, as_json)))
 
 
 @channel.command("show")
@@ -30,10 +30,10 @@ def channel_show(
     channel: Which, database: Database = "", server: Server = "", as_json: AsJson = False
 ) -> None:
     """Show who is in a channel, and what was said last."""
-    from handrail.cli.asking import Where
+    from handrail.cli.api import ApiTarget
     from handrail.cli.channel import show_channel
 
-    raise typer.Exit(show_channel(Where("channel show", database, server, as_json), channel))
+    raise typer.Exit(show_channel(ApiTarget("channel show", database, server, as_json), channel))
 
 
 @channel.command("say")
@@ -46,10 +46,12 @@ def channel_say(
     as_json: AsJson = False,
 ) -> None:
     """Say something as a person, and print what became of it."""
-    from handrail.cli.asking import Where
-    from handrail.cli.channel import say
+    from handrail.cli.api import ApiTarget
+    from handrail.cli.channel import say_in_channel
 
-    raise typer.Exit(say(Where("channel say", database, server, as_json), channel, text, to))
+    raise typer.Exit(
+        say_in_channel(ApiTarget("channel say", database, server, as_json), channel, text, to)
+    )
 
 
 @channel.command("pause")
@@ -57,10 +59,12 @@ def channel_pause(
     channel: Which, database: Database = "", server: Server = "", as_json: AsJson = False
 ) -> None:
     """Grant no turn from now on; the one in progress ends as it will."""
-    from handrail.cli.asking import Where
-    from handrail.cli.channel import act
+    from handrail.cli.api import ApiTarget
+    from handrail.cli.channel import act_on_turn
 
-    raise typer.Exit(act(Where("channel pause", database, server, as_json), channel, "pause"))
+    raise typer.Exit(
+        act_on_turn(ApiTarget("channel pause", database, server, as_json), channel, "pause")
+    )
 
 
 @channel.command("unpause")
@@ -68,10 +72,12 @@ def channel_unpause(
     channel: Which, database: Database = "", server: Server = "", as_json: AsJson = False
 ) -> None:
     """Grant turns again."""
-    from handrail.cli.asking import Where
-    from handrail.cli.channel import act
+    from handrail.cli.api import ApiTarget
+    from handrail.cli.channel import act_on_turn
 
-    raise typer.Exit(act(Where("channel unpause", database, server, as_json), channel, "unpause"))
+    raise typer.Exit(
+        act_on_turn(ApiTarget("channel unpause", database, server, as_json), channel, "unpause")
+    )
 
 
 @channel.command("grant")
@@ -83,8 +89,8 @@ def channel_grant(
     as_json: AsJson = False,
 ) -> None:
     """Give an agent the turn, if nobody has it."""
-    from handrail.cli.asking import Where
-    from handrail.cli.channel import act
+    from handrail.cli.api import ApiTarget
+    from handrail.cli.channel import act_on_turn
 
-    where = Where("channel grant", database, server, as_json)
-    raise typer.Exit(act(where, channel, "grant", agent))
+    target = ApiTarget("channel grant", database, server, as_json)
+    raise typer.Exit(act_on_turn(target, channel, "grant", agent))

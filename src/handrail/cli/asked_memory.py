@@ -27,10 +27,12 @@ def memory_list(
     as_json: AsJson = False,
 ) -> None:
     """List remembered resolutions, the newest first."""
-    from handrail.cli.asking import Where
+    from handrail.cli.api import ApiTarget
     from handrail.cli.memory import list_memories
 
-    raise typer.Exit(list_memories(Where("memory list", database, server, as_json), text, limit))
+    raise typer.Exit(
+        list_memories(ApiTarget("memory list", database, server, as_json), text, limit)
+    )
 
 
 @memory.command("show")
@@ -38,10 +40,10 @@ def memory_show(
     memory: Which, database: Database = "", server: Server = "", as_json: AsJson = False
 ) -> None:
     """Show one: the ticket, the resolution, and how it stands."""
-    from handrail.cli.asking import Where
+    from handrail.cli.api import ApiTarget
     from handrail.cli.memory import show_memory
 
-    raise typer.Exit(show_memory(Where("memory show", database, server, as_json), memory))
+    raise typer.Exit(show_memory(ApiTarget("memory show", database, server, as_json), memory))
 
 
 @memory.command("correct")
@@ -53,11 +55,11 @@ def memory_correct(
     as_json: AsJson = False,
 ) -> None:
     """Write another resolution; who did is on record."""
-    from handrail.cli.asking import Where
+    from handrail.cli.api import ApiTarget
     from handrail.cli.memory import correct_memory
 
-    where = Where("memory correct", database, server, as_json)
-    raise typer.Exit(correct_memory(where, memory, resolution))
+    target = ApiTarget("memory correct", database, server, as_json)
+    raise typer.Exit(correct_memory(target, memory, resolution))
 
 
 @memory.command("remove")
@@ -65,7 +67,7 @@ def memory_remove(
     memory: Which, database: Database = "", server: Server = "", as_json: AsJson = False
 ) -> None:
     """Remove one: it answers no ticket any more."""
-    from handrail.cli.asking import Where
+    from handrail.cli.api import ApiTarget
     from handrail.cli.memory import remove_memory
 
-    raise typer.Exit(remove_memory(Where("memory remove", database, server, as_json), memory))
+    raise typer.Exit(remove_memory(ApiTarget("memory remove", database, server, as_json), memory))

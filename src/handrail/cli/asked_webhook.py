@@ -21,10 +21,10 @@ def webhooks() -> None:
 @webhook.command("list")
 def webhook_list(database: Database = "", server: Server = "", as_json: AsJson = False) -> None:
     """List webhooks, and how their last attempts went."""
-    from handrail.cli.asking import Where
+    from handrail.cli.api import ApiTarget
     from handrail.cli.webhook import list_webhooks
 
-    raise typer.Exit(list_webhooks(Where("webhook list", database, server, as_json)))
+    raise typer.Exit(list_webhooks(ApiTarget("webhook list", database, server, as_json)))
 
 
 @webhook.command("create")
@@ -41,11 +41,11 @@ def webhook_create(
     as_json: AsJson = False,
 ) -> None:
     """Make a webhook, and print its secret alone; it is shown this once."""
-    from handrail.cli.asking import Where
+    from handrail.cli.api import ApiTarget
     from handrail.cli.webhook import create_webhook
 
-    where = Where("webhook create", database, server, as_json)
-    raise typer.Exit(create_webhook(where, url, events, people))
+    target = ApiTarget("webhook create", database, server, as_json)
+    raise typer.Exit(create_webhook(target, url, events, people))
 
 
 @webhook.command("enable")
@@ -53,10 +53,12 @@ def webhook_enable(
     webhook: Which, database: Database = "", server: Server = "", as_json: AsJson = False
 ) -> None:
     """Tell one again that was disabled."""
-    from handrail.cli.asking import Where
+    from handrail.cli.api import ApiTarget
     from handrail.cli.webhook import enable_webhook
 
-    raise typer.Exit(enable_webhook(Where("webhook enable", database, server, as_json), webhook))
+    raise typer.Exit(
+        enable_webhook(ApiTarget("webhook enable", database, server, as_json), webhook)
+    )
 
 
 @webhook.command("remove")
@@ -64,7 +66,9 @@ def webhook_remove(
     webhook: Which, database: Database = "", server: Server = "", as_json: AsJson = False
 ) -> None:
     """Remove one, with what was to be told to it."""
-    from handrail.cli.asking import Where
+    from handrail.cli.api import ApiTarget
     from handrail.cli.webhook import remove_webhook
 
-    raise typer.Exit(remove_webhook(Where("webhook remove", database, server, as_json), webhook))
+    raise typer.Exit(
+        remove_webhook(ApiTarget("webhook remove", database, server, as_json), webhook)
+    )

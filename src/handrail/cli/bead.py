@@ -3,17 +3,17 @@
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
 
-from handrail.cli import tables
-from handrail.cli.asking import Where, ask
+from handrail.cli import output
+from handrail.cli.api import ApiTarget, call_api
 from handrail.cli.database import InputError
-from handrail.cli.definitions import context_of, find
-from handrail.cli.words import typed
+from handrail.cli.definitions import find_definition, read_context
+from handrail.cli.formatting import decode_argument
 from handrail.client.clients import AsyncClient
-from handrail.client.errors import NotFound
-from handrail.teams import NAMES
+from handrail.client.errors import NotFoundError
+from handrail.teams import BUILTIN_IDS
 
 
-class Wanted(NamedTuple):
+class BeadOptions(NamedTuple):
     definition: str
     title: str
     description: str = ""
@@ -22,43 +22,43 @@ class Wanted(NamedTuple):
     priority: int = 0
 
 
-def create_bead(where: Where, wanted: Wanted) -> int:
+def create_bead(target: ApiTarget, options: BeadOptions) -> int:
     async def do(client: AsyncClient) -> None:
-        context = context_of(wanted.context)
+        context = read_context(options.context)
         bead = await client.create_bead(
-            typed(wanted.title),
-            description=typed(wanted.description),
-            workflow_id=await definition_id(client, wanted.definition),
+            decode_argument(options.title),
+            description=decode_argument(options.description),
+            workflow_id=await resolve_definition_id(client, options.definition),
             context=context or None,
-            review=wanted.review,
-            priority=wanted.priority or None,
+            review=options.review,
+            priority=options.priority or None,
         )
-        if where.as_json:
-            tables.print_json(bead)
+        if target.as_json:
+            output.print_json(bead)
         else:
-            tables.print_line(f"bead {bead.id}, run {bead.execution_id}")
+            output.print_line(f"bead {bead.id}, run {bead.execution_id}")
 
-    return ask(where, do)
+    return call_api(target, do)
 
 
-async def definition_id(client: AsyncClient, given: str) -> str:
+async def resolve_definition_id(client: AsyncClient, definition: str) -> str:
     """A file, which is stored first, else an id, else a name."""
-    if given != "-" and not Path(given).is_file():
-        return await _stored_id(client, typed(given))
-    found = find(given)
-    if found.problems:
-        raise InputError(found.told(found.problems[:1], "error")[0])
-    stored = await client.create_workflow(cast("dict[str, Any]", found.document))
-    for line in found.told(stored.warnings, "warning"):
-        tables.note(line)
+    if definition != "-" and not Path(definition).is_file():
+        return await _find_stored_id(client, decode_argument(definition))
+    source = find_definition(definition)
+    if source.problems:
+        raise InputError(source.format_problems(source.problems[:1], "error")[0])
+    stored = await client.create_definition(cast("dict[str, Any]", source.document))
+    for line in source.format_problems(stored.warnings, "warning"):
+        output.print_note(line)
     return stored.id
 
 
-async def _stored_id(client: AsyncClient, name: str) -> str:
+async def _find_stored_id(client: AsyncClient, name: str) -> str:
     try:
-        return (await client.workflow(name)).id
-    except NotFound:
-        if name not in NAMES:
+        return (await client.get_definition(name)).id
+    except NotFoundError:
+        if name not in BUILTIN_IDS:
             raise
-        told = f"'{name}' is built in, and nobody here works it yet"
-        raise InputError(f"{told}; start `handrail serve --builtin-agents`") from None
+        message = f"'{name}' is built in, and nobody here works it yet"
+        raise InputError(f"{message}; start `handrail serve --builtin-agents`") from None

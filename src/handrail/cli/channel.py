@@ -1,94 +1,109 @@
 """`handrail channel`: who is in a conversation, who has the turn, and a word of a person to it."""
 
-from handrail.cli import tables
-from handrail.cli.asking import Where, ask
-from handrail.cli.words import clean, typed
+from handrail.cli import output
+from handrail.cli.api import ApiTarget, call_api
+from handrail.cli.formatting import decode_argument, printable
 from handrail.client.channel_calls import TurnAction
 from handrail.client.clients import AsyncClient
-from handrail.engine.channel_views import ChannelView, MessageView
+from handrail.engine.queries.channel_views import ChannelView, MessageView
 
-LAST = 20
+MESSAGES_SHOWN = 20
 """Lines of the log that are shown,"""
-LOOKED_THROUGH = 200
+EVENTS_SEARCHED = 200
 """of what these last events have left there."""
-LISTED_MAX = 1_000
+CHANNELS_LISTED_MAX = 1_000
 
 
-def list_channels(where: Where) -> int:
+def list_channels(target: ApiTarget) -> int:
     async def do(client: AsyncClient) -> None:
-        found: list[ChannelView] = []
-        async for one in client.each(client.channels):
-            found.append(one)
-            if len(found) >= LISTED_MAX:
+        channels: list[ChannelView] = []
+        async for channel in client.each(client.list_channels):
+            channels.append(channel)
+            if len(channels) >= CHANNELS_LISTED_MAX:
                 break
-        if where.as_json:
-            tables.print_json({"items": found})
+        if target.as_json:
+            output.print_json({"items": channels})
             return
         heads = ("channel", "turn of", "queue", "messages", "turns", "state")
-        tables.print_table(heads, [_row(one) for one in found], "there is no channel")
+        output.print_table(
+            heads, [_channel_row(channel) for channel in channels], "there is no channel"
+        )
 
-    return ask(where, do)
+    return call_api(target, do)
 
 
-def show_channel(where: Where, given: str) -> int:
+def show_channel(target: ApiTarget, channel_id: str) -> int:
     async def do(client: AsyncClient) -> None:
-        name = typed(given)
-        channel = await client.channel(name)
-        before = max(0, channel.position - LOOKED_THROUGH)
-        log = (await client.messages(name, after=before, limit=LOOKED_THROUGH)).items[-LAST:]
-        if where.as_json:
-            tables.print_json({"channel": channel, "log": log})
+        name = decode_argument(channel_id)
+        channel = await client.get_channel(name)
+        start_position = max(0, channel.position - EVENTS_SEARCHED)
+        log = (await client.list_messages(name, after=start_position, limit=EVENTS_SEARCHED)).items[
+            -MESSAGES_SHOWN:
+        ]
+        if target.as_json:
+            output.print_json({"channel": channel, "log": log})
             return
-        tables.print_line(f"channel {channel.id}: {_state(channel)}")
-        members = [(one.agent_id, one.state.value) for one in channel.members]
-        tables.print_table(("agent", "state"), members, "nobody is in it")
-        for line in log:
-            tables.print_line(_said(line))
+        output.print_line(f"channel {channel.id}: {_describe_state(channel)}")
+        members = [(member.agent_id, member.state.value) for member in channel.members]
+        output.print_table(("agent", "state"), members, "nobody is in it")
+        for message in log:
+            output.print_line(_message_line(message))
 
-    return ask(where, do)
+    return call_api(target, do)
 
 
-def say(where: Where, given: str, text: str, to: str) -> int:
+def say_in_channel(target: ApiTarget, channel_id: str, text: str, to: str) -> int:
     async def do(client: AsyncClient) -> None:
-        posted = await client.say(typed(given), typed(text), to=typed(to) or None)
-        if where.as_json:
-            tables.print_json(posted)
+        posted = await client.post_message(
+            decode_argument(channel_id), decode_argument(text), to=decode_argument(to) or None
+        )
+        if target.as_json:
+            output.print_json(posted)
         else:
-            tables.print_line(f"{posted.id}: {posted.disposition}")
+            output.print_line(f"{posted.id}: {posted.disposition}")
 
-    return ask(where, do)
+    return call_api(target, do)
 
 
-def act(where: Where, given: str, action: TurnAction, agent: str = "") -> int:
+def act_on_turn(target: ApiTarget, channel_id: str, action: TurnAction, agent: str = "") -> int:
     """Pause, unpause, or give somebody the turn."""
 
     async def do(client: AsyncClient) -> None:
-        channel = await client.turn(typed(given), action, agent_id=typed(agent))
-        if where.as_json:
-            tables.print_json(channel)
+        channel = await client.control_turn(
+            decode_argument(channel_id), action, agent_id=decode_argument(agent)
+        )
+        if target.as_json:
+            output.print_json(channel)
         else:
-            tables.print_line(f"channel {channel.id}: {_state(channel)}")
+            output.print_line(f"channel {channel.id}: {_describe_state(channel)}")
 
-    return ask(where, do)
-
-
-def _row(one: ChannelView) -> list[tables.Cell]:
-    holder = one.turn.agent_id if one.turn is not None else ""
-    queue = ", ".join(one.queue)
-    return [one.id, holder, queue, str(one.messages), str(one.turns), _state(one)]
+    return call_api(target, do)
 
 
-def _state(one: ChannelView) -> str:
-    if one.paused:
+def _channel_row(channel: ChannelView) -> list[output.Cell]:
+    holder = channel.turn.agent_id if channel.turn is not None else ""
+    queue = ", ".join(channel.queue)
+    return [
+        channel.id,
+        holder,
+        queue,
+        str(channel.messages),
+        str(channel.turns),
+        _describe_state(channel),
+    ]
+
+
+def _describe_state(channel: ChannelView) -> str:
+    if channel.paused:
         return "paused"
-    if one.resting:
-        return f"rests: {clean(one.resting)}"
-    if one.turn is None:
+    if channel.resting:
+        return f"rests: {printable(channel.resting)}"
+    if channel.turn is None:
         return "nobody has the turn"
-    how = "waits in" if one.turn.wait_until is not None else "has"
-    return f"{one.turn.agent_id} {how} turn {one.turn.number}"
+    how = "waits in" if channel.turn.wait_until is not None else "has"
+    return f"{channel.turn.agent_id} {how} turn {channel.turn.number}"
 
 
-def _said(line: MessageView) -> str:
-    author = line.author if line.kind == "message" else "—"
-    return f"{tables.at(line.at)}  {author}: {line.text}"
+def _message_line(message: MessageView) -> str:
+    author = message.author if message.kind == "message" else "—"
+    return f"{output.format_time(message.at)}  {author}: {message.text}"

@@ -5,71 +5,82 @@ from typing import Any
 
 import msgspec
 
-from handrail.cli import words
-from handrail.cli.definitions import Found, find
-from handrail.kernel.plan import Checked, Plan, check
+from handrail.cli import formatting
+from handrail.cli.definitions import DefinitionSource, find_definition
+from handrail.kernel.definition.plan import DefinitionCheck, Plan, check_definition
 
-FAILED, UNREADABLE = 1, 2
+EXIT_FAILED, EXIT_UNREADABLE = 1, 2
 
 
-def check_all(names: list[str], *, as_json: bool) -> int:
+def check_definitions(names: list[str], *, as_json: bool) -> int:
     """Checks and prints them all; the exit code."""
     code = 0
-    shown: list[dict[str, Any]] = []
+    documents: list[dict[str, Any]] = []
     for name in names:
-        found = find(name)
-        plan, checked = (None, Checked(errors=tuple(found.problems)))
-        if not found.problems:
-            plan, checked = check(found.document)
-        code = max(code, UNREADABLE if found.missing else FAILED if checked.errors else 0)
-        if found.missing and not as_json:
-            wrong = found.problems[0]
-            told = f"handrail check: {found.label}: {wrong.message}; {wrong.hint}"
-            print(words.clean(told), file=sys.stderr)
+        source = find_definition(name)
+        plan, checked = (None, DefinitionCheck(errors=tuple(source.problems)))
+        if not source.problems:
+            plan, checked = check_definition(source.document)
+        code = max(
+            code, EXIT_UNREADABLE if source.missing else EXIT_FAILED if checked.errors else 0
+        )
+        if source.missing and not as_json:
+            problem = source.problems[0]
+            message = f"handrail check: {source.label}: {problem.message}; {problem.hint}"
+            print(formatting.printable(message), file=sys.stderr)
         elif as_json:
-            shown.append(_as_json(found, plan, checked))
+            documents.append(_check_document(source, plan, checked))
         else:
-            print("\n".join(_lines(found, plan, checked)))
+            print("\n".join(_check_lines(source, plan, checked)))
     if as_json:
-        document = {"valid": code == 0, "definitions": shown}
+        document = {"valid": code == 0, "definitions": documents}
         print(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
     return code
 
 
-def _lines(found: Found, plan: Plan | None, checked: Checked) -> list[str]:
-    label = words.clean(found.label)
-    lines = found.told(checked.errors, "error") + found.told(checked.warnings, "warning")
+def _check_lines(
+    source: DefinitionSource, plan: Plan | None, checked: DefinitionCheck
+) -> list[str]:
+    label = formatting.printable(source.label)
+    lines = source.format_problems(checked.errors, "error") + source.format_problems(
+        checked.warnings, "warning"
+    )
     if plan is None or checked.bound is None:
-        return [*lines, f"{label}: not valid, {words.count(len(checked.errors), 'error')}"]
-    name, bound = words.clean(plan.definition.name), checked.bound
+        return [
+            *lines,
+            f"{label}: not valid, {formatting.format_count(len(checked.errors), 'error')}",
+        ]
+    name, bound = formatting.printable(plan.definition.name), checked.bound
     lines.append(f"{label}: valid {plan.kind} '{name}'")
-    lines.append(f"  {words.certificate(bound, plan.kind)}")
+    lines.append(f"  {formatting.format_certificate(bound, plan.kind)}")
     if bound.asks:
-        lines.append(f"  besides {words.asks(bound)}")
-    lines.append(f"  {words.exactness(bound)}")
-    for one in checked.feasibility:
-        took = f"{one.way} takes {one.needed} of {one.allowed}"
-        lines.append(f"  slack {one.slack} in {one.limit}: {took}")
+        lines.append(f"  besides {formatting.format_asks_bound(bound)}")
+    lines.append(f"  {formatting.format_exactness(bound)}")
+    for slack in checked.feasibility:
+        took = f"{slack.way} takes {slack.needed} of {slack.allowed}"
+        lines.append(f"  slack {slack.slack} in {slack.limit}: {took}")
     return lines
 
 
-def _as_json(found: Found, plan: Plan | None, checked: Checked) -> dict[str, Any]:
-    slacks = [{**_plain(one), "slack": one.slack} for one in checked.feasibility]
+def _check_document(
+    source: DefinitionSource, plan: Plan | None, checked: DefinitionCheck
+) -> dict[str, Any]:
+    slacks = [{**_to_builtins(slack), "slack": slack.slack} for slack in checked.feasibility]
     return {
-        "file": found.label,
-        "valid": checked.valid,
+        "file": source.label,
+        "valid": checked.is_valid,
         "name": plan.definition.name if plan is not None else None,
         "kind": plan.kind if plan is not None else None,
-        "errors": [_problem(p) for p in checked.errors],
-        "warnings": [_problem(p) for p in checked.warnings],
-        "bound": _plain(checked.bound) if checked.bound is not None else None,
+        "errors": [_problem_document(p) for p in checked.errors],
+        "warnings": [_problem_document(p) for p in checked.warnings],
+        "bound": _to_builtins(checked.bound) if checked.bound is not None else None,
         "feasibility": slacks,
     }
 
 
-def _plain(value: object) -> dict[str, Any]:
+def _to_builtins(value: object) -> dict[str, Any]:
     return msgspec.to_builtins(value, str_keys=True)
 
 
-def _problem(problem: object) -> dict[str, Any]:
-    return {"hint": "", **_plain(problem)}
+def _problem_document(problem: object) -> dict[str, Any]:
+    return {"hint": "", **_to_builtins(problem)}

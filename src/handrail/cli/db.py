@@ -8,80 +8,93 @@ from typing import Any
 
 import msgspec
 
-from handrail.cli import words
-from handrail.cli.database import FAILED, WRONG_INPUT, InputError, complain, records
-from handrail.engine import care
-from handrail.kernel.reading import seconds
-from handrail.store.port import StoreError
-from handrail.store.records import BrokenBackup, Records, Sizes
+from handrail.cli import formatting
+from handrail.cli.database import (
+    EXIT_FAILED,
+    EXIT_WRONG_INPUT,
+    InputError,
+    open_database,
+    print_error,
+)
+from handrail.engine.maintenance import retention
+from handrail.kernel.definition.reader import parse_duration
+from handrail.store.engine_store import StoreError
+from handrail.store.maintenance import BrokenBackupError, DatabaseSizes, MaintenanceStore
 
 
 def show_sizes(database: str, *, as_json: bool) -> int:
     def do() -> tuple[dict[str, Any], list[str]]:
-        with records(database) as store:
-            sizes, where = store.sizes(), store.where
-        return {"database": where, **msgspec.to_builtins(sizes)}, _size_lines(where, sizes)
+        with open_database(database) as store:
+            sizes, location = store.measure_sizes(), store.display_name
+        return {"database": location, **msgspec.to_builtins(sizes)}, _size_lines(location, sizes)
 
-    return _done("db", do, as_json=as_json)
+    return _run_and_print("db", do, as_json=as_json)
 
 
 def archive_runs(database: str, file: str, *, older_than: str, by: str, as_json: bool) -> int:
     def do() -> tuple[dict[str, Any], list[str]]:
         now = datetime.now(UTC)
-        age = seconds(older_than)
+        age = parse_duration(older_than)
         if age is None or age > now.timestamp():
             raise InputError(f"--older-than is '{older_than[:80]}'; write 30d, 12h or 0")
         before = now - timedelta(seconds=age)
-        who = words.typed(by) or getpass.getuser()
-        with records(database, read_only=False) as store:
-            kept = care.archive(store, _new(file), by=who, now=now, before=before)
-        if not kept.runs:
+        who = formatting.decode_argument(by) or getpass.getuser()
+        with open_database(database, read_only=False) as store:
+            archived = retention.archive(
+                store, _check_new_file(file), by=who, now=now, before=before
+            )
+        if not archived.runs:
             lines = [f"no run ended more than {older_than} ago; nothing was archived"]
         else:
-            runs, entries = words.count(kept.runs, "run"), f"{kept.entries:,} entries"
-            lines = [f"{words.clean(kept.file)}: {runs} with {entries} archived by {who}"]
-        return {**msgspec.to_builtins(kept), "by": who}, lines
+            runs, entries = (
+                formatting.format_count(archived.runs, "run"),
+                f"{archived.entries:,} entries",
+            )
+            lines = [
+                f"{formatting.printable(archived.file)}: {runs} with {entries} archived by {who}"
+            ]
+        return {**msgspec.to_builtins(archived), "by": who}, lines
 
-    return _done("db archive", do, as_json=as_json)
+    return _run_and_print("db archive", do, as_json=as_json)
 
 
 def back_up(database: str, file: str, *, as_json: bool) -> int:
     def do() -> tuple[dict[str, Any], list[str]]:
-        path = _new(file)
-        with records(database) as store:
-            head = care.backup(store, path)
+        path = _check_new_file(file)
+        with open_database(database) as store:
+            head = retention.backup(store, path)
         size = path.stat().st_size
-        lines = [f"{words.clean(file)}: {_bytes(size)}"]
+        lines = [f"{formatting.printable(file)}: {_format_bytes(size)}"]
         if head is not None:
             lines.append(f"head {head.hash.hex()} of {head.at}")
-        said = {"head": head.hash.hex(), "at": head.at} if head is not None else {}
-        return {"file": file, "bytes": size, **said}, lines
+        head_fields = {"head": head.hash.hex(), "at": head.at} if head is not None else {}
+        return {"file": file, "bytes": size, **head_fields}, lines
 
-    return _done("db backup", do, as_json=as_json)
+    return _run_and_print("db backup", do, as_json=as_json)
 
 
 def restore_from(database: str, file: str, *, yes: bool, as_json: bool) -> int:
     def do() -> tuple[dict[str, Any], list[str]]:
-        with records(database, read_only=False, make=True) as store:
-            _ask(store, yes=yes)
-            care.restore(store, Path(file), datetime.now(UTC))
-            head, where = store.head(), store.where
-        lines = [f"{words.clean(where)}: restored from {words.clean(file)}"]
+        with open_database(database, read_only=False, create=True) as store:
+            _require_confirmation(store, yes=yes)
+            retention.restore(store, Path(file), datetime.now(UTC))
+            head, location = store.get_last_commit(), store.display_name
+        lines = [f"{formatting.printable(location)}: restored from {formatting.printable(file)}"]
         if head is not None:
             lines.append(f"head {head.hash.hex()} of {head.at}")
-        said = {"head": head.hash.hex(), "at": head.at} if head is not None else {}
-        return {"database": where, "file": file, **said}, lines
+        head_fields = {"head": head.hash.hex(), "at": head.at} if head is not None else {}
+        return {"database": location, "file": file, **head_fields}, lines
 
-    return _done("db restore", do, as_json=as_json)
+    return _run_and_print("db restore", do, as_json=as_json)
 
 
-def _ask(store: Records, *, yes: bool) -> None:
+def _require_confirmation(store: MaintenanceStore, *, yes: bool) -> None:
     if not yes and not store.is_empty():
-        told = f"{store.where} is not empty, and all that is in it would be replaced"
-        raise InputError(f"{told}; back it up, then say --yes")
+        message = f"{store.display_name} is not empty, and all that is in it would be replaced"
+        raise InputError(f"{message}; back it up, then say --yes")
 
 
-def _new(file: str) -> Path:
+def _check_new_file(file: str) -> Path:
     path = Path(file)
     if not file or not path.name or path.is_dir():
         raise InputError(f"'{file}' names no file; name a new one")
@@ -92,20 +105,20 @@ def _new(file: str) -> Path:
     return path
 
 
-def _done(
-    command: str, do: Callable[[], tuple[dict[str, Any], list[str]]], *, as_json: bool
+def _run_and_print(
+    command: str, action: Callable[[], tuple[dict[str, Any], list[str]]], *, as_json: bool
 ) -> int:
     try:
-        document, lines = do()
-    except (InputError, BrokenBackup) as error:
-        complain(command, error)
-        return WRONG_INPUT
+        document, lines = action()
+    except (InputError, BrokenBackupError) as error:
+        print_error(command, error)
+        return EXIT_WRONG_INPUT
     except StoreError as error:
-        complain(command, error)
-        return FAILED
+        print_error(command, error)
+        return EXIT_FAILED
     except ValueError as error:  # a NUL in a name
-        complain(command, InputError(f"{error}; name another file"))
-        return WRONG_INPUT
+        print_error(command, InputError(f"{error}; name another file"))
+        return EXIT_WRONG_INPUT
     if as_json:
         print(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
     else:
@@ -113,21 +126,21 @@ def _done(
     return 0
 
 
-def _size_lines(where: str, sizes: Sizes) -> list[str]:
-    log = f", its log {_bytes(sizes.log_bytes)}" if sizes.log_bytes is not None else ""
-    free = f", of which {_bytes(sizes.free_bytes)} free" if sizes.free_bytes else ""
-    lines = [f"{words.clean(where)}: {_bytes(sizes.bytes)}{free}{log}"]
-    wide = max((len(one.name) for one in sizes.tables), default=0)
-    for one in sizes.tables:
-        size = _bytes(one.bytes) if one.bytes is not None else ""
-        lines.append(f"  {one.name:{wide}}  {one.rows:>12,} rows  {size:>10}".rstrip())
+def _size_lines(location: str, sizes: DatabaseSizes) -> list[str]:
+    log = f", its log {_format_bytes(sizes.log_bytes)}" if sizes.log_bytes is not None else ""
+    free = f", of which {_format_bytes(sizes.free_bytes)} free" if sizes.free_bytes else ""
+    lines = [f"{formatting.printable(location)}: {_format_bytes(sizes.bytes)}{free}{log}"]
+    name_columns = max((len(table.name) for table in sizes.tables), default=0)
+    for table in sizes.tables:
+        size = _format_bytes(table.bytes) if table.bytes is not None else ""
+        lines.append(f"  {table.name:{name_columns}}  {table.rows:>12,} rows  {size:>10}".rstrip())
     return lines
 
 
-def _bytes(number: int) -> str:
-    if number < 1000:
-        return f"{number} B"
-    size = number / 1000
+def _format_bytes(byte_count: int) -> str:
+    if byte_count < 1000:
+        return f"{byte_count} B"
+    size = byte_count / 1000
     for unit in ("kB", "MB"):
         if size < 1000:
             return f"{size:.1f} {unit}"

@@ -8,69 +8,76 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from handrail.cli.database import InputError
-from handrail.cli.lines import Lines
-from handrail.cli.words import clean, placed
-from handrail.engine.documents import Document, load, read
-from handrail.kernel.definition import Problem
-from handrail.kernel.reading import DOCUMENT_BYTES_MAX
-from handrail.teams import NAMES, builtin
+from handrail.cli.formatting import format_problem, printable
+from handrail.cli.line_numbers import LineIndex
+from handrail.engine.document_parser import Document, load_document, parse_document
+from handrail.kernel.definition.model import DocumentProblem
+from handrail.kernel.definition.reader import DOCUMENT_BYTES_MAX
+from handrail.teams import BUILTIN_IDS, load_builtin
 
 
-class Found(NamedTuple):
+class DefinitionSource(NamedTuple):
     """`builtin` is the name of a built-in definition, or ""; `missing`: there was nothing; `raw` is
     what stood in the file."""
 
     label: str
     document: Document
-    problems: list[Problem]
+    problems: list[DocumentProblem]
     builtin: str = ""
     missing: bool = False
     raw: bytes = b""
 
-    def told(self, problems: Sequence[Problem], severity: str) -> list[str]:
+    def format_problems(self, problems: Sequence[DocumentProblem], severity: str) -> list[str]:
         """Each with the line that it stands on."""
-        lines = Lines(self.raw if problems else b"")
-        return [placed(one, self.label, severity, lines.of(one.path)) for one in problems]
+        line_index = LineIndex(self.raw if problems else b"")
+        return [
+            format_problem(problem, self.label, severity, line_index.line_of(problem.path))
+            for problem in problems
+        ]
 
 
-def find(name: str) -> Found:
+def find_definition(name: str) -> DefinitionSource:
     if name == "-":
         raw = sys.stdin.buffer.read(DOCUMENT_BYTES_MAX + 1)
-        document, problems = read(raw)
-        return Found("standard input", document, problems, raw=raw)
-    if name in NAMES and not Path(name).is_file():
-        return Found(name, builtin(name), [], builtin=name)
+        document, problems = parse_document(raw)
+        return DefinitionSource("standard input", document, problems, raw=raw)
+    if name in BUILTIN_IDS and not Path(name).is_file():
+        return DefinitionSource(name, load_builtin(name), [], builtin=name)
     path = Path(name)
     try:
-        there = path.exists()
+        exists = path.exists()
     except (OSError, ValueError):  # too long, or a NUL in it
-        there = False
-    if not there:
-        return Found(name, None, [_nothing(name)], missing=True)
-    document, problems = load(path)
+        exists = False
+    if not exists:
+        return DefinitionSource(name, None, [_not_found_problem(name)], missing=True)
+    document, problems = load_document(path)
     if problems:  # these say line and column themselves
         missing = any(p.code == "unreadable" for p in problems)
-        return Found(name, document, problems, missing=missing)
+        return DefinitionSource(name, document, problems, missing=missing)
     # A pipe cannot be read twice: of what came through one, places are told without lines.
-    return Found(name, document, problems, raw=path.read_bytes() if path.is_file() else b"")
+    return DefinitionSource(
+        name, document, problems, raw=path.read_bytes() if path.is_file() else b""
+    )
 
 
-def _nothing(name: str) -> Problem:
-    close = difflib.get_close_matches(name, NAMES, n=1)
-    meant = f"did you mean '{close[0]}'? " if close else ""
-    hint = f"{meant}built in are {', '.join(NAMES)}"
-    told = "there is no such file, and nothing built in has this name"
-    return Problem(code="not_found", path="$", message=told, hint=hint)
+def _not_found_problem(name: str) -> DocumentProblem:
+    matches = difflib.get_close_matches(name, BUILTIN_IDS, n=1)
+    suggestion = f"did you mean '{matches[0]}'? " if matches else ""
+    hint = f"{suggestion}built in are {', '.join(BUILTIN_IDS)}"
+    message = "there is no such file, and nothing built in has this name"
+    return DocumentProblem(code="not_found", path="$", message=message, hint=hint)
 
 
-def context_of(given: str) -> dict[str, Any]:
+def read_context(text: str) -> dict[str, Any]:
     """A JSON object, or @FILE with one."""
-    if not given:
+    if not text:
         return {}
-    document, problems = load(Path(given[1:]) if given.startswith("@") else given)
+    document, problems = load_document(Path(text[1:]) if text.startswith("@") else text)
     if problems:
-        told = f"--context {clean(given)[:80]}: {problems[0].message}"
-        raise InputError(f"{told}; give a JSON object")
+        message = f"--context {printable(text)[:80]}: {problems[0].message}"
+        raise InputError(f"{message}; give a JSON object")
     if not isinstance(document, dict):
-        raise InputError(f"--context {clean(given)[:80]}: is no JSON object; give one such as {{}}")
+        raise InputError(
+            f"--context {printable(text)[:80]}: is no JSON object; give one such as {{}}"
+        )
     return document

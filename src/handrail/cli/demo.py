@@ -14,182 +14,205 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from handrail.cli import words
-from handrail.cli.database import complain
-from handrail.cli.demo_shop import Shop
-from handrail.engine.attend import Attended, Reply, Request
+from handrail.cli import formatting
+from handrail.cli.database import print_error
+from handrail.cli.demo_shop import DemoShop
 from handrail.engine.engine import Engine
-from handrail.engine.handle import RunHandle
+from handrail.engine.interactive_run import ApprovalPrompt, InteractiveRun, PromptReply
+from handrail.engine.services.run_handle import RunHandle
 from handrail.kernel.decision import Value
-from handrail.kernel.run.state import QuestionKind, Run
-from handrail.server.routes.tokens import NewSignIn, new_sign_in
-from handrail.server.serve import CannotServe, serve
+from handrail.kernel.run.state import ApprovalKind, Run
+from handrail.server.process import CannotServeError, serve
+from handrail.server.routes.tokens import NewSignIn, issue_sign_in
 from handrail.server.settings import ServerSettings
-from handrail.store.port import StoreError
-from handrail.teams import HEALING, employ
+from handrail.store.engine_store import StoreError
+from handrail.teams import HEALING_DEFINITION_ID, install_teams
 
-FILE = Path(".handrail/demo.db")
-PORT = 8080
-FAILED, WRONG_INPUT = 1, 2
-WIDE = 180
+DATABASE_FILE = Path(".handrail/demo.db")
+PORT_DEFAULT = 8080
+EXIT_FAILED, EXIT_WRONG_INPUT = 1, 2
+TABLE_COLUMNS = 180
 """Columns of a table that goes to a file or a pipe."""
-QUIET = ServerSettings(log_level="critical")
-SETTLING_MAX = 50
+QUIET_SETTINGS = ServerSettings(log_level="critical")
+SETTLE_POLLS_MAX = 50
 """Looks, ten a second."""
-SECONDS_MAX = 900
+ONCE_SECONDS_MAX = 900
 """`--once` takes less than a minute; after so many something is wrong."""
 
 
-class Sample(Value):
+class DemoSample(Value):
     """A bead to show one way that a definition can end. `said` are a person's answers, in turn."""
 
     definition: str
     title: str
-    ends: str
+    expected_status: str
     context: dict[str, Any] = {}
-    said: tuple[str, ...] = ()
+    answers: tuple[str, ...] = ()
     bug: str = ""
     """Of the sample shop: its bead is filed by the shop itself, when a request fails."""
 
 
 SAMPLES = (
-    Sample(definition="helpdesk", title="VPN drops every hour", ends="done_success"),
-    Sample(definition="helpdesk", title="I forgot my password", ends="done_success"),
-    Sample(
+    DemoSample(definition="helpdesk", title="VPN drops every hour", expected_status="done_success"),
+    DemoSample(definition="helpdesk", title="I forgot my password", expected_status="done_success"),
+    DemoSample(
         definition="helpdesk",
         title="The printer is on fire",
-        ends="aborted_stuck",
+        expected_status="aborted_stuck",
         context={"demo": "stuck"},
     ),
-    Sample(
+    DemoSample(
         definition="helpdesk",
         title="Mail app crashes at start",
-        ends="done_success",
+        expected_status="done_success",
         context={"demo": "ask"},
-        said=("since this morning",),
+        answers=("since this morning",),
     ),
-    Sample(definition="coding", title="The total is off by one", ends="done_success"),
-    Sample(
+    DemoSample(
+        definition="coding", title="The total is off by one", expected_status="done_success"
+    ),
+    DemoSample(
         definition="coding",
         title="Rates cannot be read",
-        ends="aborted_stuck",
+        expected_status="aborted_stuck",
         context={"demo": "same_error"},
     ),
-    Sample(
+    DemoSample(
         definition="coding",
         title="Prices in dollars are wrong",
-        ends="aborted_constraint",
+        expected_status="aborted_constraint",
         context={"demo": "constraint"},
     ),
-    Sample(
+    DemoSample(
         definition="finance",
         title="Invoice for 3 x 120.50 and 1 x 80",
-        ends="done_success",
-        said=("with 10% tax", "OK"),
+        expected_status="done_success",
+        answers=("with 10% tax", "OK"),
     ),
-    Sample(
-        definition="finance", title="Close the month", ends="closed_by_human", said=("/reject",)
+    DemoSample(
+        definition="finance",
+        title="Close the month",
+        expected_status="closed_by_human",
+        answers=("/reject",),
     ),
-    Sample(
-        definition=HEALING,
+    DemoSample(
+        definition=HEALING_DEFINITION_ID,
         title="NameError: name 'rate' is not defined",
-        ends="done_success",
+        expected_status="done_success",
         bug="missing-self",
     ),
-    Sample(
-        definition=HEALING,
+    DemoSample(
+        definition=HEALING_DEFINITION_ID,
         title="TemplateError: a place has no value",
-        ends="done_success",
+        expected_status="done_success",
         bug="template",
     ),
-    Sample(
-        definition=HEALING,
+    DemoSample(
+        definition=HEALING_DEFINITION_ID,
         title="KeyError: 'rows'",
-        ends="closed_by_human",
+        expected_status="closed_by_human",
         bug="not-reproduced",
     ),
 )
 
 
-def demonstrate(port: int | None, *, once: bool) -> int:
+def run_demo(port: int | None, *, once: bool) -> int:
     """Serves until it is told to end, or with `once` until every sample has; the exit code."""
-    show = Demonstration(once=once)
+    demo = Demo(once=once)
     try:
-        FILE.parent.mkdir(mode=0o700, exist_ok=True)
-        listening = port if port is not None else (0 if once or _is_taken(PORT) else PORT)
-        code = asyncio.run(
-            serve(f"sqlite:///{FILE}", port=listening, settings=QUIET, ready=show.ready)
+        DATABASE_FILE.parent.mkdir(mode=0o700, exist_ok=True)
+        listen_port = (
+            port
+            if port is not None
+            else (0 if once or _is_port_taken(PORT_DEFAULT) else PORT_DEFAULT)
         )
-    except (CannotServe, StoreError, OSError) as error:
-        complain("demo", error)
-        return WRONG_INPUT
+        code = asyncio.run(
+            serve(
+                f"sqlite:///{DATABASE_FILE}",
+                port=listen_port,
+                settings=QUIET_SETTINGS,
+                ready=demo.ready,
+            )
+        )
+    except (CannotServeError, StoreError, OSError) as error:
+        print_error("demo", error)
+        return EXIT_WRONG_INPUT
     finally:
-        if show.shop is not None:
-            show.shop.close()
-    return code or (FAILED if show.went_wrong else 0)
+        if demo.shop is not None:
+            demo.shop.close()
+    return code or (EXIT_FAILED if demo.has_failed else 0)
 
 
-def _is_taken(port: int) -> bool:
-    with socket.socket() as trial:
-        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+def _is_port_taken(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            trial.bind(("127.0.0.1", port))
+            probe.bind(("127.0.0.1", port))
         except OSError:
             return True
     return False
 
 
-class Demonstration:
+class Demo:
     def __init__(self, *, once: bool) -> None:
-        self.once, self.went_wrong = once, False
-        self.shop: Shop | None = None
+        self.once, self.has_failed = once, False
+        self.shop: DemoShop | None = None
 
     async def ready(self, engine: Engine, url: str) -> bool:
         """The server listens: to work. Whether it shall go on."""
-        waits = bool((await engine.approvals(status="open", limit=1)).items) and not self.once
+        has_open_approvals = (
+            bool((await engine.approvals(status="open", limit=1)).items) and not self.once
+        )
         bugs = tuple(sample.bug for sample in SAMPLES if sample.bug)
-        self.shop = Shop(engine, url, FILE.parent / "demo-shop", bugs, again=not waits)
-        await employ(engine, service=self.shop.service)
+        self.shop = DemoShop(
+            engine, url, DATABASE_FILE.parent / "demo-shop", bugs, fresh=not has_open_approvals
+        )
+        await install_teams(engine, service=self.shop.service)
         await self.shop.open()
         if self.once:
-            await self._to_the_end(engine)
+            await self._run_to_end(engine)
             return False
-        if not waits:
+        if not has_open_approvals:
             for sample in SAMPLES:
-                run = await self._file(engine, sample)
+                run = await self._file_bead(engine, sample)
                 if sample.bug:
                     self.shop.watch(run)
-            await _settled(engine)
-        waiting = len((await engine.approvals(status="open")).items)
-        link = await new_sign_in(engine, NewSignIn(name="you", role="admin"), by="demo")
+            await _wait_until_settled(engine)
+        open_count = len((await engine.approvals(status="open")).items)
+        link = await issue_sign_in(engine, NewSignIn(name="you", role="admin"), by="demo")
         print(f"Handrail is at {url}")
         print(f"Sign in, once, within 10 minutes: {url}{link.path}")
-        print(f"A shop with bugs is mended while you watch; its code: {self.shop.code}")
-        print(f"{waiting} questions wait for you. In another terminal, in this folder:")
-        print(f"  export HANDRAIL_DATABASE=sqlite:///{FILE}")
+        print(f"A shop with bugs is mended while you watch; its code: {self.shop.repository_url}")
+        print(f"{open_count} questions wait for you. In another terminal, in this folder:")
+        print(f"  export HANDRAIL_DATABASE=sqlite:///{DATABASE_FILE}")
         for command in ("runs", "answer", "show --watch RUN"):
-            print(f"  {words.called()} {command}")
+            print(f"  {formatting.program_name()} {command}")
         print("Ctrl-C ends it.", flush=True)
         return True
 
-    async def _to_the_end(self, engine: Engine) -> None:
-        attended = [
-            Attended(await self._file(engine, sample), answer=Person(sample)) for sample in SAMPLES
+    async def _run_to_end(self, engine: Engine) -> None:
+        interactive_runs = [
+            InteractiveRun(await self._file_bead(engine, sample), answer=DemoPerson(sample))
+            for sample in SAMPLES
         ]
-        async with asyncio.timeout(SECONDS_MAX):
-            await asyncio.gather(*(one.to_its_end() for one in attended))
-        runs = [one.run for one in attended]
-        _print_table(zip(SAMPLES, runs, strict=True))
+        async with asyncio.timeout(ONCE_SECONDS_MAX):
+            await asyncio.gather(
+                *(interactive_run.run_to_end() for interactive_run in interactive_runs)
+            )
+        runs = [interactive_run.run for interactive_run in interactive_runs]
+        _print_summary(zip(SAMPLES, runs, strict=True))
         for sample, run in zip(SAMPLES, runs, strict=True):
-            if run.terminal_status != sample.ends:
-                self.went_wrong = True
-                told = f"'{sample.title}' ended as {run.terminal_status}, not {sample.ends}"
-                print(f"handrail demo: {told}", file=sys.stderr)
+            if run.terminal_status != sample.expected_status:
+                self.has_failed = True
+                message = (
+                    f"'{sample.title}' ended as {run.terminal_status}, not {sample.expected_status}"
+                )
+                print(f"handrail demo: {message}", file=sys.stderr)
         assert self.shop is not None
-        for line in await self.shop.asked_again():
+        for line in await self.shop.retry_requests():
             print(line)
 
-    async def _file(self, engine: Engine, sample: Sample) -> RunHandle:
+    async def _file_bead(self, engine: Engine, sample: DemoSample) -> RunHandle:
         if sample.bug:
             assert self.shop is not None
             return await self.shop.provoke(sample.bug)
@@ -198,29 +221,29 @@ class Demonstration:
         )
 
 
-async def _settled(engine: Engine) -> None:
+async def _wait_until_settled(engine: Engine) -> None:
     """Until everything has ended or waits for somebody, or a moment has passed."""
-    for _ in range(SETTLING_MAX):
+    for _ in range(SETTLE_POLLS_MAX):
         if not (await engine.executions(status="running", limit=1)).items:
             return
         await asyncio.sleep(0.1)
 
 
-class Person:
+class DemoPerson:
     """Answers by itself: what the sample says, then yes; nobody is talked out of an escalation."""
 
-    def __init__(self, sample: Sample) -> None:
-        self._said = list(sample.said)
+    def __init__(self, sample: DemoSample) -> None:
+        self._answers = list(sample.answers)
 
-    def __call__(self, request: Request) -> Reply:
-        said = self._said.pop(0) if self._said else ""
-        escalated = request.question.kind is QuestionKind.ESCALATION
-        if said == "/reject" or (escalated and not said):
-            return Reply(decision="reject", text="nobody here can solve it")
-        return Reply(text=said or "yes")
+    def __call__(self, request: ApprovalPrompt) -> PromptReply:
+        answer = self._answers.pop(0) if self._answers else ""
+        is_escalation = request.approval.kind is ApprovalKind.ESCALATION
+        if answer == "/reject" or (is_escalation and not answer):
+            return PromptReply(decision="reject", text="nobody here can solve it")
+        return PromptReply(text=answer or "yes")
 
 
-def _print_table(ended: Iterable[tuple[Sample, Run]]) -> None:
+def _print_summary(ended: Iterable[tuple[DemoSample, Run]]) -> None:
     table = Table()
     for name in ("definition", "bead", "ended as", "by"):
         table.add_column(name, no_wrap=True)
@@ -229,5 +252,5 @@ def _print_table(ended: Iterable[tuple[Sample, Run]]) -> None:
         stop = run.stop
         rule, why = (stop.rule.value, stop.reason) if stop is not None else ("", "")
         row = (sample.definition, sample.title, str(run.terminal_status), rule, why)
-        table.add_row(*(words.first_line(text) for text in row))
-    Console(width=None if sys.stdout.isatty() else WIDE).print(table)
+        table.add_row(*(formatting.first_line(text) for text in row))
+    Console(width=None if sys.stdout.isatty() else TABLE_COLUMNS).print(table)

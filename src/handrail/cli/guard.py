@@ -6,167 +6,173 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from handrail.cli import tables, words
-from handrail.cli.asking import PATIENCE, said, server_of
+from handrail.cli import formatting, output
+from handrail.cli.api import PATIENCE_SECONDS, describe_error, server_url
 from handrail.cli.database import (
-    FAILED,
-    WRONG_INPUT,
+    EXIT_FAILED,
+    EXIT_WRONG_INPUT,
     InputError,
-    complain,
-    look,
-    settings,
+    ensure_database,
+    load_settings,
+    print_error,
 )
-from handrail.cli.replay import rules_of
-from handrail.cli.why import stopped
-from handrail.cli.worker import imported
+from handrail.cli.replay import read_rules
+from handrail.cli.why import stop_lines
+from handrail.cli.worker import import_object
 from handrail.client.clients import TOKEN_VARIABLE, Client
 from handrail.client.errors import ClientError
 from handrail.guard import Guard, GuardedRun
-from handrail.guard.anything import WrongInputError, around
-from handrail.guard.errors import Stopped
-from handrail.kernel.definition import LEVELS, StopRules
-from handrail.kernel.other_rules import read_given
-from handrail.kernel.report import Report
-from handrail.kernel.shown import Shown
-from handrail.store.port import StoreError
+from handrail.guard.detection import TeamInputError, wrap_team
+from handrail.guard.errors import StoppedError
+from handrail.kernel.definition.model import PERSON_LEVELS, StopRules
+from handrail.replay.rule_overrides import read_overrides
+from handrail.store.engine_store import StoreError
 from handrail.store.urls import open_store
+from handrail.views.report import RunReport
+from handrail.views.view_types import View
 
-TELLS = "operator"
+RECORDING_ROLE = "operator"
 """The least role that may tell a server of a guarded run."""
 
 
-class Guarded(Shown):
+class GuardOutput(View):
     """What --json prints. `result` is the team's own, as a text; after a stop, what there is."""
 
     run: str
     result: str
-    report: Report
+    report: RunReport
 
 
-class Wanted(NamedTuple):
+class GuardOptions(NamedTuple):
     """The command's options as given."""
 
     target: str
-    given: str
+    input_text: str
     name: str = ""
     rules: str = ""
     database: str = ""
     server: str = ""
 
 
-def guard_team(wanted: Wanted, *, as_json: bool) -> int:
+def guard_team(options: GuardOptions, *, as_json: bool) -> int:
     """Runs and prints; the exit code."""
     try:
-        where, is_server = _record(wanted)
-        guard = Guard(_rules(wanted.rules), record=where)
-        team = imported(wanted.target, "team:app", "a team")
-        start = around(team, guard, wanted.name or wanted.target)
-        given = _input(wanted.given)
-        (_ask_server if is_server else _open_database)(where)
+        record_url, is_server = _record_target(options)
+        guard = Guard(_read_rules(options.rules), record=record_url)
+        team = import_object(options.target, "team:app", "a team")
+        run_team = wrap_team(team, guard, options.name or options.target)
+        team_input = _read_input(options.input_text)
+        (_check_server_access if is_server else _check_database)(record_url)
     except (InputError, StoreError, ValueError) as error:
-        complain("guard", error)
-        return WRONG_INPUT
+        print_error("guard", error)
+        return EXIT_WRONG_INPUT
     try:
-        result = start(given)
-    except Stopped as stop:
-        _tell(wanted, stop.run, stop.partial, as_json=as_json)
-        return FAILED
-    except WrongInputError as error:
-        complain("guard", error)
-        return WRONG_INPUT
+        result = run_team(team_input)
+    except StoppedError as stop:
+        _print_result(options, stop.run, stop.partial, as_json=as_json)
+        return EXIT_FAILED
+    except TeamInputError as error:
+        print_error("guard", error)
+        return EXIT_WRONG_INPUT
     except Exception as error:  # whatever somebody's team raises
-        raised = f"{type(error).__name__}: {error}"
-        complain("guard", f"{wanted.target} raised {raised} ({_where(error)})")
+        error_text = f"{type(error).__name__}: {error}"
+        print_error("guard", f"{options.target} raised {error_text} ({_user_location(error)})")
         if guard.last is not None:
-            _tell_record(wanted, guard.last)
-        return FAILED
-    _tell(wanted, guard.last, result, as_json=as_json)
+            _print_record_location(options, guard.last)
+        return EXIT_FAILED
+    _print_result(options, guard.last, result, as_json=as_json)
     return 0
 
 
-def _tell(wanted: Wanted, run: GuardedRun | None, result: object, *, as_json: bool) -> None:
+def _print_result(
+    options: GuardOptions, run: GuardedRun | None, result: object, *, as_json: bool
+) -> None:
     """The team's own result, why it ended, and where it is on record."""
     assert run is not None, "a guarded team has had a run"
     report = run.report()
     if as_json:
-        tables.print_json(Guarded(run=run.recorded, result=str(result), report=report))
+        output.print_json(GuardOutput(run=run.recorded, result=str(result), report=report))
         return
     if result is not None:
-        print(words.clean(str(result)))
-    tables.note(words.clean(report.why))
-    for line in stopped(report.stop):
-        tables.note(f"  {words.clean(line)}")
-    _tell_record(wanted, run)
+        print(formatting.printable(str(result)))
+    output.print_note(formatting.printable(report.why))
+    for line in stop_lines(report.stop):
+        output.print_note(f"  {formatting.printable(line)}")
+    _print_record_location(options, run)
 
 
-def _where(error: Exception) -> str:
+def _user_location(error: Exception) -> str:
     """Where in somebody's own code, if it was there."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [one for one in frames if not {"site-packages", "handrail"} & {*Path(one.filename).parts}]
-    last = (own or frames)[-1]
+    user_frames = [
+        frame
+        for frame in frames
+        if not {"site-packages", "handrail"} & {*Path(frame.filename).parts}
+    ]
+    last = (user_frames or frames)[-1]
     return f"{Path(last.filename).name}, line {last.lineno}"
 
 
-def _tell_record(wanted: Wanted, run: GuardedRun) -> None:
+def _print_record_location(options: GuardOptions, run: GuardedRun) -> None:
     if run.unrecorded:
-        tables.note(f"  {run.unrecorded} events of it could not be recorded")
+        output.print_note(f"  {run.unrecorded} events of it could not be recorded")
     if run.recorded:
-        look_at = f"handrail report {run.recorded}{_there(wanted)}"
-        tables.note(f"  on record as {run.recorded}: {look_at}")
+        command = f"handrail report {run.recorded}{_record_arguments(options)}"
+        output.print_note(f"  on record as {run.recorded}: {command}")
 
 
-def _there(wanted: Wanted) -> str:
+def _record_arguments(options: GuardOptions) -> str:
     """The options that lead another command to the record; a password is not shown."""
-    named = (("--database", wanted.database), ("--server", wanted.server))
+    options_given = (("--database", options.database), ("--server", options.server))
     return "".join(
         f" {option} {shlex.quote(value) if urlsplit(value).password is None else 'URL'}"
-        for option, value in named
+        for option, value in options_given
         if value
     )
 
 
-def _record(wanted: Wanted) -> tuple[str, bool]:
+def _record_target(options: GuardOptions) -> tuple[str, bool]:
     """Where the run is recorded, and whether it is a server; else it is a database, which is made
     if it is not there."""
-    found = settings(database=wanted.database, server=wanted.server)
-    server = server_of(found)
+    configuration = load_settings(database=options.database, server=options.server)
+    server = server_url(configuration)
     if not server:
-        look(found["database"], make=True)
-    return server or found["database"], bool(server)
+        ensure_database(configuration["database"], create=True)
+    return server or configuration["database"], bool(server)
 
 
-def _open_database(url: str) -> None:
+def _check_database(url: str) -> None:
     """A team may run for hours: that nothing can be recorded is found out before it does."""
     open_store(url).close()
 
 
-def _ask_server(url: str) -> None:
+def _check_server_access(url: str) -> None:
     """Likewise. Raises `InputError`."""
     try:
-        with Client(url, patience=PATIENCE) as client:
-            me = client.me()
+        with Client(url, patience=PATIENCE_SECONDS) as client:
+            me = client.get_me()
     except ClientError as error:
-        raise InputError(said(error)) from None
-    if LEVELS.get(me.role, -1) < LEVELS[TELLS]:
-        told = f"{me.name} ({me.role}) may not record guarded runs"
-        raise InputError(f"{told}; set {TOKEN_VARIABLE} to a token of the role {TELLS}")
+        raise InputError(describe_error(error)) from None
+    if PERSON_LEVELS.get(me.role, -1) < PERSON_LEVELS[RECORDING_ROLE]:
+        message = f"{me.name} ({me.role}) may not record guarded runs"
+        raise InputError(f"{message}; set {TOKEN_VARIABLE} to a token of the role {RECORDING_ROLE}")
 
 
-def _rules(given: str) -> StopRules:
-    if not given:
+def _read_rules(rules: str) -> StopRules:
+    if not rules:
         return StopRules()
-    fields, problems = read_given(rules_of(given))
+    fields, problems = read_overrides(read_rules(rules))
     if fields is None:
-        raise InputError(f"--rules {given}: {'; '.join(map(str, problems))}")
+        raise InputError(f"--rules {rules}: {'; '.join(map(str, problems))}")
     return StopRules(**fields)
 
 
-def _input(given: str) -> str:
+def _read_input(text: str) -> str:
     """The text, or what is in the file that @ names."""
-    if not given.startswith("@"):
-        return words.typed(given)
+    if not text.startswith("@"):
+        return formatting.decode_argument(text)
     try:
-        return Path(given[1:]).read_text(encoding="utf-8")
+        return Path(text[1:]).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise InputError(f"--input {given}: {why}; name a file with the team's input") from None
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"--input {text}: {reason}; name a file with the team's input") from None

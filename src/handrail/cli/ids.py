@@ -4,67 +4,77 @@ import re
 from collections.abc import AsyncIterator, Sequence
 
 from handrail.cli.database import InputError
-from handrail.cli.words import clean, typed
+from handrail.cli.formatting import decode_argument, printable
 from handrail.client.clients import AsyncClient
 
-WHOLE = 32
+ID_CHARS = 32
 """Characters of a run's or a token's id."""
-WHOLE_QUESTION = re.compile(r"[0-9a-f]{32}\.q\d+")
-LOOKED_AT_MAX = 5_000
+APPROVAL_ID_PATTERN = re.compile(r"[0-9a-f]{32}\.q\d+")
+RUNS_SEARCHED_MAX = 5_000
 """Of the newest runs, so many are looked at for one whose id ends like that."""
-PAGE = 500
-NAMED_MAX = 3
+PAGE_ITEMS = 500
+MATCHES_SHOWN_MAX = 3
 
 
-async def run_id(client: AsyncClient, given: str) -> str:
+async def find_run_id(client: AsyncClient, partial_id: str) -> str:
     """The run that is meant. One that is named in full is asked for as it is."""
-    given = typed(given)
-    if len(given) == WHOLE:
-        return given
-    beginning = await client.executions(q=given, limit=PAGE)
-    found = {run.id for run in beginning.items if run.id.startswith(given)}
-    found |= {run async for run in _newest(client) if run.endswith(given)}
-    return only(given, sorted(found), "run", "`handrail runs` lists them")
+    partial_id = decode_argument(partial_id)
+    if len(partial_id) == ID_CHARS:
+        return partial_id
+    page = await client.list_runs(q=partial_id, limit=PAGE_ITEMS)
+    matches = {run.id for run in page.items if run.id.startswith(partial_id)}
+    matches |= {run async for run in _newest_run_ids(client) if run.endswith(partial_id)}
+    return require_one_match(partial_id, sorted(matches), "run", "`handrail runs` lists them")
 
 
-async def _newest(client: AsyncClient) -> AsyncIterator[str]:
-    seen = 0
-    async for run in client.each(client.executions, limit=PAGE):
+async def _newest_run_ids(client: AsyncClient) -> AsyncIterator[str]:
+    count = 0
+    async for run in client.each(client.list_runs, limit=PAGE_ITEMS):
         yield run.id
-        seen += 1
-        if seen >= LOOKED_AT_MAX:
+        count += 1
+        if count >= RUNS_SEARCHED_MAX:
             return
 
 
-async def approval_id(client: AsyncClient, given: str) -> str:
+async def find_approval_id(client: AsyncClient, partial_id: str) -> str:
     """The open question that is meant, by its own id or by that of its run; another one is left to
     the API to explain."""
-    given = typed(given)
-    found: list[str] = []
-    async for approval in client.each(client.approvals, status="open", limit=PAGE):
+    partial_id = decode_argument(partial_id)
+    matches: list[str] = []
+    async for approval in client.each(client.list_approvals, status="open", limit=PAGE_ITEMS):
         run = approval.id.partition(".")[0]
-        if approval.id == given:
-            return given
-        if approval.id.startswith(given) or approval.id.endswith(given) or run.endswith(given):
-            found.append(approval.id)
-    if not found and WHOLE_QUESTION.fullmatch(given):
-        return given
-    return only(given, found, "open question", "`handrail answer` lists them")
+        if approval.id == partial_id:
+            return partial_id
+        if (
+            approval.id.startswith(partial_id)
+            or approval.id.endswith(partial_id)
+            or run.endswith(partial_id)
+        ):
+            matches.append(approval.id)
+    if not matches and APPROVAL_ID_PATTERN.fullmatch(partial_id):
+        return partial_id
+    return require_one_match(partial_id, matches, "open question", "`handrail answer` lists them")
 
 
-async def token_id(client: AsyncClient, given: str) -> str:
+async def find_token_id(client: AsyncClient, partial_id: str) -> str:
     """The token that is meant."""
-    given = typed(given)
-    known = [token.id for token in (await client.tokens()).items]
-    found = [one for one in known if one.startswith(given) or one.endswith(given)]
-    return only(given, found, "token", "`handrail token list` lists them")
+    partial_id = decode_argument(partial_id)
+    token_ids = [token.id for token in (await client.list_tokens()).items]
+    matches = [
+        candidate
+        for candidate in token_ids
+        if candidate.startswith(partial_id) or candidate.endswith(partial_id)
+    ]
+    return require_one_match(partial_id, matches, "token", "`handrail token list` lists them")
 
 
-def only(given: str, found: Sequence[str], what: str, hint: str) -> str:
-    if len(found) == 1 and given:
-        return found[0]
-    if not found or not given:
-        raise InputError(f"there is no {what} '{clean(given)[:80]}'; {hint}")
-    named = ", ".join(found[:NAMED_MAX]) + (", …" if len(found) > NAMED_MAX else "")
-    told = f"'{clean(given)}' may be any of {len(found)} {what}s: {named}"
-    raise InputError(f"{told}; give more of it")
+def require_one_match(partial_id: str, matches: Sequence[str], noun: str, hint: str) -> str:
+    if len(matches) == 1 and partial_id:
+        return matches[0]
+    if not matches or not partial_id:
+        raise InputError(f"there is no {noun} '{printable(partial_id)[:80]}'; {hint}")
+    shown_ids = ", ".join(matches[:MATCHES_SHOWN_MAX]) + (
+        ", …" if len(matches) > MATCHES_SHOWN_MAX else ""
+    )
+    message = f"'{printable(partial_id)}' may be any of {len(matches)} {noun}s: {shown_ids}"
+    raise InputError(f"{message}; give more of it")

@@ -4,19 +4,19 @@ import shlex
 import sys
 from pathlib import Path
 
-from handrail.cli.database import InputError, complain
-from handrail.cli.words import called
+from handrail.cli.database import InputError, print_error
+from handrail.cli.formatting import program_name
 
-STARTER = Path(__file__).parent / "starter"
-FILES = ("notes.yaml", "agents.py", "test_notes.py", "pytest.ini")
-NEXT = (
+STARTER_FOLDER = Path(__file__).parent / "starter"
+STARTER_FILES = ("notes.yaml", "agents.py", "test_notes.py", "pytest.ini")
+NEXT_COMMANDS = (
     ("{handrail} check {folder}/notes.yaml", "what a run can cost at most"),
     ("{pytest} {folder}", "the workflow with its agents"),
     ("{handrail} run {folder}/notes.yaml", "watch a rehearsal, and be asked"),
     ("{handrail} serve", "then for real: agents.py says how its worker is started"),
 )
-WIDE = 40
-PYTEST = {
+COMMAND_COLUMNS = 40
+PYTEST_COMMANDS = {
     "handrail": f"uv run --no-project --python {shlex.quote(sys.executable)} --with pytest pytest",
     "uv run handrail": "uv run --with pytest pytest",
 }
@@ -27,28 +27,30 @@ def write_starter(folder: str) -> int:
     """Writes the files, and never over others; the exit code."""
     target = Path(folder)
     try:
-        _write(target)
+        _write_files(target)
     except (InputError, OSError) as error:
-        complain("init", error)
+        print_error("init", error)
         return 2
-    for name in FILES:
+    for name in STARTER_FILES:
         print(f"wrote {target / name}")
     print("Next:")
-    handrail = called()
-    for command, what in NEXT:
-        typed = command.format(handrail=handrail, pytest=PYTEST[handrail], folder=target)
-        if len(typed) > WIDE:  # then what it does stands below it
-            print(f"  {typed}")
-            typed = ""
-        print(f"  {typed:<{WIDE}} {what}")
+    program = program_name()
+    for command, purpose in NEXT_COMMANDS:
+        command_line = command.format(
+            handrail=program, pytest=PYTEST_COMMANDS[program], folder=target
+        )
+        if len(command_line) > COMMAND_COLUMNS:  # then what it does stands below it
+            print(f"  {command_line}")
+            command_line = ""
+        print(f"  {command_line:<{COMMAND_COLUMNS}} {purpose}")
     return 0
 
 
-def _write(target: Path) -> None:
-    there = [name for name in FILES if (target / name).exists()]
-    if there:
-        told = f"{', '.join(there)} are in {target} already, and stay as they are"
-        raise InputError(f"{told}; name another folder: handrail init FOLDER")
+def _write_files(target: Path) -> None:
+    existing = [name for name in STARTER_FILES if (target / name).exists()]
+    if existing:
+        message = f"{', '.join(existing)} are in {target} already, and stay as they are"
+        raise InputError(f"{message}; name another folder: handrail init FOLDER")
     target.mkdir(parents=True, exist_ok=True)
-    for name in FILES:
-        (target / name).write_bytes((STARTER / name).read_bytes())
+    for name in STARTER_FILES:
+        (target / name).write_bytes((STARTER_FOLDER / name).read_bytes())

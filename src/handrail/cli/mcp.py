@@ -5,59 +5,59 @@ import os
 from importlib.util import find_spec
 from typing import NamedTuple
 
-from handrail.cli.database import WRONG_INPUT, InputError, complain, settings
-from handrail.cli.listening import Listening
+from handrail.cli.asgi import AsgiServer
+from handrail.cli.database import EXIT_WRONG_INPUT, InputError, load_settings, print_error
 from handrail.client.clients import TOKEN_VARIABLE
-from handrail.client.talk import addresses
-from handrail.engine.extras import install
-from handrail.server.logs import written
+from handrail.client.retry import parse_addresses
+from handrail.engine.install_hints import install_hint
+from handrail.server.logs import capture_logs
 
-PORT = 8090
+PORT_DEFAULT = 8090
 
 
-class Wanted(NamedTuple):
+class McpOptions(NamedTuple):
     """The command's options."""
 
     server: str = ""
     http: bool = False
     host: str = "127.0.0.1"
-    port: int = PORT
-    silence: float = 900.0
+    port: int = PORT_DEFAULT
+    silence_seconds: float = 900.0
 
 
-def serve_mcp(wanted: Wanted) -> int:
+def serve_mcp(options: McpOptions) -> int:
     """Serves until its input ends, or, over HTTP, until it is told to; the exit code."""
     try:
-        _look_for_sdk()
-        found = settings()
-        url = ",".join(addresses(wanted.server or found["server"]))
+        _require_sdk()
+        configuration = load_settings()
+        url = ",".join(parse_addresses(options.server or configuration["server"]))
         token = os.environ.get(TOKEN_VARIABLE, "")
-        if not wanted.http and not token:
-            told = f"{TOKEN_VARIABLE} is not set, and says which agent this is"
-            raise InputError(f"{told}; make one: handrail token create --role agent --agent ID")
-        with written(found.server.log_level, found.server.log_format):
-            asyncio.run(_serve(wanted, url, token))
+        if not options.http and not token:
+            message = f"{TOKEN_VARIABLE} is not set, and says which agent this is"
+            raise InputError(f"{message}; make one: handrail token create --role agent --agent ID")
+        with capture_logs(configuration.server.log_level, configuration.server.log_format):
+            asyncio.run(_serve(options, url, token))
         return 0
     except (InputError, ValueError) as error:
-        complain("mcp", error)
-        return WRONG_INPUT
+        print_error("mcp", error)
+        return EXIT_WRONG_INPUT
 
 
-def _look_for_sdk() -> None:
+def _require_sdk() -> None:
     if find_spec("mcp") is None:
-        raise InputError(f"the MCP SDK is not installed; {install('mcp')}")
+        raise InputError(f"the MCP SDK is not installed; {install_hint('mcp')}")
 
 
-async def _serve(wanted: Wanted, url: str, token: str) -> None:
-    from handrail.mcp.seats import Seats
-    from handrail.mcp.serving import PATH, http_app, over_stdio
+async def _serve(options: McpOptions, url: str, token: str) -> None:
+    from handrail.mcp.agent_sessions import AgentSessions
+    from handrail.mcp.server import PATH, make_http_app, serve_stdio
 
     def ready(address: str) -> None:
         print(f"Handrail speaks MCP at {address}{PATH}", flush=True)
 
-    async with Seats(url, silence=wanted.silence) as seats:
-        if not wanted.http:
-            await over_stdio(seats, token)
+    async with AgentSessions(url, silence_seconds=options.silence_seconds) as sessions:
+        if not options.http:
+            await serve_stdio(sessions, token)
             return
-        app = http_app(seats, wanted.host)
-        await Listening(app, wanted.host, wanted.port, ready, lifespan="on").listen()
+        app = make_http_app(sessions, options.host)
+        await AsgiServer(app, options.host, options.port, ready, lifespan="on").listen()

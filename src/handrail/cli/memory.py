@@ -1,86 +1,95 @@
 """`handrail memory`: what the helpdesk remembers of resolved tickets, seen, corrected, removed."""
 
-from handrail.cli import tables
-from handrail.cli.asking import Where, ask
-from handrail.cli.ids import WHOLE, only
-from handrail.cli.words import first_line, typed
+from handrail.cli import output
+from handrail.cli.api import ApiTarget, call_api
+from handrail.cli.formatting import decode_argument, first_line
+from handrail.cli.ids import ID_CHARS, require_one_match
 from handrail.client.clients import AsyncClient
-from handrail.engine.memory import Memory
+from handrail.engine.services.memory import MemoryView
 
-PAGE = 500
-STYLES = {"kept": "green", "failed": "red", "reopened": "red"}
+PAGE_ITEMS = 500
+STATUS_STYLES = {"kept": "green", "failed": "red", "reopened": "red"}
 
 
-def list_memories(where: Where, text: str, limit: int) -> int:
+def list_memories(target: ApiTarget, text: str, limit: int) -> int:
     async def do(client: AsyncClient) -> None:
-        page = await client.memories(q=typed(text) or None, limit=limit)
-        if where.as_json:
-            tables.print_json(page)
+        page = await client.list_memories(q=decode_argument(text) or None, limit=limit)
+        if target.as_json:
+            output.print_json(page)
             return
         heads = ("memory", "status", "used", "ticket", "resolution", "at")
-        tables.print_table(heads, [_row(one) for one in page.items], "nothing is remembered")
+        output.print_table(
+            heads, [_memory_row(memory) for memory in page.items], "nothing is remembered"
+        )
 
-    return ask(where, do)
+    return call_api(target, do)
 
 
-def show_memory(where: Where, given: str) -> int:
+def show_memory(target: ApiTarget, partial_id: str) -> int:
     async def do(client: AsyncClient) -> None:
-        _print(where, await client.memory(await _memory_id(client, given)))
+        _print_memory(target, await client.get_memory(await _find_memory_id(client, partial_id)))
 
-    return ask(where, do)
+    return call_api(target, do)
 
 
-def correct_memory(where: Where, given: str, text: str) -> int:
+def correct_memory(target: ApiTarget, partial_id: str, text: str) -> int:
     async def do(client: AsyncClient) -> None:
-        _print(where, await client.correct_memory(await _memory_id(client, given), typed(text)))
+        _print_memory(
+            target,
+            await client.correct_memory(
+                await _find_memory_id(client, partial_id), decode_argument(text)
+            ),
+        )
 
-    return ask(where, do)
+    return call_api(target, do)
 
 
-def remove_memory(where: Where, given: str) -> int:
+def remove_memory(target: ApiTarget, partial_id: str) -> int:
     async def do(client: AsyncClient) -> None:
-        memory = await _memory_id(client, given)
-        await client.remove_memory(memory)
-        if where.as_json:
-            tables.print_json({"id": memory, "removed": True})
+        memory_id = await _find_memory_id(client, partial_id)
+        await client.remove_memory(memory_id)
+        if target.as_json:
+            output.print_json({"id": memory_id, "removed": True})
         else:
-            print(f"memory {memory} is removed")
+            print(f"memory {memory_id} is removed")
 
-    return ask(where, do)
+    return call_api(target, do)
 
 
-async def _memory_id(client: AsyncClient, given: str) -> str:
+async def _find_memory_id(client: AsyncClient, partial_id: str) -> str:
     """The memory that is meant, by its whole id or as much of its beginning or end as is enough."""
-    given = typed(given)
-    if len(given) == WHOLE:
-        return given
-    known = [one.id async for one in client.each(client.memories, limit=PAGE)]
-    found = [one for one in known if one.startswith(given) or one.endswith(given)]
-    return only(given, found, "memory", "`handrail memory list` lists them")
+    partial_id = decode_argument(partial_id)
+    if len(partial_id) == ID_CHARS:
+        return partial_id
+    memory_ids = [one.id async for one in client.each(client.list_memories, limit=PAGE_ITEMS)]
+    matches = [one for one in memory_ids if one.startswith(partial_id) or one.endswith(partial_id)]
+    return require_one_match(partial_id, matches, "memory", "`handrail memory list` lists them")
 
 
-def _row(memory: Memory) -> list[tables.Cell]:
+def _memory_row(memory: MemoryView) -> list[output.Cell]:
     return [
-        tables.short(memory.id),
-        (memory.status, STYLES.get(memory.status, "")),
+        output.short_id(memory.id),
+        (memory.status, STATUS_STYLES.get(memory.status, "")),
         str(memory.times_used),
         first_line(memory.title),
         first_line(memory.resolution),
-        tables.at(memory.created_at),
+        output.format_time(memory.created_at),
     ]
 
 
-def _print(where: Where, memory: Memory) -> None:
-    if where.as_json:
-        tables.print_json(memory)
+def _print_memory(target: ApiTarget, memory: MemoryView) -> None:
+    if target.as_json:
+        output.print_json(memory)
         return
     lines = [
         f"memory {memory.id}: {memory.status}, used {memory.times_used} times",
         f"ticket: {memory.title}",
         f"bead {memory.bead_id}, run {memory.execution_id}",
-        f"remembered by {memory.remembered_by} at {tables.at(memory.created_at)}",
+        f"remembered by {memory.remembered_by} at {output.format_time(memory.created_at)}",
     ]
     if memory.corrected_at is not None:
-        lines.append(f"corrected by {memory.corrected_by} at {tables.at(memory.corrected_at)}")
+        lines.append(
+            f"corrected by {memory.corrected_by} at {output.format_time(memory.corrected_at)}"
+        )
     for line in [*lines, "", *memory.resolution.splitlines()]:
-        tables.print_line(line)
+        output.print_line(line)

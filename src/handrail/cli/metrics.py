@@ -7,149 +7,149 @@ The targets are those of a team that mends its own bugs: they stand beside the b
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from handrail.cli import tables
-from handrail.cli.asking import Where, ask
-from handrail.cli.runs import moment
-from handrail.cli.words import count, duration, typed
+from handrail.cli import output
+from handrail.cli.api import ApiTarget, call_api
+from handrail.cli.formatting import decode_argument, format_count, format_duration
+from handrail.cli.runs import parse_since
 from handrail.client.clients import AsyncClient
-from handrail.engine.figures import WorkflowFigures
+from handrail.engine.queries.statistics import DefinitionStatistics
 
-SELF_HEALING = "auto-bug-workflow"
+HEALING_DEFINITION_ID = "auto-bug-workflow"
 
 
-class Figure(NamedTuple):
+class Metric(NamedTuple):
     """`target` is (at most or at least, of); `of` gives None if there is nothing to say."""
 
     name: str
-    shown: Callable[[float], str]
-    of: Callable[[WorkflowFigures], float | None]
+    format_value: Callable[[float], str]
+    value_of: Callable[[DefinitionStatistics], float | None]
     definition: str
     target: tuple[str, float] | None = None
 
 
-def _percent(share: float) -> str:
+def _format_percent(share: float) -> str:
     return f"{100 * share:.4g}%"
 
 
-def _number(value: float) -> str:
+def _format_number(value: float) -> str:
     return f"{value:.3g}"
 
 
-def _median(of: WorkflowFigures) -> float:
-    return of.time_to_resolution.p50
+def _median_seconds(figures: DefinitionStatistics) -> float:
+    return figures.time_to_resolution.p50
 
 
-def _slow(of: WorkflowFigures) -> float:
-    return of.time_to_resolution.p90
+def _p90_seconds(figures: DefinitionStatistics) -> float:
+    return figures.time_to_resolution.p90
 
 
-def _succeeded(of: WorkflowFigures) -> float:
-    return of.success_rate
+def _success_rate(figures: DefinitionStatistics) -> float:
+    return figures.success_rate
 
 
-def _escalated(of: WorkflowFigures) -> float:
-    return of.escalation_rate
+def _escalation_rate(figures: DefinitionStatistics) -> float:
+    return figures.escalation_rate
 
 
-def _found(of: WorkflowFigures) -> float | None:
-    return of.investigation_success
+def _root_cause_rate(figures: DefinitionStatistics) -> float | None:
+    return figures.investigation_success
 
 
-def _passed(of: WorkflowFigures) -> float | None:
-    return of.fix_success
+def _fix_rate(figures: DefinitionStatistics) -> float | None:
+    return figures.fix_success
 
 
-def _cycles(of: WorkflowFigures) -> float | None:
-    return of.fix_cycles
+def _fix_cycles(figures: DefinitionStatistics) -> float | None:
+    return figures.fix_cycles
 
 
-EVERYWHERE = (
-    Figure(
+COMMON_METRICS = (
+    Metric(
         "median time to resolution",
-        duration,
-        _median,
+        format_duration,
+        _median_seconds,
         "from the start of a run to its end; half of the runs took less",
         ("<", 300),
     ),
-    Figure("90th percentile of it", duration, _slow, "nine runs of ten took less"),
-    Figure("success rate", _percent, _succeeded, "runs that ended as done_success"),
-    Figure(
+    Metric("90th percentile of it", format_duration, _p90_seconds, "nine runs of ten took less"),
+    Metric("success rate", _format_percent, _success_rate, "runs that ended as done_success"),
+    Metric(
         "escalation rate",
-        _percent,
-        _escalated,
+        _format_percent,
+        _escalation_rate,
         "runs in which the CEO was asked because agents could not go on; planned approvals "
         "do not count",
         ("<", 0.1),
     ),
 )
-HEALING = (
-    Figure(
+HEALING_METRICS = (
+    Metric(
         "root cause found",
-        _percent,
-        _found,
+        _format_percent,
+        _root_cause_rate,
         "of the runs that were investigated, those whose proposal was approved and applied",
         (">", 0.8),
     ),
-    Figure(
+    Metric(
         "fixes that pass verification",
-        _percent,
-        _passed,
+        _format_percent,
+        _fix_rate,
         "of the runs that applied a fix, those that ended as done_success",
         (">", 0.9),
     ),
-    Figure(
+    Metric(
         "apply and verify cycles",
-        _number,
-        _cycles,
+        _format_number,
+        _fix_cycles,
         "how often a fix was applied, on average, in runs that applied one",
         ("<", 1.5),
     ),
 )
 
 
-def print_metrics(where: Where, *, workflow: str, since: str) -> int:
+def print_metrics(target: ApiTarget, *, workflow: str, since: str) -> int:
     async def do(client: AsyncClient) -> None:
-        known = await client.workflow(typed(workflow)) if workflow else None
-        found = await client.metrics(
-            workflow_id=known.id if known is not None else None, since=moment(since)
+        definition = await client.get_definition(decode_argument(workflow)) if workflow else None
+        metrics = await client.get_definition_metrics(
+            workflow_id=definition.id if definition is not None else None, since=parse_since(since)
         )
-        if where.as_json:
-            tables.print_json(found)
+        if target.as_json:
+            output.print_json(metrics)
             return
-        for figures in found.items:
-            _print(figures)
-        if not found.items:
-            tables.print_line("no such run has ended")
+        for figures in metrics.items:
+            _print_definition_metrics(figures)
+        if not metrics.items:
+            output.print_line("no such run has ended")
 
-    return ask(where, do)
+    return call_api(target, do)
 
 
-def _print(figures: WorkflowFigures) -> None:
-    used = f"{figures.usage.tokens:,} tokens, cost {figures.usage.cost:g}"
-    tables.print_line(f"{figures.workflow_id}: {count(figures.runs, 'run')} ended; {used}")
+def _print_definition_metrics(figures: DefinitionStatistics) -> None:
+    usage = f"{figures.usage.tokens:,} tokens, cost {figures.usage.cost:g}"
+    output.print_line(f"{figures.workflow_id}: {format_count(figures.runs, 'run')} ended; {usage}")
     heads = ("figure", "value", "target", "what it is")
-    tables.print_table(heads, list(_rows(figures)))
-    retried = [_retries(figures, node) for node in figures.retries]
-    if retried:
+    output.print_table(heads, list(_metric_rows(figures)))
+    retry_rows = [_retry_row(figures, node) for node in figures.retries]
+    if retry_rows:
         heads = ("node", "dispatches a run", "retries: runs")
-        tables.print_table(heads, retried)
+        output.print_table(heads, retry_rows)
 
 
-def _rows(figures: WorkflowFigures) -> Iterator[list[tables.Cell]]:
-    healing = figures.workflow_id == SELF_HEALING
-    for figure in (*EVERYWHERE, *(HEALING if healing else ())):
-        value = figure.of(figures)
+def _metric_rows(figures: DefinitionStatistics) -> Iterator[list[output.Cell]]:
+    is_healing = figures.workflow_id == HEALING_DEFINITION_ID
+    for metric in (*COMMON_METRICS, *(HEALING_METRICS if is_healing else ())):
+        value = metric.value_of(figures)
         if value is None:
             continue
         target, style = "", ""
-        if healing and figure.target is not None:
-            sign, limit = figure.target
-            target = f"{sign} {figure.shown(limit)}"
+        if is_healing and metric.target is not None:
+            sign, limit = metric.target
+            target = f"{sign} {metric.format_value(limit)}"
             style = "green" if (value < limit) == (sign == "<") and value != limit else "red"
-        yield [figure.name, (figure.shown(value), style), target, figure.definition]
+        yield [metric.name, (metric.format_value(value), style), target, metric.definition]
 
 
-def _retries(figures: WorkflowFigures, node: str) -> list[tables.Cell]:
-    spread = figures.retries[node]
-    told = ", ".join(f"{n}: {spread[n]}" for n in sorted(spread, key=int))
-    return [node, _number(figures.dispatch_cycles.get(node, 0)), told]
+def _retry_row(figures: DefinitionStatistics, node: str) -> list[output.Cell]:
+    runs_by_retries = figures.retries[node]
+    counts = ", ".join(f"{n}: {runs_by_retries[n]}" for n in sorted(runs_by_retries, key=int))
+    return [node, _format_number(figures.dispatch_cycles.get(node, 0)), counts]

@@ -21,16 +21,16 @@ Server = Annotated[
         "HANDRAIL_SERVER.",
     ),
 ]
-Run = Annotated[
+RunId = Annotated[
     str, typer.Argument(metavar="RUN", help="Its id, or enough of the beginning or end of it.")
 ]
 Since = Annotated[
     str, typer.Option(metavar="WHEN", help="How long ago, such as 2h or 7d, or a date.")
 ]
-Workflow = Annotated[
+WorkflowName = Annotated[
     str, typer.Option("--workflow", metavar="NAME", help="Of this definition, by id or name.")
 ]
-Status = Literal[
+RunStatusFilter = Literal[
     "running",
     "waiting",
     "paused",
@@ -43,6 +43,6 @@ Status = Literal[
 ]
 PersonRole = Literal["viewer", "operator", "ceo", "admin"]
 TokenRole = Literal["viewer", "operator", "ceo", "admin", "agent", "reporter"]
-Decision = Literal["approve", "reject", "revise"]
-Review = Literal["required", "skip"]
-Action = Literal["move", "close", "pause", "resume", "migrate"]
+ApprovalDecision = Literal["approve", "reject", "revise"]
+ReviewMode = Literal["required", "skip"]
+OverrideAction = Literal["move", "close", "pause", "resume", "migrate"]

@@ -2,14 +2,14 @@
 
 from typing import NamedTuple, cast
 
-from handrail.cli import ids, tables
-from handrail.cli.asking import Where, ask
-from handrail.cli.words import typed
-from handrail.client.calls import Override
+from handrail.cli import ids, output
+from handrail.cli.api import ApiTarget, call_api
+from handrail.cli.formatting import decode_argument
+from handrail.client.calls import OverrideAction
 from handrail.client.clients import AsyncClient
 
 
-class Wanted(NamedTuple):
+class OverrideOptions(NamedTuple):
     run: str
     action: str
     reason: str
@@ -17,19 +17,21 @@ class Wanted(NamedTuple):
     version: int | None = None
 
 
-def override_run(where: Where, wanted: Wanted) -> int:
+def override_run(target: ApiTarget, options: OverrideOptions) -> int:
     async def do(client: AsyncClient) -> None:
-        run = await client.override(
-            await ids.run_id(client, wanted.run),
-            cast("Override", wanted.action),
-            typed(wanted.reason),
-            node=typed(wanted.node) or None,
-            version=wanted.version,
+        run = await client.override_run(
+            await ids.find_run_id(client, options.run),
+            cast("OverrideAction", options.action),
+            decode_argument(options.reason),
+            node=decode_argument(options.node) or None,
+            version=options.version,
         )
-        if where.as_json:
-            tables.print_json(run)
+        if target.as_json:
+            output.print_json(run)
             return
         at = f" at {', '.join(run.current_node_ids)}" if run.current_node_ids else ""
-        tables.print_line(f"run {tables.short(run.id)} is {run.terminal_status or run.status}{at}")
+        output.print_line(
+            f"run {output.short_id(run.id)} is {run.terminal_status or run.status}{at}"
+        )
 
-    return ask(where, do)
+    return call_api(target, do)

@@ -4,22 +4,22 @@ import sys
 
 from rich.markdown import Markdown
 
-from handrail.cli import ids, tables
-from handrail.cli.asking import Where, ask
-from handrail.cli.words import clean
+from handrail.cli import ids, output
+from handrail.cli.api import ApiTarget, call_api
+from handrail.cli.formatting import printable
 from handrail.client.clients import AsyncClient
 
 
-def print_report(where: Where, given: str) -> int:
+def print_report(target: ApiTarget, partial_id: str) -> int:
     async def do(client: AsyncClient) -> None:
-        run = await ids.run_id(client, given)
-        if where.as_json:
-            tables.print_json(await client.report(run))
+        run_id = await ids.find_run_id(client, partial_id)
+        if target.as_json:
+            output.print_json(await client.get_report(run_id))
             return
-        text = clean(await client.report_markdown(run))
-        if tables.on_terminal():
-            tables.console().print(Markdown(text, hyperlinks=False))
+        text = printable(await client.get_report_markdown(run_id))
+        if output.is_terminal():
+            output.console().print(Markdown(text, hyperlinks=False))
         else:
             sys.stdout.write(text)
 
-    return ask(where, do)
+    return call_api(target, do)

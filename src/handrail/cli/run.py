@@ -8,34 +8,34 @@ from typing import Any, Literal, NamedTuple, TextIO, cast
 
 import msgspec
 
-from handrail.agents.model import BadModel
-from handrail.cli import words
-from handrail.cli.database import InputError, complain, settings
-from handrail.cli.definitions import Found, context_of, find
-from handrail.cli.view import Lines, PlainView, RichView, View
-from handrail.engine.attend import Attended, Reply, Request
-from handrail.engine.core import Refused
+from handrail.agents.model import BadModelError
+from handrail.cli import formatting
+from handrail.cli.database import InputError, load_settings, print_error
+from handrail.cli.definitions import DefinitionSource, find_definition, read_context
+from handrail.cli.live_view import EventFormatter, LiveView, PlainView, RichView
+from handrail.engine.core import RefusedError
 from handrail.engine.engine import Engine
+from handrail.engine.interactive_run import ApprovalPrompt, InteractiveRun, PromptReply
 from handrail.engine.opening import open as open_engine
 from handrail.engine.settings import EngineSettings
-from handrail.kernel.certificate import Bound
-from handrail.kernel.definition import TerminalStatus
-from handrail.kernel.plan import Plan, check
-from handrail.kernel.report import Report, markdown, report
-from handrail.kernel.run.state import Question, QuestionKind
+from handrail.kernel.definition.certificate import Bound
+from handrail.kernel.definition.model import TerminalStatus
+from handrail.kernel.definition.plan import Plan, check_definition
+from handrail.kernel.run.state import ApprovalKind, PendingApproval
 from handrail.server.configuration import Configuration
-from handrail.store.port import StoreError
-from handrail.teams import staff_of
-from handrail.teams.scripted import anybody
+from handrail.store.engine_store import StoreError
+from handrail.teams import load_agents
+from handrail.teams.scripted import generic_agents
+from handrail.views.report import RunReport, build_report, report_markdown
 
-IN_MEMORY = "sqlite://"
-UNFINISHED, WRONG_INPUT = 1, 2
-DECISIONS = {"/approve": "approve", "/reject": "reject", "/revise": "revise"}
-Review = Literal["", "required", "skip"]
-REVIEWS: tuple[Review, ...] = ("", "required", "skip")
+IN_MEMORY_URL = "sqlite://"
+EXIT_UNFINISHED, EXIT_WRONG_INPUT = 1, 2
+DECISION_COMMANDS = {"/approve": "approve", "/reject": "reject", "/revise": "revise"}
+ReviewChoice = Literal["", "required", "skip"]
+REVIEW_CHOICES: tuple[ReviewChoice, ...] = ("", "required", "skip")
 
 
-class Wanted(NamedTuple):
+class RunOptions(NamedTuple):
     """The command's options as given."""
 
     definition: str
@@ -48,7 +48,7 @@ class Wanted(NamedTuple):
     database: str = ""
 
 
-class Begin(NamedTuple):
+class StartArguments(NamedTuple):
     """What the bead is."""
 
     title: str
@@ -57,96 +57,118 @@ class Begin(NamedTuple):
     review: Literal["required", "skip"] | None
 
 
-def run_one(wanted: Wanted, *, as_json: bool) -> int:
+def run_bead(options: RunOptions, *, as_json: bool) -> int:
     """Runs and prints; the exit code."""
     try:
-        found = find(wanted.definition)
-        plan = _plan(found)
-        start = _start(wanted, plan)
-        given = _answers(wanted.answers)
-        view = _view(Lines(_bound(plan, start), plan.kind), sys.stderr if as_json else sys.stdout)
-        person = Person(view, given, present=wanted.answers != "-" and sys.stdin.isatty())
-        return asyncio.run(_run(wanted, found, plan, start, person, as_json=as_json))
-    except (InputError, StoreError, Refused, BadModel) as error:
-        complain("run", error)
-        return WRONG_INPUT
+        source = find_definition(options.definition)
+        plan = _check_plan(source)
+        start = _start_arguments(options, plan)
+        answers = _read_answers(options.answers)
+        view = _open_view(
+            EventFormatter(_bound(plan, start), plan.kind), sys.stderr if as_json else sys.stdout
+        )
+        person = TerminalPerson(
+            view, answers, is_present=options.answers != "-" and sys.stdin.isatty()
+        )
+        return asyncio.run(_run(options, source, plan, start, person, as_json=as_json))
+    except (InputError, StoreError, RefusedError, BadModelError) as error:
+        print_error("run", error)
+        return EXIT_WRONG_INPUT
 
 
 async def _run(
-    wanted: Wanted, found: Found, plan: Plan, start: Begin, person: "Person", *, as_json: bool
+    options: RunOptions,
+    source: DefinitionSource,
+    plan: Plan,
+    start: StartArguments,
+    person: "TerminalPerson",
+    *,
+    as_json: bool,
 ) -> int:
     view, bound = person.view, _bound(plan, start)
-    view.write(f"{words.clean(plan.definition.name)}: {words.first_line(start.title)}")
-    view.write(f"  {words.certificate(bound, plan.kind)}")
+    view.write(
+        f"{formatting.printable(plan.definition.name)}: {formatting.first_line(start.title)}"
+    )
+    view.write(f"  {formatting.format_certificate(bound, plan.kind)}")
     try:
-        given = settings()
-        files = EngineSettings(runs_folder=given["runs_folder"], issues_file=given["issues_file"])
-        async with open_engine(wanted.database or IN_MEMORY, settings=files) as engine:
-            await _alone(engine, wanted.database)
-            defined = await engine.define(cast("dict[str, Any]", found.document))
-            _employ(engine, found, plan, given)
-            handle = await engine.start(defined.id, **start._asdict())
-            attended = Attended(handle, answer=person.answer, listen=view.heard)
-            await attended.to_its_end()
+        configuration = load_settings()
+        engine_settings = EngineSettings(
+            runs_folder=configuration["runs_folder"], issues_file=configuration["issues_file"]
+        )
+        async with open_engine(
+            options.database or IN_MEMORY_URL, settings=engine_settings
+        ) as engine:
+            await _require_idle_database(engine, options.database)
+            definition = await engine.define(cast("dict[str, Any]", source.document))
+            _add_agents(engine, source, plan, configuration)
+            handle = await engine.start(definition.id, **start._asdict())
+            interactive_run = InteractiveRun(handle, answer=person.answer, on_event=view.show_event)
+            await interactive_run.run_to_end()
             if as_json:
-                print(await _as_json(engine, attended))
+                print(await _run_document(engine, interactive_run))
     finally:
         view.close()
-    return _finish(attended, person, bound, wanted.report)
+    return _print_end(interactive_run, person, bound, options.report)
 
 
-async def _alone(engine: Engine, database: str) -> None:
+async def _require_idle_database(engine: Engine, database: str) -> None:
     """The agents here rehearse: they must not be given anybody's real work."""
-    going = await engine.executions(status="running", limit=1)
-    if going.items or await engine.pulse.others_live(engine.clock()):
-        told = f"{database} is at work, and the agents of `handrail run` only rehearse"
-        raise InputError(f"{told}; name a database of its own, or file a bead at the server")
+    running = await engine.executions(status="running", limit=1)
+    if running.items or await engine.maintenance.has_live_peers(engine.clock()):
+        message = f"{database} is at work, and the agents of `handrail run` only rehearse"
+        raise InputError(f"{message}; name a database of its own, or file a bead at the server")
 
 
-def _employ(engine: Engine, found: Found, plan: Plan, given: Configuration) -> None:
+def _add_agents(
+    engine: Engine, source: DefinitionSource, plan: Plan, configuration: Configuration
+) -> None:
     """Whoever calls the command may work here: the coding team, in the current folder."""
-    staff, trusted = anybody(plan), frozenset[str]()
-    if found.builtin:
-        folders = (str(Path.cwd()), *given["workspaces"])
-        staff, trusted = staff_of(found.builtin, engine, model=given["model"], workspaces=folders)
-    for role, agent in staff.items():
+    agents, trusted = generic_agents(plan), frozenset[str]()
+    if source.builtin:
+        folders = (str(Path.cwd()), *configuration["workspaces"])
+        agents, trusted = load_agents(
+            source.builtin, engine, model=configuration["model"], workspaces=folders
+        )
+    for role, agent in agents.items():
         engine.add_agent(agent, role, name=role, trusted=role in trusted)
 
 
-def _bound(plan: Plan, start: Begin) -> Bound:
+def _bound(plan: Plan, start: StartArguments) -> Bound:
     return plan.bound(start.context.get("task_scope"))
 
 
-def _plan(found: Found) -> Plan:
-    problems = found.problems
+def _check_plan(source: DefinitionSource) -> Plan:
+    problems = source.problems
     if not problems:
-        plan, checked = check(found.document)
+        plan, checked = check_definition(source.document)
         if plan is not None:
-            for line in found.told(checked.warnings, "warning"):
-                complain("run", line.replace("\n   ", ";"))
+            for line in source.format_problems(checked.warnings, "warning"):
+                print_error("run", line.replace("\n   ", ";"))
             return plan
         problems = list(checked.errors)
-    told = found.told(problems[:1], "error")[0].replace("\n   ", ";")
-    more = f" (and {len(problems) - 1} more: handrail check {found.label})" if problems[1:] else ""
-    raise InputError(f"{told}{more}")
+    message = source.format_problems(problems[:1], "error")[0].replace("\n   ", ";")
+    more = f" (and {len(problems) - 1} more: handrail check {source.label})" if problems[1:] else ""
+    raise InputError(f"{message}{more}")
 
 
-def _start(wanted: Wanted, plan: Plan) -> Begin:
-    review: Review | None = next((one for one in REVIEWS if one == wanted.review), None)
+def _start_arguments(options: RunOptions, plan: Plan) -> StartArguments:
+    review: ReviewChoice | None = next(
+        (choice for choice in REVIEW_CHOICES if choice == options.review), None
+    )
     if review is None:
-        raise InputError(f"--review is '{wanted.review}'; say required or skip")
+        raise InputError(f"--review is '{options.review}'; say required or skip")
     sample = plan.definition.metadata.get("sample")
-    held = cast("dict[str, Any]", sample) if isinstance(sample, dict) else {}
-    plain = str(held.get("title") or "a bead to try it with")
-    return Begin(
-        title=words.typed(wanted.title) or plain,
-        description=words.typed(wanted.description),
-        context=context_of(wanted.context),
+    sample_fields = cast("dict[str, Any]", sample) if isinstance(sample, dict) else {}
+    title_default = str(sample_fields.get("title") or "a bead to try it with")
+    return StartArguments(
+        title=formatting.decode_argument(options.title) or title_default,
+        description=formatting.decode_argument(options.description),
+        context=read_context(options.context),
         review=review or None,
     )
 
 
-def _answers(path: str) -> list[str] | None:
+def _read_answers(path: str) -> list[str] | None:
     if not path:
         return None
     if path == "-":
@@ -154,128 +176,147 @@ def _answers(path: str) -> list[str] | None:
     try:
         return Path(path).read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise InputError(f"--answers {path}: {why}; name a file with one answer a line") from None
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(
+            f"--answers {path}: {reason}; name a file with one answer a line"
+        ) from None
 
 
-def _view(lines: Lines, out: TextIO) -> View:
-    return RichView(lines, out) if out.isatty() else PlainView(lines, out)
+def _open_view(formatter: EventFormatter, out: TextIO) -> LiveView:
+    return RichView(formatter, out) if out.isatty() else PlainView(formatter, out)
 
 
-class Person:
+class TerminalPerson:
     """Whoever answers: the lines of a file first, then the terminal if there is one."""
 
-    def __init__(self, view: View, given: list[str] | None, *, present: bool) -> None:
-        self.view, self.given, self.present = view, list(given or ()), present
-        self.lines = None if given is None else len(given)
+    def __init__(self, view: LiveView, answers: list[str] | None, *, is_present: bool) -> None:
+        self.view, self.answers, self.is_present = view, list(answers or ()), is_present
+        self.answer_count = None if answers is None else len(answers)
 
-    def answer(self, request: Request) -> Reply | None:
+    def answer(self, request: ApprovalPrompt) -> PromptReply | None:
         if not request.refusal:
-            for line in shown(request):
+            for line in approval_lines(request):
                 self.view.write(line)
         else:
-            self.view.write(f"  {words.clean(request.refusal)}")
-        if self.given:
-            line = self.given.pop(0)
-            self.view.write(f"  > {words.clean(line)}")
+            self.view.write(f"  {formatting.printable(request.refusal)}")
+        if self.answers:
+            line = self.answers.pop(0)
+            self.view.write(f"  > {formatting.printable(line)}")
             return read_reply(line)
-        if not self.present:
+        if not self.is_present:
             return None
         try:
-            return read_reply(words.typed(self.view.read("  > ")))
+            return read_reply(formatting.decode_argument(self.view.read("  > ")))
         except EOFError:
             return None
 
-    def left(self, question: str) -> str:
+    def explain_open_approval(self, approval_id: str) -> str:
         """Why a question stays open, and what to do."""
-        if self.lines is None:
-            told = f"'{question}' is open and nobody is here to answer it"
-            return f"{told}; start it in a terminal, or give --answers FILE"
-        told = f"the answers given by --answers are used up ({self.lines})"
-        return f"{told}, and '{question}' is open; give one more line"
+        if self.answer_count is None:
+            message = f"'{approval_id}' is open and nobody is here to answer it"
+            return f"{message}; start it in a terminal, or give --answers FILE"
+        message = f"the answers given by --answers are used up ({self.answer_count})"
+        return f"{message}, and '{approval_id}' is open; give one more line"
 
 
-def shown(request: Request) -> list[str]:
+def approval_lines(request: ApprovalPrompt) -> list[str]:
     """The result above, the question below it, and how to answer."""
-    question = request.question
-    result = [f"  | {line}" for line in words.clean(request.result).splitlines()]
-    head = f"{question.kind.value} at {words.clean(question.place)}:"
-    return ["", *result, f"  {head} {words.clean(question.text)}", f"  {how(question)}"]
+    approval = request.approval
+    result = [f"  | {line}" for line in formatting.printable(request.result).splitlines()]
+    head = f"{approval.kind.value} at {formatting.printable(approval.step_id)}:"
+    return [
+        "",
+        *result,
+        f"  {head} {formatting.printable(approval.text)}",
+        f"  {answer_hint(approval)}",
+    ]
 
 
-def how(question: Question) -> str:
-    if question.own:
-        options = f" ({', '.join(map(words.clean, question.options))})" if question.options else ""
+def answer_hint(approval: PendingApproval) -> str:
+    if approval.own:
+        options = (
+            f" ({', '.join(map(formatting.printable, approval.options))})"
+            if approval.options
+            else ""
+        )
         return f"answer{options}, or /reject to close the run"
-    if question.kind is QuestionKind.ESCALATION:
-        place = words.clean(question.place)
-        skips = f"OK goes on without it, as if '{place}' had succeeded"
-        return f"{skips}; any other text has it tried again with that; or /reject to close the run"
+    if approval.kind is ApprovalKind.ESCALATION:
+        step_id = formatting.printable(approval.step_id)
+        skip_hint = f"OK goes on without it, as if '{step_id}' had succeeded"
+        return (
+            f"{skip_hint}; any other text has it tried again with that; or /reject to close the run"
+        )
     return "OK approves, any other text says what to change; or /approve, /reject, /revise TEXT"
 
 
-def read_reply(line: str) -> Reply:
+def read_reply(line: str) -> PromptReply:
     """A text as it is, or an explicit decision: /approve, /reject [why], /revise TEXT."""
     first, _, rest = line.strip().partition(" ")
-    decision = DECISIONS.get(first.lower())
+    decision = DECISION_COMMANDS.get(first.lower())
     if decision is None:
-        return Reply(text=line)
-    return Reply(
+        return PromptReply(text=line)
+    return PromptReply(
         text=rest.strip(), decision=cast("Literal['approve', 'reject', 'revise']", decision)
     )
 
 
-def _finish(attended: Attended, person: "Person", bound: Bound, path: str) -> int:
+def _print_end(
+    interactive_run: InteractiveRun, person: "TerminalPerson", bound: Bound, path: str
+) -> int:
     """The report in short, the whole of it in a file if wanted; 0 only for done_success."""
-    view, run, done = person.view, attended.run, report(attended.events)
+    view, run, run_report = person.view, interactive_run.run, build_report(interactive_run.events)
     status = run.terminal_status
     good = status in (TerminalStatus.DONE_SUCCESS, TerminalStatus.DONE_PARTIAL)
     view.write("")
-    view.write(words.clean(done.why), "good" if good else "bad")
-    for line in in_short(done, bound):
-        view.write(f"  {words.clean(line)}")
-    if path and not _written(done, path):
-        return WRONG_INPUT
-    if not run.ended:
-        question = next(iter(run.questions.values()))
-        print(f"handrail run: {person.left(question.id)}", file=sys.stderr)
-    return 0 if status is TerminalStatus.DONE_SUCCESS else UNFINISHED
+    view.write(formatting.printable(run_report.why), "good" if good else "bad")
+    for line in summary_lines(run_report, bound):
+        view.write(f"  {formatting.printable(line)}")
+    if path and not _write_report(run_report, path):
+        return EXIT_WRONG_INPUT
+    if not run.has_ended:
+        approval = next(iter(run.pending_approvals.values()))
+        print(f"handrail run: {person.explain_open_approval(approval.id)}", file=sys.stderr)
+    return 0 if status is TerminalStatus.DONE_SUCCESS else EXIT_UNFINISHED
 
 
-def in_short(done: Report, bound: Bound) -> Iterator[str]:
+def summary_lines(run_report: RunReport, bound: Bound) -> Iterator[str]:
     """What the last line of a run should tell, beyond why."""
-    stop, totals = done.stop, done.totals
+    stop, totals = run_report.stop, run_report.totals
     if stop is not None:
-        yield f"{done.terminal_status} ({stop.rule}), the last one was {done.final_agent}"
+        yield (
+            f"{run_report.terminal_status} ({stop.rule}), the last one was {run_report.final_agent}"
+        )
     moves = ("transitions", totals.transitions - 1, bound.transitions)
-    if done.kind == "team":
+    if run_report.kind == "team":
         moves = ("handoffs", totals.handoffs, bound.handoffs)
     used = f"{totals.dispatches} of {bound.dispatches} dispatches, {moves[1]} of {moves[2]}"
     stretches = f" in {totals.stretches} stretches" if totals.stretches > 1 else ""
-    yield f"{used} {moves[0]}{stretches}, {words.duration(done.duration)}"
+    yield f"{used} {moves[0]}{stretches}, {formatting.format_duration(run_report.duration)}"
     if stop is not None and stop.evidence:
         yield f"evidence: {', '.join(stop.evidence)}"
     if stop is not None and stop.remedy:
         yield f"what would have let it go on: {stop.remedy}"
-    if done.warnings:
-        yield words.count(len(done.warnings), "warning")
+    if run_report.warnings:
+        yield formatting.format_count(len(run_report.warnings), "warning")
 
 
-def _written(done: Report, path: str) -> bool:
-    text = markdown(done)
+def _write_report(run_report: RunReport, path: str) -> bool:
+    text = report_markdown(run_report)
     if path.lower().endswith(".json"):
-        text = msgspec.json.format(msgspec.json.encode(done), indent=2).decode() + "\n"
+        text = msgspec.json.format(msgspec.json.encode(run_report), indent=2).decode() + "\n"
     try:
         Path(path).write_text(text, encoding="utf-8")
     except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or error
-        print(f"handrail run: --report {path}: {why}; name a file to write", file=sys.stderr)
+        reason = getattr(error, "strerror", None) or error
+        print(f"handrail run: --report {path}: {reason}; name a file to write", file=sys.stderr)
         return False
     return True
 
 
-async def _as_json(engine: Engine, attended: Attended) -> str:
+async def _run_document(engine: Engine, interactive_run: InteractiveRun) -> str:
     """The run as the API gives it, with its open questions."""
-    document = msgspec.to_builtins(await engine.view(attended.run.id), str_keys=True)
-    document["questions"] = [msgspec.to_builtins(q) for q in attended.run.questions.values()]
+    document = msgspec.to_builtins(await engine.view(interactive_run.run.id), str_keys=True)
+    document["questions"] = [
+        msgspec.to_builtins(approval) for approval in interactive_run.run.pending_approvals.values()
+    ]
     return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()

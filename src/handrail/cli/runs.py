@@ -3,16 +3,16 @@
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple, cast, get_args
 
-from handrail.cli import tables
-from handrail.cli.asking import Where, ask
+from handrail.cli import output
+from handrail.cli.api import ApiTarget, call_api
 from handrail.cli.database import InputError
-from handrail.cli.words import clean, duration, typed
+from handrail.cli.formatting import decode_argument, format_duration, printable
 from handrail.client.calls import Status
 from handrail.client.clients import AsyncClient
-from handrail.engine.reading import RunItem
-from handrail.kernel.reading import seconds
+from handrail.engine.queries.runs import RunItem
+from handrail.kernel.definition.reader import parse_duration
 
-STYLES = {
+STATUS_STYLES = {
     "done_success": "green",
     "done_partial": "yellow",
     "aborted_stuck": "red",
@@ -22,7 +22,7 @@ STYLES = {
 }
 
 
-class Wanted(NamedTuple):
+class RunFilter(NamedTuple):
     """Which runs; what is empty is not asked for. A status is how a run stands, or how it ended."""
 
     status: str = ""
@@ -32,53 +32,59 @@ class Wanted(NamedTuple):
     limit: int = 50
 
 
-def list_runs(where: Where, wanted: Wanted) -> int:
-    stands = wanted.status in get_args(Status)
+def list_runs(target: ApiTarget, run_filter: RunFilter) -> int:
+    is_status = run_filter.status in get_args(Status)
 
     async def do(client: AsyncClient) -> None:
-        known = await client.workflow(typed(wanted.workflow)) if wanted.workflow else None
-        page = await client.executions(
-            status=cast("Status", wanted.status) if stands else None,
-            terminal_status=None if stands else wanted.status or None,
-            workflow_id=known.id if known is not None else None,
-            q=typed(wanted.text) or None,
-            since=moment(wanted.since),
-            limit=wanted.limit,
+        definition = (
+            await client.get_definition(decode_argument(run_filter.workflow))
+            if run_filter.workflow
+            else None
         )
-        if where.as_json:
-            tables.print_json(page)
+        page = await client.list_runs(
+            status=cast("Status", run_filter.status) if is_status else None,
+            terminal_status=None if is_status else run_filter.status or None,
+            workflow_id=definition.id if definition is not None else None,
+            q=decode_argument(run_filter.text) or None,
+            since=parse_since(run_filter.since),
+            limit=run_filter.limit,
+        )
+        if target.as_json:
+            output.print_json(page)
             return
         heads = ("run", "status", "at, or by", "definition", "began", "took", "title")
-        tables.print_table(heads, [_row(run) for run in page.items], "there is no such run", 2)
+        output.print_table(heads, [_run_row(run) for run in page.items], "there is no such run", 2)
         if page.next_cursor:
-            told = f"these are the newest {len(page.items)}, and there are more"
-            tables.note(f"{told}; take a larger --limit, or fewer of them with --text or --since")
+            message = f"these are the newest {len(page.items)}, and there are more"
+            output.print_note(
+                f"{message}; take a larger --limit, or fewer of them with --text or --since"
+            )
 
-    return ask(where, do)
+    return call_api(target, do)
 
 
-def moment(given: str) -> datetime | None:
+def parse_since(since: str) -> datetime | None:
     """So long ago, or at that time; without a time zone it is UTC."""
-    if not given:
+    if not since:
         return None
     now = datetime.now(UTC)
     try:
-        ago = seconds(given)
-        found = datetime.fromisoformat(given) if ago is None else now - timedelta(seconds=ago)
+        ago = parse_duration(since)
+        start = datetime.fromisoformat(since) if ago is None else now - timedelta(seconds=ago)
     except (ValueError, OverflowError):
-        told = f"--since is '{clean(given)[:80]}'"
-        raise InputError(f"{told}; write how long ago, such as 2h or 7d, or a date") from None
-    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+        message = f"--since is '{printable(since)[:80]}'"
+        raise InputError(f"{message}; write how long ago, such as 2h or 7d, or a date") from None
+    return start if start.tzinfo is not None else start.replace(tzinfo=UTC)
 
 
-def _row(run: RunItem) -> list[tables.Cell]:
+def _run_row(run: RunItem) -> list[output.Cell]:
     status = run.terminal_status or run.status
     return [
-        tables.short(run.id),
-        (status, STYLES.get(status, "")),
+        output.short_id(run.id),
+        (status, STATUS_STYLES.get(status, "")),
         run.current_node_id or run.stop_rule or "",
         f"{run.workflow_id} {run.workflow_version}",
-        tables.at(run.created_at),
-        duration(run.duration),
+        output.format_time(run.created_at),
+        format_duration(run.duration),
         run.title,
     ]

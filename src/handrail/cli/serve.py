@@ -4,22 +4,28 @@ import asyncio
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
-from handrail.agents.model import BadModel
-from handrail.cli.database import WRONG_INPUT, InputError, complain, look, settings
-from handrail.cli.tables import note
+from handrail.agents.model import BadModelError
+from handrail.cli.database import (
+    EXIT_WRONG_INPUT,
+    InputError,
+    ensure_database,
+    load_settings,
+    print_error,
+)
+from handrail.cli.output import print_note
 from handrail.engine.engine import Engine
-from handrail.server.configuration import Configuration, strangers
-from handrail.server.serve import CannotServe, serve
-from handrail.store.port import StoreError
-from handrail.teams import employ, provide
-from handrail.telemetry.wanted import NoTraces, traces
+from handrail.server.configuration import Configuration, find_misspelled_variables
+from handrail.server.process import CannotServeError, serve
+from handrail.store.engine_store import StoreError
+from handrail.teams import define_builtins, install_teams
+from handrail.telemetry.setup import TracingUnavailableError, open_traces
 
 if TYPE_CHECKING:
     from handrail.teams.healing import Service
-    from handrail.telemetry.export import Traces
+    from handrail.telemetry.export import TraceExporter
 
 
-class Wanted(NamedTuple):
+class ServeOptions(NamedTuple):
     """The command's options; what is None or empty is as the settings say."""
 
     database: str = ""
@@ -28,21 +34,23 @@ class Wanted(NamedTuple):
     builtin_agents: bool = False
 
 
-def serve_here(wanted: Wanted) -> int:
+def run_server(options: ServeOptions) -> int:
     """Serves until SIGTERM or SIGINT; the exit code: 1 if the engine failed."""
     try:
-        found = settings(database=wanted.database, host=wanted.host, port=wanted.port)
-        look(found["database"], make=True)
-        code = asyncio.run(_serve(found, builtin_agents=wanted.builtin_agents))
-    except (CannotServe, InputError, StoreError, BadModel) as error:
-        complain("serve", error)
-        return WRONG_INPUT
+        configuration = load_settings(
+            database=options.database, host=options.host, port=options.port
+        )
+        ensure_database(configuration["database"], create=True)
+        code = asyncio.run(_serve(configuration, builtin_agents=options.builtin_agents))
+    except (CannotServeError, InputError, StoreError, BadModelError) as error:
+        print_error("serve", error)
+        return EXIT_WRONG_INPUT
     if code:
-        complain("serve", "the engine failed, and the log says why; start it again")
+        print_error("serve", "the engine failed, and the log says why; start it again")
     return code
 
 
-def _service(file: str) -> "Service | None":
+def _read_service(file: str) -> "Service | None":
     """What is healed, if the setting names it. Raises `InputError`."""
     from handrail.teams.healing import read_service
 
@@ -52,19 +60,19 @@ def _service(file: str) -> "Service | None":
         raise InputError(str(error)) from None
 
 
-async def _serve(found: Configuration, *, builtin_agents: bool) -> int:
-    service = _service(found["service"]) if builtin_agents else None
-    sent = _traces()
+async def _serve(configuration: Configuration, *, builtin_agents: bool) -> int:
+    service = _read_service(configuration["service"]) if builtin_agents else None
+    trace_exporter = _open_traces()
 
     async def ready(engine: Engine, url: str) -> bool:
-        if sent is not None:
-            engine.listeners.add(sent)
-        await provide(engine)
+        if trace_exporter is not None:
+            engine.listeners.add(trace_exporter)
+        await define_builtins(engine)
         if builtin_agents:
-            await employ(
+            await install_teams(
                 engine,
-                model=found["model"],
-                workspaces=found["workspaces"],
+                model=configuration["model"],
+                workspaces=configuration["workspaces"],
                 service=service,
             )
         lines = [f"Handrail is at {url}"]
@@ -74,26 +82,26 @@ async def _serve(found: Configuration, *, builtin_agents: bool) -> int:
         print("\n".join(lines), flush=True)
         return True
 
-    for line in strangers(os.environ):
-        note(line)
+    for line in find_misspelled_variables(os.environ):
+        print_note(line)
     try:
         return await serve(
-            found["database"],
-            host=found["host"],
-            port=found["port"],
-            engine_settings=found.engine,
-            settings=found.server,
+            configuration["database"],
+            host=configuration["host"],
+            port=configuration["port"],
+            engine_settings=configuration.engine,
+            settings=configuration.server,
             ready=ready,
         )
     finally:
-        if sent is not None:
-            sent.close()
+        if trace_exporter is not None:
+            trace_exporter.close()
 
 
-def _traces() -> "Traces | None":
+def _open_traces() -> "TraceExporter | None":
     """For OpenTelemetry, if they are wanted. A server without them is a server all the same."""
     try:
-        return traces(os.environ)
-    except NoTraces as error:
-        note(str(error))
+        return open_traces(os.environ)
+    except TracingUnavailableError as error:
+        print_note(str(error))
         return None

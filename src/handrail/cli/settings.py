@@ -4,71 +4,89 @@ import os
 from typing import Any
 from urllib.parse import urlsplit
 
-from handrail.cli import tables
-from handrail.cli.asking import Where, ask
-from handrail.cli.database import WRONG_INPUT, InputError, complain, settings
+from handrail.cli import output
+from handrail.cli.api import ApiTarget, call_api
+from handrail.cli.database import EXIT_WRONG_INPUT, InputError, load_settings, print_error
 from handrail.client.clients import AsyncClient
 from handrail.client.shapes import SettingView
-from handrail.server.configuration import Given, strangers
-from handrail.server.setting_table import NAMED, shown
+from handrail.server.configuration import SettingValue, find_misspelled_variables
+from handrail.server.setting_table import SETTINGS_BY_NAME, format_setting
 
-HEADS = ("setting", "value", "from", "what it is for")
+COLUMNS = ("setting", "value", "from", "what it is for")
 
 
-def list_settings(where: Where) -> int:
+def list_settings(target: ApiTarget) -> int:
     """Of this folder and environment; with a server named, those that it runs with."""
-    if where.server:
-        return ask(where, lambda client: _of_server(client, where))
+    if target.server:
+        return call_api(target, lambda client: _print_server_settings(client, target))
     try:
-        found = settings(database=where.database)
+        configuration = load_settings(database=target.database)
     except InputError as error:
-        complain(where.command, error)
-        return WRONG_INPUT
-    for line in strangers(os.environ):
-        tables.note(line)
-    given = [_without_password(one) for one in found.given.values()]
-    if where.as_json:
-        tables.print_json({"items": [_document(one) for one in given]})
+        print_error(target.command, error)
+        return EXIT_WRONG_INPUT
+    for line in find_misspelled_variables(os.environ):
+        output.print_note(line)
+    setting_values = [
+        _hide_password(setting_value) for setting_value in configuration.values.values()
+    ]
+    if target.as_json:
+        output.print_json(
+            {"items": [_setting_document(setting_value) for setting_value in setting_values]}
+        )
         return 0
-    rows = [(g.setting.name, shown(g.setting, g.value), g.origin, g.setting.help) for g in given]
-    tables.print_table(HEADS, rows)
+    rows = [
+        (
+            item.setting.name,
+            format_setting(item.setting, item.value),
+            item.origin,
+            item.setting.help,
+        )
+        for item in setting_values
+    ]
+    output.print_table(COLUMNS, rows)
     return 0
 
 
-async def _of_server(client: AsyncClient, where: Where) -> None:
-    page = await client.settings()
-    if where.as_json:
-        tables.print_json(page)
+async def _print_server_settings(client: AsyncClient, target: ApiTarget) -> None:
+    page = await client.list_settings()
+    if target.as_json:
+        output.print_json(page)
         return
-    tables.print_table(HEADS, [_row(one) for one in page.items])
+    output.print_table(COLUMNS, [_setting_row(setting) for setting in page.items])
 
 
-def _row(one: SettingView) -> list[tables.Cell]:
+def _setting_row(setting: SettingView) -> list[output.Cell]:
     """A server of another version may have settings that are not known here."""
-    known = NAMED.get(one.name)
-    value = shown(known, one.value) if known is not None else str(one.value)
-    return [one.name, value, one.origin, one.help]
+    known_setting = SETTINGS_BY_NAME.get(setting.name)
+    value = (
+        format_setting(known_setting, setting.value)
+        if known_setting is not None
+        else str(setting.value)
+    )
+    return [setting.name, value, setting.origin, setting.help]
 
 
-def _without_password(given: Given) -> Given:
+def _hide_password(setting_value: SettingValue) -> SettingValue:
     """An address may have a password in it, and this may be shown to anybody."""
-    if given.setting.unit != "text":
-        return given
+    if setting_value.setting.unit != "text":
+        return setting_value
     try:
-        password = urlsplit(str(given.value)).password
+        password = urlsplit(str(setting_value.value)).password
     except ValueError:
         password = None
-    hidden = given.value.replace(f":{password}@", ":***@") if password else given.value
-    return given._replace(value=hidden)
+    hidden = (
+        setting_value.value.replace(f":{password}@", ":***@") if password else setting_value.value
+    )
+    return setting_value._replace(value=hidden)
 
 
-def _document(given: Given) -> dict[str, Any]:
-    row = given.setting
+def _setting_document(setting_value: SettingValue) -> dict[str, Any]:
+    setting = setting_value.setting
     return {
-        "name": row.name,
-        "value": given.value,
-        "origin": given.origin,
-        "default": row.default,
-        "unit": row.unit,
-        "help": row.help,
+        "name": setting.name,
+        "value": setting_value.value,
+        "origin": setting_value.origin,
+        "default": setting.default,
+        "unit": setting.unit,
+        "help": setting.help,
     }

@@ -5,102 +5,106 @@ from collections.abc import Iterator
 
 import msgspec
 
-from handrail.cli import ids, tables
-from handrail.cli.asking import Where, ask, patient
-from handrail.cli.database import FAILED
-from handrail.cli.run import in_short
-from handrail.cli.view import Lines, PlainView, RichView, View
-from handrail.cli.why import waits
-from handrail.cli.words import clean, first_line
+from handrail.cli import ids, output
+from handrail.cli.api import ApiTarget, call_api, open_patient_client
+from handrail.cli.database import EXIT_FAILED
+from handrail.cli.formatting import first_line, printable
+from handrail.cli.live_view import EventFormatter, LiveView, PlainView, RichView
+from handrail.cli.run import summary_lines
+from handrail.cli.why import waiting_lines
 from handrail.client.clients import AsyncClient
-from handrail.kernel.certificate import Bound, ServiceTime
-from handrail.kernel.definition import TerminalStatus
-from handrail.kernel.plan import check
-from handrail.kernel.report import Report
+from handrail.kernel.definition.certificate import Bound, ServiceTime
+from handrail.kernel.definition.model import TerminalStatus
+from handrail.kernel.definition.plan import check_definition
 from handrail.kernel.run.events import Asked, RunEvent
 from handrail.kernel.run.machine import Run, evolve
+from handrail.views.report import RunReport
 
-WATCHING = 600.0
+WATCH_PATIENCE_SECONDS = 600.0
 """Seconds that a server may be away while somebody watches: it is being started again."""
-NO_TIME = ServiceTime(queue=0, work=0, people=0, asks=0, total=0)
-UNKNOWN = Bound(
-    dispatches=0, handoffs=0, transitions=0, questions=0, asks=0, time=NO_TIME, tight={}
+ZERO_TIME = ServiceTime(queue=0, work=0, people=0, asks=0, total=0)
+UNKNOWN_BOUND = Bound(
+    dispatches=0, handoffs=0, transitions=0, questions=0, asks=0, time=ZERO_TIME, tight={}
 )
 
 
-def show_run(where: Where, given: str) -> int:
+def show_run(target: ApiTarget, partial_id: str) -> int:
     async def do(client: AsyncClient) -> None:
-        run = await ids.run_id(client, given)
-        if where.as_json:
-            tables.print_json(await client.execution(run))
+        run_id = await ids.find_run_id(client, partial_id)
+        if target.as_json:
+            output.print_json(await client.get_run(run_id))
             return
-        report, why = await client.report(run), await client.why(run)
-        bound = await _bound(client, report)
-        tables.print_line(_head(report))
-        tables.print_line(report.why)
-        for line in (*_in_short(report, bound), *_went(report), *waits(why.waiting)):
-            tables.print_line(f"  {line}")
+        report, why = await client.get_report(run_id), await client.explain_run(run_id)
+        bound = await _load_bound(client, report)
+        output.print_line(_headline(report))
+        output.print_line(report.why)
+        for line in (
+            *_summary_lines(report, bound),
+            *_history_lines(report),
+            *waiting_lines(why.waiting),
+        ):
+            output.print_line(f"  {line}")
 
-    return ask(where, do)
+    return call_api(target, do)
 
 
-def watch_run(where: Where, given: str) -> int:
+def watch_run(target: ApiTarget, partial_id: str) -> int:
     """Every event from the first on, until the run has ended: a line for each, or its JSON."""
 
     async def do(client: AsyncClient) -> int:
-        run = await ids.run_id(client, given)
-        async with patient(where, client, WATCHING) as watching:
-            if where.as_json:
-                async for event in watching.events(run):
+        run_id = await ids.find_run_id(client, partial_id)
+        async with open_patient_client(target, client, WATCH_PATIENCE_SECONDS) as patient_client:
+            if target.as_json:
+                async for event in patient_client.follow_run(run_id):
                     print(msgspec.json.encode(event.data).decode(), flush=True)
             else:
-                await _watch(watching, run)
-            ended = await watching.execution(run)
-        return 0 if ended.terminal_status == TerminalStatus.DONE_SUCCESS else FAILED
+                await _print_events(patient_client, run_id)
+            ended = await patient_client.get_run(run_id)
+        return 0 if ended.terminal_status == TerminalStatus.DONE_SUCCESS else EXIT_FAILED
 
-    return ask(where, do)
+    return call_api(target, do)
 
 
-async def _watch(client: AsyncClient, run_id: str) -> None:
-    first = await client.report(run_id)
-    bound = await _bound(client, first)
-    lines = Lines(bound or UNKNOWN, first.kind)
-    kind = RichView if tables.on_terminal() else PlainView
-    view: View = kind(lines, sys.stdout)
+async def _print_events(client: AsyncClient, run_id: str) -> None:
+    first_report = await client.get_report(run_id)
+    bound = await _load_bound(client, first_report)
+    formatter = EventFormatter(bound or UNKNOWN_BOUND, first_report.kind)
+    view_class = RichView if output.is_terminal() else PlainView
+    view: LiveView = view_class(formatter, sys.stdout)
     try:
-        view.write(_head(first))
+        view.write(_headline(first_report))
         run: Run | None = None
-        async for event in client.events(run_id):
-            happened = msgspec.convert(event.data, RunEvent)
-            run = evolve(run, happened)
-            view.heard(happened, run)
-            if isinstance(happened, Asked):
-                for line in _asked(happened):
+        async for event in client.follow_run(run_id):
+            run_event = msgspec.convert(event.data, RunEvent)
+            run = evolve(run, run_event)
+            view.show_event(run_event, run)
+            if isinstance(run_event, Asked):
+                for line in _approval_lines(run_event):
                     view.write(line, "person")
             sys.stdout.flush()
     finally:
         view.close()
-    report = await client.report(run_id)
-    tables.print_line(report.why)
-    for line in _in_short(report, bound):
-        tables.print_line(f"  {line}")
+    report = await client.get_report(run_id)
+    output.print_line(report.why)
+    for line in _summary_lines(report, bound):
+        output.print_line(f"  {line}")
 
 
-def _in_short(report: Report, bound: Bound | None) -> Iterator[str]:
-    return in_short(report, bound) if bound is not None else iter(())
+def _summary_lines(report: RunReport, bound: Bound | None) -> Iterator[str]:
+    return summary_lines(report, bound) if bound is not None else iter(())
 
 
-def _head(report: Report) -> str:
-    named = f"run {tables.short(report.run_id)} of {report.definition_id} {report.version}"
+def _headline(report: RunReport) -> str:
+    named = f"run {output.short_id(report.run_id)} of {report.definition_id} {report.version}"
     return f"{named}: {first_line(report.title)}"
 
 
-def _went(report: Report) -> Iterator[str]:
+def _history_lines(report: RunReport) -> Iterator[str]:
     """Where it went, one line each; then what was doubtful."""
-    for one in report.transitions:
-        way = f"{one.from_node_id} -> {one.to_node_id}".strip()
-        reason = f": {first_line(one.reason)}" if one.reason else ""
-        yield f"{tables.at(one.timestamp)}  {way}  {one.outcome}{reason}"
+    for transition in report.transitions:
+        move = f"{transition.from_node_id} -> {transition.to_node_id}".strip()
+        reason = f": {first_line(transition.reason)}" if transition.reason else ""
+        yield f"{output.format_time(transition.timestamp)}  {move}  {transition.outcome}{reason}"
     for edge, counter in report.loop_counters.items():
         if counter.limit is not None and counter.count:
             yield f"{edge}: {counter.count} of {counter.limit} since the last progress"
@@ -108,16 +112,16 @@ def _went(report: Report) -> Iterator[str]:
         yield f"warning: {first_line(warning.message)} [{warning.code}]"
 
 
-def _asked(event: Asked) -> Iterator[str]:
-    question = event.question
-    yield f"  asks: {first_line(question.text)}"
-    yield f"  answer with: handrail answer {clean(tables.short(question.id))} TEXT"
+def _approval_lines(event: Asked) -> Iterator[str]:
+    approval = event.approval
+    yield f"  asks: {first_line(approval.text)}"
+    yield f"  answer with: handrail answer {printable(output.short_id(approval.id))} TEXT"
 
 
-async def _bound(client: AsyncClient, report: Report) -> Bound | None:
+async def _load_bound(client: AsyncClient, report: RunReport) -> Bound | None:
     """What the run can cost at most, by its version and its bead's scope; None if the definition
     is no longer valid."""
-    known = await client.workflow(report.definition_id, version=report.version)
-    plan, _ = check(known.definition)
-    bead = await client.bead(report.bead_id)
+    definition = await client.get_definition(report.definition_id, version=report.version)
+    plan, _ = check_definition(definition.definition)
+    bead = await client.get_bead(report.bead_id)
     return plan.bound(bead.context.get("task_scope")) if plan is not None else None

@@ -2,16 +2,16 @@
 
 from typing import NamedTuple
 
-from handrail.cli import ids, tables
-from handrail.cli.asking import Where, ask, local_user, server_of
-from handrail.cli.database import InputError, settings
-from handrail.cli.words import clean, typed
+from handrail.cli import ids, output
+from handrail.cli.api import ApiTarget, call_api, local_user, server_url
+from handrail.cli.database import InputError, load_settings
+from handrail.cli.formatting import decode_argument, printable
 from handrail.client.clients import AsyncClient
+from handrail.client.retry import parse_addresses
 from handrail.client.shapes import TokenView
-from handrail.client.talk import addresses
 
 
-class NewToken(NamedTuple):
+class TokenOptions(NamedTuple):
     role: str
     name: str = ""
     agent: str = ""
@@ -19,92 +19,98 @@ class NewToken(NamedTuple):
     expires: str = ""
 
 
-def create_token(where: Where, wanted: NewToken) -> int:
+def create_token(target: ApiTarget, options: TokenOptions) -> int:
     """Prints the token alone, so that a script can take it."""
 
     async def do(client: AsyncClient) -> None:
-        is_agent = wanted.role == "agent"
-        works_as = [one.strip() for one in wanted.works_as.split(",") if one.strip()]
-        made = await client.create_token(
-            wanted.role,
-            name=typed(wanted.name) or (None if is_agent else local_user()),
-            agent=typed(wanted.agent) or None,
+        is_agent = options.role == "agent"
+        works_as = [role.strip() for role in options.works_as.split(",") if role.strip()]
+        created = await client.create_token(
+            options.role,
+            name=decode_argument(options.name) or (None if is_agent else local_user()),
+            agent=decode_argument(options.agent) or None,
             works_as=works_as or None,
-            expires=wanted.expires or None,
+            expires=options.expires or None,
         )
-        if where.as_json:
-            tables.print_json(made)
+        if target.as_json:
+            output.print_json(created)
         else:
-            print(made.token)
-            tables.note(f"token {made.id} of {_owner(made)}; it is shown this once")
+            print(created.token)
+            output.print_note(f"token {created.id} of {_owner(created)}; it is shown this once")
 
-    return ask(where, do)
+    return call_api(target, do)
 
 
-def list_tokens(where: Where) -> int:
+def list_tokens(target: ApiTarget) -> int:
     async def do(client: AsyncClient) -> None:
-        page = await client.tokens()
-        if where.as_json:
-            tables.print_json(page)
+        page = await client.list_tokens()
+        if target.as_json:
+            output.print_json(page)
             return
         heads = ("token", "of", "made by", "at", "expires", "revoked")
-        tables.print_table(heads, [_row(token) for token in page.items], "there is no token")
+        output.print_table(heads, [_token_row(token) for token in page.items], "there is no token")
 
-    return ask(where, do)
+    return call_api(target, do)
 
 
-def revoke_token(where: Where, given: str) -> int:
+def revoke_token(target: ApiTarget, partial_id: str) -> int:
     async def do(client: AsyncClient) -> None:
-        token = await ids.token_id(client, given)
-        await client.revoke_token(token)
-        if where.as_json:
-            tables.print_json({"id": token, "revoked": True})
+        token_id = await ids.find_token_id(client, partial_id)
+        await client.revoke_token(token_id)
+        if target.as_json:
+            output.print_json({"id": token_id, "revoked": True})
         else:
-            print(f"token {token} is revoked")
+            print(f"token {token_id} is revoked")
 
-    return ask(where, do)
+    return call_api(target, do)
 
 
-def sign_in(where: Where, *, name: str, role: str, url: str) -> int:
+def print_sign_in_link(target: ApiTarget, *, name: str, role: str, url: str) -> int:
     """Prints the whole link."""
 
     async def do(client: AsyncClient) -> None:
-        base = _address(where, url)
-        who = typed(name) or local_user()
-        made = await client.create_sign_in(who, role=role)
-        link = f"{base}{made.path}"
-        if where.as_json:
-            found = {"url": link, "expires_at": made.expires_at, "name": who, "role": role}
-            tables.print_json(found)
+        base_url = _web_app_url(target, url)
+        who = decode_argument(name) or local_user()
+        created = await client.create_sign_in(who, role=role)
+        link = f"{base_url}{created.path}"
+        if target.as_json:
+            document = {"url": link, "expires_at": created.expires_at, "name": who, "role": role}
+            output.print_json(document)
         else:
             print(link)
-            tables.note(f"signs in {who} ({role}), once, until {tables.at(made.expires_at)}")
+            output.print_note(
+                f"signs in {who} ({role}), once, until {output.format_time(created.expires_at)}"
+            )
 
-    return ask(where, do)
+    return call_api(target, do)
 
 
-def _address(where: Where, url: str) -> str:
+def _web_app_url(target: ApiTarget, url: str) -> str:
     """Where the page is: as said, else the server that is asked, else where one would listen."""
-    found = settings(database=where.database, server=where.server)
+    configuration = load_settings(database=target.database, server=target.server)
     try:
-        known = addresses(typed(url)) or addresses(server_of(found))
+        urls = parse_addresses(decode_argument(url)) or parse_addresses(server_url(configuration))
     except ValueError as error:
         raise InputError(f"--url: {error}") from error
-    host = found["host"]
-    return known[0] if known else f"http://{f'[{host}]' if ':' in host else host}:{found['port']}"
+    host = configuration["host"]
+    return (
+        urls[0]
+        if urls
+        else f"http://{f'[{host}]' if ':' in host else host}:{configuration['port']}"
+    )
 
 
-def _row(token: TokenView) -> list[tables.Cell]:
+def _token_row(token: TokenView) -> list[output.Cell]:
     return [
-        tables.short(token.id),
+        output.short_id(token.id),
         _owner(token),
         token.created_by,
-        tables.at(token.created_at),
-        tables.at(token.expires_at) or "never",
-        (tables.at(token.revoked_at), "red"),
+        output.format_time(token.created_at),
+        output.format_time(token.expires_at) or "never",
+        (output.format_time(token.revoked_at), "red"),
     ]
 
 
 def _owner(token: TokenView) -> str:
     works_as = f" as {', '.join(token.works_as)}" if token.works_as is not None else ""
-    return clean(f"{token.agent or token.name} ({token.role}{works_as})")
+    return printable(f"{token.agent or token.name} ({token.role}{works_as})")

@@ -1,57 +1,68 @@
 """`handrail tune`: limits proposed from the runs of a definition, with lines to copy."""
 
-from handrail.cli import tables
-from handrail.cli.asking import Where, ask
-from handrail.cli.words import typed
+from handrail.cli import output
+from handrail.cli.api import ApiTarget, call_api
+from handrail.cli.formatting import decode_argument
 from handrail.client.clients import AsyncClient
-from handrail.kernel.tune import Proposal, Tuning
+from handrail.replay.tuning import LimitProposal, TuningReport
 
-PAGE = 500
+PAGE_ITEMS = 500
 
 
-def tune_limits(where: Where, definition: str, share: float, runs: int) -> int:
+def tune_limits(target: ApiTarget, definition: str, share: float, runs: int) -> int:
     async def do(client: AsyncClient) -> None:
-        names = [typed(definition)] if definition else await _all(client)
-        found = [await client.tune(name, share=share, runs=runs) for name in names]
-        if where.as_json:
-            tables.print_json(found[0] if definition else {"items": found})
+        definition_ids = (
+            [decode_argument(definition)] if definition else await _list_definition_ids(client)
+        )
+        tunings = [
+            await client.tune_definition(definition_id, share=share, runs=runs)
+            for definition_id in definition_ids
+        ]
+        if target.as_json:
+            output.print_json(tunings[0] if definition else {"items": tunings})
             return
-        for one in found:
-            _print(one)
-        if not found:
-            tables.print_line("nothing is defined yet; `handrail bead create` files a first bead")
+        for tuning in tunings:
+            _print_tuning(tuning)
+        if not tunings:
+            output.print_line("nothing is defined yet; `handrail bead create` files a first bead")
 
-    return ask(where, do)
-
-
-async def _all(client: AsyncClient) -> list[str]:
-    return [one.id async for one in client.each(client.workflows, limit=PAGE)]
+    return call_api(target, do)
 
 
-def _print(tuning: Tuning) -> None:
-    name = f"{tuning.workflow_id}, version {tuning.workflow_version}"
-    tables.print_line(f"{name}: {tuning.told}")
-    if not tuning.proposals:
-        return
-    heads = ("limit", "now", "proposed", "good runs cut", "wasted steps", "because")
-    tables.print_table(heads, [_row(one, tuning) for one in tuning.proposals], whole=5)
-    if tuning.rules:
-        tables.print_line("stop_rules:")
-        for limit, value in tuning.rules.items():
-            tables.print_line(f"  {limit}: {_limit(value)}")
-
-
-def _row(one: Proposal, tuning: Tuning) -> list[tables.Cell]:
-    changes = one.limit in tuning.rules
+async def _list_definition_ids(client: AsyncClient) -> list[str]:
     return [
-        one.limit,
-        _limit(one.now),
-        (_limit(one.proposed), "green" if changes else ""),
-        f"{one.cut} of {tuning.good}, at most {one.cut_at_most:.1%}",
-        f"{one.wasted_now} -> {one.wasted}" if one.wasted != one.wasted_now else f"{one.wasted}",
-        one.why,
+        definition.id async for definition in client.each(client.list_definitions, limit=PAGE_ITEMS)
     ]
 
 
-def _limit(value: float | None) -> str:
+def _print_tuning(tuning: TuningReport) -> None:
+    name = f"{tuning.workflow_id}, version {tuning.workflow_version}"
+    output.print_line(f"{name}: {tuning.told}")
+    if not tuning.proposals:
+        return
+    heads = ("limit", "now", "proposed", "good runs cut", "wasted steps", "because")
+    output.print_table(
+        heads, [_proposal_row(proposal, tuning) for proposal in tuning.proposals], no_wrap_columns=5
+    )
+    if tuning.rules:
+        output.print_line("stop_rules:")
+        for limit, value in tuning.rules.items():
+            output.print_line(f"  {limit}: {_format_limit(value)}")
+
+
+def _proposal_row(proposal: LimitProposal, tuning: TuningReport) -> list[output.Cell]:
+    changes = proposal.limit in tuning.rules
+    return [
+        proposal.limit,
+        _format_limit(proposal.now),
+        (_format_limit(proposal.proposed), "green" if changes else ""),
+        f"{proposal.cut} of {tuning.good}, at most {proposal.cut_at_most:.1%}",
+        f"{proposal.wasted_now} -> {proposal.wasted}"
+        if proposal.wasted != proposal.wasted_now
+        else f"{proposal.wasted}",
+        proposal.why,
+    ]
+
+
+def _format_limit(value: float | None) -> str:
     return "off" if value is None else f"{value:.10g}"

@@ -6,37 +6,47 @@ from typing import Any
 
 import msgspec
 
-from handrail.cli import words
-from handrail.cli.database import FAILED, WRONG_INPUT, InputError, complain, records
-from handrail.engine.audit import Verified, verify
-from handrail.engine.findings import Finding
-from handrail.store.port import StoreError
+from handrail.cli import formatting
+from handrail.cli.database import (
+    EXIT_FAILED,
+    EXIT_WRONG_INPUT,
+    InputError,
+    open_database,
+    print_error,
+)
+from handrail.engine.audit.findings import Finding
+from handrail.engine.audit.verification import Verification, verify
+from handrail.store.engine_store import StoreError
 
-HEAD = re.compile(r"[0-9a-fA-F]{64}")
+HEAD_PATTERN = re.compile(r"[0-9a-fA-F]{64}")
 
 
 def verify_database(database: str, *, head: str, archive: str, as_json: bool) -> int:
     """Checks and prints; the exit code."""
     try:
-        if head and not HEAD.fullmatch(head):
-            told = f"--head is '{head[:80]}'; give the 64 hexadecimal digits of a head"
-            raise InputError(told)
+        if head and not HEAD_PATTERN.fullmatch(head):
+            message = f"--head is '{head[:80]}'; give the 64 hexadecimal digits of a head"
+            raise InputError(message)
         if archive and not Path(archive).is_file():
             raise InputError(f"--archive {archive}: there is no such file; name an archive")
-        with records(database) as store:
-            done = verify(store, head or None, Path(archive) if archive else None)
-            where = store.where
+        with open_database(database) as store:
+            verification = verify(store, head or None, Path(archive) if archive else None)
+            location = store.display_name
     except InputError as error:
-        complain("verify", error)
-        return WRONG_INPUT
+        print_error("verify", error)
+        return EXIT_WRONG_INPUT
     except StoreError as error:
-        complain("verify", error)
-        return FAILED
+        print_error("verify", error)
+        return EXIT_FAILED
     if as_json:
-        print(msgspec.json.format(msgspec.json.encode(_document(where, done)), indent=2).decode())
+        print(
+            msgspec.json.format(
+                msgspec.json.encode(_verification_document(location, verification)), indent=2
+            ).decode()
+        )
     else:
-        print("\n".join(_lines(where, done)))
-    return 0 if done.unaltered else FAILED
+        print("\n".join(_verification_lines(location, verification)))
+    return 0 if verification.unaltered else EXIT_FAILED
 
 
 def finding_document(finding: Finding) -> dict[str, Any]:
@@ -44,25 +54,37 @@ def finding_document(finding: Finding) -> dict[str, Any]:
 
 
 def finding_line(finding: Finding) -> str:
-    return f"{finding.code}: {words.clean(finding.message)}"
+    return f"{finding.code}: {formatting.printable(finding.message)}"
 
 
-def _document(where: str, done: Verified) -> dict[str, Any]:
-    values = {name: getattr(done, name) for name in done.__struct_fields__}
-    findings = [finding_document(one) for one in done.findings]
-    return {"database": where, "unaltered": done.unaltered, **values, "findings": findings}
+def _verification_document(location: str, verification: Verification) -> dict[str, Any]:
+    values = {name: getattr(verification, name) for name in verification.__struct_fields__}
+    findings = [finding_document(finding) for finding in verification.findings]
+    return {
+        "database": location,
+        "unaltered": verification.unaltered,
+        **values,
+        "findings": findings,
+    }
 
 
-def _lines(where: str, done: Verified) -> list[str]:
-    commits, runs = words.count(done.commits, "commit"), words.count(done.runs, "run")
-    entries = f"{done.entries:,} entries" if done.entries != 1 else "1 entry"
-    archived = f", {done.archived:,} archived" if done.archived else ""
-    lines = [f"{words.clean(where)}: {commits} with {entries}, {runs}{archived}"]
-    if done.head:
-        lines.append(f"head {done.head} of {done.at}")
-    lines += [finding_line(one) for one in done.findings]
-    if done.more:
-        lines.append(f"and {words.count(done.more, 'more finding')}")
-    wrong = len(done.findings) + done.more
-    lines.append(f"ALTERED: {words.count(wrong, 'finding')}" if wrong else "unaltered")
+def _verification_lines(location: str, verification: Verification) -> list[str]:
+    commits, runs = (
+        formatting.format_count(verification.commits, "commit"),
+        formatting.format_count(verification.runs, "run"),
+    )
+    entries = f"{verification.entries:,} entries" if verification.entries != 1 else "1 entry"
+    archived = f", {verification.archived:,} archived" if verification.archived else ""
+    lines = [f"{formatting.printable(location)}: {commits} with {entries}, {runs}{archived}"]
+    if verification.head:
+        lines.append(f"head {verification.head} of {verification.at}")
+    lines += [finding_line(finding) for finding in verification.findings]
+    if verification.more:
+        lines.append(f"and {formatting.format_count(verification.more, 'more finding')}")
+    finding_count = len(verification.findings) + verification.more
+    lines.append(
+        f"ALTERED: {formatting.format_count(finding_count, 'finding')}"
+        if finding_count
+        else "unaltered"
+    )
     return lines

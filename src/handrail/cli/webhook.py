@@ -1,90 +1,94 @@
 """`handrail webhook`: who is told outside that something waits or has ended."""
 
-from handrail.cli import tables
-from handrail.cli.asking import Where, ask
-from handrail.cli.ids import only
-from handrail.cli.words import clean, typed
+from handrail.cli import output
+from handrail.cli.api import ApiTarget, call_api
+from handrail.cli.formatting import decode_argument, printable
+from handrail.cli.ids import require_one_match
 from handrail.client.clients import AsyncClient
-from handrail.client.review_calls import WebhookView
+from handrail.client.notification_calls import WebhookView
 
 
-def list_webhooks(where: Where) -> int:
+def list_webhooks(target: ApiTarget) -> int:
     async def do(client: AsyncClient) -> None:
-        page = await client.webhooks()
-        if where.as_json:
-            tables.print_json(page)
+        page = await client.list_webhooks()
+        if target.as_json:
+            output.print_json(page)
             return
         heads = ("webhook", "url", "events", "waiting", "last", "state")
-        tables.print_table(heads, [_row(one) for one in page.items], "there is no webhook")
+        output.print_table(
+            heads, [_webhook_row(webhook) for webhook in page.items], "there is no webhook"
+        )
 
-    return ask(where, do)
+    return call_api(target, do)
 
 
-def create_webhook(where: Where, url: str, events: str, people: str) -> int:
+def create_webhook(target: ApiTarget, url: str, events: str, people: str) -> int:
     """Prints the secret alone, so that a script can take it."""
 
     async def do(client: AsyncClient) -> None:
-        named = [one.partition(":") for one in _parts(people)]
-        linked = {name: role or "operator" for name, _, role in named}
-        made = await client.create_webhook(
-            typed(url), events=_parts(events) or None, people=linked or None
+        pairs = [part.partition(":") for part in _split_list(people)]
+        roles_by_name = {name: role or "operator" for name, _, role in pairs}
+        created = await client.create_webhook(
+            decode_argument(url), events=_split_list(events) or None, people=roles_by_name or None
         )
-        if where.as_json:
-            tables.print_json(made)
+        if target.as_json:
+            output.print_json(created)
         else:
-            print(made.secret)
-            tables.note(f"webhook {made.id}; its secret is shown this once")
+            print(created.secret)
+            output.print_note(f"webhook {created.id}; its secret is shown this once")
 
-    return ask(where, do)
+    return call_api(target, do)
 
 
-def enable_webhook(where: Where, given: str) -> int:
+def enable_webhook(target: ApiTarget, partial_id: str) -> int:
     async def do(client: AsyncClient) -> None:
-        found = await client.enable_webhook(await _webhook_id(client, given))
-        if where.as_json:
-            tables.print_json(found)
+        webhook = await client.enable_webhook(await _find_webhook_id(client, partial_id))
+        if target.as_json:
+            output.print_json(webhook)
         else:
-            tables.print_line(f"webhook {found.id} is told again; {found.waiting} waited for it")
+            output.print_line(
+                f"webhook {webhook.id} is told again; {webhook.waiting} waited for it"
+            )
 
-    return ask(where, do)
+    return call_api(target, do)
 
 
-def remove_webhook(where: Where, given: str) -> int:
+def remove_webhook(target: ApiTarget, partial_id: str) -> int:
     async def do(client: AsyncClient) -> None:
-        webhook = await _webhook_id(client, given)
-        await client.remove_webhook(webhook)
-        if where.as_json:
-            tables.print_json({"id": webhook, "removed": True})
+        webhook_id = await _find_webhook_id(client, partial_id)
+        await client.remove_webhook(webhook_id)
+        if target.as_json:
+            output.print_json({"id": webhook_id, "removed": True})
         else:
-            tables.print_line(f"webhook {webhook} is removed")
+            output.print_line(f"webhook {webhook_id} is removed")
 
-    return ask(where, do)
-
-
-def _parts(text: str) -> list[str]:
-    return [one.strip() for one in typed(text).split(",") if one.strip()]
+    return call_api(target, do)
 
 
-async def _webhook_id(client: AsyncClient, given: str) -> str:
-    given = typed(given)
-    known = [one.id for one in (await client.webhooks()).items]
-    found = [one for one in known if one.startswith(given) or one.endswith(given)]
-    return only(given, found, "webhook", "`handrail webhook list` lists them")
+def _split_list(text: str) -> list[str]:
+    return [part.strip() for part in decode_argument(text).split(",") if part.strip()]
 
 
-def _row(one: WebhookView) -> list[tables.Cell]:
+async def _find_webhook_id(client: AsyncClient, partial_id: str) -> str:
+    partial_id = decode_argument(partial_id)
+    webhook_ids = [one.id for one in (await client.list_webhooks()).items]
+    matches = [one for one in webhook_ids if one.startswith(partial_id) or one.endswith(partial_id)]
+    return require_one_match(partial_id, matches, "webhook", "`handrail webhook list` lists them")
+
+
+def _webhook_row(webhook: WebhookView) -> list[output.Cell]:
     return [
-        tables.short(one.id),
-        one.url,
-        ", ".join(one.events),
-        str(one.waiting),
-        tables.at(one.delivered_at) or "never",
-        _state(one),
+        output.short_id(webhook.id),
+        webhook.url,
+        ", ".join(webhook.events),
+        str(webhook.waiting),
+        output.format_time(webhook.delivered_at) or "never",
+        _describe_state(webhook),
     ]
 
 
-def _state(one: WebhookView) -> tables.Cell:
-    if one.enabled and not one.failures:
+def _describe_state(webhook: WebhookView) -> output.Cell:
+    if webhook.enabled and not webhook.failures:
         return "well"
-    what = "failing" if one.enabled else "disabled"
-    return (f"{what}: {clean(one.reason)}", "red")
+    what = "failing" if webhook.enabled else "disabled"
+    return (f"{what}: {printable(webhook.reason)}", "red")

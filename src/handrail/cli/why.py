@@ -2,36 +2,36 @@
 
 from collections.abc import Iterator
 
-from handrail.cli import ids, tables
-from handrail.cli.asking import Where, ask
+from handrail.cli import ids, output
+from handrail.cli.api import ApiTarget, call_api
 from handrail.client.clients import AsyncClient
-from handrail.engine.why import Waiting, Why
-from handrail.kernel.shown import StopShown
+from handrail.engine.queries.why import RunExplanation, WaitReason
+from handrail.views.view_types import StopView
 
 
-def explain(where: Where, given: str) -> int:
+def explain_run(target: ApiTarget, partial_id: str) -> int:
     async def do(client: AsyncClient) -> None:
-        found = await client.why(await ids.run_id(client, given))
-        if where.as_json:
-            tables.print_json(found)
+        explanation = await client.explain_run(await ids.find_run_id(client, partial_id))
+        if target.as_json:
+            output.print_json(explanation)
             return
-        tables.print_line(found.why)
-        for line in _lines(found):
-            tables.print_line(f"  {line}")
+        output.print_line(explanation.why)
+        for line in _explanation_lines(explanation):
+            output.print_line(f"  {line}")
 
-    return ask(where, do)
+    return call_api(target, do)
 
 
-def _lines(found: Why) -> Iterator[str]:
-    yield from stopped(found.stop)
-    yield from waits(found.waiting)
-    if found.stop is not None:
-        yield f"what to do: {found.next}"
-    for note in found.notes:
+def _explanation_lines(explanation: RunExplanation) -> Iterator[str]:
+    yield from stop_lines(explanation.stop)
+    yield from waiting_lines(explanation.waiting)
+    if explanation.stop is not None:
+        yield f"what to do: {explanation.next}"
+    for note in explanation.notes:
         yield f"note: {note}"
 
 
-def stopped(stop: StopShown | None) -> Iterator[str]:
+def stop_lines(stop: StopView | None) -> Iterator[str]:
     """The rule, what it saw, and what would have let the run go on."""
     if stop is None:
         return
@@ -39,18 +39,18 @@ def stopped(stop: StopShown | None) -> Iterator[str]:
     yield f"rule: {stop.rule}{also}"
     if stop.limit is not None:
         yield f"limit {stop.limit}, seen {stop.seen}"
-    for name, said in (
+    for name, text in (
         ("pattern", ", then ".join(stop.pattern)),
         ("evidence", ", ".join(stop.evidence)),
         ("what would have let it go on", stop.remedy),
         ("left to do", "; ".join(stop.remaining)),
     ):
-        if said:
-            yield f"{name}: {said}"
+        if text:
+            yield f"{name}: {text}"
 
 
-def waits(waiting: tuple[Waiting, ...]) -> Iterator[str]:
+def waiting_lines(waiting: tuple[WaitReason, ...]) -> Iterator[str]:
     """Each open place: what it waits for, since when, and what to do."""
-    for one in waiting:
-        yield f"{one.place}, since {tables.at(one.since)}: {one.message.rstrip('.')}"
-        yield f"  what to do: {one.hint}"
+    for wait in waiting:
+        yield f"{wait.place}, since {output.format_time(wait.since)}: {wait.message.rstrip('.')}"
+        yield f"  what to do: {wait.hint}"

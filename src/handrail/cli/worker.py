@@ -6,74 +6,80 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from handrail.cli.database import FAILED, WRONG_INPUT, InputError, complain, settings
+from handrail.cli.database import (
+    EXIT_FAILED,
+    EXIT_WRONG_INPUT,
+    InputError,
+    load_settings,
+    print_error,
+)
 from handrail.client.errors import ClientError
-from handrail.client.hands import roles_of
+from handrail.client.executor import roles_of
 from handrail.client.worker import Worker
-from handrail.server.logs import written
+from handrail.server.logs import capture_logs
 
 
-def work(target: str, *, server: str, agent: str, concurrency: int) -> int:
+def run_worker(target: str, *, server: str, agent: str, concurrency: int) -> int:
     """Works until it is told to stop; the exit code."""
     try:
-        found = settings()
-        worker = load(target)
-        worker.url = server or worker.url or found["server"]
+        configuration = load_settings()
+        worker = load_worker(target)
+        worker.url = server or worker.url or configuration["server"]
         worker.agent_id = agent or worker.agent_id
         worker.concurrency = concurrency or worker.concurrency
-        with written(found.server.log_level, found.server.log_format):
+        with capture_logs(configuration.server.log_level, configuration.server.log_format):
             worker.serve()
     except (InputError, ValueError) as error:
-        complain("worker", error)
-        return WRONG_INPUT
+        print_error("worker", error)
+        return EXIT_WRONG_INPUT
     except ClientError as error:
-        complain("worker", error)
-        return FAILED
+        print_error("worker", error)
+        return EXIT_FAILED
     return 0
 
 
-def load(target: str) -> Worker:
+def load_worker(target: str) -> Worker:
     """The worker that is meant: an object of that name, or a marked function to be one."""
-    found: Any = imported(target, "agents:worker", "a Worker")
-    if isinstance(found, Worker):
-        return found
-    if not roles_of(found):
-        told = f"'{target}' is a {type(found).__name__}, no Worker"
-        raise InputError(f"{told}; name a handrail.Worker, or a function under @handrail.agent")
+    loaded: Any = import_object(target, "agents:worker", "a Worker")
+    if isinstance(loaded, Worker):
+        return loaded
+    if not roles_of(loaded):
+        message = f"'{target}' is a {type(loaded).__name__}, no Worker"
+        raise InputError(f"{message}; name a handrail.Worker, or a function under @handrail.agent")
     worker = Worker()
-    worker.add(found)
+    worker.add(loaded)
     return worker
 
 
-def imported(target: str, example: str, meant: str) -> object:
+def import_object(target: str, example: str, noun: str) -> object:
     """What MODULE:NAME names, of the current folder or of what is installed."""
     module_name, _, name = target.partition(":")
     if not module_name or not name:
-        like = f"{example.partition(':')[0]}.py"
-        raise InputError(f"'{target}' is no MODULE:NAME; say {example} for {like}")
+        file_name = f"{example.partition(':')[0]}.py"
+        raise InputError(f"'{target}' is no MODULE:NAME; say {example} for {file_name}")
     sys.path.insert(0, str(Path.cwd()))
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            raise InputError(_raised(module_name, error)) from error
-        told = f"there is no module '{error.name}' here or among the installed ones"
-        raise InputError(f"{told}; start it where {module_name}.py is") from error
+            raise InputError(_import_error_message(module_name, error)) from error
+        message = f"there is no module '{error.name}' here or among the installed ones"
+        raise InputError(f"{message}; start it where {module_name}.py is") from error
     except Exception as error:  # whatever somebody's module does when it is imported
-        raise InputError(_raised(module_name, error)) from error
-    found = getattr(module, name, None)
-    if found is None:
-        raise InputError(f"module '{module_name}' has no '{name}'; name {meant} in it")
-    return found
+        raise InputError(_import_error_message(module_name, error)) from error
+    value = getattr(module, name, None)
+    if value is None:
+        raise InputError(f"module '{module_name}' has no '{name}'; name {noun} in it")
+    return value
 
 
-def _raised(module: str, error: BaseException) -> str:
+def _import_error_message(module: str, error: BaseException) -> str:
     """Where in somebody's module it went wrong."""
-    told = f"module '{module}' cannot be imported: {type(error).__name__}: {error}"
+    message = f"module '{module}' cannot be imported: {type(error).__name__}: {error}"
     if isinstance(error, SyntaxError):
-        return f"{told}; mend it"
+        return f"{message}; mend it"
     last = traceback.extract_tb(error.__traceback__)[-1]
-    told = f"{told} ({Path(last.filename).name}, line {last.lineno})"
+    message = f"{message} ({Path(last.filename).name}, line {last.lineno})"
     if isinstance(error, ModuleNotFoundError):
-        return f"{told}; install handrail where that is, or that where handrail is: {sys.prefix}"
-    return f"{told}; mend it"
+        return f"{message}; install handrail where that is, or that where handrail is: {sys.prefix}"
+    return f"{message}; mend it"

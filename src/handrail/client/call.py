@@ -13,11 +13,11 @@ from handrail.kernel.decision import Value
 T = TypeVar("T")
 
 JSON, MARKDOWN = "application/json", "text/markdown"
-EVENTS = "text/event-stream"
-API = "/api/v1"
+EVENT_STREAM = "text/event-stream"
+API_PREFIX = "/api/v1"
 
-_learning = Lock()
-"""One thread at a time: see `handrail.kernel.decision.learn`."""
+_decoder_lock = Lock()
+"""One thread at a time: see `handrail.kernel.decision.prepare_types`."""
 Query = Mapping[str, str | int | float | None]
 
 
@@ -27,86 +27,99 @@ class Call(Value, Generic[T]):
     method: str
     path: str
     """Below the API's root, each part quoted."""
-    read: Callable[[bytes], T]
+    decode: Callable[[bytes], T]
     query: dict[str, str] = {}
     body: bytes | None = None
     media_type: str = JSON
     accept: str = JSON
-    wait: float = 0
+    wait_seconds: float = 0
     """Seconds that the server may keep the answer back, on purpose."""
-    key: str = ""
+    idempotency_key: str = ""
     """The Idempotency-Key of a POST; left empty, every call has a new one."""
 
     def __str__(self) -> str:
-        return f"{self.method} {API}{self.path}"
+        return f"{self.method} {API_PREFIX}{self.path}"
 
 
-Script = Generator[Call[Any], Any, T]
+CallSequence = Generator[Call[Any], Any, T]
 """Several calls, one after the other: each is yielded, and its answer comes back."""
 
 
-def path(*parts: str) -> str:
-    """`path("beads", id)`: an id cannot lead elsewhere, whatever is in it."""
+def join_path(*parts: str) -> str:
+    """`join_path("beads", id)`: an id cannot lead elsewhere, whatever is in it."""
     for part in parts:
         if part in ("", ".", ".."):
             raise ValueError(f"'{part}' is no id; take one that a call gave")
     return "".join(f"/{quote(part, safe='')}" for part in parts)
 
 
-def get(
-    where: str,
-    answer: type[T],
+def json_get(
+    url_path: str,
+    response_type: type[T],
     query: Query | None = None,
     *,
     wait: float = 0,
 ) -> Call[T]:
     """A GET whose answer is JSON. What of the query is empty is left out."""
-    asked = {
-        name: _plain(value) for name, value in (query or {}).items() if value not in (None, "")
+    parameters = {
+        name: _query_text(value) for name, value in (query or {}).items() if value not in (None, "")
     }
-    return Call(method="GET", path=where, read=reader(answer), query=asked, wait=wait)
+    return Call(
+        method="GET",
+        path=url_path,
+        decode=json_decoder(response_type),
+        query=parameters,
+        wait_seconds=wait,
+    )
 
 
-def send(
+def json_send(
     method: str,
-    where: str,
-    answer: type[T],
+    url_path: str,
+    response_type: type[T],
     body: object = None,
     *,
     wait: float = 0,
     key: str = "",
 ) -> Call[T]:
     """A call that changes something; both sides are JSON."""
-    sent = None if body is None else msgspec.json.encode(body)
-    return Call(method=method, path=where, read=reader(answer), body=sent, wait=wait, key=key)
+    content = None if body is None else msgspec.json.encode(body)
+    return Call(
+        method=method,
+        path=url_path,
+        decode=json_decoder(response_type),
+        body=content,
+        wait_seconds=wait,
+        idempotency_key=key,
+    )
 
 
-def reader(answer: type[T]) -> Callable[[bytes], T]:
-    with _learning:
-        return _reader(answer)
+def json_decoder(response_type: type[T]) -> Callable[[bytes], T]:
+    with _decoder_lock:
+        return _cached_decoder(response_type)
 
 
 @cache  # as many as there are kinds of answers
-def _reader(answer: type[T]) -> Callable[[bytes], T]:
-    return msgspec.json.Decoder(answer).decode
+def _cached_decoder(response_type: type[T]) -> Callable[[bytes], T]:
+    return msgspec.json.Decoder(response_type).decode
 
 
-def given(**fields: object) -> dict[str, object]:
+def drop_none(**fields: object) -> dict[str, object]:
     """The fields that say something: what is None is left to the server."""
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def nothing(body: bytes) -> None:
+def decode_nothing(body: bytes) -> None:
     """An answer that says no more than yes."""
 
 
-def as_text(body: bytes) -> str:
+def decode_text(body: bytes) -> str:
     return body.decode()
 
 
-def as_bytes(body: bytes) -> bytes:
+def decode_bytes(body: bytes) -> bytes:
     return body
 
 
-def _plain(value: str | int | float | None) -> str:
+def _query_text(value: str | int | float | None) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)

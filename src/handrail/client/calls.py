@@ -11,114 +11,127 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from handrail.client.agent_calls import AgentCalls
+from handrail.client.bug_calls import BugCalls
 from handrail.client.call import (
-    EVENTS,
+    EVENT_STREAM,
     MARKDOWN,
     Call,
-    Script,
-    as_bytes,
-    as_text,
-    get,
-    given,
-    nothing,
-    path,
-    reader,
-    send,
+    CallSequence,
+    decode_bytes,
+    decode_nothing,
+    decode_text,
+    drop_none,
+    join_path,
+    json_decoder,
+    json_get,
+    json_send,
 )
 from handrail.client.channel_calls import ChannelCalls
-from handrail.client.endpoint import endpoint, stream
-from handrail.client.errors import wrong_file
+from handrail.client.endpoint import endpoint, stream_endpoint
+from handrail.client.errors import unreadable_file
 from handrail.client.guard_calls import GuardCalls
-from handrail.client.healing_calls import HealingCalls
 from handrail.client.memory_calls import MemoryCalls
-from handrail.client.review_calls import ReviewCalls
+from handrail.client.notification_calls import NotificationCalls
 from handrail.client.shapes import (
-    Answered,
-    Checked,
+    AnsweredApproval,
+    AuditVerification,
+    DefinitionValidation,
     MadeToken,
     Me,
-    ReadText,
+    ParsedDocument,
     SessionView,
     SettingView,
-    SignIn,
+    SignInLink,
     TokenView,
-    Validated,
 )
-from handrail.client.stream import LAST, Stream
-from handrail.engine.beads import BeadView, FileInfo
-from handrail.engine.definitions import Defined, DefinitionItem, DefinitionView
-from handrail.engine.figures import WorkflowFigures
-from handrail.engine.pages import Page
-from handrail.engine.reading import NoteView, RunItem
-from handrail.engine.replaying import Replays
-from handrail.engine.whole import WholeRun
-from handrail.engine.why import Why
-from handrail.kernel.approval import Approval
-from handrail.kernel.event_shown import ShownEvent
-from handrail.kernel.report import Report
-from handrail.kernel.shown import Transition
-from handrail.kernel.steps import FullStep
-from handrail.kernel.tune import Tuning
-from handrail.kernel.view import RunSummary, RunView
+from handrail.client.sse import LAST_EVENT_TYPE, EventSubscription
+from handrail.engine.pagination import Page
+from handrail.engine.queries.run_details import RunDetails
+from handrail.engine.queries.runs import NoteView, RunItem
+from handrail.engine.queries.statistics import DefinitionStatistics
+from handrail.engine.queries.why import RunExplanation
+from handrail.engine.services.beads import BeadView, FileInfo
+from handrail.engine.services.definitions import DefinitionItem, DefinitionView, StoredDefinition
+from handrail.engine.services.replays import ReplayResults
+from handrail.replay.tuning import TuningReport
+from handrail.views.approvals import Approval
+from handrail.views.event_view import EventView
+from handrail.views.report import RunReport
+from handrail.views.run_view import RunSummary, RunView
+from handrail.views.steps import StepDetails
+from handrail.views.view_types import TransitionView
 
-WAIT_MAX = 60.0
+WAIT_SECONDS_MAX = 60.0
 """The longest that a server keeps an answer back; a longer wait is several calls."""
-VERIFY_SECONDS = 3600.0
+VERIFY_SECONDS_MAX = 3600.0
 """The longest that a check of the whole record may take."""
-THINK_SECONDS = 600.0
+REPLAY_SECONDS_MAX = 600.0
 """The longest that replaying recorded runs may take."""
 Document = dict[str, Any]
 Status = Literal["running", "waiting", "paused", "ended"]
 BeadStatus = Literal["open", "in_progress", "waiting", "closed", "error"]
-Decision = Literal["approve", "reject", "revise"]
-Override = Literal["move", "close", "pause", "resume", "migrate"]
+ApprovalDecision = Literal["approve", "reject", "revise"]
+OverrideAction = Literal["move", "close", "pause", "resume", "migrate"]
 
 
 class DefinitionCalls:
     @endpoint
-    def create_workflow(self, definition: Document | Path | str) -> Call[Defined]:
+    def create_definition(self, definition: Document | Path | str) -> Call[StoredDefinition]:
         """Store a definition: a document, or a file with one."""
-        return send("POST", "/workflows", Defined, _document(definition))
+        return json_send("POST", "/workflows", StoredDefinition, _load_document(definition))
 
     @endpoint
-    def validate_workflow(self, definition: Document | Path | str) -> Call[Validated]:
+    def validate_definition(self, definition: Document | Path | str) -> Call[DefinitionValidation]:
         """What is wrong or doubtful with it; nothing is stored."""
-        return send("POST", "/workflows/validate", Validated, _document(definition))
+        return json_send(
+            "POST", "/workflows/validate", DefinitionValidation, _load_document(definition)
+        )
 
     @endpoint
-    def read_workflow(self, text: str) -> Call[ReadText]:
+    def parse_definition(self, text: str) -> Call[ParsedDocument]:
         """The document that a JSON or YAML text holds, as `handrail check` reads it."""
-        return send("POST", "/workflows/read", ReadText, {"text": text})
+        return json_send("POST", "/workflows/read", ParsedDocument, {"text": text})
 
     @endpoint
-    def update_workflow(self, workflow_id: str, definition: Document | Path | str) -> Call[Defined]:
+    def update_definition(
+        self, workflow_id: str, definition: Document | Path | str
+    ) -> Call[StoredDefinition]:
         """A new version; runs keep theirs."""
-        return send("PUT", path("workflows", workflow_id), Defined, _document(definition))
+        return json_send(
+            "PUT", join_path("workflows", workflow_id), StoredDefinition, _load_document(definition)
+        )
 
     @endpoint
-    def workflows(
+    def list_definitions(
         self, *, limit: int | None = None, cursor: str = ""
     ) -> Call[Page[DefinitionItem]]:
         """The newest version of each."""
-        return get("/workflows", Page[DefinitionItem], {"limit": limit, "cursor": cursor})
+        return json_get("/workflows", Page[DefinitionItem], {"limit": limit, "cursor": cursor})
 
     @endpoint
-    def workflow(self, workflow_id: str, *, version: int | None = None) -> Call[DefinitionView]:
+    def get_definition(
+        self, workflow_id: str, *, version: int | None = None
+    ) -> Call[DefinitionView]:
         """By id or name; that version, else the newest."""
-        return get(path("workflows", workflow_id), DefinitionView, {"version": version})
+        return json_get(join_path("workflows", workflow_id), DefinitionView, {"version": version})
 
     @endpoint
-    def workflow_versions(self, workflow_id: str) -> Call[Page[DefinitionItem]]:
+    def list_definition_versions(self, workflow_id: str) -> Call[Page[DefinitionItem]]:
         """All of them, the newest first."""
-        return get(path("workflows", workflow_id, "versions"), Page[DefinitionItem])
+        return json_get(join_path("workflows", workflow_id, "versions"), Page[DefinitionItem])
 
     @endpoint
-    def tune(
+    def tune_definition(
         self, workflow_id: str, *, share: float | None = None, runs: int | None = None
-    ) -> Call[Tuning]:
+    ) -> Call[TuningReport]:
         """Limits proposed from its ended runs; none that cuts more than that share of good ones."""
         query = {"share": share, "runs": runs}
-        return get(path("workflows", workflow_id, "tune"), Tuning, query, wait=THINK_SECONDS)
+        return json_get(
+            join_path("workflows", workflow_id, "tune"),
+            TuningReport,
+            query,
+            wait=REPLAY_SECONDS_MAX,
+        )
 
 
 class BeadCalls:
@@ -136,7 +149,7 @@ class BeadCalls:
     ) -> Call[BeadView]:
         """File a bead; with a definition, its id or name, a run begins at once. Under the same
         `key` the same bead is meant."""
-        body = given(
+        body = drop_none(
             title=title,
             description=description or None,
             workflow_id=workflow_id,
@@ -144,10 +157,10 @@ class BeadCalls:
             review=review,
             priority=priority,
         )
-        return send("POST", "/beads", BeadView, body, key=key)
+        return json_send("POST", "/beads", BeadView, body, key=key)
 
     @endpoint
-    def beads(
+    def list_beads(
         self,
         *,
         status: BeadStatus | None = None,
@@ -158,44 +171,44 @@ class BeadCalls:
     ) -> Call[Page[BeadView]]:
         """The newest first."""
         query = {"status": status, "type": type, "workflow_id": workflow_id}
-        return get("/beads", Page[BeadView], {**query, "limit": limit, "cursor": cursor})
+        return json_get("/beads", Page[BeadView], {**query, "limit": limit, "cursor": cursor})
 
     @endpoint
-    def bead(self, bead_id: str) -> Call[BeadView]:
+    def get_bead(self, bead_id: str) -> Call[BeadView]:
         """As it stands; also a question to people, by its id."""
-        return get(path("beads", bead_id), BeadView)
+        return json_get(join_path("beads", bead_id), BeadView)
 
     @endpoint
     def patch_bead(self, bead_id: str, context: Document) -> Call[BeadView]:
         """Merge this into its context (RFC 7396)."""
-        return send("PATCH", path("beads", bead_id), BeadView, {"context": context})
+        return json_send("PATCH", join_path("beads", bead_id), BeadView, {"context": context})
 
     @endpoint
-    def start_execution(
+    def start_run(
         self, bead_id: str, *, workflow_id: str | None = None, from_node: str | None = None
     ) -> Call[RunView]:
         """Another run of the bead, or its first."""
-        body = given(workflow_id=workflow_id, from_node=from_node)
-        return send("POST", path("beads", bead_id, "executions"), RunView, body)
+        body = drop_none(workflow_id=workflow_id, from_node=from_node)
+        return json_send("POST", join_path("beads", bead_id, "executions"), RunView, body)
 
     @endpoint
-    def bead_executions(
+    def list_bead_runs(
         self, bead_id: str, *, limit: int | None = None, cursor: str = ""
     ) -> Call[Page[RunItem]]:
         """Its runs, the newest first."""
         query = {"limit": limit, "cursor": cursor}
-        return get(path("beads", bead_id, "executions"), Page[RunItem], query)
+        return json_get(join_path("beads", bead_id, "executions"), Page[RunItem], query)
 
     @endpoint
-    def bead_history(
+    def list_bead_history(
         self, bead_id: str, *, limit: int | None = None, cursor: str = ""
-    ) -> Call[Page[ShownEvent]]:
+    ) -> Call[Page[EventView]]:
         """Everything that happened to it, over all its runs."""
         query = {"limit": limit, "cursor": cursor}
-        return get(path("beads", bead_id, "history"), Page[ShownEvent], query)
+        return json_get(join_path("beads", bead_id, "history"), Page[EventView], query)
 
     @endpoint
-    def add_file(
+    def add_bead_file(
         self,
         bead_id: str,
         name: str,
@@ -206,28 +219,28 @@ class BeadCalls:
         """A file for the bead's agents. The same again changes nothing."""
         return Call(
             method="POST",
-            path=path("beads", bead_id, "files"),
-            read=reader(FileInfo),
+            path=join_path("beads", bead_id, "files"),
+            decode=json_decoder(FileInfo),
             query={"name": name},
             body=content,
             media_type=content_type,
         )
 
     @endpoint
-    def files(self, bead_id: str) -> Call[Page[FileInfo]]:
+    def list_bead_files(self, bead_id: str) -> Call[Page[FileInfo]]:
         """By name, without their contents."""
-        return get(path("beads", bead_id, "files"), Page[FileInfo])
+        return json_get(join_path("beads", bead_id, "files"), Page[FileInfo])
 
     @endpoint
-    def file(self, bead_id: str, name: str) -> Call[bytes]:
+    def get_bead_file(self, bead_id: str, name: str) -> Call[bytes]:
         """The content of one."""
-        where = path("beads", bead_id, "files", name)
-        return Call(method="GET", path=where, read=as_bytes, accept="*/*")
+        url_path = join_path("beads", bead_id, "files", name)
+        return Call(method="GET", path=url_path, decode=decode_bytes, accept="*/*")
 
 
 class RunCalls:
     @endpoint
-    def executions(
+    def list_runs(
         self,
         *,
         status: Status | None = None,
@@ -244,107 +257,115 @@ class RunCalls:
             "terminal_status": terminal_status,
             "workflow_id": workflow_id,
             "q": q,
-            "since": _moment(since),
+            "since": _iso_time(since),
             "limit": limit,
             "cursor": cursor,
         }
-        return get("/executions", Page[RunItem], query)
+        return json_get("/executions", Page[RunItem], query)
 
     @endpoint
-    def execution(self, execution_id: str, *, wait: float = 0) -> Call[RunView]:
+    def get_run(self, execution_id: str, *, wait: float = 0) -> Call[RunView]:
         """The run; with `wait` at its end, or after so many seconds."""
-        return _waiting(execution_id, wait)
+        return _get_run_call(execution_id, wait)
 
     @endpoint
-    def whole_execution(self, execution_id: str) -> Call[WholeRun]:
+    def get_run_details(self, execution_id: str) -> Call[RunDetails]:
         """The run with its bead, its steps, its report, and why it stands there."""
-        return get(path("executions", execution_id, "whole"), WholeRun)
+        return json_get(join_path("executions", execution_id, "whole"), RunDetails)
 
     @endpoint
-    def summaries(self, execution_ids: Sequence[str]) -> Call[Page[RunSummary]]:
+    def list_run_summaries(self, execution_ids: Sequence[str]) -> Call[Page[RunSummary]]:
         """Of these runs, 100 at most, their steps, what they may still use, and their cost."""
         query = {"ids": ",".join(execution_ids)}
-        return get("/executions/summaries", Page[RunSummary], query)
+        return json_get("/executions/summaries", Page[RunSummary], query)
 
     @endpoint
-    def result(self, execution_id: str, *, timeout: float | None = None) -> Script[RunView]:
+    def result(self, execution_id: str, *, timeout: float | None = None) -> CallSequence[RunView]:
         """The ended run. Raises `TimeoutError` if it has not ended after so many seconds."""
-        until = None if timeout is None else time.monotonic() + timeout
+        deadline = None if timeout is None else time.monotonic() + timeout
         while True:
-            left = WAIT_MAX if until is None else max(0.0, until - time.monotonic())
-            run: RunView = yield _waiting(execution_id, min(left, WAIT_MAX))
+            wait_seconds = (
+                WAIT_SECONDS_MAX if deadline is None else max(0.0, deadline - time.monotonic())
+            )
+            run: RunView = yield _get_run_call(execution_id, min(wait_seconds, WAIT_SECONDS_MAX))
             if run.status == "ended":
                 return run
-            if until is not None and time.monotonic() >= until:
+            if deadline is not None and time.monotonic() >= deadline:
                 raise TimeoutError(f"run '{execution_id}' is {run.status} after {timeout} s")
 
     @endpoint
-    def transitions(self, execution_id: str) -> Call[tuple[Transition, ...]]:
+    def list_transitions(self, execution_id: str) -> Call[tuple[TransitionView, ...]]:
         """Where it went, and who sent it."""
-        return get(path("executions", execution_id, "transitions"), tuple[Transition, ...])
+        return json_get(
+            join_path("executions", execution_id, "transitions"), tuple[TransitionView, ...]
+        )
 
     @endpoint
-    def steps(self, execution_id: str) -> Call[Page[FullStep]]:
+    def list_steps(self, execution_id: str) -> Call[Page[StepDetails]]:
         """Every dispatch with its result in full."""
-        return get(path("executions", execution_id, "steps"), Page[FullStep])
+        return json_get(join_path("executions", execution_id, "steps"), Page[StepDetails])
 
     @endpoint
-    def notes(self, execution_id: str) -> Call[Page[NoteView]]:
+    def list_notes(self, execution_id: str) -> Call[Page[NoteView]]:
         """What was refused, changed nothing and is kept as evidence."""
-        return get(path("executions", execution_id, "notes"), Page[NoteView])
+        return json_get(join_path("executions", execution_id, "notes"), Page[NoteView])
 
     @endpoint
-    def report(self, execution_id: str) -> Call[Report]:
+    def get_report(self, execution_id: str) -> Call[RunReport]:
         """What happened, and why it stopped."""
-        return get(path("executions", execution_id, "report"), Report)
+        return json_get(join_path("executions", execution_id, "report"), RunReport)
 
     @endpoint
-    def report_markdown(self, execution_id: str) -> Call[str]:
+    def get_report_markdown(self, execution_id: str) -> Call[str]:
         """The same as text."""
-        where = path("executions", execution_id, "report")
-        return Call(method="GET", path=where, read=as_text, accept=MARKDOWN)
+        url_path = join_path("executions", execution_id, "report")
+        return Call(method="GET", path=url_path, decode=decode_text, accept=MARKDOWN)
 
     @endpoint
-    def override(
+    def override_run(
         self,
         execution_id: str,
-        action: Override,
+        action: OverrideAction,
         reason: str,
         *,
         node: str | None = None,
         version: int | None = None,
     ) -> Call[RunView]:
         """Move, close, pause, resume or migrate it, for a reason."""
-        body = given(action=action, reason=reason, node=node, version=version)
-        return send("POST", path("executions", execution_id, "override"), RunView, body)
+        body = drop_none(action=action, reason=reason, node=node, version=version)
+        return json_send("POST", join_path("executions", execution_id, "override"), RunView, body)
 
     @endpoint
-    def why(self, execution_id: str) -> Call[Why]:
+    def explain_run(self, execution_id: str) -> Call[RunExplanation]:
         """Why it stopped, waits, or is not worked on."""
-        return get(path("executions", execution_id, "why"), Why)
+        return json_get(join_path("executions", execution_id, "why"), RunExplanation)
 
     @endpoint
-    def replay(self, execution_ids: Sequence[str], rules: Document | str) -> Call[Replays]:
+    def replay_runs(
+        self, execution_ids: Sequence[str], rules: Document | str
+    ) -> Call[ReplayResults]:
         """What other stop rules, or a profile, would have made of these runs."""
         body = {"ids": list(execution_ids), "rules": rules}
-        return send("POST", "/executions/replay", Replays, body, wait=THINK_SECONDS)
+        return json_send("POST", "/executions/replay", ReplayResults, body, wait=REPLAY_SECONDS_MAX)
 
-    @stream
-    def events(self, execution_id: str, after: int = 0) -> Stream:
+    @stream_endpoint
+    def follow_run(self, execution_id: str, after: int = 0) -> EventSubscription:
         """What happens to the run, from the event after that one to its end."""
-        where = path("executions", execution_id, "events")
-        call = Call(method="GET", path=where, read=nothing, accept=EVENTS)
-        return Stream(call, str(after) if after else "", LAST)
+        url_path = join_path("executions", execution_id, "events")
+        call = Call(method="GET", path=url_path, decode=decode_nothing, accept=EVENT_STREAM)
+        return EventSubscription(call, str(after) if after else "", LAST_EVENT_TYPE)
 
-    @stream
-    def feed(self, after: str = "") -> Stream:
+    @stream_endpoint
+    def follow_events(self, after: str = "") -> EventSubscription:
         """What happens to all runs, from the event after that position on, without an end."""
-        return Stream(Call(method="GET", path="/events", read=nothing, accept=EVENTS), after)
+        return EventSubscription(
+            Call(method="GET", path="/events", decode=decode_nothing, accept=EVENT_STREAM), after
+        )
 
 
 class ApprovalCalls:
     @endpoint
-    def approvals(
+    def list_approvals(
         self,
         *,
         status: Literal["open", "answered", "void", "expired"] | None = None,
@@ -353,30 +374,32 @@ class ApprovalCalls:
     ) -> Call[Page[Approval]]:
         """Questions to people, those asked last first."""
         query = {"status": status, "limit": limit, "cursor": cursor}
-        return get("/approvals", Page[Approval], query)
+        return json_get("/approvals", Page[Approval], query)
 
     @endpoint
-    def approval(self, approval_id: str) -> Call[Approval]:
+    def get_approval(self, approval_id: str) -> Call[Approval]:
         """One, with all that belongs to it."""
-        return get(path("approvals", approval_id), Approval)
+        return json_get(join_path("approvals", approval_id), Approval)
 
     @endpoint
-    def answer(
+    def answer_approval(
         self,
         approval_id: str,
         text: str = "",
         *,
-        decision: Decision | None = None,
+        decision: ApprovalDecision | None = None,
         digest: str = "",
-    ) -> Call[Answered]:
+    ) -> Call[AnsweredApproval]:
         """Answer it by a text, or by a decision; `digest` is that of what was shown."""
-        body = given(text=text or None, decision=decision, digest=digest or None)
-        return send("POST", path("approvals", approval_id, "answer"), Answered, body)
+        body = drop_none(text=text or None, decision=decision, digest=digest or None)
+        return json_send(
+            "POST", join_path("approvals", approval_id, "answer"), AnsweredApproval, body
+        )
 
 
-class OfficeCalls:
+class AdminCalls:
     @endpoint
-    def audit(
+    def list_audit_events(
         self,
         *,
         execution_id: str | None = None,
@@ -384,7 +407,7 @@ class OfficeCalls:
         people: bool = False,
         limit: int | None = None,
         cursor: str = "",
-    ) -> Call[Page[ShownEvent]]:
+    ) -> Call[Page[EventView]]:
         """The record, the last first: of one run, by one actor, or only what people did. A page may
         be short, or empty, and not be the last."""
         query = {
@@ -394,21 +417,21 @@ class OfficeCalls:
             "limit": limit,
             "cursor": cursor,
         }
-        return get("/audit", Page[ShownEvent], query)
+        return json_get("/audit", Page[EventView], query)
 
     @endpoint
-    def verify_audit(self, *, head: str | None = None) -> Call[Checked]:
+    def verify_audit(self, *, head: str | None = None) -> Call[AuditVerification]:
         """Whether the record is unaltered; it is read as a whole, and that takes its time. `head`
         was kept elsewhere, and must be among those the record had."""
-        return get("/audit/verify", Checked, {"head": head}, wait=VERIFY_SECONDS)
+        return json_get("/audit/verify", AuditVerification, {"head": head}, wait=VERIFY_SECONDS_MAX)
 
     @endpoint
-    def metrics(
+    def get_definition_metrics(
         self, *, workflow_id: str | None = None, since: datetime | str | None = None
-    ) -> Call[Page[WorkflowFigures]]:
+    ) -> Call[Page[DefinitionStatistics]]:
         """Figures per definition, of the runs that ended since then."""
-        query = {"workflow_id": workflow_id, "since": _moment(since)}
-        return get("/metrics/workflows", Page[WorkflowFigures], query)
+        query = {"workflow_id": workflow_id, "since": _iso_time(since)}
+        return json_get("/metrics/workflows", Page[DefinitionStatistics], query)
 
     @endpoint
     def create_token(
@@ -421,43 +444,43 @@ class OfficeCalls:
         expires: str | None = None,
     ) -> Call[MadeToken]:
         """A new token for a person (`name`) or an agent (`agent`); it is shown this once."""
-        body = given(role=role, name=name, agent=agent, works_as=works_as, expires=expires)
-        return send("POST", "/tokens", MadeToken, body)
+        body = drop_none(role=role, name=name, agent=agent, works_as=works_as, expires=expires)
+        return json_send("POST", "/tokens", MadeToken, body)
 
     @endpoint
-    def tokens(self) -> Call[Page[TokenView]]:
+    def list_tokens(self) -> Call[Page[TokenView]]:
         """All of them, without their secrets."""
-        return get("/tokens", Page[TokenView])
+        return json_get("/tokens", Page[TokenView])
 
     @endpoint
     def revoke_token(self, token_id: str) -> Call[None]:
         """Nobody gets in with it any more."""
-        return Call(method="DELETE", path=path("tokens", token_id), read=nothing)
+        return Call(method="DELETE", path=join_path("tokens", token_id), decode=decode_nothing)
 
     @endpoint
-    def create_sign_in(self, name: str, *, role: str = "viewer") -> Call[SignIn]:
+    def create_sign_in(self, name: str, *, role: str = "viewer") -> Call[SignInLink]:
         """A one-time link to the page for a person."""
-        return send("POST", "/sign-ins", SignIn, {"name": name, "role": role})
+        return json_send("POST", "/sign-ins", SignInLink, {"name": name, "role": role})
 
     @endpoint
-    def sessions(self) -> Call[Page[SessionView]]:
+    def list_sessions(self) -> Call[Page[SessionView]]:
         """One's own sessions of the page; an admin sees all."""
-        return get("/sessions", Page[SessionView])
+        return json_get("/sessions", Page[SessionView])
 
     @endpoint
     def end_session(self, session_id: str) -> Call[None]:
         """Whoever is signed in by it is signed out."""
-        return Call(method="DELETE", path=path("sessions", session_id), read=nothing)
+        return Call(method="DELETE", path=join_path("sessions", session_id), decode=decode_nothing)
 
     @endpoint
-    def settings(self) -> Call[Page[SettingView]]:
+    def list_settings(self) -> Call[Page[SettingView]]:
         """Each with its value, and where that came from."""
-        return get("/settings", Page[SettingView])
+        return json_get("/settings", Page[SettingView])
 
     @endpoint
-    def me(self) -> Call[Me]:
+    def get_me(self) -> Call[Me]:
         """Whose token this is."""
-        return get("/me", Me)
+        return json_get("/me", Me)
 
 
 class Calls(
@@ -469,28 +492,28 @@ class Calls(
     GuardCalls,
     ChannelCalls,
     MemoryCalls,
-    HealingCalls,
-    ReviewCalls,
-    OfficeCalls,
+    BugCalls,
+    NotificationCalls,
+    AdminCalls,
 ):
     """All of them."""
 
 
-def _document(source: Document | Path | str) -> Document:
+def _load_document(source: Document | Path | str) -> Document:
     if isinstance(source, dict):
         return source
-    from handrail.engine.documents import load  # only files need it
+    from handrail.engine.document_parser import load_document  # only files need it
 
-    document, problems = load(Path(source))
+    document, problems = load_document(Path(source))
     if problems:
-        raise wrong_file(str(source), problems)
+        raise unreadable_file(str(source), problems)
     return cast("Document", document)  # what is no object, the server tells
 
 
-def _waiting(execution_id: str, seconds: float) -> Call[RunView]:
+def _get_run_call(execution_id: str, seconds: float) -> Call[RunView]:
     query = {"wait": seconds or None}
-    return get(path("executions", execution_id), RunView, query, wait=seconds)
+    return json_get(join_path("executions", execution_id), RunView, query, wait=seconds)
 
 
-def _moment(at: datetime | str | None) -> str | None:
-    return at.isoformat() if isinstance(at, datetime) else at
+def _iso_time(time: datetime | str | None) -> str | None:
+    return time.isoformat() if isinstance(time, datetime) else time

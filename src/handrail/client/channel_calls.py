@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from handrail.client.call import Call, get, given, nothing, path, send
+from handrail.client.call import Call, decode_nothing, drop_none, join_path, json_get, json_send
 from handrail.client.endpoint import endpoint
-from handrail.engine.channel_views import ChannelView, MessageView, Posted
-from handrail.engine.pages import Page
+from handrail.engine.pagination import Page
+from handrail.engine.queries.channel_views import ChannelView, MessageView, PostedMessage
 
 TurnAction = Literal["complete", "wait", "resume", "override", "grant", "pause", "unpause"]
 
@@ -18,7 +18,7 @@ class ChannelCalls:
     ) -> Call[ChannelView]:
         """A new channel; `turn_config` by the names of `turnConfig`."""
         body = {"id": channel_id, "turnConfig": dict(turn_config or {})}
-        return send("POST", "/channels", ChannelView, body)
+        return json_send("POST", "/channels", ChannelView, body)
 
     @endpoint
     def configure_channel(
@@ -26,22 +26,24 @@ class ChannelCalls:
     ) -> Call[ChannelView]:
         """Other settings; what is left out goes back to its default."""
         body = {"turnConfig": dict(turn_config)}
-        return send("PUT", path("channels", channel_id), ChannelView, body)
+        return json_send("PUT", join_path("channels", channel_id), ChannelView, body)
 
     @endpoint
     def remove_channel(self, channel_id: str) -> Call[None]:
         """Everybody leaves; what was said stays on record."""
-        return Call(method="DELETE", path=path("channels", channel_id), read=nothing)
+        return Call(method="DELETE", path=join_path("channels", channel_id), decode=decode_nothing)
 
     @endpoint
-    def channels(self, *, limit: int | None = None, cursor: str = "") -> Call[Page[ChannelView]]:
+    def list_channels(
+        self, *, limit: int | None = None, cursor: str = ""
+    ) -> Call[Page[ChannelView]]:
         """All of them, by id."""
-        return get("/channels", Page[ChannelView], {"limit": limit, "cursor": cursor})
+        return json_get("/channels", Page[ChannelView], {"limit": limit, "cursor": cursor})
 
     @endpoint
-    def channel(self, channel_id: str) -> Call[ChannelView]:
+    def get_channel(self, channel_id: str) -> Call[ChannelView]:
         """Who is in it, who has the turn, who is next."""
-        return get(path("channels", channel_id), ChannelView)
+        return json_get(join_path("channels", channel_id), ChannelView)
 
     @endpoint
     def join_channel(
@@ -53,17 +55,17 @@ class ChannelCalls:
         priority: int | None = None,
     ) -> Call[ChannelView]:
         """Assign an agent, at the end of the queue."""
-        body = given(agent_id=agent_id, timeoutSeconds=timeout_seconds, priority=priority)
-        return send("POST", path("channels", channel_id, "members"), ChannelView, body)
+        body = drop_none(agent_id=agent_id, timeoutSeconds=timeout_seconds, priority=priority)
+        return json_send("POST", join_path("channels", channel_id, "members"), ChannelView, body)
 
     @endpoint
     def leave_channel(self, channel_id: str, agent_id: str) -> Call[None]:
         """It is a member no more; a turn that it has ends."""
-        where = path("channels", channel_id, "members", agent_id)
-        return Call(method="DELETE", path=where, read=nothing)
+        url_path = join_path("channels", channel_id, "members", agent_id)
+        return Call(method="DELETE", path=url_path, decode=decode_nothing)
 
     @endpoint
-    def say(
+    def post_message(
         self,
         channel_id: str,
         text: str,
@@ -71,21 +73,25 @@ class ChannelCalls:
         to: str | None = None,
         turn: int | None = None,
         key: str = "",
-    ) -> Call[Posted]:
+    ) -> Call[PostedMessage]:
         """A message: of the person, or of the agent in its turn, that the token is of."""
-        body = given(text=text, to=to, turn=turn)
-        return send("POST", path("channels", channel_id, "messages"), Posted, body, key=key)
+        body = drop_none(text=text, to=to, turn=turn)
+        return json_send(
+            "POST", join_path("channels", channel_id, "messages"), PostedMessage, body, key=key
+        )
 
     @endpoint
-    def messages(
+    def list_messages(
         self, channel_id: str, *, after: int = 0, limit: int | None = None, wait: float = 0
     ) -> Call[Page[MessageView]]:
         """What was said after that one, waiting for the first so many seconds."""
         query = {"after": after or None, "limit": limit, "wait": wait or None}
-        return get(path("channels", channel_id, "messages"), Page[MessageView], query, wait=wait)
+        return json_get(
+            join_path("channels", channel_id, "messages"), Page[MessageView], query, wait=wait
+        )
 
     @endpoint
-    def turn(
+    def control_turn(
         self,
         channel_id: str,
         action: TurnAction,
@@ -97,7 +103,7 @@ class ChannelCalls:
         reason: str = "",
     ) -> Call[ChannelView]:
         """An agent is done, waits or goes on; a person resumes, overrides, grants, or pauses."""
-        body = given(
+        body = drop_none(
             action=action,
             agent_id=agent_id or None,
             turn=turn,
@@ -105,4 +111,4 @@ class ChannelCalls:
             seconds=seconds,
             reason=reason or None,
         )
-        return send("POST", path("channels", channel_id, "turn"), ChannelView, body)
+        return json_send("POST", join_path("channels", channel_id, "turn"), ChannelView, body)

@@ -16,10 +16,24 @@ from functools import wraps
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar, cast
 
-from handrail.client.call import Call, Script
+from handrail.client.call import Call, CallSequence
 from handrail.client.calls import Calls, Page
-from handrail.client.stream import SILENCE_SECONDS, Event, Found, Open, Stream, following
-from handrail.client.talk import Came, Manners, Pause, Servers, addresses, conversation
+from handrail.client.retry import (
+    AttemptOutcome,
+    Backoff,
+    RetryPolicy,
+    ServerAddresses,
+    call_with_retries,
+    parse_addresses,
+)
+from handrail.client.sse import (
+    SILENCE_SECONDS_MAX,
+    EventReceived,
+    EventSubscription,
+    OpenStream,
+    StreamEvent,
+    follow_subscription,
+)
 
 if TYPE_CHECKING:
     import httpx
@@ -27,9 +41,9 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 
-URL = "http://127.0.0.1:8080"
+URL_DEFAULT = "http://127.0.0.1:8080"
 SERVER_VARIABLE, TOKEN_VARIABLE = "HANDRAIL_SERVER", "HANDRAIL_TOKEN"
-TIMEOUT, PATIENCE = 10.0, 30.0
+TIMEOUT_SECONDS, PATIENCE_SECONDS = 10.0, 30.0
 
 
 class Client:
@@ -46,20 +60,22 @@ class Client:
         url: str | Sequence[str] = "",
         token: str = "",
         *,
-        timeout: float = TIMEOUT,
-        patience: float = PATIENCE,
+        timeout: float = TIMEOUT_SECONDS,
+        patience: float = PATIENCE_SECONDS,
         transport: "httpx.AsyncBaseTransport | None" = None,
     ) -> None:
-        found = addresses(url) or addresses(os.environ.get(SERVER_VARIABLE, ""))
-        self.servers = Servers(found or [URL])
-        self.manners = Manners(_token(token or os.environ.get(TOKEN_VARIABLE, "")), patience)
+        server_urls = parse_addresses(url) or parse_addresses(os.environ.get(SERVER_VARIABLE, ""))
+        self.servers = ServerAddresses(server_urls or [URL_DEFAULT])
+        self.retry_policy = RetryPolicy(
+            _clean_token(token or os.environ.get(TOKEN_VARIABLE, "")), patience
+        )
         self.timeout, self.transport = timeout, transport
         self._async: AsyncClient | None = None
         self._sync: SyncClient | None = None
 
     def __getattr__(self, name: str) -> NoReturn:
-        told = f"a Client has no '{name}' before it is entered; use"
-        raise AttributeError(f"{told} `with handrail.Client(...) as client`, or `async with`")
+        message = f"a Client has no '{name}' before it is entered; use"
+        raise AttributeError(f"{message} `with handrail.Client(...) as client`, or `async with`")
 
     async def __aenter__(self) -> "AsyncClient":
         self._async = AsyncClient(self)
@@ -88,8 +104,8 @@ class Client:
         self._sync.close()
 
 
-def _token(given: str) -> str:
-    token = given.strip()
+def _clean_token(text: str) -> str:
+    token = text.strip()
     if not (token.isascii() and token.isprintable()):
         raise ValueError("the token has characters that no token has; set HANDRAIL_TOKEN again")
     return token
@@ -98,174 +114,182 @@ def _token(given: str) -> str:
 class AsyncClient(Calls):
     """The API for programs with an event loop. Made by `handrail.Client`."""
 
-    def __init__(self, of: Client) -> None:
-        from handrail.client.wire import AsyncWire
+    def __init__(self, client: Client) -> None:
+        from handrail.client.transport import AsyncTransport
 
-        self._servers, self._manners = of.servers, of.manners
-        self._wire = AsyncWire(of.servers, of.timeout, of.transport)
+        self._servers, self._retry_policy = client.servers, client.retry_policy
+        self._transport = AsyncTransport(client.servers, client.timeout, client.transport)
 
     async def close(self) -> None:
-        await self._wire.close()
+        await self._transport.close()
 
     async def each(
         self, listing: Callable[P, Awaitable[Page[T]]], *args: P.args, **kwargs: P.kwargs
     ) -> AsyncIterator[T]:
         """Every item of a list, page by page: `client.each(client.beads, status="open")`."""
-        wanted: dict[str, Any] = {**kwargs}
+        arguments: dict[str, Any] = {**kwargs}
         while True:
-            page = await cast("Callable[..., Awaitable[Page[T]]]", listing)(*args, **wanted)
+            page = await cast("Callable[..., Awaitable[Page[T]]]", listing)(*args, **arguments)
             for item in page.items:
                 yield item
             if page.next_cursor is None:
                 return
-            wanted["cursor"] = page.next_cursor
+            arguments["cursor"] = page.next_cursor
 
-    async def run(self, wanted: Call[T] | Script[T]) -> T:
+    async def execute(self, request: Call[T] | CallSequence[T]) -> T:
         """A described call, or several, to the end."""
-        if isinstance(wanted, Call):
-            return await self._talk(wanted)
+        if isinstance(request, Call):
+            return await self._call(request)
         answer: Any = None
         while True:
             try:
-                call = wanted.send(answer)
+                call = request.send(answer)
             except StopIteration as done:
                 return done.value
-            answer = await self._talk(call)
+            answer = await self._call(call)
 
-    def bound(self, describe: Callable[P, Call[T] | Script[T]]) -> Callable[P, Awaitable[T]]:
+    def bind(self, describe: Callable[P, Call[T] | CallSequence[T]]) -> Callable[P, Awaitable[T]]:
         """By `endpoint`."""
 
         @wraps(describe)
         async def called(*args: P.args, **kwargs: P.kwargs) -> T:
-            return await self.run(describe(*args, **kwargs))
+            return await self.execute(describe(*args, **kwargs))
 
         return called
 
-    def bound_stream(self, describe: Callable[P, Stream]) -> Callable[P, AsyncIterator[Event]]:
+    def bind_stream(
+        self, describe: Callable[P, EventSubscription]
+    ) -> Callable[P, AsyncIterator[StreamEvent]]:
         """By `stream`."""
 
         @wraps(describe)
-        def called(*args: P.args, **kwargs: P.kwargs) -> AsyncIterator[Event]:
+        def called(*args: P.args, **kwargs: P.kwargs) -> AsyncIterator[StreamEvent]:
             return self._follow(describe(*args, **kwargs))
 
         return called
 
-    async def _talk(self, call: Call[T]) -> T:
-        steps = conversation(call, self._servers, self._manners)
-        came: Came = None
+    async def _call(self, call: Call[T]) -> T:
+        steps = call_with_retries(call, self._servers, self._retry_policy)
+        outcome: AttemptOutcome = None
         while True:
             try:
-                step = steps.send(came)
+                step = steps.send(outcome)
             except StopIteration as done:
                 return done.value
-            if isinstance(step, Pause):
-                came = await asyncio.sleep(step.seconds)
+            if isinstance(step, Backoff):
+                outcome = await asyncio.sleep(step.seconds)
             else:
-                came = await self._wire.send(step)
+                outcome = await self._transport.send(step)
 
-    async def _follow(self, wanted: Stream) -> AsyncIterator[Event]:
-        steps = following(wanted, self._servers, self._manners)
-        pipe = self._wire.pipe(SILENCE_SECONDS)
-        came: Came | bytes = None
+    async def _follow(self, subscription: EventSubscription) -> AsyncIterator[StreamEvent]:
+        steps = follow_subscription(subscription, self._servers, self._retry_policy)
+        byte_stream = self._transport.open_stream(SILENCE_SECONDS_MAX)
+        outcome: AttemptOutcome | bytes = None
         try:
             while True:
                 try:
-                    step = steps.send(came)
+                    step = steps.send(outcome)
                 except StopIteration:
                     return
-                if isinstance(step, Found):
+                if isinstance(step, EventReceived):
                     yield step.event
-                    came = None
-                elif isinstance(step, Pause):
-                    came = await asyncio.sleep(step.seconds)
-                elif isinstance(step, Open):
-                    came = await pipe.open(step.send)
+                    outcome = None
+                elif isinstance(step, Backoff):
+                    outcome = await asyncio.sleep(step.seconds)
+                elif isinstance(step, OpenStream):
+                    outcome = await byte_stream.open(step.request)
                 else:
-                    came = await pipe.read()
+                    outcome = await byte_stream.read()
         finally:
-            await pipe.close()
+            await byte_stream.close()
 
 
 class SyncClient(Calls):
     """The API for programs without an event loop. Made by `handrail.Client`."""
 
-    def __init__(self, of: Client) -> None:
-        from handrail.client.wire import SyncWire
+    def __init__(self, client: Client) -> None:
+        from handrail.client.transport import SyncTransport
 
-        self._servers, self._manners = of.servers, of.manners
-        self._wire = SyncWire(of.servers, of.timeout)
+        self._servers, self._retry_policy = client.servers, client.retry_policy
+        self._transport = SyncTransport(client.servers, client.timeout)
 
     def close(self) -> None:
-        self._wire.close()
+        self._transport.close()
 
     def each(self, listing: Callable[P, Page[T]], *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
         """Every item of a list, page by page: `client.each(client.beads, status="open")`."""
-        wanted: dict[str, Any] = {**kwargs}
+        arguments: dict[str, Any] = {**kwargs}
         while True:
-            page = cast("Callable[..., Page[T]]", listing)(*args, **wanted)
+            page = cast("Callable[..., Page[T]]", listing)(*args, **arguments)
             yield from page.items
             if page.next_cursor is None:
                 return
-            wanted["cursor"] = page.next_cursor
+            arguments["cursor"] = page.next_cursor
 
-    def run(self, wanted: Call[T] | Script[T]) -> T:
+    def execute(self, request: Call[T] | CallSequence[T]) -> T:
         """A described call, or several, to the end."""
-        if isinstance(wanted, Call):
-            return self._talk(wanted)
+        if isinstance(request, Call):
+            return self._call(request)
         answer: Any = None
         while True:
             try:
-                call = wanted.send(answer)
+                call = request.send(answer)
             except StopIteration as done:
                 return done.value
-            answer = self._talk(call)
+            answer = self._call(call)
 
-    def bound(self, describe: Callable[P, Call[T] | Script[T]]) -> Callable[P, T]:
+    def bind(self, describe: Callable[P, Call[T] | CallSequence[T]]) -> Callable[P, T]:
         """By `endpoint`."""
 
         @wraps(describe)
         def called(*args: P.args, **kwargs: P.kwargs) -> T:
-            return self.run(describe(*args, **kwargs))
+            return self.execute(describe(*args, **kwargs))
 
         return called
 
-    def bound_stream(self, describe: Callable[P, Stream]) -> Callable[P, Iterator[Event]]:
+    def bind_stream(
+        self, describe: Callable[P, EventSubscription]
+    ) -> Callable[P, Iterator[StreamEvent]]:
         """By `stream`."""
 
         @wraps(describe)
-        def called(*args: P.args, **kwargs: P.kwargs) -> Iterator[Event]:
+        def called(*args: P.args, **kwargs: P.kwargs) -> Iterator[StreamEvent]:
             return self._follow(describe(*args, **kwargs))
 
         return called
 
-    def _talk(self, call: Call[T]) -> T:
-        steps = conversation(call, self._servers, self._manners)
-        came: Came = None
+    def _call(self, call: Call[T]) -> T:
+        steps = call_with_retries(call, self._servers, self._retry_policy)
+        outcome: AttemptOutcome = None
         while True:
             try:
-                step = steps.send(came)
+                step = steps.send(outcome)
             except StopIteration as done:
                 return done.value
-            came = time.sleep(step.seconds) if isinstance(step, Pause) else self._wire.send(step)
+            outcome = (
+                time.sleep(step.seconds)
+                if isinstance(step, Backoff)
+                else self._transport.send(step)
+            )
 
-    def _follow(self, wanted: Stream) -> Iterator[Event]:
-        steps = following(wanted, self._servers, self._manners)
-        pipe = self._wire.pipe(SILENCE_SECONDS)
-        came: Came | bytes = None
+    def _follow(self, subscription: EventSubscription) -> Iterator[StreamEvent]:
+        steps = follow_subscription(subscription, self._servers, self._retry_policy)
+        byte_stream = self._transport.open_stream(SILENCE_SECONDS_MAX)
+        outcome: AttemptOutcome | bytes = None
         try:
             while True:
                 try:
-                    step = steps.send(came)
+                    step = steps.send(outcome)
                 except StopIteration:
                     return
-                if isinstance(step, Found):
+                if isinstance(step, EventReceived):
                     yield step.event
-                    came = None
-                elif isinstance(step, Pause):
-                    came = time.sleep(step.seconds)
-                elif isinstance(step, Open):
-                    came = pipe.open(step.send)
+                    outcome = None
+                elif isinstance(step, Backoff):
+                    outcome = time.sleep(step.seconds)
+                elif isinstance(step, OpenStream):
+                    outcome = byte_stream.open(step.request)
                 else:
-                    came = pipe.read()
+                    outcome = byte_stream.read()
         finally:
-            pipe.close()
+            byte_stream.close()

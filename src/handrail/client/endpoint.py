@@ -11,8 +11,8 @@ at the client: `self` is only there because it is a method.
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
-from handrail.client.call import Call, Script
-from handrail.client.stream import Event, Stream
+from handrail.client.call import Call, CallSequence
+from handrail.client.sse import EventSubscription, StreamEvent
 
 if TYPE_CHECKING:
     from handrail.client.clients import AsyncClient, SyncClient
@@ -24,7 +24,7 @@ T = TypeVar("T")
 class endpoint(Generic[P, T]):  # noqa: N801 - a decorator
     """Decorates what describes a call, or a script of several."""
 
-    def __init__(self, describe: Callable[Concatenate[Any, P], Call[T] | Script[T]]) -> None:
+    def __init__(self, describe: Callable[Concatenate[Any, P], Call[T] | CallSequence[T]]) -> None:
         self.describe = describe
         self.__doc__, self.__name__ = describe.__doc__, describe.__name__
 
@@ -38,22 +38,24 @@ class endpoint(Generic[P, T]):  # noqa: N801 - a decorator
     def __get__(self, client: "SyncClient", owner: type) -> Callable[P, T]: ...
 
     def __get__(self, client: Any, owner: type) -> Any:
-        return self if client is None else client.bound(self.describe.__get__(client))
+        return self if client is None else client.bind(self.describe.__get__(client))
 
 
-class stream(Generic[P]):  # noqa: N801 - a decorator
+class stream_endpoint(Generic[P]):  # noqa: N801 - a decorator
     """Decorates what describes a stream of events."""
 
-    def __init__(self, describe: Callable[Concatenate[Any, P], Stream]) -> None:
+    def __init__(self, describe: Callable[Concatenate[Any, P], EventSubscription]) -> None:
         self.describe = describe
         self.__doc__, self.__name__ = describe.__doc__, describe.__name__
 
     @overload
     def __get__(self, client: None, owner: type) -> Self: ...
     @overload
-    def __get__(self, client: "AsyncClient", owner: type) -> Callable[P, AsyncIterator[Event]]: ...
+    def __get__(
+        self, client: "AsyncClient", owner: type
+    ) -> Callable[P, AsyncIterator[StreamEvent]]: ...
     @overload
-    def __get__(self, client: "SyncClient", owner: type) -> Callable[P, Iterator[Event]]: ...
+    def __get__(self, client: "SyncClient", owner: type) -> Callable[P, Iterator[StreamEvent]]: ...
 
     def __get__(self, client: Any, owner: type) -> Any:
-        return self if client is None else client.bound_stream(self.describe.__get__(client))
+        return self if client is None else client.bind_stream(self.describe.__get__(client))

@@ -9,15 +9,17 @@ from http import HTTPStatus
 
 import msgspec
 
-from handrail.kernel.decision import Value, learn
-from handrail.kernel.definition import Problem
+from handrail.kernel.decision import Value, prepare_types
+from handrail.kernel.definition.model import DocumentProblem
 
-DETAIL_MAX = 500
+DETAIL_CHARS_MAX = 500
 """Characters of an answer that is no problem document."""
-ERRORS_TOLD = 3
+ERRORS_SHOWN_MAX = 3
 
-NO_TOKEN = "no_token"  # noqa: S105 - the code of the refusal
-MAKE_ONE = "this needs a token; make one with `handrail token create`, and set HANDRAIL_TOKEN to it"
+NO_TOKEN_CODE = "no_token"  # noqa: S105 - the code of the refusal
+NO_TOKEN_DETAIL = (  # the next line holds no token
+    "this needs a token; make one with `handrail token create`, and set HANDRAIL_TOKEN to it"  # noqa: S105
+)
 """What a server says to whoever calls it by hand is another thing: how a token is sent."""
 REMEDIES = {
     401: "set HANDRAIL_TOKEN to a token that is valid (handrail token create)",
@@ -39,99 +41,101 @@ class ProblemDocument(Value):
     status: int = 0
     code: str = ""
     detail: str = ""
-    errors: tuple[Problem, ...] = ()
+    errors: tuple[DocumentProblem, ...] = ()
 
 
 class ClientError(Exception):
     """A call that came to nothing. The text is one line; the fields are the problem document's."""
 
     def __init__(self, call: str, problem: ProblemDocument) -> None:
-        super().__init__(_line(call, problem))
+        super().__init__(_format_error(call, problem))
         self.call, self.problem = call, problem
         self.status, self.title, self.detail = problem.status, problem.title, problem.detail
         self.code = problem.code or problem.type.rpartition(":")[2]
         self.errors = problem.errors
 
 
-class Unreachable(ClientError):  # noqa: N818 - an answer, not a mistake of the program
+class UnreachableError(ClientError):
     """No server answered, at none of its addresses, as often as it was tried."""
 
 
-class Denied(ClientError):  # noqa: N818 - an answer, not a mistake of the program
+class AccessDeniedError(ClientError):
     """The token is missing, wrong, or may not do this (401, 403)."""
 
 
-class NotFound(ClientError):  # noqa: N818 - an answer, not a mistake of the program
+class NotFoundError(ClientError):
     """There is no such thing (404)."""
 
 
-class Conflict(ClientError):  # noqa: N818 - an answer, not a mistake of the program
+class ConflictError(ClientError):
     """It does not fit how things stand: late, doubled, settled, busy (409)."""
 
 
-class Invalid(ClientError):  # noqa: N818 - an answer, not a mistake of the program
+class InvalidRequestError(ClientError):
     """What was sent cannot be used; `errors` has each place with a hint (400, 422)."""
 
 
-KINDS: dict[int, type[ClientError]] = {
-    400: Invalid,
-    401: Denied,
-    403: Denied,
-    404: NotFound,
-    409: Conflict,
-    422: Invalid,
+ERROR_BY_STATUS: dict[int, type[ClientError]] = {
+    400: InvalidRequestError,
+    401: AccessDeniedError,
+    403: AccessDeniedError,
+    404: NotFoundError,
+    409: ConflictError,
+    422: InvalidRequestError,
 }
-learn(ProblemDocument)
+prepare_types(ProblemDocument)
 
 
-def error_of(call: str, status: int, body: bytes) -> ClientError:
+def error_from_response(call: str, status: int, body: bytes) -> ClientError:
     """The error that an answer means."""
     try:
         problem = msgspec.json.decode(body, type=ProblemDocument)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        text = " ".join(body[: 4 * DETAIL_MAX].decode(errors="replace").split())
-        problem = ProblemDocument(detail=text[:DETAIL_MAX])
-    detail = MAKE_ONE if problem.code == NO_TOKEN else problem.detail
+        text = " ".join(body[: 4 * DETAIL_CHARS_MAX].decode(errors="replace").split())
+        problem = ProblemDocument(detail=text[:DETAIL_CHARS_MAX])
+    detail = NO_TOKEN_DETAIL if problem.code == NO_TOKEN_CODE else problem.detail
     problem = msgspec.structs.replace(
-        problem, status=status, title=problem.title or _phrase(status), detail=detail
+        problem, status=status, title=problem.title or _status_phrase(status), detail=detail
     )
-    return KINDS.get(status, ClientError)(call, problem)
+    return ERROR_BY_STATUS.get(status, ClientError)(call, problem)
 
 
-def unreadable(call: str, status: int, wrong: object) -> ClientError:
+def unreadable_response(call: str, status: int, cause: object) -> ClientError:
     """An answer that says yes, in words that this client does not know."""
-    told = f"the answer cannot be read ({wrong}); is this a Handrail server of this version?"
+    message = f"the answer cannot be read ({cause}); is this a Handrail server of this version?"
     title = "Unreadable answer"
-    return ClientError(call, ProblemDocument(title=title, status=status, detail=told))
+    return ClientError(call, ProblemDocument(title=title, status=status, detail=message))
 
 
-def unreachable(call: str, addresses: tuple[str, ...], reason: str, tries: int) -> Unreachable:
-    where = " and ".join(addresses)
+def unreachable_error(
+    call: str, addresses: tuple[str, ...], reason: str, tries: int
+) -> UnreachableError:
+    urls = " and ".join(addresses)
     times = "once" if tries == 1 else f"{tries} times"
-    told = f"no server answers at {where}, tried {times}: {reason}"
+    message = f"no server answers at {urls}, tried {times}: {reason}"
     hint = "start one with 'handrail serve', or name another with HANDRAIL_SERVER"
-    return Unreachable(call, ProblemDocument(title="Unreachable", detail=f"{told}; {hint}"))
+    return UnreachableError(call, ProblemDocument(title="Unreachable", detail=f"{message}; {hint}"))
 
 
-def wrong_file(file: str, problems: Sequence[Problem]) -> Invalid:
+def unreadable_file(file: str, problems: Sequence[DocumentProblem]) -> InvalidRequestError:
     """A definition that cannot even be read; nothing was sent."""
-    told = f"the file {file} cannot be read as a definition"
-    document = ProblemDocument(title="Unreadable file", detail=told, errors=tuple(problems))
-    return Invalid("nothing was sent", document)
+    message = f"the file {file} cannot be read as a definition"
+    document = ProblemDocument(title="Unreadable file", detail=message, errors=tuple(problems))
+    return InvalidRequestError("nothing was sent", document)
 
 
-def _line(call: str, problem: ProblemDocument) -> str:
-    said = problem.detail or problem.title
-    places = [str(one) for one in problem.errors[:ERRORS_TOLD]]
-    if len(problem.errors) > ERRORS_TOLD:
-        places.append(f"and {len(problem.errors) - ERRORS_TOLD} more")
+def _format_error(call: str, problem: ProblemDocument) -> str:
+    summary = problem.detail or problem.title
+    field_errors = [str(error) for error in problem.errors[:ERRORS_SHOWN_MAX]]
+    if len(problem.errors) > ERRORS_SHOWN_MAX:
+        field_errors.append(f"and {len(problem.errors) - ERRORS_SHOWN_MAX} more")
     remedy = REMEDIES.get(problem.status, "")
-    parts = [said, *places, *([remedy] if remedy and ";" not in said else [])]
-    number = f" ({problem.status})" if problem.status else ""
-    return " ".join(f"{call}{number}: {'; '.join(parts)}".split())
+    parts = [summary, *field_errors, *([remedy] if remedy and ";" not in summary else [])]
+    status = f" ({problem.status})" if problem.status else ""
+    return " ".join(f"{call}{status}: {'; '.join(parts)}".split())
 
 
-def _phrase(status: int) -> str:
+def _status_phrase(status: int) -> str:
     try:
         return HTTPStatus(status).phrase
     except ValueError:

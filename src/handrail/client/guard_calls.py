@@ -3,17 +3,17 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-from handrail.client.call import Call, path, send
+from handrail.client.call import Call, join_path, json_send
 from handrail.client.endpoint import endpoint
 from handrail.kernel.decision import Value
-from handrail.kernel.limits import Limits
+from handrail.kernel.definition.limits import Limits
 from handrail.kernel.run.events import Ended, HandedOff, Reported
 from handrail.kernel.run.state import Stop
 
-Seen = Reported | HandedOff | Ended
+GuardedEvent = Reported | HandedOff | Ended
 
 
-class Heard(Value):
+class GuardedRunStatus(Value):
     """How a guarded run stands on record. `question` is the id of the one that was just asked."""
 
     id: str
@@ -22,7 +22,7 @@ class Heard(Value):
     question: str = ""
 
 
-def begin(
+def guarded_run_call(
     team: str,
     limits: Limits,
     *,
@@ -30,14 +30,18 @@ def begin(
     agent: str = "",
     paths: Sequence[str] | None = None,
     key: str = "",
-) -> Call[Heard]:
+) -> Call[GuardedRunStatus]:
     body = {"team": team, "limits": limits, "title": title, "agent": agent, "paths": paths}
-    return send("POST", "/guarded-runs", Heard, body, key=key)
+    return json_send("POST", "/guarded-runs", GuardedRunStatus, body, key=key)
 
 
-def told(execution_id: str, events: Sequence[Seen], at: datetime, *, key: str = "") -> Call[Heard]:
+def guarded_events_call(
+    execution_id: str, events: Sequence[GuardedEvent], at: datetime, *, key: str = ""
+) -> Call[GuardedRunStatus]:
     body = {"events": events, "at": at}
-    return send("POST", path("guarded-runs", execution_id, "events"), Heard, body, key=key)
+    return json_send(
+        "POST", join_path("guarded-runs", execution_id, "events"), GuardedRunStatus, body, key=key
+    )
 
 
 class GuardCalls:
@@ -50,19 +54,23 @@ class GuardCalls:
         title: str = "",
         agent: str = "",
         paths: Sequence[str] | None = None,
-    ) -> Call[Heard]:
+    ) -> Call[GuardedRunStatus]:
         """A run that goes on elsewhere, under a guard. `agent` has the turn first."""
-        return begin(team, limits, title=title, agent=agent, paths=paths)
+        return guarded_run_call(team, limits, title=title, agent=agent, paths=paths)
 
     @endpoint
-    def tell_guarded_run(
-        self, execution_id: str, events: Sequence[Seen], at: datetime
-    ) -> Call[Heard]:
+    def record_guarded_events(
+        self, execution_id: str, events: Sequence[GuardedEvent], at: datetime
+    ) -> Call[GuardedRunStatus]:
         """What its guard has seen since; `at` is what the teller's clock says now."""
-        return told(execution_id, events, at)
+        return guarded_events_call(execution_id, events, at)
 
     @endpoint
-    def ask_for_guarded_run(self, execution_id: str, question: str, seconds: float) -> Call[Heard]:
+    def request_guarded_approval(
+        self, execution_id: str, question: str, seconds: float
+    ) -> Call[GuardedRunStatus]:
         """A question to a person; unanswered, the run ends after so many seconds."""
         body = {"question": question, "seconds": seconds}
-        return send("POST", path("guarded-runs", execution_id, "question"), Heard, body)
+        return json_send(
+            "POST", join_path("guarded-runs", execution_id, "question"), GuardedRunStatus, body
+        )

@@ -1,30 +1,32 @@
 """The calls about remembered resolutions."""
 
-from handrail.client.call import Call, get, nothing, path, send
+from handrail.client.call import Call, decode_nothing, join_path, json_get, json_send
 from handrail.client.endpoint import endpoint
-from handrail.engine.memory import Memory
-from handrail.engine.pages import Page
+from handrail.engine.pagination import Page
+from handrail.engine.services.memory import MemoryView
 
 
 class MemoryCalls:
     @endpoint
-    def memories(
+    def list_memories(
         self, *, q: str | None = None, limit: int | None = None, cursor: str = ""
-    ) -> Call[Page[Memory]]:
+    ) -> Call[Page[MemoryView]]:
         """The newest first. `q` is in the ticket or the resolution."""
-        return get("/memory", Page[Memory], {"q": q, "limit": limit, "cursor": cursor})
+        return json_get("/memory", Page[MemoryView], {"q": q, "limit": limit, "cursor": cursor})
 
     @endpoint
-    def memory(self, memory_id: str) -> Call[Memory]:
+    def get_memory(self, memory_id: str) -> Call[MemoryView]:
         """One of them."""
-        return get(path("memory", memory_id), Memory)
+        return json_get(join_path("memory", memory_id), MemoryView)
 
     @endpoint
-    def correct_memory(self, memory_id: str, resolution: str) -> Call[Memory]:
+    def correct_memory(self, memory_id: str, resolution: str) -> Call[MemoryView]:
         """What tickets like it are answered from now on."""
-        return send("PATCH", path("memory", memory_id), Memory, {"resolution": resolution})
+        return json_send(
+            "PATCH", join_path("memory", memory_id), MemoryView, {"resolution": resolution}
+        )
 
     @endpoint
     def remove_memory(self, memory_id: str) -> Call[None]:
         """It answers no ticket any more."""
-        return Call(method="DELETE", path=path("memory", memory_id), read=nothing)
+        return Call(method="DELETE", path=join_path("memory", memory_id), decode=decode_nothing)

@@ -3,39 +3,39 @@
 from datetime import datetime
 from typing import Any
 
-from handrail.engine.audit import Verified
-from handrail.kernel.approval import Approval
-from handrail.kernel.certificate import Bound
+from handrail.engine.audit.verification import Verification
+from handrail.kernel.agent_lifecycle import AgentState
 from handrail.kernel.decision import Value
-from handrail.kernel.definition import Problem
-from handrail.kernel.lifecycle import AgentState
-from handrail.kernel.view import RunSummary, RunView
+from handrail.kernel.definition.certificate import Bound
+from handrail.kernel.definition.model import DocumentProblem
+from handrail.views.approvals import Approval
+from handrail.views.run_view import RunSummary, RunView
 
 
-class Validated(Value):
+class DefinitionValidation(Value):
     """What is to be said of a definition; without errors it is valid, and has a certificate."""
 
     valid: bool
-    errors: tuple[Problem, ...] = ()
+    errors: tuple[DocumentProblem, ...] = ()
     bound: Bound | None = None
-    warnings: tuple[Problem, ...] = ()
+    warnings: tuple[DocumentProblem, ...] = ()
 
 
-class ReadText(Value):
+class ParsedDocument(Value):
     """The document in a text; None, with what is wrong, where there is none."""
 
     document: Any = None
-    errors: tuple[Problem, ...] = ()
+    errors: tuple[DocumentProblem, ...] = ()
 
 
-class Answered(Value):
+class AnsweredApproval(Value):
     """The question and the run after an answer."""
 
     approval: Approval
     execution: RunView
 
 
-class Attendance(Value):
+class AgentHeartbeat(Value):
     """The answer to a sign of life. `ended` are those of the dispatches it was said to work on
     that are over: stop. `held` are all that the agent has claimed, `channels` its state in each
     that it is a member of."""
@@ -46,7 +46,7 @@ class Attendance(Value):
     channels: dict[str, AgentState]
 
 
-class Alive(Value):
+class DispatchLease(Value):
     """The same for one dispatch. `ended`: stop working on it, `reason` says why."""
 
     lease_expires_at: datetime | None
@@ -54,7 +54,7 @@ class Alive(Value):
     reason: str = ""
 
 
-class Accepted(Value):
+class DispatchReceipt(Value):
     """What became of a result. Not accepted: it could not be used, the attempt is spent, and the
     reason comes with the agent's next turn."""
 
@@ -63,7 +63,7 @@ class Accepted(Value):
     reason: str = ""
 
 
-class Checked(Verified, frozen=True, kw_only=True):
+class AuditVerification(Verification, frozen=True, kw_only=True):
     """What was looked at of the record, and what is wrong with it; `ok`: nothing."""
 
     ok: bool
@@ -96,7 +96,7 @@ class MadeToken(TokenView, frozen=True, kw_only=True):
     token: str
 
 
-class SignIn(Value):
+class SignInLink(Value):
     """A link that signs a person in to the page, once: a path at the server."""
 
     path: str

@@ -25,13 +25,13 @@ import asyncio
 import signal
 from collections.abc import Callable, Sequence
 
-from handrail.client.clients import TIMEOUT, Client
-from handrail.client.hands import AgentFunction, Hired, roles_of
-from handrail.client.shift import Shift
-from handrail.client.turns import TurnFunction
+from handrail.client.channel_turns import TurnFunction
+from handrail.client.clients import TIMEOUT_SECONDS, Client
+from handrail.client.executor import AgentFunction, AgentHandler, roles_of
+from handrail.client.worker_loop import WorkerLoop
 
-HEARTBEAT, GRACE = 15.0, 30.0
-PATIENCE = 5.0
+HEARTBEAT_SECONDS, GRACE_SECONDS = 15.0, 30.0
+PATIENCE_SECONDS = 5.0
 """For one call; after that the worker itself goes on trying."""
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -47,80 +47,80 @@ class Worker:
         *,
         agent_id: str = "",
         concurrency: int = 0,
-        heartbeat: float = HEARTBEAT,
-        grace: float = GRACE,
-        timeout: float = TIMEOUT,
+        heartbeat: float = HEARTBEAT_SECONDS,
+        grace: float = GRACE_SECONDS,
+        timeout: float = TIMEOUT_SECONDS,
     ) -> None:
         self.url, self.token, self.agent_id = url, token, agent_id
         self.concurrency = concurrency
         """Dispatches at once; 0: as many as its functions have room for together."""
         self.heartbeat, self.grace, self.timeout = heartbeat, grace, timeout
-        self._staff: dict[str, Hired] = {}
+        self._handlers: dict[str, AgentHandler] = {}
         self._channels: dict[str, TurnFunction] = {}
-        self._told = asyncio.Event()
+        self._stop_requested = asyncio.Event()
 
     def agent(
         self, *roles: str, capacity: int | None = None
     ) -> Callable[[AgentFunction], AgentFunction]:
         """Decorates a function that works as these roles, at most `capacity` times at once."""
 
-        def hire(function: AgentFunction) -> AgentFunction:
+        def register(function: AgentFunction) -> AgentFunction:
             self.add(function, *roles, capacity=capacity)
             return function
 
-        return hire
+        return register
 
     def add(self, function: AgentFunction, *roles: str, capacity: int | None = None) -> None:
         """A function works as these roles; left out, as those it is marked with
         (`handrail.agent`). What is beyond its capacity waits in hand."""
-        wanted = roles or roles_of(function)
+        role_names = roles or roles_of(function)
         name = getattr(function, "__name__", "the function")
-        if not wanted:
+        if not role_names:
             raise ValueError(f"{name} works as no role; name one: add({name}, 'backend-engineer')")
         if capacity is not None and capacity < 1:
             raise ValueError(f"{name} has a capacity of {capacity}; it is at least 1")
-        hired = Hired(function, wanted, capacity)
-        for role in hired.roles:
-            if role in self._staff:
+        handler = AgentHandler(function, role_names, capacity)
+        for role in handler.roles:
+            if role in self._handlers:
                 raise ValueError(f"two functions work as '{role}'; a worker has one for each role")
-            self._staff[role] = hired
+            self._handlers[role] = handler
 
     def channel(self, *channels: str) -> Callable[[TurnFunction], TurnFunction]:
         """Decorates a function that takes this agent's turns in these channels (`turns.py`). An
         operator makes it a member; from then on it is queued again by itself."""
 
-        def seat(function: TurnFunction) -> TurnFunction:
+        def register(function: TurnFunction) -> TurnFunction:
             for name in channels:
                 if name in self._channels:
                     raise ValueError(f"two functions take turns in '{name}'; a channel has one")
                 self._channels[name] = function
             return function
 
-        return seat
+        return register
 
     async def run(self) -> None:
         """Until `stop`, or until it is cancelled, which drops what is in hand at once."""
-        if not self._staff and not self._channels:
+        if not self._handlers and not self._channels:
             raise ValueError("the worker has no function; add one with @worker.agent('ROLE')")
-        of = Client(self.url, self.token, timeout=self.timeout, patience=PATIENCE)
+        unopened = Client(self.url, self.token, timeout=self.timeout, patience=PATIENCE_SECONDS)
         try:
-            async with of as client:
-                shift = Shift(
+            async with unopened as client:
+                loop = WorkerLoop(
                     client,
                     self.agent_id,
-                    self._staff,
-                    concurrency=self.concurrency or self._capacity(),
+                    self._handlers,
+                    concurrency=self.concurrency or self._total_capacity(),
                     heartbeat=self.heartbeat,
                     grace=self.grace,
                     channels=self._channels,
                 )
-                await shift.work(self._told)
+                await loop.run(self._stop_requested)
         finally:
-            self._told = asyncio.Event()
+            self._stop_requested = asyncio.Event()
 
     def stop(self) -> None:
         """Take nothing new; `run` returns when what is in hand is done or handed back."""
-        self._told.set()
+        self._stop_requested.set()
 
     def serve(self) -> None:
         """Run, for a process of its own: SIGTERM or SIGINT stops it, a second one ends it at
@@ -143,5 +143,5 @@ class Worker:
             signal.signal(number, signal.SIG_DFL)
         self.stop()
 
-    def _capacity(self) -> int:
-        return max(1, sum(one.capacity or 1 for one in set(self._staff.values())))
+    def _total_capacity(self) -> int:
+        return max(1, sum(handler.capacity or 1 for handler in set(self._handlers.values())))

@@ -5,21 +5,21 @@ makes a proposal of what changed in it, `lane.py` applies what was approved, `st
 an agent at a commit node.
 """
 
-from handrail.commits.copies import Copies
-from handrail.commits.lane import Applied, Change, Lane
-from handrail.commits.patches import Proposal
+from handrail.commits.agent import approved_changes, commit_agent
+from handrail.commits.errors import CommitRejectedError
+from handrail.commits.lane import AppliedCommit, ApprovedChange, CommitLane
+from handrail.commits.patches import PatchProposal
 from handrail.commits.repository import Repository
-from handrail.commits.step import changes_of, commit_agent
-from handrail.commits.trouble import NotApplied
+from handrail.commits.working_copies import WorkingCopies
 
 __all__ = [
-    "Applied",
-    "Change",
-    "Copies",
-    "Lane",
-    "NotApplied",
-    "Proposal",
+    "AppliedCommit",
+    "ApprovedChange",
+    "CommitLane",
+    "CommitRejectedError",
+    "PatchProposal",
     "Repository",
-    "changes_of",
+    "WorkingCopies",
+    "approved_changes",
     "commit_agent",
 ]

@@ -15,16 +15,16 @@ gives the fences of a branch; whoever starts another deletes the ref first.
 
 from pathlib import Path
 
-from handrail.agents.commands import CommandLimits, Ran
-from handrail.commits.git import LIMITS, Git
+from handrail.agents.commands import CommandLimits, CompletedCommand
+from handrail.commits.errors import CommitRejectedError, output_tail
+from handrail.commits.git import GIT_LIMITS, Git
 from handrail.commits.repository import Repository
-from handrail.commits.trouble import NotApplied, last_words
 
-TRIES_MAX = 5
+RAISE_ATTEMPTS_MAX = 5
 """To raise the fence: each that fails is a push of somebody else's."""
 
 
-class Fence:
+class FenceRef:
     """The ref as this folder last fetched it."""
 
     def __init__(self, git: Git, repository: Repository, fence: int) -> None:
@@ -32,8 +32,8 @@ class Fence:
 
     async def fetch(self) -> str:
         """Branch and fence as they are; the branch's head."""
-        head = self.repository.head
-        await self.git.say(
+        head = self.repository.head_ref
+        await self.git.check_output(
             *(
                 "fetch",
                 "--quiet",
@@ -45,84 +45,94 @@ class Fence:
             *("--no-recurse-submodules", "--", self.repository.url),
             *(f"+{head}:{head}", "+refs/handrail/fence/*:refs/handrail/fence/*"),
         )
-        return await self.git.say("rev-parse", "--verify", f"{head}^{{commit}}")
+        return await self.git.check_output("rev-parse", "--verify", f"{head}^{{commit}}")
 
-    async def held(self) -> str:
+    async def acquire(self) -> str:
         """The object that the ref points to, once it is ours. Raises if the lock was lost."""
-        for _ in range(TRIES_MAX):
-            now = await self._object()
-            known = await self._read(now)
-            if known > self.fence:
-                told = f"the commit lock was lost: fence {self.fence} is behind {known}"
-                hint = f"drop it; if the database was made anew, delete {self.repository.fence}"
-                raise NotApplied("fence_lost", told, hint, fence=self.fence, seen=known)
-            if known == self.fence:
-                return now
-            fresh = await self._write("")
-            ran = await self._push(now, (), (f"{fresh}:{self.repository.fence}",))
+        for _ in range(RAISE_ATTEMPTS_MAX):
+            current_object = await self._read_ref()
+            stored_fence = await self._read_fence(current_object)
+            if stored_fence > self.fence:
+                message = f"the commit lock was lost: fence {self.fence} is behind {stored_fence}"
+                hint = f"drop it; if the database was made anew, delete {self.repository.fence_ref}"
+                raise CommitRejectedError(
+                    "fence_lost", message, hint, fence=self.fence, seen=stored_fence
+                )
+            if stored_fence == self.fence:
+                return current_object
+            new_object = await self._write_fence("")
+            completed = await self._push(
+                current_object, (), (f"{new_object}:{self.repository.fence_ref}",)
+            )
             await self.fetch()
-            if ran.exit_code and await self._object() == now:
-                told = f"the fence cannot be raised: {last_words(ran.stderr)}"
-                hint = f"allow the lane to push {self.repository.fence}"
-                raise NotApplied("push_refused", told, hint)
-        told = f"the fence was not raised in {TRIES_MAX} tries: others push all the time"
-        raise NotApplied("busy", told, "try again later")
+            if completed.exit_code and await self._read_ref() == current_object:
+                message = f"the fence cannot be raised: {output_tail(completed.stderr)}"
+                hint = f"allow the lane to push {self.repository.fence_ref}"
+                raise CommitRejectedError("push_refused", message, hint)
+        message = (
+            f"the fence was not raised in {RAISE_ATTEMPTS_MAX} tries: others push all the time"
+        )
+        raise CommitRejectedError("busy", message, "try again later")
 
     async def push(
-        self, commit: str, head: str, held: str, hooks: Path, limits: CommandLimits
+        self, commit: str, head: str, expected_object: str, hooks: Path, limits: CommandLimits
     ) -> bool:
         """Whether the commit is on the branch now. False: somebody was faster, look again."""
-        fresh, repository = await self._write(commit), self.repository
-        ran = await self._push(
-            held,
-            (f"--force-with-lease={repository.head}:{head}",),
-            (f"{commit}:{repository.head}", f"{fresh}:{repository.fence}"),
+        new_object, repository = await self._write_fence(commit), self.repository
+        completed = await self._push(
+            expected_object,
+            (f"--force-with-lease={repository.head_ref}:{head}",),
+            (f"{commit}:{repository.head_ref}", f"{new_object}:{repository.fence_ref}"),
             hooks,
             limits,
         )
-        if not ran.exit_code:
+        if not completed.exit_code:
             return True
         # It may have arrived all the same; the ref tells, since nobody else writes this value.
-        now = await self.fetch()
-        there = await self._object()
-        if there == fresh:
+        current_head = await self.fetch()
+        current_object = await self._read_ref()
+        if current_object == new_object:
             return True
-        if (now, there) == (head, held):
-            told = f"the repository refused the commit: {last_words(ran.stderr)}"
-            raise NotApplied("push_refused", told, "see what its hooks ask for", commit=commit)
+        if (current_head, current_object) == (head, expected_object):
+            message = f"the repository refused the commit: {output_tail(completed.stderr)}"
+            raise CommitRejectedError(
+                "push_refused", message, "see what its hooks ask for", commit=commit
+            )
         return False
 
     async def _push(
         self,
-        held: str,
+        expected_object: str,
         options: tuple[str, ...],
-        specs: tuple[str, ...],
+        refspecs: tuple[str, ...],
         hooks: Path | None = None,
-        limits: CommandLimits = LIMITS,
-    ) -> Ran:
+        limits: CommandLimits = GIT_LIMITS,
+    ) -> CompletedCommand:
         return await self.git.run(
             *("push", "--quiet", "--atomic", "--no-recurse-submodules", "--no-signed"),
-            f"--force-with-lease={self.repository.fence}:{held}",
+            f"--force-with-lease={self.repository.fence_ref}:{expected_object}",
             *options,
-            *("--", self.repository.url, *specs),
+            *("--", self.repository.url, *refspecs),
             hooks=hooks,
             limits=limits,
         )
 
-    async def _object(self) -> str:
-        ran = await self.git.run("rev-parse", "--verify", "--quiet", self.repository.fence)
-        return ran.stdout.decode().strip()
+    async def _read_ref(self) -> str:
+        completed = await self.git.run(
+            "rev-parse", "--verify", "--quiet", self.repository.fence_ref
+        )
+        return completed.stdout.decode().strip()
 
-    async def _read(self, blob: str) -> int:
+    async def _read_fence(self, blob: str) -> int:
         if not blob:
             return 0
-        told = await self.git.say("cat-file", "blob", blob)
+        told = await self.git.check_output("cat-file", "blob", blob)
         first = told.partition("\n")[0]
         if not first.isdecimal() or len(first) > 18:
-            told = f"{self.repository.fence} says {first[:40]!r}, which is no fence"
-            raise NotApplied("fence_lost", told, "see who wrote it, and delete the ref")
+            told = f"{self.repository.fence_ref} says {first[:40]!r}, which is no fence"
+            raise CommitRejectedError("fence_lost", told, "see who wrote it, and delete the ref")
         return int(first)
 
-    async def _write(self, commit: str) -> str:
-        told = f"{self.fence}\n{commit}\n".encode()
-        return await self.git.say("hash-object", "-w", "--stdin", stdin=told)
+    async def _write_fence(self, commit: str) -> str:
+        content = f"{self.fence}\n{commit}\n".encode()
+        return await self.git.check_output("hash-object", "-w", "--stdin", stdin=content)

@@ -18,13 +18,13 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from handrail.agents.commands import CommandLimits, Ran, run_command
-from handrail.commits.trouble import NotApplied, last_words
+from handrail.agents.commands import CommandLimits, CompletedCommand, run_command
+from handrail.commits.errors import CommitRejectedError, output_tail
 
-PROTOCOLS = "file:https:ssh"
-LIMITS = CommandLimits(seconds=120, output_bytes=4_000_000)
+ALLOWED_PROTOCOLS = "file:https:ssh"
+GIT_LIMITS = CommandLimits(seconds=120, output_bytes=4_000_000)
 NO_HOOKS = os.devnull
-CONFIG = """\
+GIT_CONFIG = """\
 [core]
 \trepositoryformatversion = 0
 \tfilemode = true
@@ -47,74 +47,90 @@ CONFIG = """\
 \tgpgSign = false
 \trecurseSubmodules = no
 """
-TAMPERED = ("config.worktree", "info/attributes", "info/exclude", "info/grafts", "commondir")
+REMOVED_GIT_FILES = (
+    "config.worktree",
+    "info/attributes",
+    "info/exclude",
+    "info/grafts",
+    "commondir",
+)
 """Files of a git folder that say what git does; the lane writes none of them."""
 
 
-def git_program() -> str:
+def find_git() -> str:
     """Where git is. Raises `NotApplied` if it is not."""
-    found = shutil.which("git")
-    if found is None:
-        raise NotApplied("no_git", "there is no command 'git'", "install git 2.39 or newer")
-    return found
+    program = shutil.which("git")
+    if program is None:
+        raise CommitRejectedError(
+            "no_git", "there is no command 'git'", "install git 2.39 or newer"
+        )
+    return program
 
 
 class Git:
     """One folder, and the commands in it. `tree` is None for a store without files."""
 
-    def __init__(self, folder: Path, tree: Path | None, passed: tuple[str, ...] = ()) -> None:
-        self.folder, self.tree, self.program = folder, tree, git_program()
-        self.passed = {name: os.environ[name] for name in passed if name in os.environ}
+    def __init__(
+        self, folder: Path, tree: Path | None, inherited_names: tuple[str, ...] = ()
+    ) -> None:
+        self.folder, self.tree, self.program = folder, tree, find_git()
+        self.inherited_variables = {
+            name: os.environ[name] for name in inherited_names if name in os.environ
+        }
 
-    def lay_out(self, borrows: Path | None = None) -> None:
+    def init(self, alternate: Path | None = None) -> None:
         """An empty repository, by hand: no template of this machine gets into it."""
         for name in ("objects/info", "objects/pack", "refs/heads", "info"):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
-        if borrows is not None:
-            told = f"{borrows / 'objects'}\n"
-            (self.folder / "objects/info/alternates").write_text(told, encoding="utf-8")
+        if alternate is not None:
+            alternates = f"{alternate / 'objects'}\n"
+            (self.folder / "objects/info/alternates").write_text(alternates, encoding="utf-8")
         (self.folder / "HEAD").write_text("ref: refs/heads/lane\n", encoding="utf-8")
-        self._settle()
+        self._restore_config()
 
     async def run(
         self,
-        *words: str,
+        *args: str,
         stdin: bytes = b"",
         variables: Mapping[str, str] | None = None,
         hooks: Path | None = None,
-        limits: CommandLimits = LIMITS,
-    ) -> Ran:
+        limits: CommandLimits = GIT_LIMITS,
+    ) -> CompletedCommand:
         """The command to its end, whatever its exit code; raises only if a limit ended it."""
-        self._settle()
-        configured = f"core.hooksPath={hooks or NO_HOOKS}"
-        ran = await run_command(
-            (self.program, "-c", configured, "--no-pager", "--literal-pathspecs", *words),
+        self._restore_config()
+        hooks_setting = f"core.hooksPath={hooks or NO_HOOKS}"
+        completed = await run_command(
+            (self.program, "-c", hooks_setting, "--no-pager", "--literal-pathspecs", *args),
             self.tree or self.folder,
             limits=limits,
             stdin=stdin,
-            variables={**self.passed, **self._variables(), **(variables or {})},
+            variables={**self.inherited_variables, **self._variables(), **(variables or {})},
         )
-        if ran.ended_by:
-            told = f"'git {words[0]}' met its limit of {ran.ended_by}"
-            raise NotApplied("limit", told, "try again, or give the repository more room")
-        return ran
+        if completed.ended_by:
+            message = f"'git {args[0]}' met its limit of {completed.ended_by}"
+            raise CommitRejectedError(
+                "limit", message, "try again, or give the repository more room"
+            )
+        return completed
 
-    async def say(
-        self, *words: str, stdin: bytes = b"", variables: Mapping[str, str] | None = None
+    async def check_output(
+        self, *args: str, stdin: bytes = b"", variables: Mapping[str, str] | None = None
     ) -> str:
         """What a command that must succeed prints, without the last newline."""
-        ran = await self.run(*words, stdin=stdin, variables=variables)
-        if ran.exit_code:
-            told = f"'git {words[0]}' failed: {last_words(ran.stderr)}"
-            raise NotApplied("git_failed", told, "see that the repository can be reached")
-        return ran.stdout.decode("utf-8", "replace").removesuffix("\n")
+        completed = await self.run(*args, stdin=stdin, variables=variables)
+        if completed.exit_code:
+            message = f"'git {args[0]}' failed: {output_tail(completed.stderr)}"
+            raise CommitRejectedError(
+                "git_failed", message, "see that the repository can be reached"
+            )
+        return completed.stdout.decode("utf-8", "replace").removesuffix("\n")
 
-    async def finds(self, *words: str) -> bool:
-        return (await self.run(*words)).exit_code == 0
+    async def succeeds(self, *args: str) -> bool:
+        return (await self.run(*args)).exit_code == 0
 
     def _variables(self) -> dict[str, str]:
         tree = {"GIT_WORK_TREE": str(self.tree)} if self.tree is not None else {}
-        home = {"HOME": str(self.folder)} if "HOME" not in self.passed else {}
+        home = {"HOME": str(self.folder)} if "HOME" not in self.inherited_variables else {}
         return {
             "GIT_DIR": str(self.folder),
             "GIT_CONFIG_NOSYSTEM": "1",
@@ -122,7 +138,7 @@ class Git:
             "GIT_ATTR_NOSYSTEM": "1",
             "GIT_TERMINAL_PROMPT": "0",
             "GIT_ASKPASS": "/bin/false",
-            "GIT_ALLOW_PROTOCOL": PROTOCOLS,
+            "GIT_ALLOW_PROTOCOL": ALLOWED_PROTOCOLS,
             "GIT_NO_REPLACE_OBJECTS": "1",
             "GIT_ADVICE": "0",
             "LC_ALL": "C",
@@ -130,11 +146,15 @@ class Git:
             **tree,
         }
 
-    def _settle(self) -> None:
+    def _restore_config(self) -> None:
         config = self.folder / "config"
-        wanted = CONFIG.format(bare="true" if self.tree is None else "false")
-        if config.is_symlink() or not config.is_file() or config.read_text("utf-8") != wanted:
+        expected_text = GIT_CONFIG.format(bare="true" if self.tree is None else "false")
+        if (
+            config.is_symlink()
+            or not config.is_file()
+            or config.read_text("utf-8") != expected_text
+        ):
             config.unlink(missing_ok=True)
-            config.write_text(wanted, encoding="utf-8")
-        for name in TAMPERED:
+            config.write_text(expected_text, encoding="utf-8")
+        for name in REMOVED_GIT_FILES:
             (self.folder / name).unlink(missing_ok=True)

@@ -18,223 +18,264 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from handrail.commits.fence import Fence
-from handrail.commits.git import LIMITS, Git
-from handrail.commits.hooks import lay_hooks
-from handrail.commits.message import is_id, message, person, standing, taken_back, trailers_of
-from handrail.commits.patches import Proposal, identify, touched, tree_of
-from handrail.commits.places import Places
+from handrail.commits.errors import CommitRejectedError, output_tail
+from handrail.commits.fence import FenceRef
+from handrail.commits.folders import LaneFolders
+from handrail.commits.git import GIT_LIMITS, Git
+from handrail.commits.hooks import install_hooks
+from handrail.commits.message import (
+    find_revert,
+    find_unreverted,
+    format_message,
+    identity_variables,
+    is_id,
+    read_trailers,
+)
+from handrail.commits.patches import PatchProposal, build_tree, compute_patch_id, list_changed_files
 from handrail.commits.repository import Repository
-from handrail.commits.trouble import NotApplied, last_words
 from handrail.kernel.decision import Value
 
-TRIES_MAX = 5
+PUSH_ATTEMPTS_MAX = 5
 
 
-class Change(Value):
+class ApprovedChange(Value):
     """An approved proposal, and whose it is. `author` is the agent that made it, `committer` the
     one that applies it."""
 
-    bead: str
-    run: str
+    bead_id: str
+    run_id: str
     title: str
     author: str
     committer: str
     approved_by: tuple[str, ...]
-    proposal: Proposal
+    proposal: PatchProposal
     body: str = ""
 
     @property
     def trailers(self) -> list[tuple[str, str]]:
-        approved = [("Approved-by", name) for name in self.approved_by]
-        return [("Bead", self.bead), ("Run", self.run), *approved]
+        approved_by = [("Approved-by", name) for name in self.approved_by]
+        return [("Bead", self.bead_id), ("Run", self.run_id), *approved_by]
 
 
-class Applied(Value):
+class AppliedCommit(Value):
     """It is on the branch. `found`: an earlier attempt had pushed it."""
 
     commit: str
     parent: str
     files: tuple[str, ...]
-    tries: int
-    found: bool = False
+    attempts: int
+    already_pushed: bool = False
 
 
-Find = Callable[[Git, str], Awaitable[str]]
-Make = Callable[[Git, str], Awaitable[None]]
+FindExisting = Callable[[Git, str], Awaitable[str]]
+StageChange = Callable[[Git, str], Awaitable[None]]
 
 
-class Lane:
+class CommitLane:
     """The way into one repository. `home` is a folder of its own, which agents do not reach."""
 
     def __init__(self, repository: Repository, home: Path | str) -> None:
         self.repository = repository
-        self.places = Places(repository, Path(home))
+        self.folders = LaneFolders(repository, Path(home))
 
-    async def apply(self, change: Change, fence: int) -> Applied:
+    async def apply(self, change: ApprovedChange, fence: int) -> AppliedCommit:
         """Commits and pushes it, under the fence of the lock that its dispatch holds."""
-        _check_ids(change.bead, change.run)
-        wanted = change.proposal
+        _check_ids(change.bead_id, change.run_id)
+        proposal = change.proposal
 
-        async def find(git: Git, head: str) -> str:
-            await self._check(git, wanted, head)
-            return await _standing(git, change, head)
+        async def find_existing(git: Git, head: str) -> str:
+            await self._check_proposal(git, proposal, head)
+            return await _find_change(git, change, head)
 
-        async def make(git: Git, head: str) -> None:
-            ran = await git.run(
+        async def stage(git: Git, head: str) -> None:
+            completed = await git.run(
                 *("apply", "--3way", "--index", "--whitespace=nowarn", "-"),
-                stdin=wanted.patch.encode(),
+                stdin=proposal.patch.encode(),
             )
-            if ran.exit_code:
-                told = f"the patch of bead '{change.bead}' conflicts with {head[:12]}"
-                said = last_words(ran.stderr)
+            if completed.exit_code:
+                message = f"the patch of bead '{change.bead_id}' conflicts with {head[:12]}"
+                stderr_tail = output_tail(completed.stderr)
                 hint = "propose it again on the branch as it is, and have that approved"
-                raise NotApplied(
-                    *("conflict", f"{told}: {said}", hint), head=head, files=list(wanted.files)
+                raise CommitRejectedError(
+                    *("conflict", f"{message}: {stderr_tail}", hint),
+                    head=head,
+                    files=list(proposal.files),
                 )
 
-        return await self._land(change, fence, find, make, wanted.patch_id)
+        return await self._commit_and_push(change, fence, find_existing, stage, proposal.patch_id)
 
-    async def left(self, change: Change, fence: int) -> str:
+    async def find_pushed_commit(self, change: ApprovedChange, fence: int) -> str:
         """The commit that attempts at this change have left on the branch; "" if none. Whoever is
         still at it comes too late: the fence is raised first."""
-        async with self.places.at_work() as git:
-            rail = Fence(git, self.repository, fence)
-            await rail.fetch()
-            await rail.held()
-            head = await rail.fetch()
-            known = await _is_on(git, change.proposal.base, head)
-            return await _standing(git, change, head) if known else ""
+        async with self.folders.open_scratch() as git:
+            fence_ref = FenceRef(git, self.repository, fence)
+            await fence_ref.fetch()
+            await fence_ref.acquire()
+            head = await fence_ref.fetch()
+            is_base_known = await _is_on_branch(git, change.proposal.base, head)
+            return await _find_change(git, change, head) if is_base_known else ""
 
-    async def revert(self, commit: str, change: Change, fence: int) -> Applied:
+    async def revert(self, commit: str, change: ApprovedChange, fence: int) -> AppliedCommit:
         """Takes back a commit of the lane; `change` says for whom and why."""
-        _check_ids(change.bead, change.run, commit)
+        _check_ids(change.bead_id, change.run_id, commit)
 
-        async def find(git: Git, head: str) -> str:
-            if not await _is_on(git, commit, head):
-                told = f"commit '{commit}' is not on {self.repository.branch}"
-                raise NotApplied("unknown_commit", told, "there is nothing to take back")
-            return await taken_back(git, commit, head)
+        async def find_existing(git: Git, head: str) -> str:
+            if not await _is_on_branch(git, commit, head):
+                message = f"commit '{commit}' is not on {self.repository.branch}"
+                raise CommitRejectedError(
+                    "unknown_commit", message, "there is nothing to take back"
+                )
+            return await find_revert(git, commit, head)
 
-        async def make(git: Git, head: str) -> None:
-            undo = await git.run(
+        async def stage(git: Git, head: str) -> None:
+            reverse_patch = await git.run(
                 *("diff-tree", "-p", "--binary", "--full-index", "--no-renames"),
                 *("--no-ext-diff", "--no-textconv", commit, f"{commit}^"),
             )
-            ran = await git.run(
-                *("apply", "--3way", "--index", "--whitespace=nowarn", "-"), stdin=undo.stdout
+            completed = await git.run(
+                *("apply", "--3way", "--index", "--whitespace=nowarn", "-"),
+                stdin=reverse_patch.stdout,
             )
-            if ran.exit_code:
-                told = f"{commit[:12]} cannot be taken back: {last_words(ran.stderr)}"
-                raise NotApplied("conflict", told, "a person takes it back", head=head)
+            if completed.exit_code:
+                message = f"{commit[:12]} cannot be taken back: {output_tail(completed.stderr)}"
+                raise CommitRejectedError("conflict", message, "a person takes it back", head=head)
 
-        return await self._land(change, fence, find, make, "", ("Reverts", commit))
+        return await self._commit_and_push(
+            change, fence, find_existing, stage, "", ("Reverts", commit)
+        )
 
-    async def _land(
+    async def _commit_and_push(
         self,
-        change: Change,
+        change: ApprovedChange,
         fence: int,
-        find: Find,
-        make: Make,
+        find_existing: FindExisting,
+        stage: StageChange,
         patch_id: str,
-        *more: tuple[str, str],
-    ) -> Applied:
-        await self.places.refresh()
-        text = message(change.title, change.body, [*change.trailers, *more])
-        async with self.places.at_work() as git:
-            rail = Fence(git, self.repository, fence)
-            head = await rail.fetch()
-            for tries in range(1, TRIES_MAX + 1):
-                held = await rail.held()
-                head = await git.say("rev-parse", "--verify", self.repository.head)
-                if known := await find(git, head):
-                    return await _told(git, known, tries, found=True)
+        *extra_trailers: tuple[str, str],
+    ) -> AppliedCommit:
+        await self.folders.refresh_cache()
+        text = format_message(change.title, change.body, [*change.trailers, *extra_trailers])
+        async with self.folders.open_scratch() as git:
+            fence_ref = FenceRef(git, self.repository, fence)
+            head = await fence_ref.fetch()
+            for attempt in range(1, PUSH_ATTEMPTS_MAX + 1):
+                fence_object = await fence_ref.acquire()
+                head = await git.check_output("rev-parse", "--verify", self.repository.head_ref)
+                if existing_commit := await find_existing(git, head):
+                    return await _load_applied(git, existing_commit, attempt, already_pushed=True)
                 try:
-                    commit = await self._commit(git, head, make, change, text)
-                except NotApplied as trouble:
-                    if trouble.code == "conflict" and await rail.fetch() != head:
+                    commit = await self._commit(git, head, stage, change, text)
+                except CommitRejectedError as error:
+                    if error.code == "conflict" and await fence_ref.fetch() != head:
                         continue
                     raise
-                await self._compare(git, head, commit, change, patch_id)
-                hooks = await self._hooks(git, head)
-                limits = replace(LIMITS, seconds=self.repository.hook_seconds)
-                if await rail.push(commit, head, held, hooks, limits):
-                    return await _told(git, commit, tries, found=False)
-        told = f"others pushed to {self.repository.branch} during each of {TRIES_MAX} tries"
-        raise NotApplied("busy", told, "try again later", head=head)
+                await self._check_commit(git, head, commit, change, patch_id)
+                hooks = await self._install_hooks(git, head)
+                limits = replace(GIT_LIMITS, seconds=self.repository.hook_seconds)
+                if await fence_ref.push(commit, head, fence_object, hooks, limits):
+                    return await _load_applied(git, commit, attempt, already_pushed=False)
+        rejection = (
+            f"others pushed to {self.repository.branch} during each of {PUSH_ATTEMPTS_MAX} tries"
+        )
+        raise CommitRejectedError("busy", rejection, "try again later", head=head)
 
-    async def _check(self, git: Git, wanted: Proposal, head: str) -> None:
+    async def _check_proposal(self, git: Git, proposal: PatchProposal, head: str) -> None:
         """What is to be applied is what was approved, and may be applied at all."""
-        base = wanted.base
-        if not await _is_on(git, base, head):
-            told = f"the patch is based on '{base[:60]}', which is not on {self.repository.branch}"
-            raise NotApplied("unknown_base", told, "propose it again on the branch as it is")
-        tree = await tree_of(git, wanted)
-        if await identify(git, base, tree) != wanted.patch_id:
-            told = "the patch is not the one that was approved: its patch-id is another"
-            raise NotApplied("patch_changed", told, "have this one approved")
-        self.repository.refuse_files(await touched(git, base, tree))
+        base = proposal.base
+        if not await _is_on_branch(git, base, head):
+            message = (
+                f"the patch is based on '{base[:60]}', which is not on {self.repository.branch}"
+            )
+            raise CommitRejectedError(
+                "unknown_base", message, "propose it again on the branch as it is"
+            )
+        tree = await build_tree(git, proposal)
+        if await compute_patch_id(git, base, tree) != proposal.patch_id:
+            message = "the patch is not the one that was approved: its patch-id is another"
+            raise CommitRejectedError("patch_changed", message, "have this one approved")
+        self.repository.check_files(await list_changed_files(git, base, tree))
 
-    async def _commit(self, git: Git, head: str, make: Make, change: Change, text: str) -> str:
-        await git.say("checkout", "--quiet", "--force", "--detach", head)
-        await make(git, head)
-        ran = await git.run(
+    async def _commit(
+        self, git: Git, head: str, stage: StageChange, change: ApprovedChange, text: str
+    ) -> str:
+        await git.check_output("checkout", "--quiet", "--force", "--detach", head)
+        await stage(git, head)
+        completed = await git.run(
             *("commit", "--quiet", "--file=-"),
             stdin=text.encode(),
-            variables={**person(change.author, "AUTHOR"), **person(change.committer, "COMMITTER")},
-            hooks=await self._hooks(git, head),
-            limits=replace(LIMITS, seconds=self.repository.hook_seconds),
+            variables={
+                **identity_variables(change.author, "AUTHOR"),
+                **identity_variables(change.committer, "COMMITTER"),
+            },
+            hooks=await self._install_hooks(git, head),
+            limits=replace(GIT_LIMITS, seconds=self.repository.hook_seconds),
         )
-        if ran.exit_code:
-            said = last_words(ran.stderr + ran.stdout)
-            if await git.finds("diff-index", "--quiet", "--cached", head):
-                told = f"bead '{change.bead}' changes nothing: it is on the branch already"
-                raise NotApplied("nothing", told, "see who committed it", head=head)
-            told = f"a hook refused the commit of bead '{change.bead}': {said}"
-            raise NotApplied("hook_refused", told, "propose what the hooks accept", said=said)
-        return await git.say("rev-parse", "--verify", "HEAD^{commit}")
+        if completed.exit_code:
+            output = output_tail(completed.stderr + completed.stdout)
+            if await git.succeeds("diff-index", "--quiet", "--cached", head):
+                message = f"bead '{change.bead_id}' changes nothing: it is on the branch already"
+                raise CommitRejectedError("nothing", message, "see who committed it", head=head)
+            message = f"a hook refused the commit of bead '{change.bead_id}': {output}"
+            raise CommitRejectedError(
+                "hook_refused", message, "propose what the hooks accept", said=output
+            )
+        return await git.check_output("rev-parse", "--verify", "HEAD^{commit}")
 
-    async def _compare(
-        self, git: Git, head: str, commit: str, change: Change, patch_id: str
+    async def _check_commit(
+        self, git: Git, head: str, commit: str, change: ApprovedChange, patch_id: str
     ) -> None:
         """Hooks may look at a commit; what they make of it has to be what was approved."""
-        told = await git.say("show", "-s", "--format=%P%n%an", commit)
-        carried = await trailers_of(git, commit)
-        same = told.splitlines() == [head, person(change.author, "AUTHOR")["GIT_AUTHOR_NAME"]]
-        if not same or (carried.get("Bead"), carried.get("Run")) != (change.bead, change.run):
-            told = f"a hook changed the commit of bead '{change.bead}'"
-            raise NotApplied("patch_changed", told, "a hook may check a commit, not rewrite it")
-        if patch_id and await identify(git, head, commit) != patch_id:
-            told = f"on {head[:12]} the patch of bead '{change.bead}' has become another one"
+        told = await git.check_output("show", "-s", "--format=%P%n%an", commit)
+        trailers = await read_trailers(git, commit)
+        is_unchanged = told.splitlines() == [
+            head,
+            identity_variables(change.author, "AUTHOR")["GIT_AUTHOR_NAME"],
+        ]
+        if not is_unchanged or (trailers.get("Bead"), trailers.get("Run")) != (
+            change.bead_id,
+            change.run_id,
+        ):
+            told = f"a hook changed the commit of bead '{change.bead_id}'"
+            raise CommitRejectedError(
+                "patch_changed", told, "a hook may check a commit, not rewrite it"
+            )
+        if patch_id and await compute_patch_id(git, head, commit) != patch_id:
+            told = f"on {head[:12]} the patch of bead '{change.bead_id}' has become another one"
             hint = "propose it again on the branch as it is, and have that approved"
-            raise NotApplied("patch_changed", told, hint, head=head)
+            raise CommitRejectedError("patch_changed", told, hint, head=head)
 
-    async def _hooks(self, git: Git, head: str) -> Path:
-        return await lay_hooks(git, self.repository, head, git.folder.parent / "hooks")
-
-
-async def _is_on(git: Git, commit: str, head: str) -> bool:
-    return is_id(commit) and await git.finds("merge-base", "--is-ancestor", commit, head)
+    async def _install_hooks(self, git: Git, head: str) -> Path:
+        return await install_hooks(git, self.repository, head, git.folder.parent / "hooks")
 
 
-async def _standing(git: Git, change: Change, head: str) -> str:
+async def _is_on_branch(git: Git, commit: str, head: str) -> bool:
+    return is_id(commit) and await git.succeeds("merge-base", "--is-ancestor", commit, head)
+
+
+async def _find_change(git: Git, change: ApprovedChange, head: str) -> str:
     """The commit of this change, if it is on the branch and was not taken back."""
-    wanted, carried = change.proposal, {"Bead": change.bead, "Run": change.run}
-    for commit in await standing(git, f"{wanted.base}..{head}", head, carried):
-        if await identify(git, f"{commit}^", commit) == wanted.patch_id:
+    proposal, trailers = change.proposal, {"Bead": change.bead_id, "Run": change.run_id}
+    for commit in await find_unreverted(git, f"{proposal.base}..{head}", head, trailers):
+        if await compute_patch_id(git, f"{commit}^", commit) == proposal.patch_id:
             return commit
     return ""
 
 
-async def _told(git: Git, commit: str, tries: int, *, found: bool) -> Applied:
-    parent = await git.say("rev-parse", "--verify", f"{commit}^")
-    files = await touched(git, parent, commit)
-    return Applied(
-        commit=commit, parent=parent, files=tuple(sorted(files)), tries=tries, found=found
+async def _load_applied(
+    git: Git, commit: str, attempts: int, *, already_pushed: bool
+) -> AppliedCommit:
+    parent = await git.check_output("rev-parse", "--verify", f"{commit}^")
+    files = await list_changed_files(git, parent, commit)
+    return AppliedCommit(
+        commit=commit,
+        parent=parent,
+        files=tuple(sorted(files)),
+        attempts=attempts,
+        already_pushed=already_pushed,
     )
 
 
 def _check_ids(*ids: str) -> None:
-    for one in ids:
-        if not is_id(one):
-            raise ValueError(f"{one!r} is no id")
+    for value in ids:
+        if not is_id(value):
+            raise ValueError(f"{value!r} is no id")

@@ -7,25 +7,25 @@ it. Left out are the modes of files, and the content of those that are no text.
 
 import hashlib
 
+from handrail.commits.errors import CommitRejectedError, output_tail
 from handrail.commits.git import Git
-from handrail.commits.trouble import NotApplied, last_words
 from handrail.kernel.decision import Value
 
 PATCH_BYTES_MAX = 1_000_000
 """It is read by people before it is approved."""
 FILES_MAX = 200
-DIFF = (
+DIFF_ARGS = (
     *("diff-tree", "-r", "-p", "--binary", "--full-index", "--no-renames", "--no-color"),
     *("--no-ext-diff", "--no-textconv", "--unified=3", "--diff-algorithm=myers"),
     *("--src-prefix=a/", "--dst-prefix=b/", "--no-relative", "--submodule=short"),
 )
 """The same text for the same change, whatever is configured."""
 
-BINARY = b"\nGIT binary patch\n"
+BINARY_MARKER = b"\nGIT binary patch\n"
 """Only git writes it at the beginning of a line: every line of a file has a sign before it."""
 
 
-class Proposal(Value):
+class PatchProposal(Value):
     """What somebody wants to be committed. It lies in the bead's context under `proposal`. `commit`
     is for people: the run has committed it already, and nobody was told."""
 
@@ -36,78 +36,86 @@ class Proposal(Value):
     commit: str = ""
 
 
-async def propose(git: Git, base: str, tree: str) -> Proposal:
+async def build_proposal(git: Git, base: str, tree: str) -> PatchProposal:
     """The way from the base to that tree."""
-    files = await touched(git, base, tree)
-    ran = await git.run(*DIFF, base, tree)
-    if ran.exit_code:
-        raise NotApplied("git_failed", last_words(ran.stderr), "see that the base is still there")
-    if len(ran.stdout) > PATCH_BYTES_MAX or len(files) > FILES_MAX:
-        told = f"the patch has {len(ran.stdout):,} bytes in {len(files)} files"
-        most = f"at most {PATCH_BYTES_MAX:,} in {FILES_MAX} can be approved; propose less"
-        raise NotApplied("too_large", told, most)
+    files = await list_changed_files(git, base, tree)
+    completed = await git.run(*DIFF_ARGS, base, tree)
+    if completed.exit_code:
+        raise CommitRejectedError(
+            "git_failed", output_tail(completed.stderr), "see that the base is still there"
+        )
+    if len(completed.stdout) > PATCH_BYTES_MAX or len(files) > FILES_MAX:
+        message = f"the patch has {len(completed.stdout):,} bytes in {len(files)} files"
+        hint = f"at most {PATCH_BYTES_MAX:,} in {FILES_MAX} can be approved; propose less"
+        raise CommitRejectedError("too_large", message, hint)
     try:
-        patch = ran.stdout.decode("utf-8")
+        patch = completed.stdout.decode("utf-8")
     except UnicodeDecodeError:
-        told = "the patch has bytes that are no UTF-8, which nobody could read and approve"
-        raise NotApplied("no_text", told, "a person commits this one") from None
-    patch_id = await identify(git, base, tree)
-    return Proposal(patch=patch, base=base, patch_id=patch_id, files=tuple(sorted(files)))
+        message = "the patch has bytes that are no UTF-8, which nobody could read and approve"
+        raise CommitRejectedError("no_text", message, "a person commits this one") from None
+    patch_id = await compute_patch_id(git, base, tree)
+    return PatchProposal(patch=patch, base=base, patch_id=patch_id, files=tuple(sorted(files)))
 
 
-async def tree_of(git: Git, proposal: Proposal) -> str:
+async def build_tree(git: Git, proposal: PatchProposal) -> str:
     """The tree that the patch makes of its base. Raises if the patch does not fit it."""
     index = {"GIT_INDEX_FILE": str(git.folder / "index.proposal")}
-    await git.say("read-tree", proposal.base, variables=index)
-    ran = await git.run(
+    await git.check_output("read-tree", proposal.base, variables=index)
+    completed = await git.run(
         *("apply", "--cached", "--whitespace=nowarn", "-"),
         stdin=proposal.patch.encode(),
         variables=index,
     )
-    if ran.exit_code:
-        told = f"the patch does not fit its own base: {last_words(ran.stderr)}"
-        raise NotApplied("patch_changed", told, "propose it again, and have that approved")
-    return await git.say("write-tree", variables=index)
+    if completed.exit_code:
+        message = f"the patch does not fit its own base: {output_tail(completed.stderr)}"
+        raise CommitRejectedError(
+            "patch_changed", message, "propose it again, and have that approved"
+        )
+    return await git.check_output("write-tree", variables=index)
 
 
-async def identify(git: Git, before: str, after: str) -> str:
+async def compute_patch_id(git: Git, before: str, after: str) -> str:
     """The id of the change between two commits or trees."""
-    diff = await git.run(*DIFF, before, after)
-    told = await git.say("patch-id", "--verbatim", stdin=diff.stdout)
-    listed = await _listed(git, before, after)
-    binary = await _binary(git, before, after) if BINARY in diff.stdout else set[bytes]()
-    parts = [told.partition(" ")[0].encode()]
-    for path, (old, new, blob) in sorted(listed.items()):
-        content = blob.encode() if path in binary else b""
+    diff = await git.run(*DIFF_ARGS, before, after)
+    output = await git.check_output("patch-id", "--verbatim", stdin=diff.stdout)
+    entries = await _list_raw_diff(git, before, after)
+    binary_paths = (
+        await _list_binary_paths(git, before, after)
+        if BINARY_MARKER in diff.stdout
+        else set[bytes]()
+    )
+    parts = [output.partition(" ")[0].encode()]
+    for path, (old, new, blob) in sorted(entries.items()):
+        content = blob.encode() if path in binary_paths else b""
         parts.append(b"\0".join((path, old.encode(), new.encode(), content)))
     return hashlib.sha256(b"\n".join(parts)).hexdigest()[:40]
 
 
-async def touched(git: Git, before: str, after: str) -> dict[str, tuple[str, str]]:
+async def list_changed_files(git: Git, before: str, after: str) -> dict[str, tuple[str, str]]:
     """Path -> mode before and after. Raises for a name that is no UTF-8."""
-    listed = await _listed(git, before, after)
+    entries = await _list_raw_diff(git, before, after)
     try:
-        return {path.decode(): (old, new) for path, (old, new, _) in listed.items()}
+        return {path.decode(): (old, new) for path, (old, new, _) in entries.items()}
     except UnicodeDecodeError:
-        told = "the patch touches a file whose name is no UTF-8"
-        raise NotApplied("guarded", told, "a person commits this one") from None
+        message = "the patch touches a file whose name is no UTF-8"
+        raise CommitRejectedError("guarded", message, "a person commits this one") from None
 
 
-async def _binary(git: Git, before: str, after: str) -> set[bytes]:
-    ran = await git.run("diff-tree", "-r", "-z", "--numstat", "--no-renames", before, after)
-    return {line[4:] for line in ran.stdout.split(b"\0") if line.startswith(b"-\t-\t")}
+async def _list_binary_paths(git: Git, before: str, after: str) -> set[bytes]:
+    completed = await git.run("diff-tree", "-r", "-z", "--numstat", "--no-renames", before, after)
+    return {line[4:] for line in completed.stdout.split(b"\0") if line.startswith(b"-\t-\t")}
 
 
-async def _listed(git: Git, before: str, after: str) -> dict[bytes, tuple[str, str, str]]:
-    ran = await git.run(
+async def _list_raw_diff(git: Git, before: str, after: str) -> dict[bytes, tuple[str, str, str]]:
+    completed = await git.run(
         "diff-tree", "-r", "-z", "--raw", "--no-abbrev", "--no-renames", before, after
     )
-    if ran.exit_code:
-        told = f"'{before}' and '{after}' cannot be compared: {last_words(ran.stderr)}"
-        raise NotApplied("git_failed", told, "see that the base is still there")
-    fields = ran.stdout.split(b"\0")
-    found: dict[bytes, tuple[str, str, str]] = {}
-    for about, path in zip(fields[::2], fields[1::2], strict=False):
-        old, new, _, blob, _ = about.decode().lstrip(":").split(" ")
-        found[path] = old, new, blob
-    return found
+    if completed.exit_code:
+        message = f"'{before}' and '{after}' cannot be compared: {output_tail(completed.stderr)}"
+        raise CommitRejectedError("git_failed", message, "see that the base is still there")
+    fields = completed.stdout.split(b"\0")
+    entries: dict[bytes, tuple[str, str, str]] = {}
+    for header, path in zip(fields[::2], fields[1::2], strict=False):
+        old, new, _, blob, _ = header.decode().lstrip(":").split(" ")
+        entries[path] = old, new, blob
+    return entries

@@ -7,17 +7,17 @@ Nothing of this comes from a bead, an agent or the repository's own content.
 import re
 from pathlib import Path
 
-from handrail.commits.trouble import NotApplied
+from handrail.commits.errors import CommitRejectedError
 from handrail.kernel.decision import Value
 
-GUARDED_NAMES = frozenset({".gitattributes", ".gitmodules", ".lfsconfig"})
+GUARDED_FILE_NAMES = frozenset({".gitattributes", ".gitmodules", ".lfsconfig"})
 """In every folder: they say what git itself does."""
-GUARDED = (".pre-commit-config.yaml", ".husky/")
+GUARDED_PATHS = (".pre-commit-config.yaml", ".husky/")
 """They say what hooks do."""
-PLAIN_MODES = frozenset({"000000", "100644", "100755"})
+REGULAR_FILE_MODES = frozenset({"000000", "100644", "100755"})
 """Files. A link leads elsewhere, a submodule brings another repository: people commit those."""
 PATH_CHARS_MAX = 4_096
-_BRANCH = re.compile(r"(?!.*(?:\.\.|//|@\{|\.lock$))[A-Za-z0-9_][\w./+-]{0,199}(?<![./])")
+_BRANCH_NAME = re.compile(r"(?!.*(?:\.\.|//|@\{|\.lock$))[A-Za-z0-9_][\w./+-]{0,199}(?<![./])")
 
 
 class Repository(Value):
@@ -41,51 +41,59 @@ class Repository(Value):
     def __post_init__(self) -> None:
         if not self.url or self.url.startswith("-") or "\0" in self.url or "::" in self.url:
             raise ValueError(f"{self.url!r} is no address of a repository")
-        if not _BRANCH.fullmatch(self.branch):
+        if not _BRANCH_NAME.fullmatch(self.branch):
             raise ValueError(f"{self.branch!r} is no branch that the lane commits to")
-        taken = [name for name in self.variables if name.upper().startswith("GIT_")]
-        if taken:
-            raise ValueError(f"{', '.join(taken)}: variables of git are the lane's own")
+        reserved_names = [name for name in self.variables if name.upper().startswith("GIT_")]
+        if reserved_names:
+            raise ValueError(f"{', '.join(reserved_names)}: variables of git are the lane's own")
 
     @property
-    def fence(self) -> str:
+    def fence_ref(self) -> str:
         """The ref that holds the fence of the last holder."""
         return f"refs/handrail/fence/{self.branch}"
 
     @property
-    def head(self) -> str:
+    def head_ref(self) -> str:
         return f"refs/heads/{self.branch}"
 
     @property
-    def hooks_within(self) -> str:
+    def tracked_hooks_folder(self) -> str:
         """The folder of the repository that has the hooks; "" if they are elsewhere."""
-        inside = self.hooks and not Path(self.hooks).is_absolute()
-        return self.hooks.strip("/") + "/" if inside else ""
+        is_tracked = self.hooks and not Path(self.hooks).is_absolute()
+        return self.hooks.strip("/") + "/" if is_tracked else ""
 
-    def refuse_files(self, files: dict[str, tuple[str, str]]) -> None:
+    def check_files(self, files: dict[str, tuple[str, str]]) -> None:
         """Raises if a patch with these files, and their modes before and after, must not be
         applied, whoever approved it."""
         for path, modes in files.items():
-            why = self._why_not(path, modes)
-            if why:
-                told = f"the patch touches {path!r}, and {why}"
-                raise NotApplied("guarded", told, "a person commits this one", files=[path])
+            reason = self._refusal_reason(path, modes)
+            if reason:
+                message = f"the patch touches {path!r}, and {reason}"
+                raise CommitRejectedError(
+                    "guarded", message, "a person commits this one", files=[path]
+                )
 
-    def _why_not(self, path: str, modes: tuple[str, str]) -> str:
-        guarded = (*GUARDED, *self.protected, *([self.hooks_within] if self.hooks_within else []))
-        wide = not path.isprintable() or "\\" in path or len(path) > PATH_CHARS_MAX
+    def _refusal_reason(self, path: str, modes: tuple[str, str]) -> str:
+        guarded = (
+            *GUARDED_PATHS,
+            *self.protected,
+            *([self.tracked_hooks_folder] if self.tracked_hooks_folder else []),
+        )
+        is_deceptive = not path.isprintable() or "\\" in path or len(path) > PATH_CHARS_MAX
         folded = path.casefold()
         rules = {
-            "its name has characters that hide": wide,
-            "links and submodules lead elsewhere": not set(modes) <= PLAIN_MODES,
-            "it says what git does": folded.rpartition("/")[2] in GUARDED_NAMES,
+            "its name has characters that hide": is_deceptive,
+            "links and submodules lead elsewhere": not set(modes) <= REGULAR_FILE_MODES,
+            "it says what git does": folded.rpartition("/")[2] in GUARDED_FILE_NAMES,
             "it is in git's own folder": ".git" in folded.split("/"),
-            "hooks rely on it": any(_below(folded, one.casefold()) for one in guarded),
+            "hooks rely on it": any(
+                _is_guarded_by(folded, guarded_path.casefold()) for guarded_path in guarded
+            ),
         }
-        return next((rule for rule, holds in rules.items() if holds), "")
+        return next((rule for rule, applies in rules.items() if applies), "")
 
 
-def _below(path: str, guarded: str) -> bool:
+def _is_guarded_by(path: str, guarded: str) -> bool:
     """A file where a guarded folder would be is in its way, too."""
     return path in (guarded, guarded.rstrip("/")) or (
         guarded.endswith("/") and path.startswith(guarded)

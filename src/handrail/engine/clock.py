@@ -14,18 +14,18 @@ from datetime import UTC, datetime, timedelta
 Clock = Callable[[], datetime]
 
 
-def wall() -> datetime:
+def wall_clock() -> datetime:
     return datetime.now(UTC)
 
 
 def steady_clock(
     not_before: datetime | None = None,
-    wall: Clock = wall,
+    wall: Clock = wall_clock,
     monotonic: Callable[[], float] = time.monotonic,
 ) -> Clock:
     """A clock that only goes forward, one second a second."""
-    began = wall()
+    started_at = wall()
     if not_before is not None:
-        began = max(began, not_before)
-    since = monotonic()
-    return lambda: began + timedelta(seconds=monotonic() - since)
+        started_at = max(started_at, not_before)
+    started_monotonic = monotonic()
+    return lambda: started_at + timedelta(seconds=monotonic() - started_monotonic)

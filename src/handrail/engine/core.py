@@ -7,51 +7,51 @@ from collections.abc import Callable, Coroutine
 from threading import Lock
 from typing import Any, TypeVar
 
-from handrail.engine.batch import Answer
-from handrail.engine.bell import Bell
 from handrail.engine.clock import Clock
-from handrail.engine.desk import Desk
-from handrail.engine.dispatch import Dispatch
-from handrail.engine.journal import read_events
-from handrail.engine.keeper import Keeper
+from handrail.engine.commit.batch import CommandResult
+from handrail.engine.commit.committer import GroupCommitter
+from handrail.engine.commit.plan_cache import PlanCache
+from handrail.engine.commit.projection import encode, rebuild_run
+from handrail.engine.commit.stream_change import RunChange
+from handrail.engine.dispatch.dispatch import Dispatch
+from handrail.engine.dispatch.local_executor import LocalExecutor
+from handrail.engine.dispatch.matcher import DispatchMatcher
+from handrail.engine.errors import RefusedError
 from handrail.engine.listeners import EngineClosed, Listeners
-from handrail.engine.plans import Plans
-from handrail.engine.project import encode, loaded
-from handrail.engine.pulse import Pulse
-from handrail.engine.refused import Refused
+from handrail.engine.log_events import log_event
+from handrail.engine.maintenance.loop import Maintenance
+from handrail.engine.queries.journal import read_events
 from handrail.engine.settings import EngineSettings
-from handrail.engine.staff import Staff
-from handrail.engine.vocabulary import tell
-from handrail.engine.works import RunWork
+from handrail.engine.waiters import KeyedWaiters
 from handrail.kernel.decision import Refusal
-from handrail.kernel.plan import Plan
+from handrail.kernel.definition.plan import Plan
 from handrail.kernel.run import commands as c
-from handrail.kernel.run.effects import CancelWork
+from handrail.kernel.run.effects import CancelDispatch
 from handrail.kernel.run.machine import Run
-from handrail.kernel.run.state import Token
-from handrail.store.office import Office
-from handrail.store.port import KeyRow, Note, StoreError, iso
+from handrail.kernel.run.state import Position
+from handrail.store.engine_store import IdempotencyKeyRow, NoteRow, StoreError, iso
+from handrail.store.store import Store
 
 log = logging.getLogger("handrail.engine")
 
 T = TypeVar("T")
-KEY_MAX = 255
+IDEMPOTENCY_KEY_CHARS_MAX = 255
 NOTE_BYTES_MAX = 50_000
 """Of a refused result that are kept as evidence; of one with more, its beginning and its digest."""
-SHORT = 200
+HISTORY_EVENTS_SHORT = 200
 """Events that are read at once where the store is near."""
-ANYTHING = ""
+ANY_STREAM = ""
 """Whoever listens for this hears of every run."""
-WRITTEN_MAX = 1_000
+FOREIGN_ENTRIES_MAX = 1_000
 """Entries of others that are looked at, at each pulse, for who should be told."""
 
 
-class Core:
+class EngineCore:
     """What an engine is made of, and how it is asked."""
 
     def __init__(
         self,
-        store: Office,
+        store: Store,
         *,
         clock: Clock,
         settings: EngineSettings,
@@ -60,111 +60,115 @@ class Core:
     ) -> None:
         self.store, self.clock, self.settings, self.id = store, clock, settings, engine_id
         self.visiting = visiting
-        self.desk = Desk()
-        self.plans = Plans(settings.kernel)
-        self.keeper = Keeper(store, clock, self.plans, self.desk)
-        self.keeper.heard = self._heard
-        self.listeners = self.keeper.listeners = Listeners()
-        self.pulse = Pulse(self.keeper, clock, settings, engine_id)
-        self.pulse.noticed = self._others_wrote
-        self.staff = Staff(self.keeper, self._dispatch, self._note_soon)
-        self._changes: Bell[None] = Bell()
-        self._ends: Bell[Run] = Bell()
+        self.matcher = DispatchMatcher()
+        self.plans = PlanCache(settings.kernel)
+        self.committer = GroupCommitter(store, clock, self.plans, self.matcher)
+        self.committer.on_run_changed = self._on_run_changed
+        self.listeners = self.committer.listeners = Listeners()
+        self.maintenance = Maintenance(self.committer, clock, settings, engine_id)
+        self.maintenance.on_foreign_commits = self._on_foreign_commits
+        self.local_executor = LocalExecutor(
+            self.committer, self._cached_dispatch, self._add_note_soon
+        )
+        self._change_waiters: KeyedWaiters[None] = KeyedWaiters()
+        self._end_waiters: KeyedWaiters[Run] = KeyedWaiters()
         self._tasks: list[asyncio.Task[None]] = []
         self.failure: BaseException | None = None
         self._closed = asyncio.Event()
-        self._reader: Office | None = None
+        self._reader: Store | None = None
         self._reader_lock = Lock()
-        self._end: int | None = None
+        self._notified_commit: int | None = None
         """The last commit of which those who wait were told, if it was others'."""
-        self._watches = False
+        self._has_background = False
         """Whether the pulse looks for what others do by itself."""
 
     async def tick(self) -> None:
         """Look at all clocks, leases and messages now, and at what follows from them."""
-        self._check()
-        await self.pulse.beat()
-        await self.keeper.settled()
+        self._check_open()
+        await self.maintenance.run_once()
+        await self.committer.wait_idle()
 
-    async def over(self) -> BaseException | None:
+    async def wait_closed(self) -> BaseException | None:
         """Waits until the engine is closed; what it failed of, if it did."""
         await self._closed.wait()
         return self.failure
 
     async def visit(self) -> None:
         """By `handrail.open`: what is asked is done, and nothing else."""
-        self.pulse.others = True  # what this engine knows of a run may be old at any time
-        self._spawn(self.keeper.keep())
+        self.maintenance.has_peers = True  # what this engine knows of a run may be old at any time
+        self._spawn(self.committer.run_forever())
 
-    async def open(self, *, dead: list[str] | None, background: bool) -> None:
+    async def open(self, *, dead_engines: list[str] | None, background: bool) -> None:
         """By `handrail.open`. Whoever is alone clears up after those who died."""
-        await self.pulse.after_outage(alone=dead is not None)  # by the beats of the dead
-        for engine_id in dead or ():
-            await self._io(self.store.forget_engine, engine_id)
-        await self._io(self.store.beat_engine, self.id, iso(self.clock()))
-        self._spawn(self.keeper.keep())
+        await self.maintenance.record_outage(
+            is_alone=dead_engines is not None
+        )  # by the beats of the dead
+        for engine_id in dead_engines or ():
+            await self._call_store(self.store.delete_engine, engine_id)
+        await self._call_store(self.store.heartbeat_engine, self.id, iso(self.clock()))
+        self._spawn(self.committer.run_forever())
         if background:
-            self._watches = True
-            self._spawn(self.pulse.go_on())
+            self._has_background = True
+            self._spawn(self.maintenance.run_forever())
         else:
-            await self.pulse.beat()
+            await self.maintenance.run_once()
 
     async def close(self) -> None:
         """By `handrail.open`. Work in hand is stopped, and offered again by whoever opens next."""
-        self.desk.close()  # a seat that gets free now is given nothing new
-        await self.staff.close()
+        self.matcher.close()  # a seat that gets free now is given nothing new
+        await self.local_executor.close()
         if self.failure is None:
-            await self.keeper.settled()
+            await self.committer.wait_idle()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if not self.visiting:
-            await self._leave()
+            await self._record_shutdown()
         if self.listeners:
-            self.listeners.tell(EngineClosed(self.clock()))
-        self.keeper.close()
+            self.listeners.notify(EngineClosed(self.clock()))
+        self.committer.close()
         self._close_reader()
         self.store.close()
         self._closed.set()
 
-    async def _leave(self) -> None:
+    async def _record_shutdown(self) -> None:
         """That it was alive until now stands under a name that is nobody's."""
         try:
-            await self._io(self.store.beat_engine, "", iso(self.clock()))
-            await self._io(self.store.forget_engine, self.id)
+            await self._call_store(self.store.heartbeat_engine, "", iso(self.clock()))
+            await self._call_store(self.store.delete_engine, self.id)
         except StoreError as error:
-            tell(log, "database_away", reason=str(error))
+            log_event(log, "database_away", reason=str(error))
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(work)
-        task.add_done_callback(self._ended)
+    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(coroutine)
+        task.add_done_callback(self._on_task_done)
         self._tasks.append(task)
         return task
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _on_task_done(self, task: asyncio.Task[None]) -> None:
         """A loop that dies takes the engine with it: half an engine helps nobody."""
         if task.cancelled() or task.exception() is None:
             return
         self.failure = task.exception()
-        tell(log, "engine_failed", reason=str(self.failure), error=self.failure)
+        log_event(log, "engine_failed", reason=str(self.failure), error=self.failure)
         self._closed.set()
-        wrong = StoreError(f"the engine has failed: {self.failure}")
-        self._changes.break_off(wrong)
-        self._ends.break_off(wrong)
+        error = StoreError(f"the engine has failed: {self.failure}")
+        self._change_waiters.fail_all(error)
+        self._end_waiters.fail_all(error)
 
-    async def _io(self, function: Callable[..., Any], *values: object) -> Any:  # noqa: ANN401 - as the store
+    async def _call_store(self, function: Callable[..., T], *args: object) -> T:
         try:
-            return await self.keeper.io(function, *values)
+            return await self.committer.call_store(function, *args)
         except StoreError:
-            self._check()  # that the engine has failed, or was closed, says more
+            self._check_open()  # that the engine has failed, or was closed, says more
             raise
 
     @property
-    def reader(self) -> Office:
+    def reader(self) -> Store:
         """The store for what takes long."""
         with self._reader_lock:
             if self._reader is None:
-                self._reader = self.store.reader()
+                self._reader = self.store.open_reader()
             return self._reader
 
     def _close_reader(self) -> None:
@@ -175,91 +179,102 @@ class Core:
         if reader is not None and reader is not self.store:
             reader.close()
 
-    async def _slowly(self, question: Callable[[Office], T]) -> T:
+    async def _query(self, query: Callable[[Store], T]) -> T:
         """A question to the reader, on a thread: nobody else waits for the answer."""
-        self._check()
+        self._check_open()
         if self.store.inline and self.reader is self.store:
-            return question(self.store)
+            return query(self.store)
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(None, lambda: question(self.reader))
+        return await loop.run_in_executor(None, lambda: query(self.reader))
 
-    async def _others_wrote(self) -> None:
+    async def _on_foreign_commits(self) -> None:
         """By the pulse: whoever waits for something that others may have changed is told. If so
         much was written that it would take long to look at it, everybody is."""
-        waiting = self._changes.names() | self._ends.names()
-        if not waiting:
+        keys = self._change_waiters.keys() | self._end_waiters.keys()
+        if not keys:
             return
-        head = await self._io(self.store.head)
-        await self.keeper.landed()  # what is there already, and its own, is known to be its own
-        end, known = head.n if head is not None else 0, self._end
-        if known is not None and self.keeper.own.are_all(known, end):
-            self._end = end
+        head = await self._call_store(self.store.get_last_commit)
+        await (
+            self.committer.wait_in_flight()
+        )  # what is there already, and its own, is known to be its own
+        last_commit, notified = head.n if head is not None else 0, self._notified_commit
+        if notified is not None and self.committer.own_commits.covers(notified, last_commit):
+            self._notified_commit = last_commit
             return
-        if known is not None and waiting != {ANYTHING}:
-            entries = await self._io(self.store.feed, known, WRITTEN_MAX)
-            if 0 < len(entries) < WRITTEN_MAX:
-                waiting = {ANYTHING, *(entry.stream for entry in entries)}
-        self._end = end
-        for name in waiting:
-            self._changes.ring(name, None)
-        if names := waiting & self._ends.names():
-            found = await self._io(self.store.load, list(names))
-            for name, one in found.items():
-                if one.subject.ended_at is not None:
-                    self._ends.ring(name, loaded(one.subject, one.tail))
+        if notified is not None and keys != {ANY_STREAM}:
+            entries = await self._call_store(self.store.read_feed, notified, FOREIGN_ENTRIES_MAX)
+            if 0 < len(entries) < FOREIGN_ENTRIES_MAX:
+                keys = {ANY_STREAM, *(entry.stream for entry in entries)}
+        self._notified_commit = last_commit
+        for key in keys:
+            self._change_waiters.notify(key, None)
+        if ended_keys := keys & self._end_waiters.keys():
+            loaded_runs = await self._call_store(self.store.load_runs, list(ended_keys))
+            for key, stored in loaded_runs.items():
+                if stored.row.ended_at is not None:
+                    self._end_waiters.notify(key, rebuild_run(stored.row, stored.tail))
 
-    async def _ask(
+    async def _execute(
         self,
         run_id: str,
         command: c.RunCommand,
         *,
-        key: KeyRow | None = None,
+        key: IdempotencyKeyRow | None = None,
         priority: int = 0,
-        start: bool = False,
-    ) -> Answer:
-        self._check()
+        is_start: bool = False,
+    ) -> CommandResult:
+        self._check_open()
         if self.visiting:  # a commit is a sign of life: what was no life must be known before it
-            await self.pulse.after_outage(alone=False)
+            await self.maintenance.record_outage(is_alone=False)
         try:
-            answer = await self.keeper.ask(run_id, command, key=key, priority=priority)
+            result = await self.committer.execute(run_id, command, key=key, priority=priority)
         except StoreError:
-            if start and isinstance(command, c.Start) and await self._is_there(command):
-                return Answer()
-            self._check()
+            if is_start and isinstance(command, c.Start) and await self._has_started(command):
+                return CommandResult()
+            self._check_open()
             raise
-        if answer.repeated is not None and key is not None and answer.repeated.digest != key.digest:
-            told = f"the key '{key.key}' was used for another request"
-            raise Refused(Refusal(code="key_reused", message=told, hint="take a new key"))
-        if answer.refusal is not None and answer.repeated is None:
-            raise Refused(answer.refusal)
-        return answer
+        if (
+            result.duplicate_of is not None
+            and key is not None
+            and result.duplicate_of.digest != key.digest
+        ):
+            message = f"the key '{key.key}' was used for another request"
+            raise RefusedError(Refusal(code="key_reused", message=message, hint="take a new key"))
+        if result.refusal is not None and result.duplicate_of is None:
+            raise RefusedError(result.refusal)
+        return result
 
-    async def _is_there(self, start: c.Start) -> bool:
+    async def _has_started(self, start: c.Start) -> bool:
         """Whether it began after all: the connection broke, and it was on disk. Refused if its bead
         has another run."""
         try:
-            active = await self._io(self.store.active_run, start.bead_id)
+            active_run_id = await self._call_store(self.store.get_active_run_id, start.bead_id)
         except StoreError:
             return False  # what was wrong first is told
-        if active is not None and active != start.run_id:
-            told = f"bead '{start.bead_id}' has the active run '{active}'"
+        if active_run_id is not None and active_run_id != start.run_id:
+            message = f"bead '{start.bead_id}' has the active run '{active_run_id}'"
             hint = "wait for its end, or close it"
-            raise Refused(Refusal(code="bead_busy", message=told, hint=hint))
-        return active is not None
+            raise RefusedError(Refusal(code="bead_busy", message=message, hint=hint))
+        return active_run_id is not None
 
-    def _check(self) -> None:
+    def _check_open(self) -> None:
         if self.failure is not None:
             raise StoreError(f"the engine has failed: {self.failure}") from self.failure
         if self._closed.is_set():
             raise StoreError("the engine is closed; open it again")
 
-    def _key(self, key: str, actor: str, request: object, answer: dict[str, str]) -> KeyRow | None:
+    def _idempotency_row(
+        self, key: str, actor: str, request: object, answer: dict[str, str]
+    ) -> IdempotencyKeyRow | None:
         if not key:
             return None
-        if len(key) > KEY_MAX or not key.isprintable():
-            told = f"the key {key[:40]!r} is longer than {KEY_MAX} characters, or no plain text"
-            raise Refused(Refusal(code="bad_key", message=told, hint="take a UUID"))
-        return KeyRow(
+        if len(key) > IDEMPOTENCY_KEY_CHARS_MAX or not key.isprintable():
+            message = (
+                f"the key {key[:40]!r} is longer than {IDEMPOTENCY_KEY_CHARS_MAX} characters, "
+                "or no plain text"
+            )
+            raise RefusedError(Refusal(code="bad_key", message=message, hint="take a UUID"))
+        return IdempotencyKeyRow(
             key=key,
             actor=actor,
             digest=hashlib.sha256(encode(request)).hexdigest(),
@@ -267,84 +282,92 @@ class Core:
             created_at=iso(self.clock()),
         )
 
-    def _note(self, run_id: str, report: c.Report, code: str) -> Note:
-        at, body = iso(self.clock()), _kept(encode(report))
-        return Note(execution_id=run_id, at=at, actor=report.agent, code=code, body=body)
+    def _refused_note(self, run_id: str, report: c.Report, code: str) -> NoteRow:
+        at, body = iso(self.clock()), _bounded_report(encode(report))
+        return NoteRow(execution_id=run_id, at=at, actor=report.agent, code=code, body=body)
 
-    def _note_soon(self, run_id: str, report: c.Report, code: str) -> None:
-        self.keeper.soon(self.store.add_note, self._note(run_id, report, code))
+    def _add_note_soon(self, run_id: str, report: c.Report, code: str) -> None:
+        self.committer.call_store_soon(
+            self.store.add_note, self._refused_note(run_id, report, code)
+        )
 
-    def _dispatch(self, run_id: str, fence: int) -> Dispatch | None:
-        run = self.keeper.run(run_id)
-        token = run.token_of(fence) if run is not None else None
-        if run is None or token is None:
+    def _cached_dispatch(self, run_id: str, fence: int) -> Dispatch | None:
+        run = self.committer.cached_run(run_id)
+        position = run.find_position(fence) if run is not None else None
+        if run is None or position is None:
             return None
-        return self._given(self.keeper.plan(run), run, token)
+        return self._build_dispatch(self.committer.plan_of(run), run, position)
 
-    def _given(self, plan: Plan, run: Run, token: Token) -> Dispatch:
+    def _build_dispatch(self, plan: Plan, run: Run, position: Position) -> Dispatch:
         """What was said, and the bead's files, are read when an agent asks for them."""
         return Dispatch(
             plan,
             run,
-            token,
-            lambda: read_events(self._near(run), run.id, run.seq),
-            lambda: self._near(run).files(run.bead_id),
+            position,
+            lambda: read_events(self._store_for(run), run.id, run.seq),
+            lambda: self._store_for(run).list_files(run.bead_id),
         )
 
-    def _near(self, run: Run) -> Office:
+    def _store_for(self, run: Run) -> Store:
         """Of a short run everything is read faster than it could be asked of the reader."""
-        return self.store if self._is_short(run) else self.reader
+        return self.store if self._has_short_history(run) else self.reader
 
-    def _is_short(self, run: Run) -> bool:
-        return self.store.inline and run.seq <= SHORT
+    def _has_short_history(self, run: Run) -> bool:
+        return self.store.inline and run.seq <= HISTORY_EVENTS_SHORT
 
-    def _heard(self, work: RunWork) -> None:
+    def _on_run_changed(self, change: RunChange) -> None:
         """A run was changed, and it is on disk."""
-        for effect in work.effects:
-            if isinstance(effect, CancelWork):
-                self.staff.cancel(work.stream, effect.fence)
-        self._changes.ring(work.stream, None)
-        self._changes.ring(ANYTHING, None)
-        if work.run is not None and work.run.ended:
-            self._ends.ring(work.stream, work.run)
+        for effect in change.effects:
+            if isinstance(effect, CancelDispatch):
+                self.local_executor.cancel(change.stream, effect.fence)
+        self._change_waiters.notify(change.stream, None)
+        self._change_waiters.notify(ANY_STREAM, None)
+        if change.run is not None and change.run.has_ended:
+            self._end_waiters.notify(change.stream, change.run)
         if self.listeners:
-            self.listeners.tell(work)
+            self.listeners.notify(change)
 
-    def wrote(self, work: RunWork) -> None:
+    def notify_run_changed(self, change: RunChange) -> None:
         """A run was changed on disk without a command: whoever waits or listens is told."""
-        self._heard(work)
+        self._on_run_changed(change)
 
     async def state(self, run_id: str) -> Run:
         """The run as it stands on disk."""
-        found = await self._io(self.store.load, [run_id])
-        if run_id not in found:
-            raise Refused(_unknown(run_id))
-        return loaded(found[run_id].subject, found[run_id].tail)
+        loaded_runs = await self._call_store(self.store.load_runs, [run_id])
+        if run_id not in loaded_runs:
+            raise RefusedError(_unknown_run(run_id))
+        return rebuild_run(loaded_runs[run_id].row, loaded_runs[run_id].tail)
 
     async def plan_of(self, run: Run) -> Plan:
         """Its definition, from memory or from the database."""
         version = run.definition_id, run.version
-        if self.keeper.run(run.id) is None and not self.keeper.plans.knows(*version):
-            self.keeper.plans.add(*version, await self._io(self.store.definition, *version))
-        return self.keeper.plan(run)
+        if self.committer.cached_run(run.id) is None and not self.committer.plans.has(*version):
+            self.committer.plans.add(
+                *version, await self._call_store(self.store.get_definition, *version)
+            )
+        return self.committer.plan_of(run)
 
     async def command(
-        self, run_id: str, command: c.RunCommand, *, key: KeyRow | None = None
+        self, run_id: str, command: c.RunCommand, *, key: IdempotencyKeyRow | None = None
     ) -> Run:
         """Any command of the kernel; the run after it. Who asks is vouched for by the caller."""
-        answer = await self._ask(run_id, command, key=key)
-        return answer.run if answer.run is not None else await self.state(run_id)
+        result = await self._execute(run_id, command, key=key)
+        return result.run if result.run is not None else await self.state(run_id)
 
 
-def _unknown(run_id: str) -> Refusal:
-    told = f"there is no run '{run_id}'"
-    return Refusal(code="unknown_run", message=told, hint="`handrail runs` lists them")
+def _unknown_run(run_id: str) -> Refusal:
+    message = f"there is no run '{run_id}'"
+    return Refusal(code="unknown_run", message=message, hint="`handrail runs` lists them")
 
 
-def _kept(report: bytes) -> str:
+def _bounded_report(report: bytes) -> str:
     """A refused report as a note holds it: whoever is refused may send as much as it likes."""
     if len(report) <= NOTE_BYTES_MAX:
         return report.decode()
-    begins = report[:NOTE_BYTES_MAX].decode(errors="ignore")
-    cut = {"bytes": len(report), "sha256": hashlib.sha256(report).hexdigest(), "begins": begins}
-    return encode(cut).decode()
+    beginning = report[:NOTE_BYTES_MAX].decode(errors="ignore")
+    summary = {
+        "bytes": len(report),
+        "sha256": hashlib.sha256(report).hexdigest(),
+        "begins": beginning,
+    }
+    return encode(summary).decode()

@@ -12,32 +12,43 @@ What a method says it did is on disk when it returns. What is refused raises `Re
 database cannot do, `StoreError`.
 """
 
-from handrail.engine.bugs import WithBugs
-from handrail.engine.credentials import WithCredentials
-from handrail.engine.definitions import Defined, InvalidDefinition
-from handrail.engine.figures import WithFigures
-from handrail.engine.lock_views import WithLocks
-from handrail.engine.memory import WithMemory
-from handrail.engine.oversight import WithOversight
-from handrail.engine.refused import Refused
-from handrail.engine.replaying import WithReplays
-from handrail.engine.reports import WithReports
-from handrail.engine.webhooks import WithWebhooks
-from handrail.engine.whole import WithWholes
-from handrail.engine.with_agents import WithAgents
+from handrail.engine.audit.trail import WithAuditTrail
+from handrail.engine.dispatch.local_agents import WithLocalAgents
+from handrail.engine.errors import RefusedError
+from handrail.engine.queries.locks import WithLockQueries
+from handrail.engine.queries.run_details import WithRunDetails
+from handrail.engine.queries.statistics import WithStatistics
+from handrail.engine.services.bugs import WithBugs
+from handrail.engine.services.credentials import WithCredentials
+from handrail.engine.services.definitions import InvalidDefinitionError, StoredDefinition
+from handrail.engine.services.memory import WithMemory
+from handrail.engine.services.replays import WithReplays
+from handrail.engine.services.report_files import WithReportFiles
+from handrail.engine.services.webhooks import WithWebhooks
 
-__all__ = ["Defined", "Engine", "InvalidDefinition", "Refused"]
+__all__ = [
+    "Engine",
+    "InvalidDefinition",
+    "InvalidDefinitionError",
+    "Refused",
+    "RefusedError",
+    "StoredDefinition",
+]
+
+Refused = RefusedError
+InvalidDefinition = InvalidDefinitionError
+"""The public names: what is refused is an answer to whoever asked."""
 
 
 class Engine(
-    WithReports,
-    WithAgents,
+    WithReportFiles,
+    WithLocalAgents,
     WithBugs,
-    WithLocks,
-    WithWholes,
+    WithLockQueries,
+    WithRunDetails,
     WithReplays,
-    WithOversight,
-    WithFigures,
+    WithAuditTrail,
+    WithStatistics,
     WithCredentials,
     WithMemory,
     WithWebhooks,

@@ -11,15 +11,15 @@ from datetime import datetime
 
 import msgspec
 
-from handrail.engine.channel_work import ChannelWork
-from handrail.engine.vocabulary import tell
-from handrail.engine.works import RunWork
-from handrail.kernel.lifecycle import Trigger
+from handrail.engine.commit.channel_change import ChannelStreamChange
+from handrail.engine.commit.stream_change import RunChange
+from handrail.engine.log_events import log_event
+from handrail.kernel.agent_lifecycle import Trigger
 
 log = logging.getLogger("handrail.engine")
 
 
-class AgentHeard(msgspec.Struct, frozen=True):
+class AgentPresenceChanged(msgspec.Struct, frozen=True):
     """Something about an agent that is no event of a run: it came, went, or gave a sign of life
     (`AGENT_STARTS`: it is there, whatever it was before)."""
 
@@ -38,39 +38,47 @@ class EngineClosed(msgspec.Struct, frozen=True):
     at: datetime
 
 
-class Committed(msgspec.Struct, frozen=True):
+class CommitCompleted(msgspec.Struct, frozen=True):
     """A commit that went well: how many streams it changed, and how long it took."""
 
     writes: int
     seconds: float
 
 
-Heard = RunWork | ChannelWork | AgentHeard | EngineClosed | Committed
-Listener = Callable[[Heard], None]
+EngineNotification = (
+    RunChange | ChannelStreamChange | AgentPresenceChanged | EngineClosed | CommitCompleted
+)
+Listener = Callable[[EngineNotification], None]
 
 
 class Listeners:
     def __init__(self) -> None:
-        self._all: list[Listener] = []
-        self._failed: list[Listener] = []
+        self._listeners: list[Listener] = []
+        self._reported: list[Listener] = []
 
     def __bool__(self) -> bool:
-        return bool(self._all)
+        return bool(self._listeners)
 
     def add(self, listener: Listener) -> None:
-        self._all.append(listener)
+        self._listeners.append(listener)
 
     def remove(self, listener: Listener) -> None:
-        for known in (self._all, self._failed):
-            if listener in known:
-                known.remove(listener)
+        for registered in (self._listeners, self._reported):
+            if listener in registered:
+                registered.remove(listener)
 
-    def tell(self, heard: Heard) -> None:
-        for listener in tuple(self._all):
+    def notify(self, notification: EngineNotification) -> None:
+        for listener in tuple(self._listeners):
             try:
-                listener(heard)
+                listener(notification)
             except Exception as error:
-                if listener not in self._failed:
-                    self._failed.append(listener)
-                    called = getattr(listener, "__qualname__", type(listener).__qualname__)
-                    tell(log, "listener_failed", listener=called, reason=str(error), error=error)
+                if listener not in self._reported:
+                    self._reported.append(listener)
+                    listener_name = getattr(listener, "__qualname__", type(listener).__qualname__)
+                    log_event(
+                        log,
+                        "listener_failed",
+                        listener=listener_name,
+                        reason=str(error),
+                        error=error,
+                    )

@@ -9,17 +9,17 @@ from typing import Any, Literal, TypeVar
 from uuid_utils import uuid7
 
 from handrail.engine.clock import Clock, steady_clock
-from handrail.engine.engine import Defined, Engine
+from handrail.engine.dispatch.local_agents import CAPACITY_DEFAULT
+from handrail.engine.dispatch.local_executor import AgentFunction
+from handrail.engine.engine import Engine, StoredDefinition
 from handrail.engine.settings import EngineSettings
-from handrail.engine.staff import AgentFunction
-from handrail.engine.with_agents import CAPACITY
-from handrail.kernel.report import Report
 from handrail.kernel.run.events import RunEvent
 from handrail.kernel.run.machine import Person, Run
-from handrail.kernel.run.state import Question
-from handrail.store.office import Office
-from handrail.store.port import StoreError, moment
+from handrail.kernel.run.state import PendingApproval
+from handrail.store.engine_store import StoreError, parse_iso
+from handrail.store.store import Store
 from handrail.store.urls import open_store
+from handrail.views.report import RunReport
 
 T = TypeVar("T")
 
@@ -31,15 +31,17 @@ def open(  # noqa: A001 - read as handrail.open
     clock: Clock | None = None,
     background: bool = True,
     visit: bool = False,
-) -> "Opening":
+) -> "EngineContext":
     """An engine on that database: `sqlite:///work.db`, `sqlite://` for one in memory, or
     `postgresql://…`. Without `background` nothing happens by itself: call `tick`. A `visit` is for
     a short look at a database, or a word to it, whether or not an engine is at work there: what is
     asked is done, and nothing else happens; no clock runs out, nobody is given work."""
-    return Opening(url, settings or EngineSettings(), clock, background=background, visit=visit)
+    return EngineContext(
+        url, settings or EngineSettings(), clock, background=background, visit=visit
+    )
 
 
-class Opening:
+class EngineContext:
     """Enter it with `async with` for an `Engine`, with `with` for a `SyncEngine`."""
 
     def __init__(
@@ -58,11 +60,13 @@ class Opening:
 
     async def __aenter__(self) -> Engine:
         loop = asyncio.get_running_loop()
-        store: Office = await loop.run_in_executor(None, open_store, self.url)
+        store: Store = await loop.run_in_executor(None, open_store, self.url)
         try:
-            dead = store.left_behind() if not self.visit else None
-            last = store.last_alive()
-            clock = self.clock or steady_clock(moment(last) if last is not None else None)
+            dead_engines = store.find_dead_engines() if not self.visit else None
+            last_alive = store.get_last_alive()
+            clock = self.clock or steady_clock(
+                parse_iso(last_alive) if last_alive is not None else None
+            )
             engine = Engine(
                 store,
                 clock=clock,
@@ -73,7 +77,7 @@ class Opening:
             if self.visit:
                 await engine.visit()
             else:
-                await engine.open(dead=dead, background=self.background)
+                await engine.open(dead_engines=dead_engines, background=self.background)
         except BaseException:
             store.close()
             raise
@@ -109,28 +113,28 @@ class Opening:
 class SyncEngine:
     """The engine for programs without an event loop: it has one on a thread of its own."""
 
-    def __init__(self, opening: Opening) -> None:
-        self._opening = opening
+    def __init__(self, context: EngineContext) -> None:
+        self._context = context
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="handrail", daemon=True)
         self._thread.start()
         try:
-            self.engine = self._do(opening.__aenter__())
+            self.engine = self._run_coroutine(context.__aenter__())
         except BaseException:
             self._stop()
             raise
 
     def close(self) -> None:
         try:
-            self._do(self._opening.__aexit__(None, None, None))
+            self._run_coroutine(self._context.__aexit__(None, None, None))
         finally:
             self._stop()
 
-    def define(self, source: Any, *, by: str = "") -> Defined:  # noqa: ANN401 - as Engine.define
-        return self._do(self.engine.define(source, by=by))
+    def define(self, source: Any, *, by: str = "") -> StoredDefinition:  # noqa: ANN401 - as Engine.define
+        return self._run_coroutine(self.engine.define(source, by=by))
 
     def agent(
-        self, *roles: str, name: str = "", capacity: int = CAPACITY, trusted: bool = False
+        self, *roles: str, name: str = "", capacity: int = CAPACITY_DEFAULT, trusted: bool = False
     ) -> Any:  # noqa: ANN401 - a decorator
         def register(function: AgentFunction) -> AgentFunction:
             async def add() -> None:
@@ -138,29 +142,29 @@ class SyncEngine:
                     function, *roles, name=name, capacity=capacity, trusted=trusted
                 )
 
-            self._do(add())
+            self._run_coroutine(add())
             return function
 
         return register
 
-    def start(self, definition: str, **wanted: Any) -> "SyncRun":  # noqa: ANN401 - as Engine.start
-        handle = self._do(self.engine.start(definition, **wanted))
+    def start(self, definition: str, **options: Any) -> "SyncRun":  # noqa: ANN401 - as Engine.start
+        handle = self._run_coroutine(self.engine.start(definition, **options))
         return SyncRun(self, handle.id)
 
     def run(self, run_id: str) -> "SyncRun":
         return SyncRun(self, run_id)
 
-    def do(self, work: Coroutine[Any, Any, T]) -> T:
+    def do(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Any other coroutine of the engine, to its end."""
-        return self._do(work)
+        return self._run_coroutine(coroutine)
 
-    def _do(self, work: Coroutine[Any, Any, T]) -> T:
+    def _run_coroutine(self, coroutine: Coroutine[Any, Any, T]) -> T:
         if self._loop.is_closed() or threading.current_thread() is self._thread:
-            work.close()
+            coroutine.close()
             if self._loop.is_closed():
                 raise StoreError("the engine is closed; open it again")
             raise RuntimeError("an async function of this engine would wait for itself: await it")
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
     def _stop(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -181,30 +185,30 @@ class SyncRun:
     def result(self, timeout: float | None = None) -> Run:
         return self._engine.do(self._run.result(timeout))
 
-    def questions(self, timeout: float | None = None) -> list[Question]:
+    def questions(self, timeout: float | None = None) -> list[PendingApproval]:
         return self._engine.do(self._run.questions(timeout))
 
     def answer(
         self,
-        question_id: str,
+        approval_id: str,
         text: str = "",
         *,
         by: Person | str,
         decision: Literal["approve", "reject", "revise"] | None = None,
         digest: str = "",
     ) -> Run:
-        answered = self._run.answer(question_id, text, by=by, decision=decision, digest=digest)
-        return self._engine.do(answered)
+        coroutine = self._run.answer(approval_id, text, by=by, decision=decision, digest=digest)
+        return self._engine.do(coroutine)
 
-    def report(self) -> Report:
+    def report(self) -> RunReport:
         return self._engine.do(self._run.report())
 
     def events(self, after: int = 0, *, follow: bool = True) -> Iterator[tuple[int, RunEvent]]:
         """As they happen; the thread waits for each."""
         events = self._run.events(after, follow=follow)
 
-        async def following() -> tuple[int, RunEvent] | None:
+        async def read_next() -> tuple[int, RunEvent] | None:
             return await anext(events, None)
 
-        while (found := self._engine.do(following())) is not None:
-            yield found
+        while (numbered_event := self._engine.do(read_next())) is not None:
+            yield numbered_event

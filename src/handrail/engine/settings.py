@@ -1,7 +1,7 @@
 """What the installation sets for the engine, beside what the kernel's rules read. In seconds."""
 
 from handrail.kernel.decision import Value
-from handrail.kernel.definition import Settings
+from handrail.kernel.definition.model import Settings
 
 
 class EngineSettings(Value):

@@ -14,77 +14,77 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import Any, TypeVar
 
-from handrail.engine.vocabulary import tell
-from handrail.store.port import StoreError
+from handrail.engine.log_events import log_event
+from handrail.store.engine_store import StoreError
 
 T = TypeVar("T")
 log = logging.getLogger("handrail.engine")
 
 
-class Threads:
+class StoreThreads:
     """So many at most, each started when there is something to do for it; with none of them
     everything is done at once."""
 
-    def __init__(self, most: int, name: str) -> None:
-        self._most, self._name = most, name
-        self._given: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+    def __init__(self, threads_max: int, name: str) -> None:
+        self._threads_max, self._name = threads_max, name
+        self._tasks: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._threads: list[Thread] = []
         self._closed = False
 
-    async def do(self, function: Callable[..., T], *values: object) -> T:
+    async def run(self, function: Callable[..., T], *args: object) -> T:
         """What the function returns or raises."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
-        self._give(partial(_answer, loop, future, function, values))
+        self._submit(partial(_run_and_resolve, loop, future, function, args))
         return await future
 
-    def soon(self, function: Callable[[T], None], value: T) -> None:
+    def run_soon(self, function: Callable[[T], None], argument: T) -> None:
         """Something that nobody waits for, and that may fail."""
-        self._give(partial(_try, function, value))
+        self._submit(partial(_run_and_log, function, argument))
 
-    def _give(self, work: Callable[[], None]) -> None:
-        if not self._most:
-            work()
+    def _submit(self, task: Callable[[], None]) -> None:
+        if not self._threads_max:
+            task()
             return
         if self._closed:
             raise StoreError("the engine is closed; open it again")
-        if len(self._threads) < self._most:
+        if len(self._threads) < self._threads_max:
             name = f"{self._name}-{len(self._threads) + 1}"
-            thread = Thread(target=self._work, name=name, daemon=True)
+            thread = Thread(target=self._run_tasks, name=name, daemon=True)
             self._threads.append(thread)
             thread.start()
-        self._given.put(work)
+        self._tasks.put(task)
 
-    def _work(self) -> None:
-        while (work := self._given.get()) is not None:
-            work()
-            del work  # or what it was about would live until there is more to do
+    def _run_tasks(self) -> None:
+        while (task := self._tasks.get()) is not None:
+            task()
+            del task  # or what it was about would live until there is more to do
 
     def close(self) -> None:
         """Everything that was given is done first."""
         self._closed = True
         for _ in self._threads:
-            self._given.put(None)
+            self._tasks.put(None)
         for thread in self._threads:
             thread.join()
 
 
-def _answer(
+def _run_and_resolve(
     loop: asyncio.AbstractEventLoop,
     future: asyncio.Future[Any],
     function: Callable[..., object],
-    values: tuple[object, ...],
+    args: tuple[object, ...],
 ) -> None:
     result, error = None, None
     try:
-        result = function(*values)
-    except BaseException as wrong:  # whatever it is, whoever asked hears of it
-        error = wrong
+        result = function(*args)
+    except BaseException as raised:  # whatever it is, whoever asked hears of it
+        error = raised
     with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-        loop.call_soon_threadsafe(_land, future, result, error)
+        loop.call_soon_threadsafe(_resolve, future, result, error)
 
 
-def _land(future: asyncio.Future[Any], result: object, error: BaseException | None) -> None:
+def _resolve(future: asyncio.Future[Any], result: object, error: BaseException | None) -> None:
     if future.done():  # whoever asked has gone
         return
     if error is not None:
@@ -93,8 +93,8 @@ def _land(future: asyncio.Future[Any], result: object, error: BaseException | No
         future.set_result(result)
 
 
-def _try(function: Callable[[T], None], value: T) -> None:
+def _run_and_log(function: Callable[[T], None], argument: T) -> None:
     try:
-        function(value)
+        function(argument)
     except Exception as error:  # it is made up for later, or is not worth more
-        tell(log, "database_away", reason=str(error))
+        log_event(log, "database_away", reason=str(error))

@@ -20,54 +20,56 @@ from asyncio import Future
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from types import FrameType
+from typing import Any
 
-from handrail.guard import Guard
-from handrail.guard.watch import Theirs, Watch, framework, streaming
+from handrail.guard.adapter import RunWatch, import_framework, watching_stream
+from handrail.guard.run import Guard
 
 EXTRA = "autogen"
-OF_TEAMS = ("SelectSpeakerEvent", "SelectorEvent")
+MANAGER_MESSAGES = ("SelectSpeakerEvent", "SelectorEvent")
 """Whom a team's manager chooses next: no agent speaks."""
-OF_TOOLS = ("ToolCallSummaryMessage", "HandoffMessage")
+TOOL_MESSAGES = ("ToolCallSummaryMessage", "HandoffMessage")
 """What an agent says of the tools it has called: no other answer of its model."""
-ASKS = "ToolCallRequestEvent"
+TOOL_REQUEST_MESSAGE = "ToolCallRequestEvent"
 USER = "user"
 """Who gives a task; nobody of the team, unless an agent has that name."""
 
 
-class GuardedTeam:
+class GuardedAutoGenTeam:
     """A team with a guard around it."""
 
-    def __init__(self, team: Theirs, guard: Guard, name: str) -> None:
+    def __init__(self, team: Any, guard: Guard, name: str) -> None:
         self.team, self.guard, self.name = team, guard, name
 
-    async def run(self, *, task: Theirs = None, **options: Theirs) -> Theirs:
+    async def run(self, *, task: Any = None, **options: Any) -> Any:
         """As `team.run(task=task)`; raises `Stopped` when a rule ends the run."""
-        result: Theirs = None
+        result: Any = None
         async with aclosing(self.run_stream(task=task, **options)) as messages:
             async for message in messages:
                 result = message
         return result
 
-    async def run_stream(
-        self, *, task: Theirs = None, **options: Theirs
-    ) -> AsyncGenerator[Theirs, None]:
+    async def run_stream(self, *, task: Any = None, **options: Any) -> AsyncGenerator[Any, None]:
         """As `team.run_stream(task=task)`; raises `Stopped` when a rule ends the run."""
-        base = framework("autogen_agentchat.base", EXTRA)
-        token = _token_for(options.pop("cancellation_token", None))
+        base = import_framework("autogen_agentchat.base", EXTRA)
+        token = _make_token(options.pop("cancellation_token", None))
         options |= {"task": task, "cancellation_token": token}
-        with streaming(self.guard, self.name, task) as watch:
-            seen, heard = list[Theirs](), _Heard(watch, outside=not _has(self.team, USER))
-            given = _told_first(options)
-            drawn: Theirs = watch.drawn_async(self.team.run_stream(**options))
-            async with aclosing(drawn) as messages:
+        with watching_stream(self.guard, self.name, task) as watch:
+            messages_so_far, recorder = (
+                list[Any](),
+                _MessageRecorder(watch, ignore_user=not _has_agent(self.team, USER)),
+            )
+            task_messages = _task_message_count(options)
+            stream: Any = watch.iterate_async(self.team.run_stream(**options))
+            async with aclosing(stream) as messages:
                 try:
                     async for message in messages:
                         if isinstance(message, base.TaskResult):
                             watch.partial = message
                         else:
-                            seen.append(message)
-                            if len(seen) > given:
-                                heard.message(message)
+                            messages_so_far.append(message)
+                            if len(messages_so_far) > task_messages:
+                                recorder.record_message(message)
                         yield message
                         if watch.stop is not None:
                             break
@@ -75,42 +77,42 @@ class GuardedTeam:
                     token.end()
             if watch.stop is not None:
                 reason = f"{watch.stop.rule}: {watch.stop.reason}"
-                watch.partial = base.TaskResult(messages=seen, stop_reason=reason)
-                await _reset(self.team)
+                watch.partial = base.TaskResult(messages=messages_so_far, stop_reason=reason)
+                await _reset_team(self.team)
 
 
-def guarded(team: Theirs, guard: Guard | None = None, *, name: str = "") -> GuardedTeam:
-    return GuardedTeam(team, guard or Guard(), name or team.name)
+def guarded(team: Any, guard: Guard | None = None, *, name: str = "") -> GuardedAutoGenTeam:
+    return GuardedAutoGenTeam(team, guard or Guard(), name or team.name)
 
 
-def _has(team: Theirs, name: str) -> bool:
+def _has_agent(team: Any, name: str) -> bool:
     """Whether an agent of the team, or of a team in it, has this name."""
     members = getattr(team, "_participants", ())
-    return getattr(team, "name", "") == name or any(_has(member, name) for member in members)
+    return getattr(team, "name", "") == name or any(_has_agent(member, name) for member in members)
 
 
-def _told_first(options: dict[str, Theirs]) -> int:
+def _task_message_count(options: dict[str, Any]) -> int:
     """How many messages of the stream are those of the task."""
     task = options["task"]
     if task is None or not options.get("output_task_messages", True):
         return 0
-    one = isinstance(task, str) or hasattr(task, "source")
-    return 1 if one else len(task)
+    is_single = isinstance(task, str) or hasattr(task, "source")
+    return 1 if is_single else len(task)
 
 
-async def _reset(team: Theirs) -> None:
+async def _reset_team(team: Any) -> None:
     """As it was before it was run; one agent alone is reset by another name."""
     if hasattr(team, "reset"):
         await team.reset()
     else:
-        await team.on_reset(framework("autogen_core", EXTRA).CancellationToken())
+        await team.on_reset(import_framework("autogen_core", EXTRA).CancellationToken())
 
 
-class Ended(Exception):  # noqa: N818 - the guard's doing, not a failure
+class RunEndedError(Exception):
     """What an agent meets that would go on after the end; the caller gets the reason itself."""
 
 
-class _Ending:
+class _GentleCancellation:
     """A cancellation token that can also end a run gently: who has the turn comes to its end, and
     nobody gets another one. A token that is cancelled in the middle of a turn is no end: AutoGen's
     agents wait for ever for a tool that was."""
@@ -120,110 +122,120 @@ class _Ending:
     def end(self, *_: object) -> None:
         self.ended = True
 
-    def link_future(self, future: "Future[Theirs]") -> "Future[Theirs]":
-        if self.ended and not _at_its_turn(inspect.currentframe()):
+    def link_future(self, future: "Future[Any]") -> "Future[Any]":
+        if self.ended and not _is_inside_agent(inspect.currentframe()):
             future.cancel()
-            raise Ended("the guarded run is over")
-        future.add_done_callback(self._left)
+            raise RunEndedError("the guarded run is over")
+        future.add_done_callback(self._end_if_cancelled)
         return super().link_future(future)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType] - of the framework's token
 
-    def _left(self, future: "Future[Theirs]") -> None:
+    def _end_if_cancelled(self, future: "Future[Any]") -> None:
         """Who waited for it does so no longer: nobody would see what the team does then."""
         if future.cancelled():
             self.end()
 
 
 @functools.cache
-def _token() -> Theirs:
-    base = framework("autogen_core", EXTRA).CancellationToken
-    return type("HandrailToken", (_Ending, base), {})
+def _token_class() -> Any:
+    base = import_framework("autogen_core", EXTRA).CancellationToken
+    return type("HandrailToken", (_GentleCancellation, base), {})
 
 
-def _token_for(theirs: Theirs) -> Theirs:
+def _make_token(caller_token: Any) -> Any:
     """A token of the guard's own, which is cancelled with the caller's."""
-    token = _token()()
-    if theirs is not None:
-        theirs.add_callback(token.cancel)
+    token = _token_class()()
+    if caller_token is not None:
+        caller_token.add_callback(token.cancel)
     return token
 
 
-def _at_its_turn(frame: FrameType | None) -> bool:
+def _is_inside_agent(frame: FrameType | None) -> bool:
     """Whether an agent asks here, or a tool for it, and not the team for whoever is next; or the
     team as it begins, whom AutoGen waits for in any case."""
-    tools = framework("autogen_core.tools", EXTRA)
-    kinds = (framework("autogen_agentchat.base", EXTRA).ChatAgent, tools.BaseTool, tools.Workbench)
+    tools = import_framework("autogen_core.tools", EXTRA)
+    kinds = (
+        import_framework("autogen_agentchat.base", EXTRA).ChatAgent,
+        tools.BaseTool,
+        tools.Workbench,
+    )
     while frame is not None:
-        held = frame.f_locals
-        if isinstance(held.get("self"), kinds) or getattr(held.get("ctx"), "is_rpc", False):
+        frame_locals = frame.f_locals
+        if isinstance(frame_locals.get("self"), kinds) or getattr(
+            frame_locals.get("ctx"), "is_rpc", False
+        ):
             return True
         frame = frame.f_back
     return False
 
 
-class _Heard:
+class _MessageRecorder:
     """From messages to turns, steps and tool calls."""
 
-    def __init__(self, watch: Watch, *, outside: bool) -> None:
+    def __init__(self, watch: RunWatch, *, ignore_user: bool) -> None:
         self.watch = watch
-        self.user = USER if outside else ""
+        self.user = USER if ignore_user else ""
         """Whose messages are no agent's."""
-        self.calls: dict[str, Theirs] = {}
-        self.at_work: set[str] = set()
+        self.calls: dict[str, Any] = {}
+        self.working: set[str] = set()
         """Who has begun, and not answered."""
-        self.people: dict[str, int] = {}
+        self.person_asks: dict[str, int] = {}
         """Agents that stand for a person, and how often each was asked."""
 
-    def message(self, message: Theirs) -> None:
+    def record_message(self, message: Any) -> None:
         watch, source = self.watch, message.source
-        if source == self.user or not hasattr(message, "type") or message.type in OF_TEAMS:
+        if source == self.user or not hasattr(message, "type") or message.type in MANAGER_MESSAGES:
             return
-        if source in self.at_work:
-            if source != watch.agent:
+        if source in self.working:
+            if source != watch.active_agent:
                 watch.resume(source)
-        elif source != watch.agent:
-            watch.turn(source)
-        KINDS.get(message.type, _Heard.said)(self, message)
+        elif source != watch.active_agent:
+            watch.activate(source)
+        RECORDERS.get(message.type, _MessageRecorder.record_text)(self, message)
         if message.type.endswith("Event"):
-            self.at_work.add(source)
+            self.working.add(source)
             return
-        self.at_work.discard(source)
+        self.working.discard(source)
         target = getattr(message, "target", "")
         if message.type == "HandoffMessage" and target != self.user and watch.stop is None:
-            watch.turn(target, reason=message.content)
+            watch.activate(target, reason=message.content)
 
-    def asked(self, message: Theirs) -> None:
+    def record_tool_request(self, message: Any) -> None:
         self.calls |= {call.id: call for call in message.content}
-        self.said(message)
+        self.record_text(message)
 
-    def ran(self, message: Theirs) -> None:
-        for done in message.content:
-            call = self.calls.pop(done.call_id, None)
-            if call is not None and not done.name.startswith("transfer_to_"):
-                failed = done.content if done.is_error else None
-                self.watch.called(done.name, call.arguments, done.content, failed)
+    def record_tool_results(self, message: Any) -> None:
+        for result in message.content:
+            call = self.calls.pop(result.call_id, None)
+            if call is not None and not result.name.startswith("transfer_to_"):
+                error = result.content if result.is_error else None
+                self.watch.record_tool_call(result.name, call.arguments, result.content, error)
 
-    def asks_a_person(self, message: Theirs) -> None:
-        self.people[message.source] = self.people.get(message.source, 0) + 1
+    def record_person_request(self, message: Any) -> None:
+        self.person_asks[message.source] = self.person_asks.get(message.source, 0) + 1
 
-    def said(self, message: Theirs) -> None:
-        self.watch.step()
+    def record_text(self, message: Any) -> None:
+        self.watch.begin_step()
         usage = message.models_usage
         tokens = usage.prompt_tokens + usage.completion_tokens if usage is not None else 0
-        if tokens or self._answers(message):
-            self.watch.answered(text=message.to_text(), tokens=tokens)
-        elif message.source in self.people:
-            self.watch.called(message.source, self.people[message.source], message.to_text())
+        if tokens or self._is_answer(message):
+            self.watch.record_answer(text=message.to_text(), tokens=tokens)
+        elif message.source in self.person_asks:
+            self.watch.record_tool_call(
+                message.source, self.person_asks[message.source], message.to_text()
+            )
 
-    def _answers(self, message: Theirs) -> bool:
+    def _is_answer(self, message: Any) -> bool:
         """Whether it is an answer, although nobody says what it has cost."""
         kind, source = message.type, message.source
         if kind.endswith("Event"):
-            return kind == ASKS
-        return source not in self.people and not (kind in OF_TOOLS and source in self.at_work)
+            return kind == TOOL_REQUEST_MESSAGE
+        return source not in self.person_asks and not (
+            kind in TOOL_MESSAGES and source in self.working
+        )
 
 
-KINDS = {
-    ASKS: _Heard.asked,
-    "ToolCallExecutionEvent": _Heard.ran,
-    "UserInputRequestedEvent": _Heard.asks_a_person,
+RECORDERS = {
+    TOOL_REQUEST_MESSAGE: _MessageRecorder.record_tool_request,
+    "ToolCallExecutionEvent": _MessageRecorder.record_tool_results,
+    "UserInputRequestedEvent": _MessageRecorder.record_person_request,
 }

@@ -20,133 +20,144 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib import import_module
+from typing import Any
 
-from handrail.guard import Guard
-from handrail.guard.people import ASKS_MAX, ask, ask_async, is_yes
-from handrail.guard.watch import Theirs, Watch, refuse_stream, watching
+from handrail.guard.adapter import RunWatch, refuse_stream, watching
+from handrail.guard.approvals import ASKS_PER_RUN_MAX, ask_person, ask_person_async, is_yes
+from handrail.guard.run import Guard
 from handrail.kernel.run.state import Stop
 
-HOW = "pip install crewai, in an environment of its own"
-DELEGATES = ("delegate_work_to_coworker", "ask_question_to_coworker")
+INSTALL_HINT = "pip install crewai, in an environment of its own"
+DELEGATION_TOOLS = ("delegate_work_to_coworker", "ask_question_to_coworker")
 """Tools by which an agent lets another one work."""
-FAILURES = (
+FAILURE_PREFIXES = (
     "Error executing tool",
     "Error executing task with agent",
     "I encountered an error",
 )
 """What CrewAI says instead of a tool that failed: hooks are told nothing else of it."""
-REUSED = "I tried reusing the same input"
+REUSED_INPUT_PREFIX = "I tried reusing the same input"
 """What it says instead of calling a tool as it was called just before."""
-UNHEARD = ("unknown_tool", "invalid_input")
+UNHOOKED_FAILURES = ("unknown_tool", "invalid_input")
 """Failures before there is a call, of which hooks are told nothing at all."""
-HEARD_SECONDS = 5.0
+EVENT_FLUSH_SECONDS = 5.0
 """That events have to arrive: what was used is told by another thread."""
-REST_SECONDS = 10.0
+THREAD_JOIN_SECONDS = 10.0
 """That tasks in threads have, after a stop, to come to their next model or tool."""
 
 
-class GuardedTeam:
+class GuardedCrewAITeam:
     """A Crew, a Flow or an Agent with a guard around it."""
 
-    def __init__(self, team: Theirs, guard: Guard, name: str) -> None:
+    def __init__(self, team: Any, guard: Guard, name: str) -> None:
         self.team, self.guard, self.name = team, guard, name
 
-    def kickoff(self, inputs: Theirs = None, **options: Theirs) -> Theirs:
+    def kickoff(self, inputs: Any = None, **options: Any) -> Any:
         """As `team.kickoff(inputs)`; raises `Stopped` when a rule ends the run."""
         with self._run(inputs) as run:
             try:
-                run.watch.partial = self.team.kickoff(*_given(inputs), **options)
+                run.watch.partial = self.team.kickoff(*_as_args(inputs), **options)
             except Exception:
-                run.rest()
+                run.settle()
                 raise
         return run.watch.partial
 
-    async def kickoff_async(self, inputs: Theirs = None, **options: Theirs) -> Theirs:
+    async def kickoff_async(self, inputs: Any = None, **options: Any) -> Any:
         """As `team.kickoff_async(inputs)`; raises `Stopped` when a rule ends the run."""
-        return await self._awaited(self.team.kickoff_async, inputs, options)
+        return await self._kickoff_awaited(self.team.kickoff_async, inputs, options)
 
-    async def akickoff(self, inputs: Theirs = None, **options: Theirs) -> Theirs:
+    async def akickoff(self, inputs: Any = None, **options: Any) -> Any:
         """As `team.akickoff(inputs)`; raises `Stopped` when a rule ends the run."""
-        return await self._awaited(self.team.akickoff, inputs, options)
+        return await self._kickoff_awaited(self.team.akickoff, inputs, options)
 
-    def kickoff_for_each(self, inputs: list[Theirs], **options: Theirs) -> list[Theirs]:
+    def kickoff_for_each(self, inputs: list[Any], **options: Any) -> list[Any]:
         """As `crew.kickoff_for_each(inputs)`, each a run of its own; a stop ends the rest."""
-        copies = (GuardedTeam(self.team.copy(), self.guard, self.name) for _ in inputs)
-        return [one.kickoff(given, **options) for one, given in zip(copies, inputs, strict=True)]
+        copies = (GuardedCrewAITeam(self.team.copy(), self.guard, self.name) for _ in inputs)
+        return [
+            team_copy.kickoff(team_inputs, **options)
+            for team_copy, team_inputs in zip(copies, inputs, strict=True)
+        ]
 
-    async def _awaited(
-        self, kickoff: Callable[..., Theirs], inputs: Theirs, options: dict[str, Theirs]
-    ) -> Theirs:
+    async def _kickoff_awaited(
+        self, kickoff: Callable[..., Any], inputs: Any, options: dict[str, Any]
+    ) -> Any:
         with self._run(inputs) as run:
             try:
-                run.watch.partial = await kickoff(*_given(inputs), **options)
+                run.watch.partial = await kickoff(*_as_args(inputs), **options)
             except Exception:
-                await run.rest_async()
+                await run.settle_async()
                 raise
         return run.watch.partial
 
     @contextmanager
-    def _run(self, inputs: Theirs) -> Generator["_Run"]:
+    def _run(self, inputs: Any) -> Generator["_CrewRun"]:
         if getattr(self.team, "stream", False):
             refuse_stream("a team with stream=True", "be guarded and not streamed")
-        hooks, events = _crewai("crewai.hooks.dispatch"), _crewai("crewai.events")
-        for event, handler in HANDLERS.items():
+        hooks, events = _import_crewai("crewai.hooks.dispatch"), _import_crewai("crewai.events")
+        for event, handler in EVENT_HANDLERS.items():
             events.crewai_event_bus.on(getattr(events, event))(handler)
         points = {hooks.InterceptionPoint[point]: hook for point, hook in HOOKS.items()}
         scope = {
-            point: [*(one for one in hooks.get_scoped_hooks(point) if one is not hook), hook]
+            point: [
+                *(
+                    scoped_hook
+                    for scoped_hook in hooks.get_scoped_hooks(point)
+                    if scoped_hook is not hook
+                ),
+                hook,
+            ]
             for point, hook in points.items()
         }
         with watching(self.guard, self.name, inputs or "") as watch:
-            run = _Run(watch)
-            before = _here.set(_Place(run, _Team(None, "", None), "", ""))
+            run = _CrewRun(watch)
+            reset_token = _current_scope.set(_CrewScope(run, _ActiveTeam(None, "", None), "", ""))
             try:
-                with hooks.scoped_hooks(scope), _asking(watch):
+                with hooks.scoped_hooks(scope), _inbox_provider(watch):
                     yield run
             finally:
-                _here.reset(before)
-                _hear()
+                _current_scope.reset(reset_token)
+                _flush_events()
 
 
-def guarded(team: Theirs, guard: Guard | None = None, *, name: str = "") -> GuardedTeam:
-    own = getattr(team, "name", None) or getattr(team, "role", None) or type(team).__name__
-    return GuardedTeam(team, guard or Guard(), name or own)
+def guarded(team: Any, guard: Guard | None = None, *, name: str = "") -> GuardedCrewAITeam:
+    default_name = getattr(team, "name", None) or getattr(team, "role", None) or type(team).__name__
+    return GuardedCrewAITeam(team, guard or Guard(), name or default_name)
 
 
 @contextmanager
-def _asking(watch: Watch) -> Generator[None]:
+def _inbox_provider(watch: RunWatch) -> Generator[None]:
     """`human_input` is a question in the inbox, where there is one; who asks in a way of their own
     goes on to."""
-    people = _crewai("crewai.core.providers.human_input")
-    own = type(people.get_provider()) is not people.SyncHumanInputProvider
-    if watch.run.live is None or own:
+    human_input = _import_crewai("crewai.core.providers.human_input")
+    has_own_provider = type(human_input.get_provider()) is not human_input.SyncHumanInputProvider
+    if watch.run.recorder is None or has_own_provider:
         yield
         return
-    before = people.set_provider(_inbox()(watch))
+    reset_token = human_input.set_provider(_inbox_class()(watch))
     try:
         yield
     finally:
-        people.reset_provider(before)
+        human_input.reset_provider(reset_token)
 
 
 @functools.cache
-def _inbox() -> Theirs:
+def _inbox_class() -> Any:
     """The class of providers; it can be made only where the framework is installed."""
-    base = _crewai("crewai.core.providers.human_input").SyncHumanInputProvider
-    return type("HandrailInbox", (_Inbox, base), {})
+    base = _import_crewai("crewai.core.providers.human_input").SyncHumanInputProvider
+    return type("HandrailInbox", (_InboxProvider, base), {})
 
 
-class _Inbox:
+class _InboxProvider:
     """Asks a person whether an answer will do: a yes, or what the agent is to do better."""
 
-    def __init__(self, watch: Watch) -> None:
+    def __init__(self, watch: RunWatch) -> None:
         self.watch = watch
 
-    def handle_feedback(self, formatted_answer: Theirs, context: Theirs) -> Theirs:
+    def handle_feedback(self, formatted_answer: Any, context: Any) -> Any:
         answer = formatted_answer
-        for _ in range(ASKS_MAX):
-            reply = ask(self.watch, _question(answer, context))
-            _obey(self.watch.stop)
+        for _ in range(ASKS_PER_RUN_MAX):
+            reply = ask_person(self.watch, _question_text(answer, context))
+            _abort_if_stopped(self.watch.stop)
             if reply is None:
                 return super().handle_feedback(answer, context)  # pyright: ignore
             if is_yes(reply):
@@ -156,11 +167,11 @@ class _Inbox:
         context.ask_for_human_input = False
         return answer
 
-    async def handle_feedback_async(self, formatted_answer: Theirs, context: Theirs) -> Theirs:
+    async def handle_feedback_async(self, formatted_answer: Any, context: Any) -> Any:
         answer = formatted_answer
-        for _ in range(ASKS_MAX):
-            reply = await ask_async(self.watch, _question(answer, context))
-            _obey(self.watch.stop)
+        for _ in range(ASKS_PER_RUN_MAX):
+            reply = await ask_person_async(self.watch, _question_text(answer, context))
+            _abort_if_stopped(self.watch.stop)
             if reply is None:
                 return await super().handle_feedback_async(answer, context)  # pyright: ignore
             if is_yes(reply):
@@ -171,33 +182,35 @@ class _Inbox:
         return answer
 
 
-def _question(answer: Theirs, context: Theirs) -> str:
+def _question_text(answer: Any, context: Any) -> str:
     return f"{_role(context.agent)} answers: {answer.output}"
 
 
-def _crewai(module: str) -> Theirs:
+def _import_crewai(module: str) -> Any:
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(f"CrewAI is not installed; {HOW}", name=error.name) from None
+        raise ModuleNotFoundError(
+            f"CrewAI is not installed; {INSTALL_HINT}", name=error.name
+        ) from None
 
 
-def _given(inputs: Theirs) -> tuple[Theirs, ...]:
+def _as_args(inputs: Any) -> tuple[Any, ...]:
     return () if inputs is None else (inputs,)
 
 
-class _Run:
+class _CrewRun:
     """One guarded call: what is done in it, and what it has begun beside the caller."""
 
-    def __init__(self, watch: Watch) -> None:
+    def __init__(self, watch: RunWatch) -> None:
         self.watch = watch
-        self.done: list[Theirs] = []
-        self.found: dict[str, Theirs] = {}
+        self.outputs: list[Any] = []
+        self.last_tool_outputs: dict[str, Any] = {}
         """What each tool returned last."""
-        self.tasks: set[asyncio.Task[Theirs]] = set()
+        self.tasks: set[asyncio.Task[Any]] = set()
         self.threads: set[threading.Thread] = set()
 
-    def begun_beside(self) -> None:
+    def register_concurrent(self) -> None:
         """What calls this is beside the caller, or may be."""
         try:
             task = asyncio.current_task()
@@ -208,238 +221,255 @@ class _Run:
         else:
             self.tasks.add(task)
 
-    def rest(self) -> None:
+    def settle(self) -> None:
         """Nothing of it goes on: after a stop each thread is refused its next model or tool."""
-        self.watch.partial = self.done
+        self.watch.partial = self.outputs
         if self.watch.stop is not None:
             for thread in self.threads - {threading.current_thread()}:
-                thread.join(REST_SECONDS)
+                thread.join(THREAD_JOIN_SECONDS)
 
-    async def rest_async(self) -> None:
+    async def settle_async(self) -> None:
         """The same of tasks."""
-        await asyncio.to_thread(self.rest)
+        await asyncio.to_thread(self.settle)
         if self.watch.stop is not None:
             loop, caller = asyncio.get_running_loop(), asyncio.current_task()
-            left = [one for one in self.tasks if one is not caller and one.get_loop() is loop]
-            for one in left:
-                one.cancel()
-            await asyncio.gather(*left, return_exceptions=True)
+            pending = [
+                task for task in self.tasks if task is not caller and task.get_loop() is loop
+            ]
+            for task in pending:
+                task.cancel()
+            await asyncio.gather(*pending, return_exceptions=True)
 
 
-class _Team:
+class _ActiveTeam:
     """A crew or a flow at work. `outer`: where it was started; none for the call as a whole."""
 
-    def __init__(self, theirs: Theirs, path: str, outer: "_Place | None") -> None:
-        self.theirs, self.path, self.outer = theirs, path, outer
-        self.last = ""
+    def __init__(self, crew_or_flow: Any, path: str, outer: "_CrewScope | None") -> None:
+        self.crew_or_flow, self.path, self.outer = crew_or_flow, path, outer
+        self.last_agent = ""
         """In a crew: who did the task that ended last."""
-        self.handing = ""
+        self.last_sequential_agent = ""
         """Who did the last one that was not beside others."""
 
-    def asker(self) -> str:
+    def calling_agent(self) -> str:
         """The agent whose tool it is; a method that starts a team does not ask it, it is it."""
         return self.outer.agent if self.outer is not None and self.outer.role else ""
 
 
-class _Place:
+class _CrewScope:
     """Where in a run this is: whose part, in which team. A method of a flow has no role."""
 
     def __init__(
-        self, run: _Run, team: _Team, agent: str, role: str, outer: "_Place | None" = None
+        self,
+        run: _CrewRun,
+        team: _ActiveTeam,
+        agent: str,
+        role: str,
+        outer: "_CrewScope | None" = None,
     ) -> None:
         self.run, self.team, self.agent, self.role = run, team, agent, role
         self.outer = outer
         """Of a tool: where it was called."""
-        self.others: dict[int, str] = {}
+        self.nested_agents: dict[int, str] = {}
         """Agents at work here whose part this is not, by identity."""
-        self.ways: set[tuple[str, str]] = set()
+        self.edges: set[tuple[str, str]] = set()
         """From task to task, in crews that were started here."""
 
-    def inside(self) -> str:
+    def name_prefix(self) -> str:
         """What the names of those begin with that are started here."""
         return f"{self.agent}/" if self.agent else self.team.path
 
-    def known(self, agent: Theirs) -> str:
+    def agent_name(self, agent: Any) -> str:
         """The name of the agent; a model that no agent asks is asked by whose part this is."""
-        return self.others.get(id(agent), self.agent)
+        return self.nested_agents.get(id(agent), self.agent)
 
-    def begins(self, agent: Theirs) -> Stop | None:
+    def begin_agent(self, agent: Any) -> Stop | None:
         """The agent's model is about to be asked. An agent that a tool lets work was asked by whose
         tool it is."""
         role, watch = _role(agent), self.run.watch
-        if role and role != self.role and id(agent) not in self.others:
-            before = self.agent.removesuffix(self.role) if self.role else self.inside()
-            self.others[id(agent)] = name = before + role
+        if role and role != self.role and id(agent) not in self.nested_agents:
+            prefix = self.agent.removesuffix(self.role) if self.role else self.name_prefix()
+            self.nested_agents[id(agent)] = name = prefix + role
             if self.outer is not None:
-                return watch.join((self.agent,), name)
-        name = self.known(agent)
-        if watch.agent == name or not name:
-            return watch.step()
-        return watch.resume(name) if watch.agent else watch.turn(name, source="")
+                return watch.enter_call((self.agent,), name)
+        name = self.agent_name(agent)
+        if watch.active_agent == name or not name:
+            return watch.begin_step()
+        return watch.resume(name) if watch.active_agent else watch.activate(name, source="")
 
-    def left(self) -> None:
+    def leave_tool(self) -> None:
         """The tool has returned: who was asked gives the turn back."""
-        for name in self.others.values():
-            self.run.watch.leave((self.agent,), name)
+        for name in self.nested_agents.values():
+            self.run.watch.leave_call((self.agent,), name)
 
 
-_here: ContextVar[_Place] = ContextVar("handrail_crewai_place")
+_current_scope: ContextVar[_CrewScope] = ContextVar("handrail_crewai_place")
 """Set wherever hooks are."""
 
 
-def _role(agent: Theirs) -> str:
+def _role(agent: Any) -> str:
     return str(getattr(agent, "role", "") or "").strip()
 
 
-def _obey(stop: Stop | None) -> None:
+def _abort_if_stopped(stop: Stop | None) -> None:
     """Ends the framework's run, if the guard's has ended."""
     if stop is not None:
-        aborted = _crewai("crewai.hooks").HookAborted
-        raise aborted(f"{stop.rule}: {stop.reason}", source="handrail")
+        abort_error = _import_crewai("crewai.hooks").HookAborted
+        raise abort_error(f"{stop.rule}: {stop.reason}", source="handrail")
 
 
-def _execution_begins(context: Theirs) -> None:
+def _on_execution_start(context: Any) -> None:
     """A crew or a flow begins; an agent's own machinery is a flow too, and no part of the team."""
-    place, theirs = _here.get(), context.crew or context.flow
-    if not getattr(theirs, "is_crewai_internal", False):
-        _here.set(_Place(place.run, _Team(theirs, place.inside(), place), "", ""))
+    scope, crew_or_flow = _current_scope.get(), context.crew or context.flow
+    if not getattr(crew_or_flow, "is_crewai_internal", False):
+        _current_scope.set(
+            _CrewScope(scope.run, _ActiveTeam(crew_or_flow, scope.name_prefix(), scope), "", "")
+        )
 
 
-def _execution_ended(context: Theirs) -> None:
-    team = _here.get().team
-    if team.outer is not None and team.theirs is (context.crew or context.flow):
-        _here.set(team.outer)
+def _on_execution_end(context: Any) -> None:
+    team = _current_scope.get().team
+    if team.outer is not None and team.crew_or_flow is (context.crew or context.flow):
+        _current_scope.set(team.outer)
 
 
-def _step_begins(context: Theirs) -> None:
-    place = _here.get()
-    begins = STEPS.get((context.kind, _is_crew(place.team)))
-    if begins is not None:
-        _obey(begins(place, context))
+def _before_step(context: Any) -> None:
+    scope = _current_scope.get()
+    handler = STEP_HANDLERS.get((context.kind, _is_crew(scope.team)))
+    if handler is not None:
+        _abort_if_stopped(handler(scope, context))
 
 
-def _is_crew(team: _Team) -> bool:
-    return hasattr(team.theirs, "tasks")
+def _is_crew(team: _ActiveTeam) -> bool:
+    return hasattr(team.crew_or_flow, "tasks")
 
 
-def _task_begins(place: _Place, context: Theirs) -> Stop | None:
+def _begin_task(scope: _CrewScope, context: Any) -> Stop | None:
     """Whoever did the last task hands over; to a task beside others, who did the last before them.
     A list of tasks ends, so that a way from one to another is told once."""
-    run, team, role = place.run, place.team, _role(context.agent)
-    name, beside = team.path + role, bool(context.task.async_execution)
-    source = (team.handing if beside else team.last) or team.asker()
-    if beside:
-        run.begun_beside()
+    run, team, role = scope.run, scope.team, _role(context.agent)
+    name, is_async = team.path + role, bool(context.task.async_execution)
+    source = (team.last_sequential_agent if is_async else team.last_agent) or team.calling_agent()
+    if is_async:
+        run.register_concurrent()
     else:
-        team.handing = team.last = name
-    _here.set(_Place(run, team, name, role))
-    ways = team.outer.ways if team.outer is not None else set[tuple[str, str]]()
-    if source == name or (source, name) in ways:
+        team.last_sequential_agent = team.last_agent = name
+    _current_scope.set(_CrewScope(run, team, name, role))
+    edges = team.outer.edges if team.outer is not None else set[tuple[str, str]]()
+    if source == name or (source, name) in edges:
         return run.watch.resume(name)
-    ways.add((source, name))
-    return run.watch.turn(name, source=source)
+    edges.add((source, name))
+    return run.watch.activate(name, source=source)
 
 
-def _method_begins(place: _Place, context: Theirs) -> Stop | None:
+def _begin_method(scope: _CrewScope, context: Any) -> Stop | None:
     """What triggered the method is whose part this was, as its context comes from there."""
-    run, team = place.run, place.team
-    run.begun_beside()
+    run, team = scope.run, scope.team
+    run.register_concurrent()
     name = team.path + context.step_name
-    _here.set(_Place(run, team, name, ""))
-    return run.watch.turn(name, source=place.agent or team.asker())
+    _current_scope.set(_CrewScope(run, team, name, ""))
+    return run.watch.activate(name, source=scope.agent or team.calling_agent())
 
 
-STEPS: dict[tuple[str, bool], Callable[[_Place, Theirs], Stop | None]] = {
-    ("task", True): _task_begins,
-    ("flow_method", False): _method_begins,
+STEP_HANDLERS: dict[tuple[str, bool], Callable[[_CrewScope, Any], Stop | None]] = {
+    ("task", True): _begin_task,
+    ("flow_method", False): _begin_method,
 }
 """By the kind of a step, and whether it is a crew's. A task without a crew is told by its model."""
 
 
-def _step_ended(context: Theirs) -> None:
-    place = _here.get()
-    if (context.kind, _is_crew(place.team)) not in STEPS:
+def _after_step(context: Any) -> None:
+    scope = _current_scope.get()
+    if (context.kind, _is_crew(scope.team)) not in STEP_HANDLERS:
         return
     if context.kind == "task":
-        place.team.last = place.agent
-    outer = place.team.outer
+        scope.team.last_agent = scope.agent
+    outer = scope.team.outer
     if outer is not None and outer.team.outer is None:
-        place.run.done.append(context.output)
+        scope.run.outputs.append(context.output)
 
 
-def _model_begins(context: Theirs) -> None:
-    _hear()
-    _obey(_here.get().begins(context.agent))
+def _before_model(context: Any) -> None:
+    _flush_events()
+    _abort_if_stopped(_current_scope.get().begin_agent(context.agent))
 
 
-def _model_ended(context: Theirs) -> None:
-    _hear()
-    place = _here.get()
-    watch, name = place.run.watch, place.known(context.agent)
+def _after_model(context: Any) -> None:
+    _flush_events()
+    scope = _current_scope.get()
+    watch, name = scope.run.watch, scope.agent_name(context.agent)
     if watch.stop is None:
-        if name and watch.agent != name:
+        if name and watch.active_agent != name:
             watch.resume(name)
-        watch.answered(text=str(context.response or ""))
+        watch.record_answer(text=str(context.response or ""))
 
 
-def _tool_begins(context: Theirs) -> None:
-    _hear()
-    place = _here.get()
-    _obey(place.run.watch.stop)
-    name = place.known(context.agent)
-    _here.set(_Place(place.run, place.team, name, _role(context.agent) or place.role, place))
+def _before_tool(context: Any) -> None:
+    _flush_events()
+    scope = _current_scope.get()
+    _abort_if_stopped(scope.run.watch.stop)
+    name = scope.agent_name(context.agent)
+    _current_scope.set(
+        _CrewScope(scope.run, scope.team, name, _role(context.agent) or scope.role, scope)
+    )
 
 
-def _tool_ended(context: Theirs) -> None:
-    place = _here.get()
-    watch = place.run.watch
-    if place.outer is not None:  # none for a tool that somebody else's hook refused
-        place.left()
-        _here.set(place.outer)
-    if context.tool is None or (context.tool_name in DELEGATES and place.others):
+def _after_tool(context: Any) -> None:
+    scope = _current_scope.get()
+    watch = scope.run.watch
+    if scope.outer is not None:  # none for a tool that somebody else's hook refused
+        scope.leave_tool()
+        _current_scope.set(scope.outer)
+    if context.tool is None or (context.tool_name in DELEGATION_TOOLS and scope.nested_agents):
         return
-    tool, told = context.tool_name, str(context.tool_result).strip()
-    if not told.startswith(REUSED):
-        place.run.found[tool] = context.raw_tool_result
-    found = place.run.found.get(tool)
-    failed = isinstance(found, _crewai("crewai.tools").ToolFailure) or told.startswith(FAILURES)
-    watch.called(tool, context.tool_input, found, told if failed else None)
+    tool, result_text = context.tool_name, str(context.tool_result).strip()
+    if not result_text.startswith(REUSED_INPUT_PREFIX):
+        scope.run.last_tool_outputs[tool] = context.raw_tool_result
+    output = scope.run.last_tool_outputs.get(tool)
+    failed = isinstance(
+        output, _import_crewai("crewai.tools").ToolFailure
+    ) or result_text.startswith(FAILURE_PREFIXES)
+    watch.record_tool_call(tool, context.tool_input, output, result_text if failed else None)
 
 
-HOOKS: dict[str, Callable[[Theirs], None]] = {
-    "EXECUTION_START": _execution_begins,
-    "EXECUTION_END": _execution_ended,
-    "PRE_STEP": _step_begins,
-    "POST_STEP": _step_ended,
-    "PRE_MODEL_CALL": _model_begins,
-    "POST_MODEL_CALL": _model_ended,
-    "PRE_TOOL_CALL": _tool_begins,
-    "POST_TOOL_CALL": _tool_ended,
+HOOKS: dict[str, Callable[[Any], None]] = {
+    "EXECUTION_START": _on_execution_start,
+    "EXECUTION_END": _on_execution_end,
+    "PRE_STEP": _before_step,
+    "POST_STEP": _after_step,
+    "PRE_MODEL_CALL": _before_model,
+    "POST_MODEL_CALL": _after_model,
+    "PRE_TOOL_CALL": _before_tool,
+    "POST_TOOL_CALL": _after_tool,
 }
 
 
-def _used(source: Theirs, event: Theirs) -> None:
+def _on_model_completed(source: Any, event: Any) -> None:
     """Of every answer, also one that only calls tools, of which hooks are told nothing."""
-    place = _here.get(None)
-    if place is not None:
-        usage = _crewai("crewai.types.usage_metrics").UsageMetrics.from_provider_dict(event.usage)
+    scope = _current_scope.get(None)
+    if scope is not None:
+        usage = _import_crewai("crewai.types.usage_metrics").UsageMetrics.from_provider_dict(
+            event.usage
+        )
         text = event.response if isinstance(event.response, str) else ""
-        place.run.watch.answered(text=text, tokens=usage.total_tokens if usage else 0)
+        scope.run.watch.record_answer(text=text, tokens=usage.total_tokens if usage else 0)
 
 
-def _failed(source: Theirs, event: Theirs) -> None:
-    place = _here.get(None)
-    if place is not None and event.failure.reason in UNHEARD:
-        place.run.watch.called(event.tool_name, event.tool_args, error=event.failure.message)
+def _on_tool_failure(source: Any, event: Any) -> None:
+    scope = _current_scope.get(None)
+    if scope is not None and event.failure.reason in UNHOOKED_FAILURES:
+        scope.run.watch.record_tool_call(
+            event.tool_name, event.tool_args, error=event.failure.message
+        )
 
 
-HANDLERS: dict[str, Callable[[Theirs, Theirs], None]] = {
-    "LLMCallCompletedEvent": _used,
-    "ToolFailureDetectedEvent": _failed,
+EVENT_HANDLERS: dict[str, Callable[[Any, Any], None]] = {
+    "LLMCallCompletedEvent": _on_model_completed,
+    "ToolFailureDetectedEvent": _on_tool_failure,
 }
 """Of events, which stay with the process and do nothing outside a guarded call."""
 
 
-def _hear() -> None:
+def _flush_events() -> None:
     """Waits for events that are on their way: another thread tells them."""
-    _crewai("crewai.events").crewai_event_bus.flush(HEARD_SECONDS)
+    _import_crewai("crewai.events").crewai_event_bus.flush(EVENT_FLUSH_SECONDS)

@@ -2,14 +2,14 @@
 
 from typing import TYPE_CHECKING
 
-from handrail.kernel.rules import StopRule
 from handrail.kernel.run.state import Stop
+from handrail.kernel.stop.rules import StopRule
 
 if TYPE_CHECKING:
-    from handrail.guard import GuardedRun
+    from handrail.guard.run import GuardedRun
 
 
-class Stopped(Exception):  # noqa: N818 - a run that stops is no error of the host program
+class StoppedError(Exception):
     """The run was ended by a stop rule. `stop` has rule, limit, what was seen and the evidence;
     `partial`, where an adapter raises it, what there is of the framework's own result."""
 
@@ -18,40 +18,48 @@ class Stopped(Exception):  # noqa: N818 - a run that stops is no error of the ho
         self.stop, self.run, self.partial = stop, run, partial
 
 
-class LoopDetected(Stopped):
+class LoopDetectedError(StoppedError):
     """The agents go in circles: the same pattern, or the same way too often, without progress."""
 
 
-class NoProgress(Stopped):
+class NoProgressError(StoppedError):
     """The same error, no change, back and forth, or research that finds nothing better."""
 
 
-class LimitReached(Stopped):
+class LimitReachedError(StoppedError):
     """A hard limit: handoffs, steps or running time."""
 
 
-class BudgetSpent(Stopped):
+class BudgetSpentError(StoppedError):
     """Tokens or cost are used up."""
 
 
-class ConstraintViolated(Stopped):
+class ConstraintViolatedError(StoppedError):
     """A path or a command that the run must never touch."""
 
 
-KINDS: dict[StopRule, type[Stopped]] = {
-    StopRule.CONSTRAINT: ConstraintViolated,
-    StopRule.BUDGET: BudgetSpent,
-    StopRule.RESEARCH_EXHAUSTED: NoProgress,
-    StopRule.SAME_ERROR: NoProgress,
-    StopRule.NO_CHANGE: NoProgress,
-    StopRule.OSCILLATION: NoProgress,
-    StopRule.REPEATED_PATTERN: LoopDetected,
-    StopRule.MAX_EDGE: LoopDetected,
-    StopRule.MAX_HANDOFFS: LimitReached,
-    StopRule.MAX_STEPS: LimitReached,
-    StopRule.MAX_DURATION: LimitReached,
+Stopped = StoppedError
+LoopDetected = LoopDetectedError
+NoProgress = NoProgressError
+LimitReached = LimitReachedError
+BudgetSpent = BudgetSpentError
+ConstraintViolated = ConstraintViolatedError
+"""The names that programs catch: a stop is what they asked for, not a mistake of theirs."""
+
+ERROR_BY_RULE: dict[StopRule, type[StoppedError]] = {
+    StopRule.CONSTRAINT: ConstraintViolatedError,
+    StopRule.BUDGET: BudgetSpentError,
+    StopRule.RESEARCH_EXHAUSTED: NoProgressError,
+    StopRule.SAME_ERROR: NoProgressError,
+    StopRule.NO_CHANGE: NoProgressError,
+    StopRule.OSCILLATION: NoProgressError,
+    StopRule.REPEATED_PATTERN: LoopDetectedError,
+    StopRule.MAX_EDGE: LoopDetectedError,
+    StopRule.MAX_HANDOFFS: LimitReachedError,
+    StopRule.MAX_STEPS: LimitReachedError,
+    StopRule.MAX_DURATION: LimitReachedError,
 }
 
 
-def stopped(stop: Stop, run: "GuardedRun", partial: object = None) -> Stopped:
-    return KINDS.get(stop.rule, Stopped)(stop, run, partial)
+def stop_error(stop: Stop, run: "GuardedRun", partial: object = None) -> StoppedError:
+    return ERROR_BY_RULE.get(stop.rule, StoppedError)(stop, run, partial)

@@ -16,127 +16,144 @@ checkpointer, the thread as it stood before that node.
 import functools
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from threading import RLock
+from typing import Any
 from uuid import UUID
 
 import msgspec
 
-from handrail.guard import Guard
-from handrail.guard.people import ASKS_MAX, ask, ask_async
-from handrail.guard.watch import Theirs, Watch, framework, streaming, text_of, watching
-from handrail.kernel.reading import is_mapping
+from handrail.guard.adapter import (
+    RunWatch,
+    import_framework,
+    to_text,
+    watching,
+    watching_stream,
+)
+from handrail.guard.approvals import ASKS_PER_RUN_MAX, ask_person, ask_person_async
+from handrail.guard.run import Guard
+from handrail.kernel.definition.reader import is_mapping
 from handrail.kernel.run.state import Stop
 
 EXTRA = "langgraph"
 STEP_TAG = "graph:step:"
-HEARD = ("chain", "llm", "agent")
+HANDLED_KINDS = ("chain", "llm", "agent")
 """Kinds of events; tools are among those of agents."""
-STEPS_KEPT = 1_000
+SUPERSTEPS_KEPT = 1_000
 """Supersteps of a graph that are remembered: tasks beside each other are not that far apart."""
-BESIDE = "|"
+DETACHED_PATH = "|"
 """In place of a path: graphs that a node calls by callbacks alone, such as in threads of its own.
 Nobody knows which are beside each other, so all of them go on as one, until the node is over."""
-FOUND_KEPT = 1_000
+FINDINGS_KEPT = 1_000
 """Of one superstep, what its tasks found."""
-UNHEARD = ("retriever", "retry", "custom_event")
+IGNORED_KINDS = ("retriever", "retry", "custom_event")
 
-Answer = Callable[[object], object]
+AnswerFunction = Callable[[object], object]
 """From what an interrupt asks to what the graph is resumed with."""
-Config = Mapping[str, Theirs] | None
+Config = Mapping[str, Any] | None
 
 
 class GuardedGraph:
     """A compiled graph with a guard around it. Whatever the graph can do else, ask the graph."""
 
-    def __init__(self, graph: Theirs, guard: Guard, name: str, answer: Answer | None) -> None:
+    def __init__(self, graph: Any, guard: Guard, name: str, answer: AnswerFunction | None) -> None:
         self.graph, self.guard, self.name, self.answer = graph, guard, name, answer
 
-    def invoke(self, given: object, config: Config = None, **options: Theirs) -> Theirs:
+    def invoke(self, graph_input: object, config: Config = None, **options: Any) -> Any:
         """As `graph.invoke`; raises `Stopped` when a rule ends the run."""
-        with watching(self.guard, self.name, given) as watch:
-            configured = _watched(config, watch, self.graph)
-            watch.partial = self.graph.invoke(given, configured, **options)
-            for asked in _asked(watch):
-                said = self._said(asked) or _reply(ask(watch, asked.value))
-                if said is None:
+        with watching(self.guard, self.name, graph_input) as watch:
+            configured = _watched_config(config, watch, self.graph)
+            watch.partial = self.graph.invoke(graph_input, configured, **options)
+            for interrupt in _interrupts(watch):
+                answer = self._answer(interrupt) or _to_answer(ask_person(watch, interrupt.value))
+                if answer is None:
                     break
-                watch.partial = self.graph.invoke(_resume(asked, said), configured, **options)
+                watch.partial = self.graph.invoke(
+                    _resume_command(interrupt, answer), configured, **options
+                )
         return watch.partial
 
-    async def ainvoke(self, given: object, config: Config = None, **options: Theirs) -> Theirs:
+    async def ainvoke(self, graph_input: object, config: Config = None, **options: Any) -> Any:
         """As `graph.ainvoke`; raises `Stopped` when a rule ends the run."""
-        with watching(self.guard, self.name, given) as watch:
-            configured = _watched(config, watch, self.graph)
-            watch.partial = await self.graph.ainvoke(given, configured, **options)
-            for asked in _asked(watch):
-                said = self._said(asked) or _reply(await ask_async(watch, asked.value))
-                if said is None:
+        with watching(self.guard, self.name, graph_input) as watch:
+            configured = _watched_config(config, watch, self.graph)
+            watch.partial = await self.graph.ainvoke(graph_input, configured, **options)
+            for interrupt in _interrupts(watch):
+                answer = self._answer(interrupt) or _to_answer(
+                    await ask_person_async(watch, interrupt.value)
+                )
+                if answer is None:
                     break
-                resume = _resume(asked, said)
-                watch.partial = await self.graph.ainvoke(resume, configured, **options)
+                command = _resume_command(interrupt, answer)
+                watch.partial = await self.graph.ainvoke(command, configured, **options)
         return watch.partial
 
-    def stream(self, given: object, config: Config = None, **options: Theirs) -> Iterator[Theirs]:
+    def stream(self, graph_input: object, config: Config = None, **options: Any) -> Iterator[Any]:
         """As `graph.stream`; raises `Stopped` when a rule ends the run. An interrupt ends it."""
-        with streaming(self.guard, self.name, given) as watch:
-            configured = _watched(config, watch, self.graph)
-            yield from watch.drawn(self.graph.stream(given, configured, **options))
+        with watching_stream(self.guard, self.name, graph_input) as watch:
+            configured = _watched_config(config, watch, self.graph)
+            yield from watch.iterate(self.graph.stream(graph_input, configured, **options))
 
     async def astream(
-        self, given: object, config: Config = None, **options: Theirs
-    ) -> AsyncIterator[Theirs]:
+        self, graph_input: object, config: Config = None, **options: Any
+    ) -> AsyncIterator[Any]:
         """As `graph.astream`; raises `Stopped` when a rule ends the run. An interrupt ends it."""
-        with streaming(self.guard, self.name, given) as watch:
-            configured = _watched(config, watch, self.graph)
-            async for piece in watch.drawn_async(self.graph.astream(given, configured, **options)):
+        with watching_stream(self.guard, self.name, graph_input) as watch:
+            configured = _watched_config(config, watch, self.graph)
+            async for piece in watch.iterate_async(
+                self.graph.astream(graph_input, configured, **options)
+            ):
                 yield piece
 
-    def _said(self, asked: Theirs) -> "_Said | None":
-        return _Said(self.answer(asked.value)) if self.answer is not None else None
+    def _answer(self, interrupt: Any) -> "_InterruptAnswer | None":
+        return _InterruptAnswer(self.answer(interrupt.value)) if self.answer is not None else None
 
 
-class _Said(msgspec.Struct):
+class _InterruptAnswer(msgspec.Struct):
     """An answer, which may be anything, also nothing."""
 
     value: object
 
 
 def guarded(
-    graph: Theirs, guard: Guard | None = None, *, name: str = "", answer: Answer | None = None
+    graph: Any,
+    guard: Guard | None = None,
+    *,
+    name: str = "",
+    answer: AnswerFunction | None = None,
 ) -> GuardedGraph:
     """`answer` is asked when the graph interrupts itself for a person; without it a person is asked
     through the server that records the run; without one the graph's own result says so, as ever."""
     return GuardedGraph(graph, guard or Guard(), name or graph.get_name(), answer)
 
 
-def _asked(watch: Watch) -> Iterator[Theirs]:
+def _interrupts(watch: RunWatch) -> Iterator[Any]:
     """What the graph asks, again and again, as often as people may be asked."""
-    for _ in range(ASKS_MAX):
+    for _ in range(ASKS_PER_RUN_MAX):
         result = watch.partial
-        asked: Theirs = result.get("__interrupt__") if is_mapping(result) else None
-        if not asked or watch.stop is not None:
+        interrupts: Any = result.get("__interrupt__") if is_mapping(result) else None
+        if not interrupts or watch.stop is not None:
             return
-        yield asked[0]
+        yield interrupts[0]
 
 
-def _reply(reply: Theirs) -> _Said | None:
+def _to_answer(reply: Any) -> _InterruptAnswer | None:
     """A person's words; a yes without words is True."""
-    return None if reply is None else _Said(reply.text or True)
+    return None if reply is None else _InterruptAnswer(reply.text or True)
 
 
-def _resume(asked: Theirs, said: _Said) -> Theirs:
-    return framework("langgraph.types", EXTRA).Command(resume={asked.id: said.value})
+def _resume_command(interrupt: Any, answer: _InterruptAnswer) -> Any:
+    return import_framework("langgraph.types", EXTRA).Command(resume={interrupt.id: answer.value})
 
 
-def _watched(config: Config, watch: Watch, graph: Theirs) -> dict[str, Theirs]:
+def _watched_config(config: Config, watch: RunWatch, graph: Any) -> dict[str, Any]:
     """The caller's configuration with the guard among its callbacks."""
-    configured: dict[str, Theirs] = dict(config or {})
-    handler = _handler()(watch, _ToolNodes(graph))
-    held = configured.get("callbacks")
-    if held is None or isinstance(held, list):
-        configured["callbacks"] = [*(held or ()), handler]
+    configured: dict[str, Any] = dict(config or {})
+    handler = _handler_class()(watch, _ToolNodes(graph))
+    callbacks = configured.get("callbacks")
+    if callbacks is None or isinstance(callbacks, list):
+        configured["callbacks"] = [*(callbacks or ()), handler]
     else:
-        configured["callbacks"] = held = held.copy()
-        held.add_handler(handler)
+        configured["callbacks"] = callbacks = callbacks.copy()
+        callbacks.add_handler(handler)
     return configured
 
 
@@ -145,36 +162,38 @@ class _ToolNodes:
     takes a while, so they are looked for when a node of one begins. Not all can be found, such as
     those that tools call: what runs in their nodes first will tell."""
 
-    def __init__(self, graph: Theirs) -> None:
+    def __init__(self, graph: Any) -> None:
         self.graph = graph
-        self.kind = framework("langgraph.prebuilt", EXTRA).ToolNode
-        self.outer = {name for name, node in graph.nodes.items() if self._is(node)}
+        self.tool_node_type = import_framework("langgraph.prebuilt", EXTRA).ToolNode
+        self.outer_names = {name for name, node in graph.nodes.items() if self._is_instance(node)}
 
     @functools.cached_property
-    def inner(self) -> dict[str, bool]:
-        found: dict[str, bool] = {}
-        for outer, inner in self.graph.get_subgraphs(recurse=True):
-            path = outer.replace("|", "/")
-            found |= {f"{path}/{name}": self._is(node) for name, node in inner.nodes.items()}
-        return found
+    def inner_nodes(self) -> dict[str, bool]:
+        tool_nodes: dict[str, bool] = {}
+        for namespace, subgraph in self.graph.get_subgraphs(recurse=True):
+            path = namespace.replace("|", "/")
+            tool_nodes |= {
+                f"{path}/{name}": self._is_instance(node) for name, node in subgraph.nodes.items()
+            }
+        return tool_nodes
 
-    def has(self, name: str, inputs: object) -> bool | None:
+    def is_tool_node(self, name: str, inputs: object) -> bool | None:
         """Of a node inside; None as long as nobody can tell."""
-        found = self.inner.get(name)
-        return False if found is None and not _asks_for_tools(inputs) else found
+        is_known = self.inner_nodes.get(name)
+        return False if is_known is None and not _has_open_tool_calls(inputs) else is_known
 
-    def _is(self, node: Theirs) -> bool:
-        return isinstance(node.bound, self.kind)
+    def _is_instance(self, node: Any) -> bool:
+        return isinstance(node.bound, self.tool_node_type)
 
 
 @functools.cache
-def _handler() -> Theirs:
+def _handler_class() -> Any:
     """The class of callbacks; it can be made only where the framework is installed."""
-    base = framework("langchain_core.callbacks", EXTRA).BaseCallbackHandler
-    ways = {"raise_error": True, "run_inline": True}
-    ways |= {f"ignore_{kind}": False for kind in HEARD}
-    ways |= {f"ignore_{kind}": True for kind in UNHEARD}
-    return type("HandrailGuard", (_Callbacks, base), ways)
+    base = import_framework("langchain_core.callbacks", EXTRA).BaseCallbackHandler
+    attributes = {"raise_error": True, "run_inline": True}
+    attributes |= {f"ignore_{kind}": False for kind in HANDLED_KINDS}
+    attributes |= {f"ignore_{kind}": True for kind in IGNORED_KINDS}
+    return type("HandrailGuard", (_Callbacks, base), attributes)
 
 
 class _Callbacks:
@@ -184,11 +203,14 @@ class _Callbacks:
     """Whether there is nothing to settle before a model is asked, as most often. Who says so looks
     once more; who has something to settle says that last: nodes beside each other hide nothing."""
 
-    def __init__(self, watch: Watch, tool_nodes: _ToolNodes) -> None:
-        self.watch, self.turns = watch, _Turns(watch, tool_nodes)
-        self.running, self.unsure = self.turns.running, self.turns.unsure
-        self.tools: dict[UUID, tuple[str, object, Theirs]] = {}
-        self.beside = _Beside()
+    def __init__(self, watch: RunWatch, tool_nodes: _ToolNodes) -> None:
+        self.watch, self.tracker = watch, _NodeTracker(watch, tool_nodes)
+        self.subgraph_runs, self.undecided_nodes = (
+            self.tracker.subgraph_runs,
+            self.tracker.undecided_nodes,
+        )
+        self.tools: dict[UUID, tuple[str, object, Any]] = {}
+        self.findings = _SuperstepFindings()
 
     def on_chain_start(
         self,
@@ -196,223 +218,241 @@ class _Callbacks:
         inputs: object,
         *,
         tags: Sequence[str] | None = None,
-        metadata: Theirs = None,
-        **about: Theirs,
+        metadata: Any = None,
+        **about: Any,
     ) -> None:
         for tag in tags or ():
             if tag.startswith(STEP_TAG):
-                stop = self.turns.began(metadata, inputs, about)
+                stop = self.tracker.begin_node(metadata, inputs, about)
                 self.ignore_chat_model = True
-                if self.watch.open or self.unsure or self.watch.stop is not None:
+                if self.watch.step_open or self.undecided_nodes or self.watch.stop is not None:
                     self.ignore_chat_model = False
                 if stop is not None:
-                    _end(self.watch)
+                    _abort_graph(self.watch)
 
     def on_chain_end(self, _: object, *, run_id: UUID, **about: object) -> None:
-        if self.running:
-            self.running.pop(run_id, None)
-        if run_id is self.turns.graph:
-            self.turns.graph = None
+        if self.subgraph_runs:
+            self.subgraph_runs.pop(run_id, None)
+        if run_id is self.tracker.outer_run_id:
+            self.tracker.outer_run_id = None
 
     on_chain_error = on_chain_end
 
-    def on_chat_model_start(self, *_: object, metadata: Theirs = None, **about: object) -> None:
-        if self.unsure:
-            self.turns.tell(_where(metadata), runs_tools=False)
-        if self.watch.step() is not None:
-            _end(self.watch)
+    def on_chat_model_start(self, *_: object, metadata: Any = None, **about: object) -> None:
+        if self.undecided_nodes:
+            self.tracker.decide_node(_namespace(metadata), runs_tools=False)
+        if self.watch.begin_step() is not None:
+            _abort_graph(self.watch)
 
     on_llm_start = on_chat_model_start
 
-    def on_llm_end(self, response: Theirs, **about: object) -> None:
+    def on_llm_end(self, response: Any, **about: object) -> None:
         first = response.generations[0][0]
         usage = getattr(getattr(first, "message", None), "usage_metadata", None)
         if not usage and response.llm_output:  # as the message says, or else the answer as a whole
             usage = response.llm_output.get("token_usage")
-        self.watch.answered(first.text, (usage.get("total_tokens") or 0) if usage else 0)
+        self.watch.record_answer(first.text, (usage.get("total_tokens") or 0) if usage else 0)
         self.ignore_chat_model = False
 
     def on_tool_start(
-        self, serialized: Config, given: str, *, run_id: UUID, **about: Theirs
+        self, serialized: Config, input_str: str, *, run_id: UUID, **about: Any
     ) -> None:
         name = (serialized or {}).get("name") or about.get("name") or "tool"
         inputs, metadata = about.get("inputs"), about.get("metadata")
-        self.tools[run_id] = (name, inputs if inputs is not None else given, metadata)
-        if self.unsure:
-            self.turns.tell(_where(metadata), runs_tools=True)
+        self.tools[run_id] = (name, inputs if inputs is not None else input_str, metadata)
+        if self.undecided_nodes:
+            self.tracker.decide_node(_namespace(metadata), runs_tools=True)
 
-    def on_tool_end(self, output: Theirs, *, run_id: UUID, **about: object) -> None:
+    def on_tool_end(self, output: Any, *, run_id: UUID, **about: object) -> None:
         name, inputs, metadata = self.tools.pop(run_id, ("tool", "", None))
         if getattr(output, "goto", ()):
             return  # it hands over, which is seen when the other node begins
-        found = _found(output)
-        failed = getattr(output, "status", "") == "error"
-        if failed or self.beside.is_new(
-            self.turns.step.number, _where(metadata), name, inputs, found
+        tool_output = _tool_output(output)
+        is_failure = getattr(output, "status", "") == "error"
+        if is_failure or self.findings.is_new(
+            self.tracker.step.number, _namespace(metadata), name, inputs, tool_output
         ):
-            self.watch.called(name, inputs, found, found if failed else None)
+            self.watch.record_tool_call(
+                name, inputs, tool_output, tool_output if is_failure else None
+            )
             self.ignore_chat_model = False
 
     def on_tool_error(self, error: BaseException, *, run_id: UUID, **about: object) -> None:
         name, inputs, _ = self.tools.pop(run_id, ("tool", "", None))
-        if not isinstance(error, framework("langgraph.errors", EXTRA).GraphBubbleUp):  # no pause
-            self.watch.called(name, inputs, error=f"{type(error).__name__}: {error}")
+        if not isinstance(
+            error, import_framework("langgraph.errors", EXTRA).GraphBubbleUp
+        ):  # no pause
+            self.watch.record_tool_call(name, inputs, error=f"{type(error).__name__}: {error}")
             self.ignore_chat_model = False
 
 
-class _Beside:
+class _SuperstepFindings:
     """Tasks of one superstep that find the same do not repeat each other: none knew of the other.
     A task that finds it again does."""
 
     def __init__(self) -> None:
         self.step = -1
-        self.by: dict[int, str] = {}
+        self.finders: dict[int, str] = {}
         """From what was found to the task that found it."""
 
-    def is_new(self, step: int, where: str, *found: object) -> bool:
+    def is_new(self, step: int, namespace: str, *finding: object) -> bool:
         """`step`: of the outermost graph."""
-        task, _, _ = where.partition("|")
-        if step != self.step or len(self.by) >= FOUND_KEPT:
-            self.step, self.by = step, {}
-        return self.by.setdefault(hash(tuple(map(text_of, found))), task) == task
+        task, _, _ = namespace.partition("|")
+        if step != self.step or len(self.finders) >= FINDINGS_KEPT:
+            self.step, self.finders = step, {}
+        return self.finders.setdefault(hash(tuple(map(to_text, finding))), task) == task
 
 
-class _Turns:
+class _NodeTracker:
     """From nodes that begin to turns. Each graph has its own supersteps; one inside another goes on
     while a node of that runs, several times at once where several tasks run the same node."""
 
-    def __init__(self, watch: Watch, tool_nodes: _ToolNodes) -> None:
+    def __init__(self, watch: RunWatch, tool_nodes: _ToolNodes) -> None:
         self.watch, self.tool_nodes = watch, tool_nodes
-        self.graph: UUID | None = None
+        self.outer_run_id: UUID | None = None
         """The run of the outermost graph, while it goes on."""
         self.step = _Superstep(0, "")
         """Of it: one is over before the next begins."""
-        self.inside: dict[str, dict[int, _Superstep]] = {}
+        self.supersteps: dict[str, dict[int, _Superstep]] = {}
         """Of those inside it, by the path to the node that runs one."""
-        self.last: dict[str, str] = {}
+        self.last_agents: dict[str, str] = {}
         """By the same path: who had the turn in it last."""
-        self.askers: dict[str, str] = {}
+        self.tool_callers: dict[str, str] = {}
         """From nodes that run tools to who has the turn meanwhile."""
-        self.running: dict[UUID, str] = {}
+        self.subgraph_runs: dict[UUID, str] = {}
         """Calls of graphs inside that are not over, each with that path."""
-        self.unsure: dict[str, tuple[_Superstep, str, str]] = {}
+        self.undecided_nodes: dict[str, tuple[_Superstep, str, str]] = {}
         """By where they run: nodes that may only run tools, with path and name."""
         self.lock = RLock()
 
-    def began(self, about: Theirs, inputs: object, run: Mapping[str, Theirs]) -> Stop | None:
-        name: str = about["langgraph_node"]
-        number: int = about["langgraph_step"]
-        where: str = about["langgraph_checkpoint_ns"]
+    def begin_node(self, metadata: Any, inputs: object, run_info: Mapping[str, Any]) -> Stop | None:
+        name: str = metadata["langgraph_node"]
+        number: int = metadata["langgraph_step"]
+        namespace: str = metadata["langgraph_checkpoint_ns"]
         with self.lock:
-            graph = run["parent_run_id"]
-            if "|" in where:
-                outer = self._called(where, graph)
-                return self._began_inside(outer, f"{outer}/{name}", number, where, inputs)
-            if graph is not self.graph and graph != self.graph:
-                if self.graph is not None:
-                    return self._began_inside(BESIDE, name, number, where, inputs)
-                self.graph = graph
+            graph = run_info["parent_run_id"]
+            if "|" in namespace:
+                path = self._subgraph_path(namespace, graph)
+                return self._begin_inner_node(path, f"{path}/{name}", number, namespace, inputs)
+            if graph is not self.outer_run_id and graph != self.outer_run_id:
+                if self.outer_run_id is not None:
+                    return self._begin_inner_node(DETACHED_PATH, name, number, namespace, inputs)
+                self.outer_run_id = graph
             step, watch = self.step, self.watch
             if number != step.number:
                 source, after_tools = min(step.names, default=""), step.ran_tools
-                if self.inside:
-                    self._sure(where)
-                    source = self._last_in(source)
-                    self._leave("")
+                if self.supersteps:
+                    self._decide_earlier_nodes(namespace)
+                    source = self._pop_last_agent(source)
+                    self._forget_inner("")
                 step.number, step.source, step.after_tools = number, source, after_tools
                 step.names, step.ran_tools = (), False
-            if name in self.tool_nodes.outer:
-                self.askers[name] = step.source
-                step.run_tools()
+            if name in self.tool_nodes.outer_names:
+                self.tool_callers[name] = step.source
+                step.mark_tools_run()
             elif name not in step.names:
                 step.names += (name,)
                 watch.partial = inputs
                 if not step.after_tools or name != step.source:
-                    return watch.turn(name, source=step.source)
+                    return watch.activate(name, source=step.source)
                 watch.resume(name)
             return watch.stop
 
-    def _began_inside(
-        self, outer: str, name: str, number: int, where: str, inputs: object
+    def _begin_inner_node(
+        self, path: str, name: str, number: int, namespace: str, inputs: object
     ) -> Stop | None:
         """The same in a graph inside another one, or beside it."""
         watch = self.watch
-        steps = self.inside.setdefault(outer, {})
+        steps = self.supersteps.setdefault(path, {})
         step = steps.get(number)
         if step is None:
-            step = steps[number] = self._next(outer, steps.get(number - 1), number, where)
-            steps.pop(number - STEPS_KEPT, None)
-        runs_tools = self.tool_nodes.has(name, inputs)
+            step = steps[number] = self._next_superstep(
+                path, steps.get(number - 1), number, namespace
+            )
+            steps.pop(number - SUPERSTEPS_KEPT, None)
+        runs_tools = self.tool_nodes.is_tool_node(name, inputs)
         if runs_tools:
-            self.askers[name] = step.source
-            step.run_tools()
+            self.tool_callers[name] = step.source
+            step.mark_tools_run()
         elif runs_tools is None and name not in step.names:
-            self.unsure[where] = step, outer, name
+            self.undecided_nodes[namespace] = step, path, name
         elif name not in step.names:
             step.names += (name,)
-            self.last[outer] = name
+            self.last_agents[path] = name
             if watch.partial is None:
                 watch.partial = inputs
             if not step.after_tools or name != step.source:
-                return watch.turn(name, source=step.source)
+                return watch.activate(name, source=step.source)
             watch.resume(name)
         return watch.stop
 
-    def tell(self, where: str, *, runs_tools: bool) -> None:
+    def decide_node(self, namespace: str, *, runs_tools: bool) -> None:
         """A node that was asked for tools only runs tools, if it does that before all else."""
         with self.lock:
-            step, outer, name = self.unsure.pop(where, (None, "", ""))
+            step, path, name = self.undecided_nodes.pop(namespace, (None, "", ""))
             if step is not None and runs_tools:
-                self.askers[name] = step.source
-                step.run_tools()
+                self.tool_callers[name] = step.source
+                step.mark_tools_run()
             elif step is not None and name not in step.names:
                 step.names += (name,)
-                self.last[outer] = name
-                self.watch.turn(name, source=step.source)
+                self.last_agents[path] = name
+                self.watch.activate(name, source=step.source)
 
-    def _called(self, where: str, run: UUID) -> str:
+    def _subgraph_path(self, namespace: str, run_id: UUID) -> str:
         """The path to the node that runs the graph. A node that calls a graph again, after it was
         done with it, begins anew: the framework counts such calls."""
-        parts = where.split("|")[:-1]
-        outer = "/".join(part.partition(":")[0] for part in parts if not part.isdigit())
-        if run not in self.running:
-            if parts[-1].isdigit() and outer not in self.running.values():
-                self.inside.pop(outer, None)
-            self.running[run] = outer
-        return outer
+        parts = namespace.split("|")[:-1]
+        path = "/".join(part.partition(":")[0] for part in parts if not part.isdigit())
+        if run_id not in self.subgraph_runs:
+            if parts[-1].isdigit() and path not in self.subgraph_runs.values():
+                self.supersteps.pop(path, None)
+            self.subgraph_runs[run_id] = path
+        return path
 
-    def _next(
-        self, outer: str, before: "_Superstep | None", number: int, where: str
+    def _next_superstep(
+        self, path: str, previous: "_Superstep | None", number: int, namespace: str
     ) -> "_Superstep":
         """The first in a graph has the turn from the node that runs it, or whose tools that is."""
-        self._sure(where)
-        runs = outer if outer != BESIDE else min(self.step.names, default="")
-        first = self.askers.get(runs, runs)
-        source = first if before is None else self._last_in(min(before.names, default=first))
-        self._leave(outer)
-        return _Superstep(number, source, before is not None and before.ran_tools)
+        self._decide_earlier_nodes(namespace)
+        runner = path if path != DETACHED_PATH else min(self.step.names, default="")
+        first_source = self.tool_callers.get(runner, runner)
+        source = (
+            first_source
+            if previous is None
+            else self._pop_last_agent(min(previous.names, default=first_source))
+        )
+        self._forget_inner(path)
+        return _Superstep(number, source, previous is not None and previous.ran_tools)
 
-    def _sure(self, where: str) -> None:
+    def _decide_earlier_nodes(self, namespace: str) -> None:
         """A graph goes on: what began in it, or in those inside, and ran no tools is an agent."""
-        graph, _, _ = where.rpartition("|")
-        for one in [one for one in self.unsure if graph in (one, one.rpartition("|")[0])]:
-            self.tell(one, runs_tools=False)
+        graph, _, _ = namespace.rpartition("|")
+        for undecided in [
+            undecided
+            for undecided in self.undecided_nodes
+            if graph in (undecided, undecided.rpartition("|")[0])
+        ]:
+            self.decide_node(undecided, runs_tools=False)
 
-    def _last_in(self, source: str) -> str:
+    def _pop_last_agent(self, agent: str) -> str:
         """Whoever had the turn last in the graphs that it ran; itself, if it ran none."""
-        while source in self.last:
-            source = self.last.pop(source)
-        return source
+        while agent in self.last_agents:
+            agent = self.last_agents.pop(agent)
+        return agent
 
-    def _leave(self, outer: str) -> None:
+    def _forget_inner(self, outer_path: str) -> None:
         """Forgets the graphs inside this one: none still runs when it goes on."""
-        inside = f"{outer}/" if outer else ""
-        for held in (self.inside, self.last, self.askers):
-            for path in [one for one in held if one != outer and one.startswith(inside)]:
-                del held[path]
-        if not outer:
-            self.running.clear()
-            self.unsure.clear()
+        prefix = f"{outer_path}/" if outer_path else ""
+        for table in (self.supersteps, self.last_agents, self.tool_callers):
+            for path in [
+                candidate
+                for candidate in table
+                if candidate != outer_path and candidate.startswith(prefix)
+            ]:
+                del table[path]
+        if not outer_path:
+            self.subgraph_runs.clear()
+            self.undecided_nodes.clear()
 
 
 class _Superstep(msgspec.Struct, gc=False):
@@ -424,39 +464,43 @@ class _Superstep(msgspec.Struct, gc=False):
     names: tuple[str, ...] = ()
     ran_tools: bool = False
 
-    def run_tools(self) -> None:
+    def mark_tools_run(self) -> None:
         if not self.ran_tools:
             self.names, self.ran_tools = (*self.names, self.source), True
 
 
-def _where(about: Mapping[str, Theirs] | None) -> str:
-    return (about or {}).get("langgraph_checkpoint_ns", "")
+def _namespace(metadata: Mapping[str, Any] | None) -> str:
+    return (metadata or {}).get("langgraph_checkpoint_ns", "")
 
 
-def _asks_for_tools(inputs: Theirs) -> bool:
+def _has_open_tool_calls(inputs: Any) -> bool:
     """Whether a node is given calls of tools that nobody has answered: in a model's message at the
     end of its messages, or by themselves."""
-    held: Theirs = inputs if is_mapping(inputs) else getattr(inputs, "__dict__", {"": inputs})
-    ends: list[Theirs] = [one[-1] if one and type(one) is list else one for one in held.values()]
+    fields: Any = inputs if is_mapping(inputs) else getattr(inputs, "__dict__", {"": inputs})
+    last_values: list[Any] = [
+        value[-1] if value and type(value) is list else value for value in fields.values()
+    ]
     return any(
-        end.get("type") == "tool_call" if is_mapping(end) else getattr(end, "tool_calls", None)
-        for end in ends
+        last_value.get("type") == "tool_call"
+        if is_mapping(last_value)
+        else getattr(last_value, "tool_calls", None)
+        for last_value in last_values
     )
 
 
-def _end(watch: Watch) -> None:
+def _abort_graph(watch: RunWatch) -> None:
     """By an error that a graph's `RetryPolicy` never tries again; the stop itself is raised when
     the graph has come to rest."""
-    over = f"the guarded run is over: {watch.stop.rule if watch.stop else ''}"
-    raise framework("langgraph.errors", EXTRA).GraphBubbleUp(over)
+    message = f"the guarded run is over: {watch.stop.rule if watch.stop else ''}"
+    raise import_framework("langgraph.errors", EXTRA).GraphBubbleUp(message)
 
 
-def _found(output: Theirs) -> object:
+def _tool_output(output: Any) -> object:
     """What a tool returned, without the id of the call."""
-    update: Theirs = getattr(output, "update", None)
+    update: Any = getattr(output, "update", None)
     if is_mapping(update):  # it changes the graph's state
-        held: Theirs = update
-        said: list[Theirs] = held.get("messages") or []
-        rest = {key: value for key, value in held.items() if key != "messages"}
-        return [getattr(one, "content", one) for one in said], rest
+        changes: Any = update
+        messages: list[Any] = changes.get("messages") or []
+        rest = {key: value for key, value in changes.items() if key != "messages"}
+        return [getattr(message, "content", message) for message in messages], rest
     return getattr(output, "content", output)

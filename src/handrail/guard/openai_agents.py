@@ -24,90 +24,99 @@ from collections.abc import AsyncIterator, Generator
 from contextlib import aclosing, contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
+from typing import Any
 
-from handrail.guard import Guard
-from handrail.guard.errors import Stopped
-from handrail.guard.people import ASKS_MAX, ask, ask_async, is_yes
-from handrail.guard.watch import Theirs, Watch, framework, streaming, watching
+from handrail.guard.adapter import RunWatch, import_framework, watching, watching_stream
+from handrail.guard.approvals import ASKS_PER_RUN_MAX, ask_person, ask_person_async, is_yes
+from handrail.guard.errors import StoppedError
+from handrail.guard.run import Guard
 
 log = logging.getLogger("handrail.guard")
 
 EXTRA = "openai-agents"
-FAILED = "An error occurred while running the tool"
+TOOL_FAILURE_PREFIX = "An error occurred while running the tool"
 """How the SDK begins what it tells a model of a tool that raised."""
-FILTER = "call_model_input_filter"
-CALLED, RETURNED = "function_call", "function_call_output"
+INPUT_FILTER_OPTION = "call_model_input_filter"
+CALL_ITEM, OUTPUT_ITEM = "function_call", "function_call_output"
 
 
-class GuardedAgent:
+class GuardedOpenAIAgent:
     """The first agent of a team, with a guard around the team's run."""
 
-    def __init__(self, agent: Theirs, guard: Guard, name: str) -> None:
+    def __init__(self, agent: Any, guard: Guard, name: str) -> None:
         self.agent, self.guard, self.name = agent, guard, name
 
-    async def run(self, given: Theirs, **options: Theirs) -> Theirs:
+    async def run(self, run_input: Any, **options: Any) -> Any:
         """As `Runner.run(agent, given)`; raises `Stopped` when a rule ends the run."""
-        runner = framework("agents", EXTRA).Runner
-        with watching(self.guard, self.name, given) as watch:
-            told, options = _watched(options, watch)
+        runner = import_framework("agents", EXTRA).Runner
+        with watching(self.guard, self.name, run_input) as watch:
+            recorder, options = _watched_options(options, watch)
             try:
-                with told.run_of(self.agent, given):
-                    watch.partial = await runner.run(self.agent, given, **options)
-                for _ in range(ASKS_MAX):
-                    wanted = watch.partial.interruptions
-                    said = [await ask_async(watch, _question(item)) for item in wanted]
-                    if not said or None in said:
+                with recorder.recording_run(self.agent, run_input):
+                    watch.partial = await runner.run(self.agent, run_input, **options)
+                for _ in range(ASKS_PER_RUN_MAX):
+                    interruptions = watch.partial.interruptions
+                    replies = [
+                        await ask_person_async(watch, _question_text(item))
+                        for item in interruptions
+                    ]
+                    if not replies or None in replies:
                         break
-                    state = _decided(watch.partial, said)
-                    with told.run_of(self.agent, state):
+                    state = _apply_replies(watch.partial, replies)
+                    with recorder.recording_run(self.agent, state):
                         watch.partial = await runner.run(self.agent, state, **options)
             except Exception as error:
                 watch.partial = getattr(error, "run_data", None)
                 raise
         return watch.partial
 
-    def run_sync(self, given: Theirs, **options: Theirs) -> Theirs:
+    def run_sync(self, run_input: Any, **options: Any) -> Any:
         """As `Runner.run_sync(agent, given)`; raises `Stopped` when a rule ends the run."""
-        runner = framework("agents", EXTRA).Runner
-        with watching(self.guard, self.name, given) as watch:
-            told, options = _watched(options, watch)
+        runner = import_framework("agents", EXTRA).Runner
+        with watching(self.guard, self.name, run_input) as watch:
+            recorder, options = _watched_options(options, watch)
             try:
-                with told.run_of(self.agent, given):
-                    watch.partial = runner.run_sync(self.agent, given, **options)
-                for _ in range(ASKS_MAX):
-                    said = [ask(watch, _question(item)) for item in watch.partial.interruptions]
-                    if not said or None in said:
+                with recorder.recording_run(self.agent, run_input):
+                    watch.partial = runner.run_sync(self.agent, run_input, **options)
+                for _ in range(ASKS_PER_RUN_MAX):
+                    replies = [
+                        ask_person(watch, _question_text(item))
+                        for item in watch.partial.interruptions
+                    ]
+                    if not replies or None in replies:
                         break
-                    state = _decided(watch.partial, said)
-                    with told.run_of(self.agent, state):
+                    state = _apply_replies(watch.partial, replies)
+                    with recorder.recording_run(self.agent, state):
                         watch.partial = runner.run_sync(self.agent, state, **options)
             except Exception as error:
                 watch.partial = getattr(error, "run_data", None)
                 raise
         return watch.partial
 
-    def run_streamed(self, given: Theirs, **options: Theirs) -> "GuardedStream":
+    def run_streamed(self, run_input: Any, **options: Any) -> "GuardedStream":
         """As `Runner.run_streamed(agent, given)`; it begins with `stream_events()`, which raises
         `Stopped` when a rule ends the run."""
-        return GuardedStream(self, given, options)
+        return GuardedStream(self, run_input, options)
 
 
 class GuardedStream:
     """A streamed run. Once it has begun, whatever the SDK's result can do else it can do too."""
 
-    def __init__(self, of: GuardedAgent, given: Theirs, options: dict[str, Theirs]) -> None:
-        self._of, self._given, self._options = of, given, options
-        self._result: Theirs = None
+    def __init__(
+        self, guarded_agent: GuardedOpenAIAgent, run_input: Any, options: dict[str, Any]
+    ) -> None:
+        self._guarded_agent, self._run_input, self._options = guarded_agent, run_input, options
+        self._result: Any = None
 
-    async def stream_events(self) -> AsyncIterator[Theirs]:
-        of, runner = self._of, framework("agents", EXTRA).Runner
-        with streaming(of.guard, of.name, self._given) as watch:
-            told, options = _watched(self._options, watch)
-            with watch.here(), told.run_of(of.agent, self._given):
-                watch.partial = runner.run_streamed(of.agent, self._given, **options)
+    async def stream_events(self) -> AsyncIterator[Any]:
+        guarded_agent, runner = self._guarded_agent, import_framework("agents", EXTRA).Runner
+        with watching_stream(guarded_agent.guard, guarded_agent.name, self._run_input) as watch:
+            recorder, options = _watched_options(self._options, watch)
+            with watch.as_current(), recorder.recording_run(guarded_agent.agent, self._run_input):
+                watch.partial = runner.run_streamed(guarded_agent.agent, self._run_input, **options)
             self._result = watch.partial
-            drawn: Theirs = watch.drawn_async(self._result.stream_events())
-            async with aclosing(drawn) as pieces:
+            stream: Any = watch.iterate_async(self._result.stream_events())
+            async with aclosing(stream) as pieces:
                 try:
                     async for piece in pieces:
                         yield piece
@@ -115,25 +124,25 @@ class GuardedStream:
                     self._result.cancel()
                     raise
                 finally:
-                    told.count_rest()
+                    recorder.count_remaining_tokens()
 
-    def __getattr__(self, name: str) -> Theirs:
+    def __getattr__(self, name: str) -> Any:
         if self._result is None:
-            told = f"a streamed run has no '{name}' before it has begun"
-            raise AttributeError(f"{told}; iterate over stream_events() first")
+            message = f"a streamed run has no '{name}' before it has begun"
+            raise AttributeError(f"{message}; iterate over stream_events() first")
         return getattr(self._result, name)
 
 
-def _question(item: Theirs) -> str:
+def _question_text(item: Any) -> str:
     """What a tool that wants an approval is to be allowed."""
-    given = getattr(item.raw_item, "arguments", "")
-    return f"{item.agent.name} wants to call {item.tool_name}({given})"
+    arguments = getattr(item.raw_item, "arguments", "")
+    return f"{item.agent.name} wants to call {item.tool_name}({arguments})"
 
 
-def _decided(result: Theirs, said: list[Theirs]) -> Theirs:
+def _apply_replies(result: Any, replies: list[Any]) -> Any:
     """The run's state with what people said: a yes lets the tool run, else it is told why not."""
     state = result.to_state()
-    for item, reply in zip(result.interruptions, said, strict=True):
+    for item, reply in zip(result.interruptions, replies, strict=True):
         if is_yes(reply):
             state.approve(item)
         else:
@@ -141,217 +150,231 @@ def _decided(result: Theirs, said: list[Theirs]) -> Theirs:
     return state
 
 
-def guarded(agent: Theirs, guard: Guard | None = None, *, name: str = "") -> GuardedAgent:
-    return GuardedAgent(agent, guard or Guard(), name or agent.name)
+def guarded(agent: Any, guard: Guard | None = None, *, name: str = "") -> GuardedOpenAIAgent:
+    return GuardedOpenAIAgent(agent, guard or Guard(), name or agent.name)
 
 
-def _watched(options: dict[str, Theirs], watch: Watch) -> tuple["_Told", dict[str, Theirs]]:
-    sdk = framework("agents", EXTRA)
-    told = _Told(watch, sdk.AgentsException)
-    return told, {
+def _watched_options(
+    options: dict[str, Any], watch: RunWatch
+) -> tuple["_HookRecorder", dict[str, Any]]:
+    sdk = import_framework("agents", EXTRA)
+    recorder = _HookRecorder(watch, sdk.AgentsException)
+    return recorder, {
         "max_turns": None,
         **options,
-        "hooks": _hooks(sdk.RunHooks, told, options.get("hooks")),
-        "run_config": _configured(options.get("run_config"), told),
+        "hooks": _make_hooks(sdk.RunHooks, recorder, options.get("hooks")),
+        "run_config": _with_input_filter(options.get("run_config"), recorder),
     }
 
 
-def _configured(theirs: Theirs, told: "_Told") -> Theirs:
+def _with_input_filter(caller_config: Any, recorder: "_HookRecorder") -> Any:
     """The caller's configuration, by which the guard hears of every model that is asked."""
-    config: Theirs = {} if theirs is None else theirs
-    made = hasattr(config, FILTER)  # or else a dictionary
-    held: Theirs = getattr(config, FILTER) if made else config.get(FILTER)
+    config: Any = {} if caller_config is None else caller_config
+    is_object = hasattr(config, INPUT_FILTER_OPTION)  # or else a dictionary
+    caller_filter: Any = (
+        getattr(config, INPUT_FILTER_OPTION) if is_object else config.get(INPUT_FILTER_OPTION)
+    )
 
-    async def heard(data: Theirs) -> Theirs:
-        with told.bookkeeping():
-            told.model_given(data)
-        found = held(data) if held is not None else data.model_data
-        return await found if inspect.isawaitable(found) else found
+    async def input_filter(data: Any) -> Any:
+        with recorder.logging_errors():
+            recorder.on_model_input(data)
+        filtered = caller_filter(data) if caller_filter is not None else data.model_data
+        return await filtered if inspect.isawaitable(filtered) else filtered
 
-    return replace(config, **{FILTER: heard}) if made else {**config, FILTER: heard}
+    return (
+        replace(config, **{INPUT_FILTER_OPTION: input_filter})
+        if is_object
+        else {**config, INPUT_FILTER_OPTION: input_filter}
+    )
 
 
-def _hooks(base: type[Theirs], told: "_Told", theirs: Theirs) -> Theirs:
+def _make_hooks(base: type[Any], recorder: "_HookRecorder", caller_hooks: Any) -> Any:
     """Hooks that tell the guard first, and then those of the caller."""
 
-    class Hooks(base):
+    class GuardHooks(base):
         pass
 
-    def hook(name: str) -> Theirs:
-        async def both(self: Theirs, *given: Theirs, **named: Theirs) -> None:
-            heard = TELLS.get(name)
-            if heard is not None:
-                with told.bookkeeping():
-                    heard(told, *given, **named)
-            if theirs is not None:
-                await getattr(theirs, name)(*given, **named)
+    def hook(name: str) -> Any:
+        async def call_both(self: Any, *args: Any, **kwargs: Any) -> None:
+            record = RECORDERS.get(name)
+            if record is not None:
+                with recorder.logging_errors():
+                    record(recorder, *args, **kwargs)
+            if caller_hooks is not None:
+                await getattr(caller_hooks, name)(*args, **kwargs)
 
-        return both
+        return call_both
 
-    for name in (*TELLS, "on_agent_end"):
-        setattr(Hooks, name, hook(name))
-    return Hooks()
+    for name in (*RECORDERS, "on_agent_end"):
+        setattr(GuardHooks, name, hook(name))
+    return GuardHooks()
 
 
-_chain: ContextVar[tuple[str, ...]] = ContextVar("handrail_openai_agents", default=())
+_agent_chain: ContextVar[tuple[str, ...]] = ContextVar("handrail_openai_agents", default=())
 """Whose run this is, after those whose tools it is in."""
 
 
-class _Told:
+class _HookRecorder:
     """What the hooks tell the guard."""
 
-    def __init__(self, watch: Watch, error: type[Exception]) -> None:
+    def __init__(self, watch: RunWatch, error: type[Exception]) -> None:
         self.watch, self.error = watch, error
         self.agent = ""
         """Whose run this is; others that are at work are tools of it."""
-        self.asked: set[tuple[str, ...]] = set()
+        self.active_chains: set[tuple[str, ...]] = set()
         """Agents that are tools, each after those that it is a tool of."""
-        self.heard: set[str] = set()
+        self.recorded_call_ids: set[str] = set()
         """Calls in runs of such agents."""
-        self.usage: Theirs = None
+        self.usage: Any = None
         """The SDK's own, of the run and of the agents that are tools in it."""
-        self.tokens = 0
+        self.counted_tokens = 0
         """Of it, those that the guard knows of."""
 
     @contextmanager
-    def run_of(self, first: Theirs, given: Theirs) -> Generator[None]:
+    def recording_run(self, default_agent: Any, run_input: Any) -> Generator[None]:
         """A run of the SDK begins inside. A state that is resumed has an agent and a usage already,
         and its first model call may be that of a nested agent."""
-        agent = getattr(given, "_current_agent", None) or first
-        context = getattr(given, "_context", None)
-        with self.bookkeeping():
+        agent = getattr(run_input, "_current_agent", None) or default_agent
+        context = getattr(run_input, "_context", None)
+        with self.logging_errors():
             if context is not None:
-                self._update(context, agent)
-        before = _chain.set((agent.name,))
+                self._set_run(context, agent)
+        reset_token = _agent_chain.set((agent.name,))
         try:
             yield
         finally:
-            _chain.reset(before)
-            self.count_rest()
+            _agent_chain.reset(reset_token)
+            self.count_remaining_tokens()
 
-    def count_rest(self) -> None:
+    def count_remaining_tokens(self) -> None:
         """Counts what nested agents have used since the last hook: a run that pauses inside of them
         calls none."""
-        with self.bookkeeping():
-            used = self._used()
-            if used:
-                self.watch.answered(tokens=used)
+        with self.logging_errors():
+            new_tokens = self._take_new_tokens()
+            if new_tokens:
+                self.watch.record_answer(tokens=new_tokens)
 
     @contextmanager
-    def bookkeeping(self) -> Generator[None]:
+    def logging_errors(self) -> Generator[None]:
         """An error inside is logged, unless it is the end of the run."""
         try:
             yield
-        except (self.error, Stopped):
+        except (self.error, StoppedError):
             raise
         except Exception:
             log.exception("the guard could not record what the OpenAI Agents SDK did")
 
-    def _update(self, context: Theirs, agent: Theirs) -> None:
+    def _set_run(self, context: Any, agent: Any) -> None:
         """Whose run this is, and its usage. Every hook has both; start hooks are not always
         called."""
         self.agent = agent.name
         if self.usage is None:  # or else what an earlier run has used would count again
-            self.tokens = context.usage.total_tokens
+            self.counted_tokens = context.usage.total_tokens
         self.usage = context.usage
-        if not self.watch.agent:
-            self.watch.turn(agent.name)
+        if not self.watch.active_agent:
+            self.watch.activate(agent.name)
 
-    def agent_started(self, context: Theirs, agent: Theirs) -> None:
-        self._update(context, agent)
+    def on_agent_start(self, context: Any, agent: Any) -> None:
+        self._set_run(context, agent)
 
-    def handed_off(self, context: Theirs, from_agent: Theirs, to_agent: Theirs) -> None:
-        self._update(context, from_agent)
-        self.watch.turn(to_agent.name, source=from_agent.name)
-        self._obey()
+    def on_handoff(self, context: Any, from_agent: Any, to_agent: Any) -> None:
+        self._set_run(context, from_agent)
+        self.watch.activate(to_agent.name, source=from_agent.name)
+        self._abort_if_stopped()
 
-    def model_asked(self, context: Theirs, agent: Theirs, *_: object) -> None:
-        self._update(context, agent)
-        self.asked.clear()
+    def on_model_start(self, context: Any, agent: Any, *_: object) -> None:
+        self._set_run(context, agent)
+        self.active_chains.clear()
         self.watch.resume(self.agent)
-        self._obey()
+        self._abort_if_stopped()
 
-    def model_answered(self, context: Theirs, agent: Theirs, response: Theirs) -> None:
-        self._update(context, agent)
-        self.watch.answered(text=_said(response), tokens=self._used())
+    def on_model_end(self, context: Any, agent: Any, response: Any) -> None:
+        self._set_run(context, agent)
+        self.watch.record_answer(text=_response_text(response), tokens=self._take_new_tokens())
 
-    def tool_started(self, context: Theirs, agent: Theirs, tool: Theirs) -> None:
-        self._update(context, agent)
+    def on_tool_start(self, context: Any, agent: Any, tool: Any) -> None:
+        self._set_run(context, agent)
 
-    def tool_ended(self, context: Theirs, agent: Theirs, tool: Theirs, result: object) -> None:
-        self._update(context, agent)
-        if self.watch.agent != self.agent:
-            self.watch.answered(tokens=self._used())
+    def on_tool_end(self, context: Any, agent: Any, tool: Any, result: object) -> None:
+        self._set_run(context, agent)
+        if self.watch.active_agent != self.agent:
+            self.watch.record_answer(tokens=self._take_new_tokens())
             self.watch.resume(self.agent)
-        failed = isinstance(result, str) and result.startswith(FAILED)
-        given = getattr(context, "tool_arguments", "")
-        self.watch.called(tool.name, given, result, result if failed else None)
+        is_failure = isinstance(result, str) and result.startswith(TOOL_FAILURE_PREFIX)
+        arguments = getattr(context, "tool_arguments", "")
+        self.watch.record_tool_call(tool.name, arguments, result, result if is_failure else None)
 
-    def model_given(self, data: Theirs) -> None:
+    def on_model_input(self, data: Any) -> None:
         """A model is about to be asked. Of agents that are tools nothing else is heard, but what
         their own tools returned is among what it is given."""
-        name, chain = data.agent.name, _chain.get()
+        name, chain = data.agent.name, _agent_chain.get()
         if name == self.agent and len(chain) < 2:
-            _chain.set((name,))
+            _agent_chain.set((name,))
             return
         if chain[-1:] != (name,):
             chain = (*chain, name)
-            _chain.set(chain)
-        if chain in self.asked:
-            self._returned(name, data.model_data.input)
-            self.watch.answered(tokens=self._used())
+            _agent_chain.set(chain)
+        if chain in self.active_chains:
+            self._record_tool_outputs(name, data.model_data.input)
+            self.watch.record_answer(tokens=self._take_new_tokens())
             self.watch.resume(name)
         else:
-            self.asked.add(chain)
+            self.active_chains.add(chain)
             self._skip_history(data.model_data.input)
-            used = self._used()
-            if used:
-                self.watch.answered(tokens=used)
-            self.watch.turn(name, source=chain[-2] if len(chain) > 1 else self.agent)
-        self._obey()
+            new_tokens = self._take_new_tokens()
+            if new_tokens:
+                self.watch.record_answer(tokens=new_tokens)
+            self.watch.activate(name, source=chain[-2] if len(chain) > 1 else self.agent)
+        self._abort_if_stopped()
 
-    def _skip_history(self, items: Theirs) -> None:
+    def _skip_history(self, items: Any) -> None:
         """Results that a nested agent brings along from before a pause were told by that run; those
         at the end have come since."""
-        results = [item.get("type") == RETURNED for item in items]
-        while results and results[-1]:
-            results.pop()
-        self.heard.update(item["call_id"] for item, old in zip(items, results, strict=False) if old)
+        are_outputs = [item.get("type") == OUTPUT_ITEM for item in items]
+        while are_outputs and are_outputs[-1]:
+            are_outputs.pop()
+        self.recorded_call_ids.update(
+            item["call_id"] for item, old in zip(items, are_outputs, strict=False) if old
+        )
 
-    def _returned(self, agent: str, items: Theirs) -> None:
-        calls = {item.get("call_id"): item for item in items if item.get("type") == CALLED}
+    def _record_tool_outputs(self, agent: str, items: Any) -> None:
+        calls = {item.get("call_id"): item for item in items if item.get("type") == CALL_ITEM}
         for item in items:
             call = calls.get(item.get("call_id"))
-            if item.get("type") != RETURNED or call is None or item["call_id"] in self.heard:
+            if (
+                item.get("type") != OUTPUT_ITEM
+                or call is None
+                or item["call_id"] in self.recorded_call_ids
+            ):
                 continue
-            self.heard.add(item["call_id"])
-            found = item["output"]
-            failed = found if str(found).startswith(FAILED) else None
-            self.watch.called(f"{agent}/{call['name']}", call["arguments"], found, failed)
+            self.recorded_call_ids.add(item["call_id"])
+            output = item["output"]
+            error = output if str(output).startswith(TOOL_FAILURE_PREFIX) else None
+            self.watch.record_tool_call(f"{agent}/{call['name']}", call["arguments"], output, error)
 
-    def _used(self) -> int:
+    def _take_new_tokens(self) -> int:
         """Since it was asked last, by agents that are tools as well."""
         if self.usage is None:
             return 0
-        before, self.tokens = self.tokens, self.usage.total_tokens
-        return self.tokens - before
+        before, self.counted_tokens = self.counted_tokens, self.usage.total_tokens
+        return self.counted_tokens - before
 
-    def _obey(self) -> None:
+    def _abort_if_stopped(self) -> None:
         """An error of the SDK's own kind gets what there is of the run."""
         if self.watch.stop is not None:
             raise self.error(f"{self.watch.stop.rule}: {self.watch.stop.reason}")
 
 
-TELLS: dict[str, Theirs] = {
-    "on_agent_start": _Told.agent_started,
-    "on_handoff": _Told.handed_off,
-    "on_llm_start": _Told.model_asked,
-    "on_llm_end": _Told.model_answered,
-    "on_tool_start": _Told.tool_started,
-    "on_tool_end": _Told.tool_ended,
+RECORDERS: dict[str, Any] = {
+    "on_agent_start": _HookRecorder.on_agent_start,
+    "on_handoff": _HookRecorder.on_handoff,
+    "on_llm_start": _HookRecorder.on_model_start,
+    "on_llm_end": _HookRecorder.on_model_end,
+    "on_tool_start": _HookRecorder.on_tool_start,
+    "on_tool_end": _HookRecorder.on_tool_end,
 }
 
 
-def _said(response: Theirs) -> str:
+def _response_text(response: Any) -> str:
     parts = (part for item in response.output for part in getattr(item, "content", None) or ())
     return "".join(getattr(part, "text", "") or "" for part in parts)

@@ -19,20 +19,22 @@ import functools
 import inspect
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from handrail.guard import Guard
-from handrail.guard.errors import Stopped
-from handrail.guard.watch import Theirs, current, joining, watching
+from handrail.guard.adapter import current_watch, watching, watching_agent
+from handrail.guard.errors import StoppedError
+from handrail.guard.run import Guard
 
-F = TypeVar("F", bound=Callable[..., Theirs])
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 def agent(name: str) -> Callable[[F], F]:
     """Each call of the function is a turn of that agent."""
 
     def decorate(function: F) -> F:
-        return _around(function, lambda: joining(None, name) if current.get() else nullcontext())
+        return _wrap(
+            function, lambda: watching_agent(None, name) if current_watch.get() else nullcontext()
+        )
 
     return decorate
 
@@ -40,104 +42,106 @@ def agent(name: str) -> Callable[[F], F]:
 def tool(function: F) -> F:
     """Each call of the function is evidence: what it was given, and what it returned or raised."""
     name: str = getattr(function, "__name__", "tool")
-    _no_generator(function)
+    _refuse_generator(function)
 
     if _is_async(function):
 
         @functools.wraps(function)
-        async def call_async(*given: Theirs, **named: Theirs) -> Theirs:
+        async def call_async(*args: Any, **kwargs: Any) -> Any:
             try:
-                found = await function(*given, **named)
+                output = await function(*args, **kwargs)
             except Exception as error:
-                _called(name, given, named, error=error)
+                _record_call(name, args, kwargs, error=error)
                 raise
-            _called(name, given, named, found)
-            return found
+            _record_call(name, args, kwargs, output)
+            return output
 
         return call_async  # pyright: ignore[reportReturnType] - as the function
 
     @functools.wraps(function)
-    def call(*given: Theirs, **named: Theirs) -> Theirs:
+    def call(*args: Any, **kwargs: Any) -> Any:
         try:
-            found = function(*given, **named)
+            output = function(*args, **kwargs)
         except Exception as error:
-            _called(name, given, named, error=error)
+            _record_call(name, args, kwargs, error=error)
             raise
-        _called(name, given, named, _finished(name, found) if current.get() else found)
-        return found
+        _record_call(
+            name, args, kwargs, _require_finished(name, output) if current_watch.get() else output
+        )
+        return output
 
     return call  # pyright: ignore[reportReturnType] - as the function
 
 
 def used(*, tokens: int = 0, text: str = "") -> None:
     """A model was asked: what it used, and what it said. Raises `Stopped` if that was too much."""
-    watch = current.get()
+    watch = current_watch.get()
     if watch is not None:
-        watch.step()
-        watch.check()
-        watch.answered(text=text, tokens=tokens)
+        watch.begin_step()
+        watch.raise_if_stopped()
+        watch.record_answer(text=text, tokens=tokens)
 
 
 def guarded(function: F, guard: Guard | None = None, *, name: str = "") -> F:
     """The function that runs the team, as a guarded run: raises `Stopped` when a rule ends it."""
-    called: str = name or getattr(function, "__name__", "team")
-    return _around(function, lambda: watching(guard or Guard(), called))
+    team_name: str = name or getattr(function, "__name__", "team")
+    return _wrap(function, lambda: watching(guard or Guard(), team_name))
 
 
-def _called(
+def _record_call(
     name: str,
-    given: tuple[Theirs, ...],
-    named: dict[str, Theirs],
-    found: object = "",
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    output: object = "",
     error: Exception | None = None,
 ) -> None:
-    watch = current.get()
-    if watch is not None and not isinstance(error, Stopped):
-        told = None if error is None else f"{type(error).__name__}: {error}"
-        watch.called(name, [given, named], found, told)
+    watch = current_watch.get()
+    if watch is not None and not isinstance(error, StoppedError):
+        message = None if error is None else f"{type(error).__name__}: {error}"
+        watch.record_tool_call(name, [args, kwargs], output, message)
 
 
-def _is_async(function: Callable[..., Theirs]) -> bool:
+def _is_async(function: Callable[..., Any]) -> bool:
     """Also of an object that is called like a function."""
-    called: Theirs = getattr(function, "__call__", None)  # noqa: B004 - its own, whatever it is
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
+    call_method: Any = getattr(function, "__call__", None)  # noqa: B004 - its own, whatever it is
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call_method)
 
 
-def _no_generator(function: Callable[..., Theirs]) -> None:
+def _refuse_generator(function: Callable[..., Any]) -> None:
     """What is iterated over runs when its call has returned, past the guard."""
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        told = f"'{getattr(function, '__name__', 'a function')}' yields, which cannot be guarded"
-        raise ValueError(f"{told}; decorate a function that returns, and let it iterate")
+        message = f"'{getattr(function, '__name__', 'a function')}' yields, which cannot be guarded"
+        raise ValueError(f"{message}; decorate a function that returns, and let it iterate")
 
 
-def _finished(name: str, found: Theirs) -> Theirs:
+def _require_finished(name: str, output: Any) -> Any:
     """What a function returned, if it has done its work: what is still to be run would go past the
     guard."""
-    if inspect.iscoroutine(found) or inspect.isgenerator(found):
-        found.close()
-    elif not (inspect.isawaitable(found) or inspect.isasyncgen(found)):
-        return found
-    told = f"'{name}' returned a {type(found).__name__} that is still to be run"
-    raise ValueError(f"{told}, which cannot be guarded; let the function await it, or iterate")
+    if inspect.iscoroutine(output) or inspect.isgenerator(output):
+        output.close()
+    elif not (inspect.isawaitable(output) or inspect.isasyncgen(output)):
+        return output
+    message = f"'{name}' returned a {type(output).__name__} that is still to be run"
+    raise ValueError(f"{message}, which cannot be guarded; let the function await it, or iterate")
 
 
-def _around(function: F, context: Callable[[], Theirs]) -> F:
+def _wrap(function: F, context: Callable[[], Any]) -> F:
     """The function inside a context that is made for each call."""
-    _no_generator(function)
+    _refuse_generator(function)
     name: str = getattr(function, "__name__", "a function")
     if _is_async(function):
 
         @functools.wraps(function)
-        async def run_async(*given: Theirs, **named: Theirs) -> Theirs:
+        async def run_async(*args: Any, **kwargs: Any) -> Any:
             with context():
-                return await function(*given, **named)
+                return await function(*args, **kwargs)
 
         return run_async  # pyright: ignore[reportReturnType] - as the function
 
     @functools.wraps(function)
-    def run(*given: Theirs, **named: Theirs) -> Theirs:
+    def run(*args: Any, **kwargs: Any) -> Any:
         with context() as watch:
-            found = function(*given, **named)
-            return found if watch is None else _finished(name, found)
+            output = function(*args, **kwargs)
+            return output if watch is None else _require_finished(name, output)
 
     return run  # pyright: ignore[reportReturnType] - as the function

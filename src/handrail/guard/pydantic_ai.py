@@ -23,98 +23,106 @@ import functools
 from collections.abc import Coroutine, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import NoReturn
+from typing import Any, NoReturn
 
-from handrail.guard import Guard
-from handrail.guard.people import ASKS_MAX, ask_async, is_yes
-from handrail.guard.watch import (
-    Theirs,
-    Watch,
-    framework,
-    joining,
+from handrail.guard.adapter import (
+    RunWatch,
+    import_framework,
     refuse_stream,
-    text_of,
+    to_text,
     watching,
+    watching_agent,
 )
+from handrail.guard.approvals import ASKS_PER_RUN_MAX, ask_person_async, is_yes
+from handrail.guard.run import Guard
 
 EXTRA = "pydantic-ai"
-LISTENS = "event_stream_handler"
+STREAM_HANDLER_OPTION = "event_stream_handler"
 
-__all__ = ["GuardedAgent", "guarded", "watching"]
+__all__ = ["GuardedPydanticAgent", "guarded", "watching"]
 
 
-class GuardedAgent:
+class GuardedPydanticAgent:
     """An agent with a guard around its runs."""
 
-    def __init__(self, agent: Theirs, guard: Guard | None, name: str) -> None:
+    def __init__(self, agent: Any, guard: Guard | None, name: str) -> None:
         self.agent, self.guard, self.name = agent, guard, name
 
-    async def run(self, given: Theirs = None, **options: Theirs) -> Theirs:
+    async def run(self, user_prompt: Any = None, **options: Any) -> Any:
         """As `agent.run(given)`; raises `Stopped` when a rule ends the run."""
-        with joining(self.guard, self.name, given) as watch, _part(watch) as told:
-            result = await self._run(told, given, options)
-            told.leaves(result)
-            for _ in range(ASKS_MAX):
-                wanted = _wanted(result)
-                said = [await ask_async(watch, _question(watch, call)) for call in wanted]
-                watch.check()
-                if not said or None in said:
+        with (
+            watching_agent(self.guard, self.name, user_prompt) as watch,
+            _recording(watch) as recorder,
+        ):
+            result = await self._run(recorder, user_prompt, options)
+            recorder.set_partial(result)
+            for _ in range(ASKS_PER_RUN_MAX):
+                calls = _requested_approvals(result)
+                replies = [
+                    await ask_person_async(watch, _question_text(watch, call)) for call in calls
+                ]
+                watch.raise_if_stopped()
+                if not replies or None in replies:
                     break
-                allowed = options | _allowed(result, said)
-                result = await self._run(told, None, allowed)
-                told.leaves(result)
+                resume_options = options | _resume_options(result, replies)
+                result = await self._run(recorder, None, resume_options)
+                recorder.set_partial(result)
         return result
 
-    async def _run(self, told: "_Told", given: Theirs, options: dict[str, Theirs]) -> Theirs:
+    async def _run(
+        self, recorder: "_NodeRecorder", user_prompt: Any, options: dict[str, Any]
+    ) -> Any:
         """To be iterated over costs least; somebody who listens to the stream cannot be, so the
         guard is a capability of that run."""
-        told.begins()
-        if options.get(LISTENS) or self.agent.event_stream_handler:
-            capabilities = [*(options.get("capabilities") or ()), _capability()(told)]
-            return await self.agent.run(given, **options | {"capabilities": capabilities})
-        options = {name: option for name, option in options.items() if name != LISTENS}
-        async with self.agent.iter(given, **options) as run:
+        recorder.begin_run()
+        if options.get(STREAM_HANDLER_OPTION) or self.agent.event_stream_handler:
+            capabilities = [*(options.get("capabilities") or ()), _capability_class()(recorder)]
+            return await self.agent.run(user_prompt, **options | {"capabilities": capabilities})
+        options = {
+            name: option for name, option in options.items() if name != STREAM_HANDLER_OPTION
+        }
+        async with self.agent.iter(user_prompt, **options) as run:
             async for node in run:
-                told.node(node, run.all_messages())
+                recorder.record_node(node, run.all_messages())
         return run.result
 
-    def run_sync(self, given: Theirs = None, **options: Theirs) -> Theirs:
+    def run_sync(self, user_prompt: Any = None, **options: Any) -> Any:
         """As `agent.run_sync(given)`; raises `Stopped` when a rule ends the run."""
-        return _finished(self.run(given, **options))
+        return _run_until_complete(self.run(user_prompt, **options))
 
-    def run_stream(self, *given: Theirs, **options: Theirs) -> NoReturn:
+    def run_stream(self, *args: Any, **options: Any) -> NoReturn:
         refuse_stream("agent.run_stream", "call `run`, or be guarded and not streamed")
 
     iter = run_stream_events = run_stream_sync = run_stream
 
 
-def guarded(agent: Theirs, guard: Guard | None = None, *, name: str = "") -> GuardedAgent:
-    return GuardedAgent(agent, guard, name or agent.name or "agent")
+def guarded(agent: Any, guard: Guard | None = None, *, name: str = "") -> GuardedPydanticAgent:
+    return GuardedPydanticAgent(agent, guard, name or agent.name or "agent")
 
 
-def _wanted(result: Theirs) -> list[Theirs]:
+def _requested_approvals(result: Any) -> list[Any]:
     """Tools that want an approval, if nothing else is waited for."""
-    wanted = result.output
-    kind = framework("pydantic_ai", EXTRA).DeferredToolRequests
-    return [] if not isinstance(wanted, kind) or wanted.calls else wanted.approvals
+    requests = result.output
+    request_type = import_framework("pydantic_ai", EXTRA).DeferredToolRequests
+    return [] if not isinstance(requests, request_type) or requests.calls else requests.approvals
 
 
-def _question(watch: Watch, call: Theirs) -> str:
-    return f"{watch.agent} wants to call {call.tool_name}({text_of(call.args)})"
+def _question_text(watch: RunWatch, call: Any) -> str:
+    return f"{watch.active_agent} wants to call {call.tool_name}({to_text(call.args)})"
 
 
-def _allowed(result: Theirs, said: list[Theirs]) -> dict[str, Theirs]:
+def _resume_options(result: Any, replies: list[Any]) -> dict[str, Any]:
     """What people said, as options of the run that goes on."""
-    denied = framework("pydantic_ai", EXTRA).ToolDenied
+    denied_type = import_framework("pydantic_ai", EXTRA).ToolDenied
     approvals = {
-        call.tool_call_id: is_yes(reply) or denied(reply.text)
-        for call, reply in zip(result.output.approvals, said, strict=True)
+        call.tool_call_id: is_yes(reply) or denied_type(reply.text)
+        for call, reply in zip(result.output.approvals, replies, strict=True)
     }
     results = result.output.build_results(approvals=approvals)
     return {"message_history": result.all_messages(), "deferred_tool_results": results}
 
 
-def _finished(work: "Coroutine[Theirs, Theirs, Theirs]") -> Theirs:
+def _run_until_complete(coroutine: "Coroutine[Any, Any, Any]") -> Any:
     """In the current loop, as the agent's own `run_sync`: a model's connections belong to it."""
     try:
         loop = asyncio.get_event_loop()
@@ -123,80 +131,84 @@ def _finished(work: "Coroutine[Theirs, Theirs, Theirs]") -> Theirs:
     if loop is None or loop.is_closed():
         loop = asyncio.new_event_loop()
         asyncio.set_event_loop(loop)
-    return loop.run_until_complete(work)
+    return loop.run_until_complete(coroutine)
 
 
-_at_work: ContextVar[Watch | None] = ContextVar("handrail_pydantic_ai", default=None)
+_active_watch: ContextVar[RunWatch | None] = ContextVar("handrail_pydantic_ai", default=None)
 """The run that an agent has a part in here."""
 
 
 @contextmanager
-def _part(watch: Watch) -> Generator["_Told"]:
+def _recording(watch: RunWatch) -> Generator["_NodeRecorder"]:
     """An agent's part. What a stop leaves is of the agent that nobody has asked."""
-    asked = _at_work.get() is watch
-    before = _at_work.set(watch)
+    is_nested = _active_watch.get() is watch
+    reset_token = _active_watch.set(watch)
     try:
-        yield _Told(watch, keeps=not asked)
+        yield _NodeRecorder(watch, sets_partial=not is_nested)
     finally:
-        _at_work.reset(before)
+        _active_watch.reset(reset_token)
 
 
-class _Told:
+class _NodeRecorder:
     """From nodes to steps and tool calls."""
 
-    def __init__(self, watch: Watch, *, keeps: bool) -> None:
-        self.watch, self.keeps = watch, keeps
-        self.begins()
+    def __init__(self, watch: RunWatch, *, sets_partial: bool) -> None:
+        self.watch, self.sets_partial = watch, sets_partial
+        self.begin_run()
 
-    def begins(self) -> None:
+    def begin_run(self) -> None:
         """A run of the agent's; after an approval it begins with what the model answered before."""
-        self.asked: dict[str, Theirs] = {}
+        self.requested_calls: dict[str, Any] = {}
         """Calls that the model has asked for."""
-        self.waits = False
+        self.awaits_answer = False
         """Whether a model is to answer."""
 
-    def leaves(self, partial: Theirs) -> None:
-        if self.keeps:
+    def set_partial(self, partial: Any) -> None:
+        if self.sets_partial:
             self.watch.partial = partial
 
-    def node(self, node: Theirs, messages: Theirs) -> None:
+    def record_node(self, node: Any, messages: Any) -> None:
         """A node that is about to run: a model is to be asked, or has answered."""
-        self.leaves(messages)
+        self.set_partial(messages)
         request, response = getattr(node, "request", None), getattr(node, "model_response", None)
         if request is not None:
-            self._returned(request.parts)
-            self.watch.step()
-            self.waits = True
+            self._record_tool_results(request.parts)
+            self.watch.begin_step()
+            self.awaits_answer = True
         elif response is not None:
-            self.asked = {call.tool_call_id: call for call in response.tool_calls}
-            if self.waits:
-                self.watch.answered(text=response.text or "", tokens=response.usage.total_tokens)
-            self.waits = False
-        self.watch.check()
+            self.requested_calls = {call.tool_call_id: call for call in response.tool_calls}
+            if self.awaits_answer:
+                self.watch.record_answer(
+                    text=response.text or "", tokens=response.usage.total_tokens
+                )
+            self.awaits_answer = False
+        self.watch.raise_if_stopped()
 
-    def _returned(self, parts: Theirs) -> None:
-        for part in parts if self.asked else ():
-            call = self.asked.pop(getattr(part, "tool_call_id", ""), None)
+    def _record_tool_results(self, parts: Any) -> None:
+        for part in parts if self.requested_calls else ():
+            call = self.requested_calls.pop(getattr(part, "tool_call_id", ""), None)
             if call is not None:
-                good = part.outcome == "success"
-                failed = None if good else part.content
-                self.watch.called(call.tool_name, call.args_as_dict(), part.content, failed)
+                succeeded = part.outcome == "success"
+                error = None if succeeded else part.content
+                self.watch.record_tool_call(
+                    call.tool_name, call.args_as_dict(), part.content, error
+                )
 
 
-class _Capability:
+class _GuardCapability:
     """The same, told by the framework."""
 
-    def __init__(self, told: _Told) -> None:
+    def __init__(self, recorder: _NodeRecorder) -> None:
         super().__init__()
-        self.told = told
+        self.recorder = recorder
 
-    async def before_node_run(self, context: Theirs, *, node: Theirs) -> Theirs:
-        self.told.node(node, context.messages)
+    async def before_node_run(self, context: Any, *, node: Any) -> Any:
+        self.recorder.record_node(node, context.messages)
         return node
 
 
 @functools.cache
-def _capability() -> Theirs:
+def _capability_class() -> Any:
     """The class of the capability; it can be made only where the framework is installed."""
-    base = framework("pydantic_ai.capabilities", EXTRA).AbstractCapability
-    return type("HandrailGuard", (_Capability, base), {})
+    base = import_framework("pydantic_ai.capabilities", EXTRA).AbstractCapability
+    return type("HandrailGuard", (_GuardCapability, base), {})

@@ -28,14 +28,14 @@ class Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
     """
 
 
-def learn(*kinds: object) -> None:
+def prepare_types(*types: object) -> None:
     """To be called where a module that reads such values is imported.
 
     msgspec looks at a type when it first reads one, and does not expect a second thread meanwhile:
     that one finds a type half known, and the process ends with a segmentation fault.
     """
-    for kind in kinds:
-        msgspec.json.Decoder(cast("type[object]", kind))
+    for type_ in types:
+        msgspec.json.Decoder(cast("type[object]", type_))
 
 
 class Refusal(Value):

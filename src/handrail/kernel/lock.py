@@ -39,10 +39,10 @@ STALE_SECONDS = 300
 QUEUE_MAX = 1_000
 FILES_MAX = 10_000
 PATH_CHARS_MAX = 4_096
-NAMED_MAX = 5  # files in a refusal
+NAMED_FILES_MAX = 5  # files in a refusal
 
 
-class Request(Value, frozen=True, kw_only=True):
+class LockRequest(Value, frozen=True, kw_only=True):
     """Somebody's wish for the lock. `files` is sorted; empty means the whole repository."""
 
     run: str
@@ -52,58 +52,58 @@ class Request(Value, frozen=True, kw_only=True):
     asked_at: datetime
 
 
-class Holder(Value, frozen=True, kw_only=True):
+class LockHolder(Value, frozen=True, kw_only=True):
     """The request that holds the lock, and the grant's fence. A grant counts as a heartbeat."""
 
-    request: Request
+    request: LockRequest
     fence: int
     granted_at: datetime
     beat_at: datetime
 
 
-class Lock(Value, frozen=True, kw_only=True):
+class CommitLock(Value, frozen=True, kw_only=True):
     """The lock of one repository. `fence` is the last one given, `released` the last release."""
 
     repository: str
     stale_seconds: int = STALE_SECONDS
     queue_max: int = QUEUE_MAX
     fence: int = 0
-    holder: Holder | None = None
-    queue: tuple[Request, ...] = ()
+    holder: LockHolder | None = None
+    queue: tuple[LockRequest, ...] = ()
     released: tuple[str, str, int] | None = None
 
 
-class _Tagged(Value, frozen=True, kw_only=True, tag=True, tag_field="type"):
+class _LockValue(Value, frozen=True, kw_only=True, tag=True, tag_field="type"):
     """Base of commands, events and effects: on the wire they carry their class's name."""
 
 
-class _OfStep(_Tagged, frozen=True, kw_only=True):
+class _StepValue(_LockValue, frozen=True, kw_only=True):
     run: str
     step: str = ""
 
 
-class _OfGrant(_OfStep, frozen=True, kw_only=True):
+class _GrantValue(_StepValue, frozen=True, kw_only=True):
     fence: int
 
 
-class Acquire(_OfStep, frozen=True, kw_only=True):
+class Acquire(_StepValue, frozen=True, kw_only=True):
     """Ask for the lock, or for a place in the queue."""
 
     agent: str = ""
     files: tuple[str, ...] = ()
 
 
-class Heartbeat(_OfGrant, frozen=True, kw_only=True):
+class Heartbeat(_GrantValue, frozen=True, kw_only=True):
     """The holder is alive."""
 
 
-class Release(_OfGrant, frozen=True, kw_only=True):
+class Release(_GrantValue, frozen=True, kw_only=True):
     """The holder is done; `touched` are the files of its commit."""
 
     touched: tuple[str, ...] = ()
 
 
-class Withdraw(_Tagged, frozen=True, kw_only=True):
+class Withdraw(_LockValue, frozen=True, kw_only=True):
     """The run no longer wants the lock for this step; with no step, for none of its steps."""
 
     # No fence: this comes from the run itself (ended, moved, timed out), never from a worker.
@@ -111,58 +111,58 @@ class Withdraw(_Tagged, frozen=True, kw_only=True):
     step: str | None = None
 
 
-class Tick(_Tagged, frozen=True, kw_only=True):
+class LockTick(_LockValue, frozen=True, kw_only=True, tag="Tick"):
     """Time has passed."""
 
 
-LockCommand = Acquire | Heartbeat | Release | Withdraw | Tick
+LockCommand = Acquire | Heartbeat | Release | Withdraw | LockTick
 
 
-class LockRequested(_OfStep, frozen=True, kw_only=True):
+class LockRequested(_StepValue, frozen=True, kw_only=True):
     agent: str = ""
     files: tuple[str, ...] = ()
     at: datetime
 
 
-class LockGranted(_OfGrant, frozen=True, kw_only=True):
+class LockGranted(_GrantValue, frozen=True, kw_only=True):
     at: datetime
 
 
-class LockExtended(_OfGrant, frozen=True, kw_only=True):
+class LockExtended(_GrantValue, frozen=True, kw_only=True):
     at: datetime
 
 
-class LockReleased(_OfGrant, frozen=True, kw_only=True):
+class LockReleased(_GrantValue, frozen=True, kw_only=True):
     touched: tuple[str, ...] = ()
     at: datetime
 
 
-class LockExpired(_OfGrant, frozen=True, kw_only=True):
+class LockExpired(_GrantValue, frozen=True, kw_only=True):
     at: datetime
 
 
-class LockWithdrawn(_OfStep, frozen=True, kw_only=True):
+class LockWithdrawn(_StepValue, frozen=True, kw_only=True):
     at: datetime
 
 
 LockEvent = LockRequested | LockGranted | LockExtended | LockReleased | LockExpired | LockWithdrawn
 
 
-class TellGranted(_OfGrant, frozen=True, kw_only=True):
+class NotifyLockGranted(_GrantValue, frozen=True, kw_only=True):
     """Tell the run that its step may commit now, and when a silent holder loses the lock."""
 
     expires_at: datetime
 
 
-class TellLost(_OfGrant, frozen=True, kw_only=True):
+class NotifyLockLost(_GrantValue, frozen=True, kw_only=True):
     """Tell the run that its step was silent for too long and lost the lock."""
 
 
-LockEffect = TellGranted | TellLost
+LockEffect = NotifyLockGranted | NotifyLockLost
 LockDecision = Decision[LockEvent, LockEffect]
 
 
-class Place(StrEnum):
+class LockRequestState(StrEnum):
     """Where a request stands."""
 
     ABSENT = "absent"
@@ -170,54 +170,61 @@ class Place(StrEnum):
     HOLDING = "holding"
 
 
-TRANSITIONS: dict[Place, dict[type[LockEvent], Place]] = {
-    Place.ABSENT: {LockRequested: Place.WAITING},
-    Place.WAITING: {LockGranted: Place.HOLDING, LockWithdrawn: Place.ABSENT},
-    Place.HOLDING: {
-        LockExtended: Place.HOLDING,
-        LockReleased: Place.ABSENT,
-        LockExpired: Place.ABSENT,
-        LockWithdrawn: Place.ABSENT,
+TRANSITIONS: dict[LockRequestState, dict[type[LockEvent], LockRequestState]] = {
+    LockRequestState.ABSENT: {LockRequested: LockRequestState.WAITING},
+    LockRequestState.WAITING: {
+        LockGranted: LockRequestState.HOLDING,
+        LockWithdrawn: LockRequestState.ABSENT,
+    },
+    LockRequestState.HOLDING: {
+        LockExtended: LockRequestState.HOLDING,
+        LockReleased: LockRequestState.ABSENT,
+        LockExpired: LockRequestState.ABSENT,
+        LockWithdrawn: LockRequestState.ABSENT,
     },
 }
 
 
-def place(lock: Lock, run: str, step: str = "") -> Place:
+def request_state(lock: CommitLock, run: str, step: str = "") -> LockRequestState:
     """Say where the request of this run and step stands."""
-    if lock.holder and _key(lock.holder.request) == (run, step):
-        return Place.HOLDING
-    return Place.WAITING if (run, step) in map(_key, lock.queue) else Place.ABSENT
+    if lock.holder and _request_key(lock.holder.request) == (run, step):
+        return LockRequestState.HOLDING
+    return (
+        LockRequestState.WAITING
+        if (run, step) in map(_request_key, lock.queue)
+        else LockRequestState.ABSENT
+    )
 
 
-def next_due(lock: Lock) -> datetime | None:
+def next_due(lock: CommitLock) -> datetime | None:
     """Return when the holder is stale, if there is one."""
     return lock.holder and lock.holder.beat_at + timedelta(seconds=lock.stale_seconds)
 
 
-def decide(lock: Lock, command: LockCommand, now: datetime) -> LockDecision:
+def decide(lock: CommitLock, command: LockCommand, now: datetime) -> LockDecision:
     """Answer a command: first what time has done, then the command, then the next grant."""
-    lock, events = _settled(lock, _stale(lock, now), now)
-    answer = _answer(lock, command, now)
-    if isinstance(answer, Refusal):
-        return Decision(events=events, effects=_effects(lock, events), refusal=answer)
-    lock, more = _settled(lock, answer, now)
-    return Decision(events=events + more, effects=_effects(lock, events + more))
+    lock, events = _apply_and_grant(lock, _expire_stale(lock, now), now)
+    response = _handle(lock, command, now)
+    if isinstance(response, Refusal):
+        return Decision(events=events, effects=_effects(lock, events), refusal=response)
+    lock, later_events = _apply_and_grant(lock, response, now)
+    return Decision(events=events + later_events, effects=_effects(lock, events + later_events))
 
 
-def evolve(lock: Lock, event: LockEvent) -> Lock:
+def evolve(lock: CommitLock, event: LockEvent) -> CommitLock:
     """Apply one event; the only way in which a lock changes, live and in replay."""
-    at_place = place(lock, event.run, event.step)
-    assert type(event) in TRANSITIONS[at_place], f"{event!r} for a request that is {at_place}"
+    state = request_state(lock, event.run, event.step)
+    assert type(event) in TRANSITIONS[state], f"{event!r} for a request that is {state}"
     match event:
         case LockRequested(run=run, step=step, agent=agent, files=files, at=at):
-            request = Request(run=run, step=step, agent=agent, files=files, asked_at=at)
+            request = LockRequest(run=run, step=step, agent=agent, files=files, asked_at=at)
             return replace(lock, queue=(*lock.queue, request))
         case LockGranted(fence=fence, at=at):
             head, *rest = lock.queue
             assert lock.holder is None, f"{event!r} while {lock.holder!r} holds"
-            assert _key(head) == (event.run, event.step), f"{event!r} overtakes {head!r}"
+            assert _request_key(head) == (event.run, event.step), f"{event!r} overtakes {head!r}"
             assert fence > lock.fence, f"{event!r} does not raise the fence {lock.fence}"
-            holder = Holder(request=head, fence=fence, granted_at=at, beat_at=at)
+            holder = LockHolder(request=head, fence=fence, granted_at=at, beat_at=at)
             return replace(lock, fence=fence, holder=holder, queue=tuple(rest))
         case LockExtended(at=at):
             assert lock.holder is not None
@@ -227,16 +234,16 @@ def evolve(lock: Lock, event: LockEvent) -> Lock:
         case LockExpired():
             return replace(lock, holder=None)
         case LockWithdrawn(run=run, step=step):
-            left = tuple(request for request in lock.queue if _key(request) != (run, step))
-            holder = None if at_place is Place.HOLDING else lock.holder
+            left = tuple(request for request in lock.queue if _request_key(request) != (run, step))
+            holder = None if state is LockRequestState.HOLDING else lock.holder
             return replace(lock, holder=holder, queue=left)
         case _:
             assert_never(event)
 
 
-def check(lock: Lock) -> tuple[str, ...]:
+def check_invariants(lock: CommitLock) -> tuple[str, ...]:
     """Name every invariant that this lock breaks; nothing between two commits may break one."""
-    keys = [_key(request) for request in _requests(lock)]
+    keys = [_request_key(request) for request in _all_requests(lock)]
     rules = {
         "a free lock has nobody waiting": lock.holder is not None or not lock.queue,
         "the holder has the last fence": lock.holder is None or lock.holder.fence == lock.fence,
@@ -247,12 +254,14 @@ def check(lock: Lock) -> tuple[str, ...]:
     return tuple(rule for rule, holds in rules.items() if not holds)
 
 
-def _answer(lock: Lock, command: LockCommand, now: datetime) -> tuple[LockEvent, ...] | Refusal:
+def _handle(
+    lock: CommitLock, command: LockCommand, now: datetime
+) -> tuple[LockEvent, ...] | Refusal:
     match command:
         case Acquire():
             return _acquire(lock, command, now)
         case Heartbeat(run=run, step=step, fence=fence):
-            holder = _holder_or_refusal(lock, run, step, fence, "send a heartbeat for")
+            holder = _require_holder(lock, run, step, fence, "send a heartbeat for")
             if isinstance(holder, Refusal):
                 return holder
             # The same beat again, or a clock that went back, changes nothing.
@@ -263,61 +272,69 @@ def _answer(lock: Lock, command: LockCommand, now: datetime) -> tuple[LockEvent,
         case Withdraw(run=run, step=step):
             return tuple(
                 LockWithdrawn(run=run, step=request.step, at=now)
-                for request in _requests(lock)
+                for request in _all_requests(lock)
                 if request.run == run and step in (None, request.step)
             )
-        case Tick():
+        case LockTick():
             return ()
         case _:
             assert_never(command)
 
 
-def _acquire(lock: Lock, command: Acquire, now: datetime) -> tuple[LockEvent, ...] | Refusal:
-    what = f"{_who(command.run, command.step)} cannot get the commit lock of {lock.repository!r}"
-    invalid = [path for path in command.files if not _is_path(path)]
+def _acquire(lock: CommitLock, command: Acquire, now: datetime) -> tuple[LockEvent, ...] | Refusal:
+    prefix = (
+        f"{_describe_step(command.run, command.step)} cannot get the commit lock of "
+        f"{lock.repository!r}"
+    )
+    invalid = [path for path in command.files if not _is_git_path(path)]
     if invalid or len(command.files) > FILES_MAX:
-        named = _named(invalid) or f"{len(command.files)} are too many"
+        listed = _list_paths(invalid) or f"{len(command.files)} are too many"
         return Refusal(
             code="lock_files_invalid",
-            message=f"{what} for these files: {named}",
+            message=f"{prefix} for these files: {listed}",
             hint=f"declare at most {FILES_MAX} paths as git writes them (a/b.py, or a/ for all"
             " below it), none of them in .git",
         )
     files = tuple(sorted(set(command.files)))
     key = (command.run, command.step)
-    earlier = next((known for known in _requests(lock) if _key(known) == key), None)
+    earlier = next(
+        (request for request in _all_requests(lock) if _request_key(request) == key), None
+    )
     if earlier and earlier.files == files:
         return ()
     if earlier:
         return Refusal(
             code="lock_intent_changed",
-            message=f"{what} for other files: it has already asked for"
-            f" {_named(earlier.files) or 'the whole repository'}",
+            message=f"{prefix} for other files: it has already asked for"
+            f" {_list_paths(earlier.files) or 'the whole repository'}",
             hint="withdraw the earlier request, then ask again",
         )
     if lock.holder and len(lock.queue) >= lock.queue_max:
         return Refusal(
             code="lock_queue_full",
-            message=f"{what}: {len(lock.queue)} requests are waiting already",
+            message=f"{prefix}: {len(lock.queue)} requests are waiting already",
             hint="ask again when some are done, or raise the queue's limit",
         )
     return (LockRequested(run=key[0], step=key[1], agent=command.agent, files=files, at=now),)
 
 
-def _release(lock: Lock, command: Release, now: datetime) -> tuple[LockEvent, ...] | Refusal:
+def _release(lock: CommitLock, command: Release, now: datetime) -> tuple[LockEvent, ...] | Refusal:
     run, step, fence = command.run, command.step, command.fence
     if lock.released == (run, step, fence):
         return ()
-    holder = _holder_or_refusal(lock, run, step, fence, "release")
+    holder = _require_holder(lock, run, step, fence, "release")
     if isinstance(holder, Refusal):
         return holder
     intent = frozenset(holder.request.files)
-    outside = [path for path in command.touched if not _is_path(path) or not _covers(intent, path)]
+    outside = [
+        path for path in command.touched if not _is_git_path(path) or not _covers(intent, path)
+    ]
     if outside:
         return Refusal(
             code="lock_files_outside_intent",
-            message=f"{_who(run, step)} cannot release the commit lock of {lock.repository!r}:"
-            f" it touched files that it had not declared: {_named(outside)}",
+            message=f"{_describe_step(run, step)} cannot release the commit lock of "
+            f"{lock.repository!r}:"
+            f" it touched files that it had not declared: {_list_paths(outside)}",
             hint="release with a commit of the declared files only, or with no files to give up,"
             " and ask again with all files declared",
         )
@@ -325,76 +342,85 @@ def _release(lock: Lock, command: Release, now: datetime) -> tuple[LockEvent, ..
     return (LockReleased(run=run, step=step, fence=fence, touched=touched, at=now),)
 
 
-def _holder_or_refusal(lock: Lock, run: str, step: str, fence: int, what: str) -> Holder | Refusal:
+def _require_holder(
+    lock: CommitLock, run: str, step: str, fence: int, action: str
+) -> LockHolder | Refusal:
     holder = lock.holder
-    if holder and (_key(holder.request), holder.fence) == ((run, step), fence):
+    if holder and (_request_key(holder.request), holder.fence) == ((run, step), fence):
         return holder
-    by = f"{_who(*_key(holder.request))} with fence {holder.fence}" if holder else "nobody"
+    holder_text = (
+        f"{_describe_step(*_request_key(holder.request))} with fence {holder.fence}"
+        if holder
+        else "nobody"
+    )
     return Refusal(
         code="lock_not_held",
-        message=f"{_who(run, step)} cannot {what} the commit lock of {lock.repository!r}"
-        f" with fence {fence}: it is held by {by}",
+        message=f"{_describe_step(run, step)} cannot {action} the commit lock of "
+        f"{lock.repository!r}"
+        f" with fence {fence}: it is held by {holder_text}",
         hint="stop this commit and drop its result; ask for the lock again for a new fence",
     )
 
 
-def _stale(lock: Lock, now: datetime) -> tuple[LockEvent, ...]:
+def _expire_stale(lock: CommitLock, now: datetime) -> tuple[LockEvent, ...]:
     due = next_due(lock)
     if not lock.holder or not due or now < due:
         return ()
-    run, step = _key(lock.holder.request)
+    run, step = _request_key(lock.holder.request)
     return (LockExpired(run=run, step=step, fence=lock.holder.fence, at=now),)
 
 
-def _settled(
-    lock: Lock, events: tuple[LockEvent, ...], now: datetime
-) -> tuple[Lock, tuple[LockEvent, ...]]:
+def _apply_and_grant(
+    lock: CommitLock, events: tuple[LockEvent, ...], now: datetime
+) -> tuple[CommitLock, tuple[LockEvent, ...]]:
     """Apply the events; a lock that is free then goes to the head of the queue."""
     lock = reduce(evolve, events, lock)
     if lock.holder or not lock.queue:
         return lock, events
-    run, step = _key(lock.queue[0])
+    run, step = _request_key(lock.queue[0])
     granted = LockGranted(run=run, step=step, fence=lock.fence + 1, at=now)
     return evolve(lock, granted), (*events, granted)
 
 
-def _effects(lock: Lock, events: tuple[LockEvent, ...]) -> tuple[LockEffect, ...]:
+def _effects(lock: CommitLock, events: tuple[LockEvent, ...]) -> tuple[LockEffect, ...]:
     """Tell those who got or lost the lock; whoever asked, released or withdrew knows it."""
     stale = timedelta(seconds=lock.stale_seconds)
     return tuple(
-        TellGranted(run=event.run, step=event.step, fence=event.fence, expires_at=event.at + stale)
+        NotifyLockGranted(
+            run=event.run, step=event.step, fence=event.fence, expires_at=event.at + stale
+        )
         if isinstance(event, LockGranted)
-        else TellLost(run=event.run, step=event.step, fence=event.fence)
+        else NotifyLockLost(run=event.run, step=event.step, fence=event.fence)
         for event in events
         if isinstance(event, LockGranted | LockExpired)
     )
 
 
-def _is_path(path: str) -> bool:
+def _is_git_path(path: str) -> bool:
     """Accept only what git itself writes, so that one file has one name."""
     parts = path.removesuffix("/").split("/")
-    plain = not {"", ".", ".."} & set(parts) and "\\" not in path and "\0" not in path
-    return plain and parts[0].casefold() != ".git" and len(path) <= PATH_CHARS_MAX
+    is_normal = not {"", ".", ".."} & set(parts) and "\\" not in path and "\0" not in path
+    return is_normal and parts[0].casefold() != ".git" and len(path) <= PATH_CHARS_MAX
 
 
 def _covers(intent: frozenset[str], path: str) -> bool:
     parts = path.split("/")
-    above = ("/".join(parts[:depth]) + "/" for depth in range(1, len(parts)))
-    return not intent or path in intent or any(folder in intent for folder in above)
+    parents = ("/".join(parts[:depth]) + "/" for depth in range(1, len(parts)))
+    return not intent or path in intent or any(folder in intent for folder in parents)
 
 
-def _requests(lock: Lock) -> tuple[Request, ...]:
+def _all_requests(lock: CommitLock) -> tuple[LockRequest, ...]:
     return ((lock.holder.request,) if lock.holder else ()) + lock.queue
 
 
-def _key(request: Request) -> tuple[str, str]:
+def _request_key(request: LockRequest) -> tuple[str, str]:
     return request.run, request.step
 
 
-def _who(run: str, step: str) -> str:
+def _describe_step(run: str, step: str) -> str:
     return f"run {run!r}, step {step!r}," if step else f"run {run!r}"
 
 
-def _named(paths: list[str] | tuple[str, ...]) -> str:
-    more = f" and {len(paths) - NAMED_MAX} more" if len(paths) > NAMED_MAX else ""
-    return ", ".join(repr(path[:200]) for path in paths[:NAMED_MAX]) + more
+def _list_paths(paths: list[str] | tuple[str, ...]) -> str:
+    more = f" and {len(paths) - NAMED_FILES_MAX} more" if len(paths) > NAMED_FILES_MAX else ""
+    return ", ".join(repr(path[:200]) for path in paths[:NAMED_FILES_MAX]) + more

@@ -13,8 +13,8 @@ from handrail.kernel.decision import Value
 FIGURE_MAX = 10**12
 """Of what one result used, cost or scored: sums over all runs still fit into a database."""
 Digest = Annotated[str, Meta(max_length=200)]
-_Within = Meta(ge=-FIGURE_MAX, le=FIGURE_MAX)
-_Used = Meta(ge=0, le=FIGURE_MAX)
+_WithinFigure = Meta(ge=-FIGURE_MAX, le=FIGURE_MAX)
+_NonNegativeFigure = Meta(ge=0, le=FIGURE_MAX)
 
 
 class Check(Value):
@@ -25,7 +25,7 @@ class Check(Value):
     stderr: str = ""
 
 
-TOOLS = "tools:"
+TOOL_PATH_PREFIX = "tools:"
 """Begins the path of what an agent's tools have found, which is an artefact and no file."""
 
 
@@ -35,7 +35,7 @@ class Evidence(Value):
     files: dict[str, Digest] | None = None
     """Path -> digest of the files as this turn left them; {} says "I changed nothing"."""
     checks: tuple[Check, ...] = ()
-    score: Annotated[int, _Within] | Annotated[float, _Within] | None = None
+    score: Annotated[int, _WithinFigure] | Annotated[float, _WithinFigure] | None = None
     ticket_state: str | None = None
     failures: tuple[str, ...] | None = None
     measured: bool = False
@@ -46,8 +46,8 @@ NO_EVIDENCE = Evidence()
 
 
 class Usage(Value):
-    tokens: Annotated[int, _Used] = 0
-    cost: Annotated[int, _Used] | Annotated[float, _Used] = 0.0
+    tokens: Annotated[int, _NonNegativeFigure] = 0
+    cost: Annotated[int, _NonNegativeFigure] | Annotated[float, _NonNegativeFigure] = 0.0
 
 
 class Outcome(StrEnum):
@@ -77,15 +77,15 @@ class Result(Value):
     marker: str = ""
 
 
-def merged(context: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
+def merge_patch(context: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
     """RFC 7396: the patch's keys replace, its nulls remove, its objects merge."""
     out = dict(context)
     for key, value in patch.items():
-        held = out.get(key)
+        current = out.get(key)
         if value is None:
             out.pop(key, None)
         elif isinstance(value, dict):
-            out[key] = merged(held if isinstance(held, dict) else {}, value)  # pyright: ignore[reportUnknownArgumentType] - any JSON
+            out[key] = merge_patch(current if isinstance(current, dict) else {}, value)  # pyright: ignore[reportUnknownArgumentType] - any JSON
         else:
             out[key] = value
     return out

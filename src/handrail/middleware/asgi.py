@@ -18,47 +18,47 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 SendMessage = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, SendMessage], Awaitable[None]]
-Seen = tuple[SendMessage, Scope, Reporter]
-START = "http.response.start"
-NOTED = "handrail.noted"
+RequestContext = tuple[SendMessage, Scope, Reporter]
+RESPONSE_START = "http.response.start"
+NOTED_ERROR = "handrail.noted"
 """In the scope of a request that has failed: the error that was noted, or None."""
 
 
 def AsgiMiddleware(app: App, reporter: Reporter) -> App:  # noqa: N802 - it stands where a class would
     """Put it outermost, so that it sees what the app's own error pages hide."""
 
-    async def watched(scope: Scope, receive: Receive, send: SendMessage) -> None:
+    async def middleware(scope: Scope, receive: Receive, send: SendMessage) -> None:
         if scope["type"] != "http":
-            return await _other(app, reporter, scope, receive, send)
+            return await _call_other(app, reporter, scope, receive, send)
         try:
-            return await app(scope, receive, MethodType(_sent, (send, scope, reporter)))
+            return await app(scope, receive, MethodType(_observe_send, (send, scope, reporter)))
         except Exception as error:
-            if scope.get(NOTED) is not error:  # answered with, before it was let go on
-                _note(reporter, scope, error, 500)
+            if scope.get(NOTED_ERROR) is not error:  # answered with, before it was let go on
+                _note_error(reporter, scope, error, 500)
             raise
 
-    return watched
+    return middleware
 
 
-def _sent(seen: Seen, message: Message) -> Awaitable[None]:
-    if message["type"] == START and message["status"] >= 500:
-        _note(seen[2], seen[1], sys.exc_info()[1], message["status"])
-    return seen[0](message)
+def _observe_send(context: RequestContext, message: Message) -> Awaitable[None]:
+    if message["type"] == RESPONSE_START and message["status"] >= 500:
+        _note_error(context[2], context[1], sys.exc_info()[1], message["status"])
+    return context[0](message)
 
 
-async def _other(
+async def _call_other(
     app: App, reporter: Reporter, scope: Scope, receive: Receive, send: SendMessage
 ) -> None:
     """A socket, or the app's own beginning and end: what it raises counts."""
     try:
         await app(scope, receive, send)
     except Exception as error:
-        _note(reporter, scope, error, 0)
+        _note_error(reporter, scope, error, 0)
         raise
 
 
-def _note(reporter: Reporter, scope: Scope, error: BaseException | None, status: int) -> None:
-    scope[NOTED] = error
+def _note_error(reporter: Reporter, scope: Scope, error: BaseException | None, status: int) -> None:
+    scope[NOTED_ERROR] = error
     path = scope.get("path_template") or getattr(scope.get("route"), "path", None)
-    named = path if isinstance(path, str) else str(scope.get("path", ""))
-    reporter.note(error, method=scope.get("method", ""), path=named, status=status)
+    route = path if isinstance(path, str) else str(scope.get("path", ""))
+    reporter.note(error, method=scope.get("method", ""), path=route, status=status)

@@ -31,28 +31,28 @@ from typing import cast
 
 from msgspec.structs import replace
 
-from handrail.engine.bugs import COUNT_MAX, NAME_CHARS, ErrorReport, signature_of
-from handrail.engine.scrub import scrubbed
+from handrail.engine.redaction import redact
+from handrail.engine.services.bugs import COUNT_MAX, NAME_CHARS_MAX, ErrorReport, signature_of
 
 PENDING_MAX = 200
 SIGNATURES_MAX = 1_000
-AGAIN_SECONDS = 60.0
-SENT_A_MINUTE = 60
+RESEND_SECONDS = 60.0
+REPORTS_PER_MINUTE_MAX = 60
 TRIES_MAX = 5
-LOOK_SECONDS = 0.5
+POLL_SECONDS = 0.5
 FRAMES_MAX = 50
-RELATED_MAX = 50
+RELATED_ERRORS_MAX = 50
 """Errors that one came from, or holds; with more of them it is told alone."""
 CLOSE_SECONDS = 2.0
-CALLERS = frozenset({"ClientDisconnect", "ClientDisconnected", "ConnectionResetError"})
-CALLERS_TOO = frozenset({"BrokenPipeError", "ConnectionAbortedError"})
+CLIENT_DISCONNECTS = frozenset({"ClientDisconnect", "ClientDisconnected", "ConnectionResetError"})
+SOCKET_DISCONNECTS = frozenset({"BrokenPipeError", "ConnectionAbortedError"})
 """Errors that say that the caller has gone."""
 
 Send = Callable[[ErrorReport], object]
 Key = tuple[object, ...]
 
 
-class Note:
+class PendingError:
     """An error as a request left it. `count` is how often it came since it was last sent."""
 
     __slots__ = ("count", "error", "method", "path", "report", "signature", "status", "tries")
@@ -78,16 +78,16 @@ class Reporter:
         release: str = "",
         routing: Iterable[tuple[str, str]] = (),
     ) -> None:
-        self.service, self.release, self.routing = service[:NAME_CHARS], release, tuple(routing)
+        self.service, self.release, self.routing = service[:NAME_CHARS_MAX], release, tuple(routing)
         self.sent = self.dropped = self.failed = 0
         self._send = send
         self._lock = threading.Lock()
-        self._notes: dict[Key, Note] = {}
-        self._known: OrderedDict[str, float] = OrderedDict()
-        self._times: deque[float] = deque(maxlen=SENT_A_MINUTE)
-        self._bell = threading.Event()
-        self._rounds = threading.Condition(self._lock)
-        self._asked = self._done = 0
+        self._pending: dict[Key, PendingError] = {}
+        self._sent_at: OrderedDict[str, float] = OrderedDict()
+        self._send_times: deque[float] = deque(maxlen=REPORTS_PER_MINUTE_MAX)
+        self._wakeup = threading.Event()
+        self._round_done = threading.Condition(self._lock)
+        self._rounds_requested = self._rounds_finished = 0
         """Rounds that somebody waits for: the last asked for, the last done."""
         self._closed = False
         self._pid = 0
@@ -97,8 +97,8 @@ class Reporter:
     ) -> None:
         """An error of a request. Returns at once, and never raises."""
         try:
-            if not self._closed and not _is_callers(error, status):
-                self._keep(error, method, path, status)
+            if not self._closed and not _is_client_error(error, status):
+                self._enqueue(error, method, path, status)
         except Exception:
             self.failed += 1
 
@@ -111,119 +111,119 @@ class Reporter:
         """Waits until everything that may be sent now was; False if it took too long."""
         if self._pid != os.getpid():
             return True
-        with self._rounds:
-            self._asked += 1
-            wanted = self._asked
-            self._bell.set()
-            return self._rounds.wait_for(lambda: self._done >= wanted, seconds)
+        with self._round_done:
+            self._rounds_requested += 1
+            round_number = self._rounds_requested
+            self._wakeup.set()
+            return self._round_done.wait_for(lambda: self._rounds_finished >= round_number, seconds)
 
-    def _keep(self, error: BaseException | None, method: str, path: str, status: int) -> None:
-        key = _key(error, method, path, status)
+    def _enqueue(self, error: BaseException | None, method: str, path: str, status: int) -> None:
+        key = _dedup_key(error, method, path, status)
         with self._lock:
-            note = self._notes.get(key)
-            if note is not None:
-                note.count = min(note.count + 1, COUNT_MAX)
+            pending = self._pending.get(key)
+            if pending is not None:
+                pending.count = min(pending.count + 1, COUNT_MAX)
                 return
-            if len(self._notes) >= PENDING_MAX:
+            if len(self._pending) >= PENDING_MAX:
                 self.dropped += 1
                 return
-            self._notes[key] = Note(_kept(error), method, path, status)
+            self._pending[key] = PendingError(_snapshot(error), method, path, status)
             if self._pid != os.getpid():
-                self._begin()
-        self._bell.set()
+                self._start_thread()
+        self._wakeup.set()
 
-    def _begin(self) -> None:
+    def _start_thread(self) -> None:
         self._pid = os.getpid()
-        threading.Thread(target=self._work, name="handrail-reporter", daemon=True).start()
+        threading.Thread(target=self._run, name="handrail-reporter", daemon=True).start()
         atexit.register(self.close)
 
-    def _work(self) -> None:
+    def _run(self) -> None:
         closed = False
         while not closed:  # it waits for errors, and between two tries
-            self._bell.wait(LOOK_SECONDS if self._notes else None)
-            self._bell.clear()
-            asked, closed = self._asked, self._closed
-            for key in list(self._notes):
+            self._wakeup.wait(POLL_SECONDS if self._pending else None)
+            self._wakeup.clear()
+            round_number, closed = self._rounds_requested, self._closed
+            for key in list(self._pending):
                 try:
-                    self._one(key)
+                    self._send_if_due(key)
                 except Exception:  # whatever the sender raises: the next one may get through
                     self.failed += 1
-            with self._rounds:
-                self._done = asked
-                self._rounds.notify_all()
+            with self._round_done:
+                self._rounds_finished = round_number
+                self._round_done.notify_all()
 
-    def _one(self, key: Key) -> None:
+    def _send_if_due(self, key: Key) -> None:
         """One note, if it may be sent now."""
-        waiting, now = self._notes[key], time.monotonic()
-        if waiting.report is None:
-            waiting.report = self._report(waiting)
-            waiting.signature = signature_of(waiting.report)
-        name, report = waiting.signature, waiting.report
-        lately = name in self._known and now - self._known[name] < AGAIN_SECONDS
-        if lately and not self._closed:
+        pending, now = self._pending[key], time.monotonic()
+        if pending.report is None:
+            pending.report = self._make_report(pending)
+            pending.signature = signature_of(pending.report)
+        signature, report = pending.signature, pending.report
+        is_recent = signature in self._sent_at and now - self._sent_at[signature] < RESEND_SECONDS
+        if is_recent and not self._closed:
             return
-        if len(self._times) == SENT_A_MINUTE and now - self._times[0] < 60:
+        if len(self._send_times) == REPORTS_PER_MINUTE_MAX and now - self._send_times[0] < 60:
             return
         with self._lock:
-            note = self._notes.pop(key)
-        self._times.append(now)
+            taken = self._pending.pop(key)
+        self._send_times.append(now)
         try:
-            self._send(replace(report, count=note.count))
+            self._send(replace(report, count=taken.count))
         except Exception:
-            self._again(key, note)
+            self._requeue(key, taken)
             raise
         self.sent += 1
-        self._known[name] = now
-        self._known.move_to_end(name)
-        while len(self._known) > SIGNATURES_MAX:
-            self._known.popitem(last=False)
+        self._sent_at[signature] = now
+        self._sent_at.move_to_end(signature)
+        while len(self._sent_at) > SIGNATURES_MAX:
+            self._sent_at.popitem(last=False)
 
-    def _again(self, key: Key, note: Note) -> None:
-        note.tries += 1
+    def _requeue(self, key: Key, pending: PendingError) -> None:
+        pending.tries += 1
         with self._lock:
-            newer = self._notes.get(key)
+            newer = self._pending.get(key)
             if newer is not None:
-                newer.count = min(newer.count + note.count, COUNT_MAX)
-            elif note.tries < TRIES_MAX and len(self._notes) < PENDING_MAX:
-                self._notes[key] = note
+                newer.count = min(newer.count + pending.count, COUNT_MAX)
+            elif pending.tries < TRIES_MAX and len(self._pending) < PENDING_MAX:
+                self._pending[key] = pending
             else:
-                self.dropped += note.count
+                self.dropped += pending.count
 
-    def _report(self, note: Note) -> ErrorReport:
-        kind = message = told = ""
-        if note.error is not None:
-            kind = _name(note.error)
-            message = scrubbed(str(note.error), 2_000)
-            told = scrubbed("".join(note.error.format()))
+    def _make_report(self, pending: PendingError) -> ErrorReport:
+        kind = message = trace_text = ""
+        if pending.error is not None:
+            kind = _type_name(pending.error)
+            message = redact(str(pending.error), 2_000)
+            trace_text = redact("".join(pending.error.format()))
         return ErrorReport(
             service=self.service,
-            type=kind[:NAME_CHARS],
+            type=kind[:NAME_CHARS_MAX],
             message=message,
-            traceback=told,
-            method=note.method[:NAME_CHARS],
-            route=scrubbed(note.path.partition("?")[0], 1_000),
-            status=note.status,
-            release=self.release[:NAME_CHARS],
+            traceback=trace_text,
+            method=pending.method[:NAME_CHARS_MAX],
+            route=redact(pending.path.partition("?")[0], 1_000),
+            status=pending.status,
+            release=self.release[:NAME_CHARS_MAX],
             specialist=self._specialist(kind.rpartition(".")[2]),
         )
 
     def _specialist(self, kind: str) -> str:
-        return next((role for what, role in self.routing if fnmatchcase(kind, what)), "")
+        return next((role for pattern, role in self.routing if fnmatchcase(kind, pattern)), "")
 
 
-def _is_callers(error: BaseException | None, status: int) -> bool:
+def _is_client_error(error: BaseException | None, status: int) -> bool:
     if error is None:
         return status < 500
-    if type(error).__name__ in CALLERS | CALLERS_TOO:
+    if type(error).__name__ in CLIENT_DISCONNECTS | SOCKET_DISCONNECTS:
         return True
     try:
-        carried = getattr(error, "status_code", None)
+        status_code = getattr(error, "status_code", None)
     except Exception:  # whoever asks is not told: so it is no status of the caller's
         return False
-    return isinstance(carried, int) and 0 < carried < 500
+    return isinstance(status_code, int) and 0 < status_code < 500
 
 
-def _key(error: BaseException | None, method: str, path: str, status: int) -> Key:
+def _dedup_key(error: BaseException | None, method: str, path: str, status: int) -> Key:
     """Cheap, and finer than a signature: what differs here may still be the same bug."""
     if error is None:
         return method, path, status
@@ -236,14 +236,14 @@ def _key(error: BaseException | None, method: str, path: str, status: int) -> Ke
     return type(error), at
 
 
-def _kept(error: BaseException | None) -> TracebackException | None:
+def _snapshot(error: BaseException | None) -> TracebackException | None:
     """Without reading a file, and without holding on to frames and their variables."""
     if error is None:
         return None
     with contextlib.suppress(Exception):
         return TracebackException(
             type(error),
-            error if _has_few(error) else Exception(str(error)),
+            error if _has_few_related(error) else Exception(str(error)),
             error.__traceback__,
             limit=-FRAMES_MAX,
             lookup_lines=False,
@@ -252,23 +252,27 @@ def _kept(error: BaseException | None) -> TracebackException | None:
     return None
 
 
-def _has_few(error: BaseException) -> bool:
+def _has_few_related(error: BaseException) -> bool:
     """Whether few others hang on it: each is gone through while the request waits."""
-    left, seen = [error], set[int]()
-    while left and len(seen) <= RELATED_MAX:
-        one = left.pop()
-        if id(one) in seen:
+    unvisited, visited_ids = [error], set[int]()
+    while unvisited and len(visited_ids) <= RELATED_ERRORS_MAX:
+        current = unvisited.pop()
+        if id(current) in visited_ids:
             continue
-        seen.add(id(one))
-        held = cast("Sequence[BaseException]", getattr(one, "exceptions", ()))
-        held = held if isinstance(one, BaseExceptionGroup) else ()
-        if len(held) > RELATED_MAX:
+        visited_ids.add(id(current))
+        members = cast("Sequence[BaseException]", getattr(current, "exceptions", ()))
+        members = members if isinstance(current, BaseExceptionGroup) else ()
+        if len(members) > RELATED_ERRORS_MAX:
             return False
-        left += [other for other in (one.__cause__, one.__context__, *held) if other is not None]
-    return not left
+        unvisited += [
+            other
+            for other in (current.__cause__, current.__context__, *members)
+            if other is not None
+        ]
+    return not unvisited
 
 
-def _name(error: TracebackException) -> str:
+def _type_name(error: TracebackException) -> str:
     kind = error.exc_type
     module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
     return f"{module}{kind.__qualname__}"

@@ -3,8 +3,8 @@
 import asyncio
 
 from handrail.client.clients import Client, SyncClient
-from handrail.engine.bugs import ErrorReport
 from handrail.engine.engine import Engine
+from handrail.engine.services.bugs import ErrorReport
 from handrail.middleware.reporter import Send
 
 SEND_SECONDS = 10.0
@@ -25,7 +25,7 @@ def to_engine(engine: Engine, *, by: str = "middleware") -> Send:
     loop = asyncio.get_running_loop()
 
     def send(report: ErrorReport) -> object:
-        told = asyncio.run_coroutine_threadsafe(engine.report_bug(report, by=by), loop)
-        return told.result(SEND_SECONDS)
+        future = asyncio.run_coroutine_threadsafe(engine.report_bug(report, by=by), loop)
+        return future.result(SEND_SECONDS)
 
     return send

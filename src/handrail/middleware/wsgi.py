@@ -16,74 +16,78 @@ Environ = dict[str, Any]
 StartResponse = Callable[..., Callable[[bytes], object]]
 App = Callable[[Environ, StartResponse], Iterable[bytes]]
 ExcInfo = tuple[Any, BaseException | None, Any]
-Seen = tuple[StartResponse, Environ, Reporter]
-NOTED = "handrail.noted"
+RequestContext = tuple[StartResponse, Environ, Reporter]
+NOTED_ERROR = "handrail.noted"
 """In the environment of a request that has failed: the error that was noted, or None."""
 
 
 def WsgiMiddleware(app: App, reporter: Reporter) -> App:  # noqa: N802 - it stands where a class would
     """Put it outermost, so that it sees what the app's own error pages hide."""
 
-    def watched(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+    def middleware(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         try:
-            answer = app(environ, MethodType(_started, (start_response, environ, reporter)))
+            answer = app(environ, MethodType(_observe_start, (start_response, environ, reporter)))
         except Exception as error:
-            _raised(reporter, environ, error)
+            _note_raised(reporter, environ, error)
             raise
         kind = type(answer)
         if kind is list:  # made already, as nearly always
             return answer
         if kind is GeneratorType:  # if nobody reads it, it has begun nothing that must be closed
-            return _read(answer, environ, reporter)
-        return _Reading(answer, environ, reporter)
+            return _observe_body(answer, environ, reporter)
+        return _ObservedBody(answer, environ, reporter)
 
-    return watched
+    return middleware
 
 
-def _started(
-    seen: Seen, status: str, headers: object, exc_info: ExcInfo | None = None
+def _observe_start(
+    context: RequestContext, status: str, headers: object, exc_info: ExcInfo | None = None
 ) -> Callable[[bytes], object]:
     """The app begins its answer."""
     if "5" <= status < "6":
         error = exc_info[1] if exc_info else sys.exc_info()[1]
         code = int(status[:3]) if status[:3].isdecimal() else 500
-        _note(seen[2], seen[1], error, code)
+        _note_error(context[2], context[1], error, code)
     if exc_info is None:
-        return seen[0](status, headers)
-    return seen[0](status, headers, exc_info)
+        return context[0](status, headers)
+    return context[0](status, headers, exc_info)
 
 
-def _read(answer: Iterable[bytes], environ: Environ, reporter: Reporter) -> Generator[bytes]:
+def _observe_body(
+    answer: Iterable[bytes], environ: Environ, reporter: Reporter
+) -> Generator[bytes]:
     """An answer that is made while it is read."""
     try:
         yield from answer
     except Exception as error:
-        _raised(reporter, environ, error)
+        _note_raised(reporter, environ, error)
         raise
 
 
-class _Reading:
+class _ObservedBody:
     """One that is no generator: it is closed even if nobody reads it."""
 
     def __init__(self, answer: Iterable[bytes], environ: Environ, reporter: Reporter) -> None:
         self._answer, self._environ, self._reporter = answer, environ, reporter
 
     def __iter__(self) -> Iterator[bytes]:
-        return _read(self._answer, self._environ, self._reporter)
+        return _observe_body(self._answer, self._environ, self._reporter)
 
     def close(self) -> None:
-        closing = getattr(self._answer, "close", None)
-        if closing is not None:
-            closing()
+        close = getattr(self._answer, "close", None)
+        if close is not None:
+            close()
 
 
-def _raised(reporter: Reporter, environ: Environ, error: Exception) -> None:
+def _note_raised(reporter: Reporter, environ: Environ, error: Exception) -> None:
     """Unless the app has answered with that very error before it let it go on."""
-    if environ.get(NOTED) is not error:
-        _note(reporter, environ, error, 500)
+    if environ.get(NOTED_ERROR) is not error:
+        _note_error(reporter, environ, error, 500)
 
 
-def _note(reporter: Reporter, environ: Environ, error: BaseException | None, status: int) -> None:
-    environ[NOTED] = error
+def _note_error(
+    reporter: Reporter, environ: Environ, error: BaseException | None, status: int
+) -> None:
+    environ[NOTED_ERROR] = error
     method, path = environ.get("REQUEST_METHOD", ""), environ.get("PATH_INFO", "")
     reporter.note(error, method=method, path=path, status=status)

@@ -16,24 +16,24 @@ from litestar.openapi import OpenAPIConfig
 from litestar.openapi.spec import Components, SecurityScheme
 from litestar.types import ASGIApp
 
-from handrail.engine.agent_lines import AgentLines, watch
-from handrail.engine.channel_lines import ChannelLines
+from handrail.engine.agent_logging import AgentLogger, watch_agents
+from handrail.engine.channel_logging import ChannelLogger
 from handrail.engine.engine import Engine
-from handrail.engine.run_lines import RunLines
-from handrail.server import page, problems
-from handrail.server.access import API, TABLE
-from handrail.server.authenticate import Authenticate, Credentials
-from handrail.server.bodies import Strict
-from handrail.server.courier import Courier
-from handrail.server.gate import Gate
-from handrail.server.idempotency import Answers, Idempotent
-from handrail.server.prometheus import Meters
+from handrail.engine.run_logging import RunLogger
+from handrail.server import problems, web_app
+from handrail.server.access import ACCESS_TABLE, API_PREFIX
+from handrail.server.audit_verifier import AuditVerifier
+from handrail.server.authentication import AuthenticationMiddleware, CredentialCache
+from handrail.server.idempotency import IdempotencyMiddleware, IdempotentResponses
+from handrail.server.long_polls import LongPolls
+from handrail.server.outer_middleware import OuterMiddleware
+from handrail.server.prometheus import ServerMetrics
+from handrail.server.request_body import StrictDTO
 from handrail.server.settings import ServerSettings
-from handrail.server.verifying import Verifying
-from handrail.server.waits import Waits
+from handrail.server.webhook_sender import WebhookSender
 
-AT_ROOT = ("health", "metrics", "page")
-UNDER_API = (
+ROOT_ROUTE_MODULES = ("health", "metrics", "web_app")
+API_ROUTE_MODULES = (
     "agents",
     "answer_links",
     "approvals",
@@ -41,23 +41,32 @@ UNDER_API = (
     "beads",
     "bugs",
     "channels",
+    "definitions",
     "dispatches",
-    "document",
     "events",
-    "executions",
     "files",
     "guarded_runs",
     "locks",
     "memory",
+    "openapi",
     "replay",
+    "runs",
     "sessions",
     "settings",
     "tokens",
     "webhooks",
-    "workflows",
 )
 """Modules of `routes`."""
-GIVEN = ("engine", "waits", "credentials", "settings", "meters", "verifying", "courier", "built")
+DEPENDENCIES = (
+    "engine",
+    "long_polls",
+    "credentials",
+    "settings",
+    "metrics",
+    "audit_verifier",
+    "webhook_sender",
+    "web_app_files",
+)
 """What a handler may ask for, of its server."""
 DESCRIPTION = """\
 Handrail runs teams of AI agents and people so that every run ends, with a reason.
@@ -67,70 +76,82 @@ and body again returns the first answer. Errors are RFC 9457 problem documents.
 """
 
 
-class Served:
+class ServerApp:
     """An engine, served. `asgi` is for a server; `waits` says how it ends."""
 
     def __init__(self, engine: Engine, settings: ServerSettings | None = None) -> None:
         self.engine, self.settings = engine, settings or ServerSettings()
-        self.waits = Waits(self.settings)
-        self.credentials = Credentials(engine)
-        self.answers = Answers(engine)
-        self.verifying = Verifying(engine)
-        self.meters = Meters(engine, self.waits)
-        self.courier = Courier(engine, self.settings)
-        self.agent_lines = AgentLines(engine.settings.lease)
-        self.built = page.read()
+        self.long_polls = LongPolls(self.settings)
+        self.credentials = CredentialCache(engine)
+        self.idempotent_responses = IdempotentResponses(engine)
+        self.audit_verifier = AuditVerifier(engine)
+        self.metrics = ServerMetrics(engine, self.long_polls)
+        self.webhook_sender = WebhookSender(engine, self.settings)
+        self.agent_logging = AgentLogger(engine.settings.lease)
+        self.web_app_files = web_app.load_web_app()
         with warnings.catch_warnings():
             # Litestar 3 will want a mark of its own on every argument; this is Litestar 2, pinned.
             warnings.simplefilter("ignore", LitestarDeprecationWarning)
             self.litestar = application(lambda: self)
-        self.asgi: ASGIApp = Gate(self.litestar, self.settings, self.meters.answered)
-        for listener in (RunLines(), self.agent_lines, ChannelLines(), self.meters):
+        self.asgi: ASGIApp = OuterMiddleware(
+            self.litestar, self.settings, self.metrics.record_response
+        )
+        for listener in (RunLogger(), self.agent_logging, ChannelLogger(), self.metrics):
             engine.listeners.add(listener)
 
     @asynccontextmanager
     async def lifespan(self, _: Litestar) -> AsyncGenerator[None]:
-        going = [
-            asyncio.create_task(self.answers.go_on()),
-            asyncio.create_task(self.courier.go_on()),
-            asyncio.create_task(watch(self.engine, self.agent_lines)),
+        tasks = [
+            asyncio.create_task(self.idempotent_responses.run()),
+            asyncio.create_task(self.webhook_sender.run()),
+            asyncio.create_task(watch_agents(self.engine, self.agent_logging)),
         ]
         try:
             yield
         finally:
-            for task in going:
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(*going, self.verifying.close(), return_exceptions=True)
-            await self.answers.write()
-            await self.courier.close()
+            await asyncio.gather(*tasks, self.audit_verifier.close(), return_exceptions=True)
+            await self.idempotent_responses.flush()
+            await self.webhook_sender.close()
 
 
-def application(whose: Callable[[], Served]) -> Litestar:
+def application(get_server_app: Callable[[], ServerApp]) -> Litestar:
     """Every call, about whichever server `whose` says when it comes."""
     app = Litestar(
-        route_handlers=[*_handlers(AT_ROOT), _Here(API, route_handlers=_handlers(UNDER_API))],
+        route_handlers=[
+            *_load_handlers(ROOT_ROUTE_MODULES),
+            _UncopiedRouter(API_PREFIX, route_handlers=_load_handlers(API_ROUTE_MODULES)),
+        ],
         dependencies={
-            **{name: Provide(_giving(whose, name), sync_to_thread=False) for name in GIVEN},
-            "caller": Provide(_caller, sync_to_thread=False),
+            **{
+                name: Provide(_provide(get_server_app, name), sync_to_thread=False)
+                for name in DEPENDENCIES
+            },
+            "caller": Provide(_provide_caller, sync_to_thread=False),
         },
         middleware=[
-            DefineMiddleware(Authenticate, credentials=lambda: whose().credentials),
-            DefineMiddleware(Idempotent, answers=lambda: whose().answers),
+            DefineMiddleware(
+                AuthenticationMiddleware, credentials=lambda: get_server_app().credentials
+            ),
+            DefineMiddleware(
+                IdempotencyMiddleware, responses=lambda: get_server_app().idempotent_responses
+            ),
         ],
-        exception_handlers={Exception: problems.answer},
-        dto=Strict,
+        exception_handlers={Exception: problems.handle_exception},
+        dto=StrictDTO,
         return_dto=None,
-        request_max_body_size=whose().settings.body_bytes_max,
-        lifespan=[lambda app: whose().lifespan(app)],
-        openapi_config=_openapi(),
+        request_max_body_size=get_server_app().settings.body_bytes_max,
+        lifespan=[lambda app: get_server_app().lifespan(app)],
+        openapi_config=_openapi_config(),
         logging_config=None,
     )
-    _all_known(app)
-    _one_by_one(app)
+    _check_access_table(app)
+    _resolve_dependencies_in_turn(app)
     return app
 
 
-def _handlers(names: Sequence[str]) -> list[HTTPRouteHandler]:
+def _load_handlers(names: Sequence[str]) -> list[HTTPRouteHandler]:
     modules = [importlib.import_module(f"handrail.server.routes.{name}") for name in names]
     handlers: list[HTTPRouteHandler] = [one for module in modules for one in module.HANDLERS]
     for handler in handlers:
@@ -138,18 +159,18 @@ def _handlers(names: Sequence[str]) -> list[HTTPRouteHandler]:
     return handlers
 
 
-def _giving(whose: Callable[[], Served], name: str) -> Any:  # noqa: ANN401 - a function that Litestar calls
-    def give() -> Any:  # noqa: ANN401 - whatever it is
-        return getattr(whose(), name)
+def _provide(get_server_app: Callable[[], ServerApp], name: str) -> Any:  # noqa: ANN401 - a function that Litestar calls
+    def provide() -> Any:  # noqa: ANN401 - whatever it is
+        return getattr(get_server_app(), name)
 
-    return give
+    return provide
 
 
-def _caller(request: Any) -> Any:  # noqa: ANN401 - a Caller, which `Authenticate` put there
+def _provide_caller(request: Any) -> Any:  # noqa: ANN401 - a Caller, which `Authenticate` put there
     return request.user
 
 
-def _all_known(app: Litestar) -> None:
+def _check_access_table(app: Litestar) -> None:
     """Every call has its line in the access table."""
     routes = {
         (str(method), route.path_format)
@@ -157,38 +178,38 @@ def _all_known(app: Litestar) -> None:
         for method in getattr(route, "methods", ())
         if method not in ("OPTIONS", "HEAD")
     }
-    assert routes <= set(TABLE), sorted(routes - set(TABLE))
+    assert routes <= set(ACCESS_TABLE), sorted(routes - set(ACCESS_TABLE))
 
 
-class _Here(Router):
+class _UncopiedRouter(Router):
     """Made for this application alone: Litestar would copy it first, with all that hangs on it."""
 
     def __deepcopy__(self, _: object) -> Self:
         return self
 
 
-class _Nowhere(Router):
+class _EmptyRouter(Router):
     """For Litestar's own pages about the API: they would answer for paths that are not there."""
 
     def register(self, value: Any) -> list[Any]:  # noqa: ANN401 - as Litestar's
         return []
 
 
-def _one_by_one(app: Litestar) -> None:
+def _resolve_dependencies_in_turn(app: Litestar) -> None:
     """Litestar makes a task for each thing a handler is given, to give them side by side. Ours are
     there already: one after the other takes a seventh of the server's time off a request."""
     for route in app.routes:
         for _, model in getattr(route, "route_handler_map", {}).values():
             batches = model.dependency_batches
-            model.dependency_batches = [{one} for batch in batches for one in batch]
+            model.dependency_batches = [{dependency} for batch in batches for dependency in batch]
 
 
-def _openapi() -> OpenAPIConfig:
+def _openapi_config() -> OpenAPIConfig:
     return OpenAPIConfig(
         title="Handrail",
         version="1",
         description=DESCRIPTION,
-        openapi_router=_Nowhere("/", route_handlers=[]),
+        openapi_router=_EmptyRouter("/", route_handlers=[]),
         components=Components(
             security_schemes={"token": SecurityScheme(type="http", scheme="bearer")}
         ),

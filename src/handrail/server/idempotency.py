@@ -21,37 +21,37 @@ from litestar.types import ASGIApp, HTTPScope, Message, Receive, Scope, Send
 from msgspec.structs import replace
 
 from handrail.engine.engine import Engine
-from handrail.engine.vocabulary import tell
-from handrail.kernel.decision import learn
+from handrail.engine.log_events import log_event
+from handrail.kernel.decision import prepare_types
 from handrail.server.access import Caller
-from handrail.server.problems import RETRY_SECONDS, Wrong
-from handrail.store.port import KeyRow, StoreError, iso
+from handrail.server.problems import RETRY_SECONDS, HTTPProblemError
+from handrail.store.engine_store import IdempotencyKeyRow, StoreError, iso
 
 log = logging.getLogger("handrail.http")
 
 HEADER = "idempotency-key"
-KEY_MAX = 255
-ANSWERS_MAX = 10_000
-ANSWERS_BYTES_MAX = 64 * 1024 * 1024
+KEY_CHARS_MAX = 255
+CACHED_RESPONSES_MAX = 10_000
+CACHED_RESPONSES_BYTES_MAX = 64 * 1024 * 1024
 """Answers at hand in memory."""
-REPEAT_SECONDS = 60.0
-REPEATS_MAX = 1_000
+REPEAT_WAIT_SECONDS_MAX = 60.0
+WAITING_REPEATS_MAX = 1_000
 """How long repeats wait for their original, and how many of them."""
-UNWRITTEN_MAX = 10_000
-WRITE_SECONDS = 0.05
-ANSWER_BYTES_MAX = 1_000_000
-PREFIX = "http:"
+UNWRITTEN_ROWS_MAX = 10_000
+WRITE_INTERVAL_SECONDS = 0.05
+RESPONSE_BYTES_MAX = 1_000_000
+KEY_PREFIX = "http:"
 """So that the kept answers lie apart from the keys of the engine's own commands."""
-PASSING = "passing"
+MEMORY_ONLY = "passing"
 """The option of a call whose answer is worth nothing later (a claim is given again by the engine),
 or that changes nothing: it is kept in memory alone, so that whoever only looks fills no disk."""
 SHOWN_ONCE = "shown_once"
 """In the `opt` of a handler whose answer holds a secret."""
-KEPT_STATUS = (200, 201)
-KEPT_HEADERS = ("content-type", "location")
+STORED_STATUSES = (200, 201)
+STORED_HEADERS = ("content-type", "location")
 
 
-class Kept(msgspec.Struct, frozen=True):
+class StoredResponse(msgspec.Struct, frozen=True):
     status: int
     headers: dict[str, str]
     body: str
@@ -60,110 +60,130 @@ class Kept(msgspec.Struct, frozen=True):
     """It held a secret, so that its body is in memory alone."""
 
 
-learn(Kept)
+prepare_types(StoredResponse)
 
 
-class Answers:
+class IdempotentResponses:
     """The answers that were given under a key."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self._known: OrderedDict[tuple[str, str], asyncio.Future[KeyRow | None]] = OrderedDict()
-        self._unwritten: list[KeyRow] = []
+        self._responses: OrderedDict[tuple[str, str], asyncio.Future[IdempotencyKeyRow | None]] = (
+            OrderedDict()
+        )
+        self._unwritten: list[IdempotencyKeyRow] = []
         self._repeats = 0
         self._bytes = 0
 
-    async def first(self, key: str, actor: str) -> "KeyRow | asyncio.Future[KeyRow | None]":
+    async def find_or_reserve(
+        self, key: str, actor: str
+    ) -> "IdempotencyKeyRow | asyncio.Future[IdempotencyKeyRow | None]":
         """The answer that was given; or, for the first to ask, the place for it."""
-        until = asyncio.get_running_loop().time() + REPEAT_SECONDS
-        while (known := self._known.get((key, actor))) is not None:
-            row = known.result() if known.done() else await self._original(known, until)
+        deadline = asyncio.get_running_loop().time() + REPEAT_WAIT_SECONDS_MAX
+        while (original := self._responses.get((key, actor))) is not None:
+            row = (
+                original.result()
+                if original.done()
+                else await self._wait_for_original(original, deadline)
+            )
             if row is not None:
                 return row  # else whoever came first got no answer worth keeping
-        place: asyncio.Future[KeyRow | None] = asyncio.get_running_loop().create_future()
-        self._known[key, actor] = place
+        reserved: asyncio.Future[IdempotencyKeyRow | None] = (
+            asyncio.get_running_loop().create_future()
+        )
+        self._responses[key, actor] = reserved
         try:
-            row = await self.engine.kept_answer(key, actor)
+            row = await self.engine.stored_answer(key, actor)
         except BaseException:
-            self.keep(key, actor, None)
+            self.store(key, actor, None)
             raise
         if row is None:
-            return place
-        place.set_result(row)
+            return reserved
+        reserved.set_result(row)
         self._bytes += len(row.answer)
-        self._forget_oldest()
+        self._evict_oldest()
         return row
 
-    async def _original(
-        self, known: "asyncio.Future[KeyRow | None]", until: float
-    ) -> KeyRow | None:
+    async def _wait_for_original(
+        self, original: "asyncio.Future[IdempotencyKeyRow | None]", deadline: float
+    ) -> IdempotencyKeyRow | None:
         """What came of the one that was there first."""
-        left = until - asyncio.get_running_loop().time()
-        if left > 0 and self._repeats < REPEATS_MAX:
+        seconds_left = deadline - asyncio.get_running_loop().time()
+        if seconds_left > 0 and self._repeats < WAITING_REPEATS_MAX:
             self._repeats += 1
             try:
-                await asyncio.wait((known,), timeout=left)
+                await asyncio.wait((original,), timeout=seconds_left)
             finally:
                 self._repeats -= 1
-        if not known.done():
-            told = "a request with this key is under way, and it takes long; try again"
-            raise Wrong(503, "under_way", told, headers={"Retry-After": str(RETRY_SECONDS)})
-        return known.result()
+        if not original.done():
+            message = "a request with this key is under way, and it takes long; try again"
+            raise HTTPProblemError(
+                503, "under_way", message, headers={"Retry-After": str(RETRY_SECONDS)}
+            )
+        return original.result()
 
-    def keep(self, key: str, actor: str, row: KeyRow | None, written: KeyRow | None = None) -> None:
+    def store(
+        self,
+        key: str,
+        actor: str,
+        row: IdempotencyKeyRow | None,
+        written: IdempotencyKeyRow | None = None,
+    ) -> None:
         """`written` is what of it goes to the database."""
-        place = self._known[key, actor]
-        if not place.done():
-            place.set_result(row)
+        reserved = self._responses[key, actor]
+        if not reserved.done():
+            reserved.set_result(row)
         if row is None:
-            del self._known[key, actor]
+            del self._responses[key, actor]
             return
         self._bytes += len(row.answer)
-        if written is not None and len(self._unwritten) < UNWRITTEN_MAX:
+        if written is not None and len(self._unwritten) < UNWRITTEN_ROWS_MAX:
             self._unwritten.append(written)
-        self._forget_oldest()
+        self._evict_oldest()
 
-    def _forget_oldest(self) -> None:
+    def _evict_oldest(self) -> None:
         """Those under way stay: they are no more than there are requests."""
-        done = (key for key, place in self._known.items() if place.done())
-        gone: list[tuple[str, str]] = []
-        count, size = len(self._known), self._bytes
-        while (count > ANSWERS_MAX or size > ANSWERS_BYTES_MAX) and (key := next(done, None)):
-            row = self._known[key].result()
+        finished = (key for key, response in self._responses.items() if response.done())
+        evicted: list[tuple[str, str]] = []
+        count, size = len(self._responses), self._bytes
+        while (count > CACHED_RESPONSES_MAX or size > CACHED_RESPONSES_BYTES_MAX) and (
+            key := next(finished, None)
+        ):
+            row = self._responses[key].result()
             count, size = count - 1, size - (len(row.answer) if row is not None else 0)
-            gone.append(key)
-        for key in gone:
-            del self._known[key]
+            evicted.append(key)
+        for key in evicted:
+            del self._responses[key]
         self._bytes = size
 
-    async def go_on(self) -> None:
+    async def run(self) -> None:
         """Write what was kept, again and again, until cancelled."""
         while True:
-            await asyncio.sleep(WRITE_SECONDS)
+            await asyncio.sleep(WRITE_INTERVAL_SECONDS)
             try:
-                await self.write()
+                await self.flush()
             except StoreError as error:
-                tell(log, "answers_not_kept", reason=str(error))
+                log_event(log, "answers_not_kept", reason=str(error))
 
-    async def write(self) -> None:
+    async def flush(self) -> None:
         rows, self._unwritten = self._unwritten, []
         try:
             if rows:
-                await self.engine.keep_answers(rows)
+                await self.engine.store_answers(rows)
         except StoreError:
-            self._unwritten = [*rows, *self._unwritten][:UNWRITTEN_MAX]  # for the next time
+            self._unwritten = [*rows, *self._unwritten][:UNWRITTEN_ROWS_MAX]  # for the next time
             raise
 
 
-class Idempotent:
+class IdempotencyMiddleware:
     """A Litestar middleware, behind `Authenticate`."""
 
-    def __init__(self, app: ASGIApp, answers: Callable[[], Answers]) -> None:
-        self.app, self._answers = app, answers
+    def __init__(self, app: ASGIApp, responses: Callable[[], IdempotentResponses]) -> None:
+        self.app, self._get_responses = app, responses
 
     @property
-    def answers(self) -> Answers:
-        return self._answers()
+    def responses(self) -> IdempotentResponses:
+        return self._get_responses()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request: Request[Any, Any, Any] = Request(cast("HTTPScope", scope), receive, send)
@@ -172,45 +192,53 @@ class Idempotent:
         if request.method != "POST" or not key or caller is None:
             await self.app(scope, receive, send)
             return
-        if len(key) > KEY_MAX or not key.isprintable() or key.startswith(PREFIX):
-            told = f"the Idempotency-Key is longer than {KEY_MAX} characters, no plain text, or"
-            told = f"{told} begins with '{PREFIX}'"
-            raise Wrong(422, "bad_key", f"{told}; take a UUID")
+        if len(key) > KEY_CHARS_MAX or not key.isprintable() or key.startswith(KEY_PREFIX):
+            message = (
+                f"the Idempotency-Key is longer than {KEY_CHARS_MAX} characters, no plain text, or"
+            )
+            message = f"{message} begins with '{KEY_PREFIX}'"
+            raise HTTPProblemError(422, "bad_key", f"{message}; take a UUID")
         body = await request.body()  # kept in the scope for whoever handles it
-        said = b"\0".join((request.url.path.encode(), str(request.url.query).encode(), body))
-        digest, actor = hashlib.sha256(said).hexdigest(), f"{caller.role}:{caller.name}"
-        found = await self.answers.first(PREFIX + key, actor)
-        if not isinstance(found, KeyRow):
-            await self._do(scope, receive, send, (PREFIX + key, actor, digest))
-        elif found.digest != digest:
-            told = f"the key '{key}' was used for another request; take a new key"
-            raise Wrong(422, "key_reused", told)
+        request_text = b"\0".join(
+            (request.url.path.encode(), str(request.url.query).encode(), body)
+        )
+        digest, actor = hashlib.sha256(request_text).hexdigest(), f"{caller.role}:{caller.name}"
+        row = await self.responses.find_or_reserve(KEY_PREFIX + key, actor)
+        if not isinstance(row, IdempotencyKeyRow):
+            await self._handle_first(scope, receive, send, (KEY_PREFIX + key, actor, digest))
+        elif row.digest != digest:
+            message = f"the key '{key}' was used for another request; take a new key"
+            raise HTTPProblemError(422, "key_reused", message)
         else:
-            await _again(found, send)
+            await _send_stored(row, send)
 
-    async def _do(
-        self, scope: Scope, receive: Receive, send: Send, asked: tuple[str, str, str]
+    async def _handle_first(
+        self, scope: Scope, receive: Receive, send: Send, request_key: tuple[str, str, str]
     ) -> None:
-        key, actor, digest = asked
-        answer, row, written = Recorder(send), None, None
+        key, actor, digest = request_key
+        recorder, row, written = ResponseRecorder(send), None, None
         try:
-            await self.app(scope, receive, answer)
-            if answer.status in KEPT_STATUS and len(answer.body) <= ANSWER_BYTES_MAX:
-                at = iso(self.answers.engine.clock())
-                row = KeyRow(
-                    key=key, actor=actor, digest=digest, answer=answer.kept(), created_at=at
+            await self.app(scope, receive, recorder)
+            if recorder.status in STORED_STATUSES and len(recorder.body) <= RESPONSE_BYTES_MAX:
+                created_at = iso(self.responses.engine.clock())
+                row = IdempotencyKeyRow(
+                    key=key,
+                    actor=actor,
+                    digest=digest,
+                    answer=recorder.encode(),
+                    created_at=created_at,
                 )
-                told = scope["route_handler"].opt
-                if told.get(SHOWN_ONCE):
-                    written = replace(row, answer=answer.kept(shown_once=True))
-                elif not told.get(PASSING):
+                options = scope["route_handler"].opt
+                if options.get(SHOWN_ONCE):
+                    written = replace(row, answer=recorder.encode(shown_once=True))
+                elif not options.get(MEMORY_ONLY):
                     written = row
         finally:
-            self.answers.keep(key, actor, row, written)
-        await answer.send_on()
+            self.responses.store(key, actor, row, written)
+        await recorder.forward()
 
 
-class Recorder:
+class ResponseRecorder:
     """The answer, held back until it is kept."""
 
     def __init__(self, send: Send) -> None:
@@ -224,32 +252,36 @@ class Recorder:
         self._messages.append(message)
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            told = {name.decode(): value.decode("latin-1") for name, value in message["headers"]}
-            self.headers = {name: told[name] for name in KEPT_HEADERS if name in told}
+            headers = {name.decode(): value.decode("latin-1") for name, value in message["headers"]}
+            self.headers = {name: headers[name] for name in STORED_HEADERS if name in headers}
         elif message["type"] == "http.response.body":
             self.body += message["body"]
 
-    def kept(self, *, shown_once: bool = False) -> str:
+    def encode(self, *, shown_once: bool = False) -> str:
         body = "" if shown_once else base64.b64encode(self.body).decode()
-        return msgspec.json.encode(Kept(self.status, self.headers, body, shown_once)).decode()
+        return msgspec.json.encode(
+            StoredResponse(self.status, self.headers, body, shown_once)
+        ).decode()
 
-    async def send_on(self) -> None:
+    async def forward(self) -> None:
         for message in self._messages:
             await self._send(message)
 
 
-async def _again(found: KeyRow, send: Send) -> None:
-    kept = msgspec.json.decode(found.answer, type=Kept)
-    if kept.shown_once:
-        told = "this was done before, and its answer, which held a secret, is kept nowhere"
-        raise Wrong(409, "shown_once", f"{told}; revoke what it made, and take a new key")
-    body = base64.b64decode(kept.body)
-    headers = [(name.encode(), value.encode("latin-1")) for name, value in kept.headers.items()]
+async def _send_stored(row: IdempotencyKeyRow, send: Send) -> None:
+    stored = msgspec.json.decode(row.answer, type=StoredResponse)
+    if stored.shown_once:
+        message = "this was done before, and its answer, which held a secret, is kept nowhere"
+        raise HTTPProblemError(
+            409, "shown_once", f"{message}; revoke what it made, and take a new key"
+        )
+    body = base64.b64decode(stored.body)
+    headers = [(name.encode(), value.encode("latin-1")) for name, value in stored.headers.items()]
     headers += [(b"content-length", str(len(body)).encode()), (b"idempotent-replayed", b"true")]
-    await send({"type": "http.response.start", "status": kept.status, "headers": headers})
+    await send({"type": "http.response.start", "status": stored.status, "headers": headers})
     await send({"type": "http.response.body", "body": body, "more_body": False})
 
 
-def key_of(request: Request[Any, Any, Any]) -> str:
+def read_key(request: Request[Any, Any, Any]) -> str:
     """The key for the engine's own transaction; empty without one."""
     return request.headers.get(HEADER, "")

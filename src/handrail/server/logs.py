@@ -27,28 +27,28 @@ import structlog
 from structlog.stdlib import ProcessorFormatter
 from structlog.typing import EventDict, WrappedLogger
 
-from handrail.engine.vocabulary import AGENTS, Said, escaped, fit
+from handrail.engine.log_events import AGENT_EVENTS, LogMessage, escape, fit_text
 from handrail.server.settings import LogFormat, LogLevel
-from handrail.store.port import iso
+from handrail.store.engine_store import iso
 
 Render = Callable[[dict[str, Any]], str]
 
-TRACE_MAX = 10_000
+TRACEBACK_CHARS_MAX = 10_000
 """Characters of where something was raised: the last ones."""
-ITEMS_MAX = 50
-QUEUE_MAX = 10_000
+LIST_ITEMS_MAX = 50
+QUEUED_RECORDS_MAX = 10_000
 GATHER_SECONDS = 0.02
 """How long a line may wait for others to be written with, unless it is an error."""
-WRITE_MAX = 50
+WRITE_LINES_MAX = 50
 """Lines that are written at once: while they are made, the engine cannot go on."""
-CLOSE_SECONDS = 2.0
+CLOSE_SECONDS_MAX = 2.0
 """How long the end of the process waits for lines that are not written yet."""
-QUIET = ("httpcore", "httpx")
+QUIET_LOGGERS = ("httpcore", "httpx")
 """They log addresses, and that of a sign-in holds its code: only their warnings are of interest."""
-BARE = frozenset(AGENTS)
+BARE_EVENTS = frozenset(AGENT_EVENTS)
 """Lines that have their own fields and no others."""
 
-_SECRETS = tuple(
+_SECRET_PATTERNS = tuple(
     (sign, re.compile(pattern, re.IGNORECASE), instead)
     for sign, pattern, instead in (
         ("hr_", r"\bhr_[\w-]{16,}", "hr_…"),
@@ -63,17 +63,20 @@ _SECRETS = tuple(
 
 
 @contextmanager
-def written(
+def capture_logs(
     level: LogLevel = "info", style: LogFormat = "auto", stream: TextIO | None = None
 ) -> Generator[None]:
     """While it lasts, everything that this process logs is written there, and nowhere else."""
-    out, root = stream or sys.stderr, logging.getLogger()
-    levels = {root: level.upper(), **dict.fromkeys(map(logging.getLogger, QUIET), "WARNING")}
-    handlers, known = root.handlers[:], structlog.get_config()
-    before = {logger: logger.level for logger in levels}
-    root.handlers[:] = [writer := Writer(out, Lines(_render(style, out)))]
-    for logger, wanted in levels.items():
-        logger.setLevel(wanted)
+    output, root = stream or sys.stderr, logging.getLogger()
+    level_by_logger = {
+        root: level.upper(),
+        **dict.fromkeys(map(logging.getLogger, QUIET_LOGGERS), "WARNING"),
+    }
+    handlers, structlog_config = root.handlers[:], structlog.get_config()
+    level_before = {logger: logger.level for logger in level_by_logger}
+    root.handlers[:] = [writer := LogWriter(output, LogFormatter(_make_renderer(style, output)))]
+    for logger, wanted_level in level_by_logger.items():
+        logger.setLevel(wanted_level)
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,
@@ -86,14 +89,14 @@ def written(
     try:
         yield
     finally:
-        structlog.configure(**known)
+        structlog.configure(**structlog_config)
         root.handlers[:] = handlers
-        for logger, wanted in before.items():
-            logger.setLevel(wanted)
+        for logger, wanted_level in level_before.items():
+            logger.setLevel(wanted_level)
         writer.close()
 
 
-class Writer(logging.Handler):
+class LogWriter(logging.Handler):
     """Takes records at once, and writes them on a thread of its own: some at a time, so that the
     two do not wake each other for every line."""
 
@@ -103,124 +106,124 @@ class Writer(logging.Handler):
         self.setFormatter(formatter)
         self.dropped = 0
         self._records: deque[logging.LogRecord] = deque()
-        self._some, self._now, self._over = Event(), Event(), Event()
-        self._thread = Thread(target=self._go_on, name="handrail-log", daemon=True)
+        self._has_records, self._flush_now, self._closing = Event(), Event(), Event()
+        self._thread = Thread(target=self._run, name="handrail-log", daemon=True)
         self._thread.start()
 
     def emit(self, record: logging.LogRecord) -> None:
-        if len(self._records) >= QUEUE_MAX:
+        if len(self._records) >= QUEUED_RECORDS_MAX:
             self.dropped += 1
             return
         self._records.append(record)
-        if not self._some.is_set():
-            self._some.set()
+        if not self._has_records.is_set():
+            self._has_records.set()
         if record.levelno >= logging.ERROR:
-            self._now.set()
+            self._flush_now.set()
 
     def close(self) -> None:
         """What is in the queue is written, if that does not take too long."""
         super().close()
-        for event in (self._over, self._now, self._some):
+        for event in (self._closing, self._flush_now, self._has_records):
             event.set()
-        self._thread.join(CLOSE_SECONDS)
+        self._thread.join(CLOSE_SECONDS_MAX)
 
-    def _go_on(self) -> None:
-        last = False
-        while not last:
-            self._some.wait()
-            self._now.wait(GATHER_SECONDS)
-            last = self._over.is_set()
-            self._now.clear()
-            self._some.clear()
-            while left := len(self._records):
-                self._write([self._records.popleft() for _ in range(min(left, WRITE_MAX))])
+    def _run(self) -> None:
+        is_last = False
+        while not is_last:
+            self._has_records.wait()
+            self._flush_now.wait(GATHER_SECONDS)
+            is_last = self._closing.is_set()
+            self._flush_now.clear()
+            self._has_records.clear()
+            while waiting := len(self._records):
+                self._write([self._records.popleft() for _ in range(min(waiting, WRITE_LINES_MAX))])
 
     def _write(self, records: Sequence[logging.LogRecord]) -> None:
-        told = [self._line(record) for record in records]
-        dropped = self._count(0)
+        lines = [self._format_line(record) for record in records]
+        dropped = self._update_dropped(0)
         if dropped:
-            told.append(self._line(_dropped(dropped)))
+            lines.append(self._format_line(_dropped_record(dropped)))
         try:
-            self.stream.write("".join(told))
+            self.stream.write("".join(lines))
             self.stream.flush()
         except (OSError, ValueError):  # nobody reads it any more, or it is closed
-            self._count(dropped + len(records))
+            self._update_dropped(dropped + len(records))
 
-    def _line(self, record: logging.LogRecord) -> str:
+    def _format_line(self, record: logging.LogRecord) -> str:
         try:
             return self.format(record) + "\n"
         except Exception:  # what cannot be written down must not end the log
-            self._count(1)
+            self._update_dropped(1)
             return ""
 
-    def _count(self, lines: int) -> int:
+    def _update_dropped(self, lines: int) -> int:
         """So many more were not written; or, for none, all that were not, which are told now."""
         self.acquire()
         try:
-            told, self.dropped = (0, self.dropped + lines) if lines else (self.dropped, 0)
+            dropped, self.dropped = (0, self.dropped + lines) if lines else (self.dropped, 0)
         finally:
             self.release()
-        return told
+        return dropped
 
 
-def _dropped(count: int) -> logging.LogRecord:
-    said = Said("lines_dropped", {"count": count})
-    return logging.LogRecord("handrail.server", logging.WARNING, "", 0, said, None, None)
+def _dropped_record(count: int) -> logging.LogRecord:
+    log_message = LogMessage("lines_dropped", {"count": count})
+    return logging.LogRecord("handrail.server", logging.WARNING, "", 0, log_message, None, None)
 
 
-class Lines(ProcessorFormatter):
+class LogFormatter(ProcessorFormatter):
     """Makes the text of a record. Our own lines take the short way."""
 
     def __init__(self, render: Render) -> None:
         def finish(_: WrappedLogger, __: str, event: EventDict) -> str:
             record = cast("logging.LogRecord", event.pop("_record"))
             del event["_from_structlog"]
-            return render(line(record, str(event.pop("event")), event))
+            return render(build_line(record, str(event.pop("event")), event))
 
-        super().__init__(processors=[finish], foreign_pre_chain=[_message])
+        super().__init__(processors=[finish], foreign_pre_chain=[_from_library])
         self.render = render
 
     def format(self, record: logging.LogRecord) -> str:
-        said = record.msg
-        if type(said) is not Said:
+        message = record.msg
+        if type(message) is not LogMessage:
             return super().format(record)
-        fields = said.fields
+        fields = message.fields
         if record.exc_info:
-            fields = {**fields, "exception": _raised(record.exc_info)}
-        return self.render(line(record, said.name, fields, said.at))
+            fields = {**fields, "exception": _format_traceback(record.exc_info)}
+        return self.render(build_line(record, message.name, fields, message.at))
 
 
-def _raised(exc_info: Any) -> str:  # noqa: ANN401 - as Python's logging has it
+def _format_traceback(exc_info: Any) -> str:  # noqa: ANN401 - as Python's logging has it
     return "".join(traceback.format_exception(exc_info[1]))
 
 
-def _message(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
+def _from_library(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
     """What a library said."""
-    told = {**event, "event": "message", "message": event["event"]}
-    wrong = told.pop("exc_info", None)
-    return told if wrong is None else {**told, "exception": _raised(wrong)}
+    fields = {**event, "event": "message", "message": event["event"]}
+    exc_info = fields.pop("exc_info", None)
+    return fields if exc_info is None else {**fields, "exception": _format_traceback(exc_info)}
 
 
-def line(
+def build_line(
     record: logging.LogRecord, name: str, fields: Mapping[str, Any], at: datetime | None = None
 ) -> dict[str, Any]:
     """Everything that is written, in its order, fit to be seen."""
-    when = iso(at if at is not None else datetime.fromtimestamp(record.created, UTC))
-    head = {"timestamp": when, "level": record.levelname.lower(), "event": name}
-    if name in BARE:
-        del head["level"]
+    timestamp = iso(at if at is not None else datetime.fromtimestamp(record.created, UTC))
+    output = {"timestamp": timestamp, "level": record.levelname.lower(), "event": name}
+    if name in BARE_EVENTS:
+        del output["level"]
     else:
-        head["logger"] = record.name
+        output["logger"] = record.name
     for field, value in fields.items():
-        head[field] = trace(str(value)) if field == "exception" else clean(value)
-    return head
+        output[field] = clean_traceback(str(value)) if field == "exception" else clean_value(value)
+    return output
 
 
-def clean(value: object) -> Any:  # noqa: ANN401 - something for JSON
+def clean_value(value: object) -> Any:  # noqa: ANN401 - something for JSON
     """A value as it may be shown."""
     match value:
         case str():
-            return blotted(fit(value))
+            return redact(fit_text(value))
         case None | bool() | int():
             return value
         case float():
@@ -228,41 +231,41 @@ def clean(value: object) -> Any:  # noqa: ANN401 - something for JSON
         case datetime():
             return iso(value)
         case Enum():
-            return clean(value.value)
+            return clean_value(value.value)
         case list() | tuple() | set() | frozenset():
             items = list(cast("list[object]", value))
-            left = [f"… {len(items) - ITEMS_MAX} more"] if len(items) > ITEMS_MAX else []
-            return [*map(clean, items[:ITEMS_MAX]), *left]
+            rest = [f"… {len(items) - LIST_ITEMS_MAX} more"] if len(items) > LIST_ITEMS_MAX else []
+            return [*map(clean_value, items[:LIST_ITEMS_MAX]), *rest]
         case _:
-            return blotted(fit(str(value)))
+            return redact(fit_text(str(value)))
 
 
-def trace(text: str) -> str:
+def clean_traceback(text: str) -> str:
     """Where something was raised: its lines stay lines."""
-    kept = text.rstrip("\n")[-TRACE_MAX:]
-    return blotted("\n".join(map(escaped, kept.split("\n"))))
+    tail = text.rstrip("\n")[-TRACEBACK_CHARS_MAX:]
+    return redact("\n".join(map(escape, tail.split("\n"))))
 
 
-def blotted(text: str) -> str:
+def redact(text: str) -> str:
     """Without anything that looks like a secret."""
     lower = text.lower()
-    for sign, pattern, instead in _SECRETS:
-        if sign in lower:
-            text = pattern.sub(instead, text)
+    for marker, pattern, replacement in _SECRET_PATTERNS:
+        if marker in lower:
+            text = pattern.sub(replacement, text)
     return text
 
 
-def _render(style: LogFormat, stream: TextIO) -> Render:
-    terminal = stream.isatty()
-    if style == "json" or (style == "auto" and not terminal):
-        return lambda told: msgspec.json.encode(told).decode()
-    shown = structlog.dev.ConsoleRenderer(
-        colors=terminal, exception_formatter=structlog.dev.plain_traceback
+def _make_renderer(style: LogFormat, stream: TextIO) -> Render:
+    is_terminal = stream.isatty()
+    if style == "json" or (style == "auto" and not is_terminal):
+        return lambda fields: msgspec.json.encode(fields).decode()
+    renderer = structlog.dev.ConsoleRenderer(
+        colors=is_terminal, exception_formatter=structlog.dev.plain_traceback
     )
 
-    def console(told: dict[str, Any]) -> str:
-        if "exception" in told:  # so that none of its lines can pass for one of the log's
-            told["exception"] = "    " + told["exception"].replace("\n", "\n    ")
-        return shown(None, "", told)
+    def console(fields: dict[str, Any]) -> str:
+        if "exception" in fields:  # so that none of its lines can pass for one of the log's
+            fields["exception"] = "    " + fields["exception"].replace("\n", "\n    ")
+        return renderer(None, "", fields)
 
     return console

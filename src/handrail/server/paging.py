@@ -6,28 +6,30 @@ from typing import Annotated
 import msgspec
 from litestar.params import Parameter
 
-from handrail.engine.pages import CURSOR_MAX, LIMIT_MAX
-from handrail.server.problems import Place, Wrong
+from handrail.engine.pagination import CURSOR_CHARS_MAX, PAGE_ITEMS_MAX
+from handrail.server.problems import FieldError, HTTPProblemError
 
-Limit = Annotated[int, Parameter(ge=1, le=LIMIT_MAX, description="Items on a page.")]
+Limit = Annotated[int, Parameter(ge=1, le=PAGE_ITEMS_MAX, description="Items on a page.")]
 Cursor = Annotated[
-    str, Parameter(max_length=CURSOR_MAX, description="`next_cursor` of the page before.")
+    str, Parameter(max_length=CURSOR_CHARS_MAX, description="`next_cursor` of the page before.")
 ]
 
 
-MOMENT = {"format": "date-time"}
+DATE_TIME_SCHEMA = {"format": "date-time"}
 """For the OpenAPI document: a moment of the query, which is read here. Litestar would also take a
 number for one, and fails on some."""
 
 
-def in_utc(name: str, given: str | None) -> datetime | None:
+def parse_time(name: str, text: str | None) -> datetime | None:
     """A moment of the query; one without a zone is in UTC."""
-    if given is None:
+    if text is None:
         return None
     try:
-        found = msgspec.convert(given, datetime)
-        return (found if found.tzinfo else found.replace(tzinfo=UTC)).astimezone(UTC)
+        time = msgspec.convert(text, datetime)
+        return (time if time.tzinfo else time.replace(tzinfo=UTC)).astimezone(UTC)
     except (msgspec.ValidationError, OverflowError) as error:
-        told, hint = f"'{given[:40]}' is no moment of our time", "say 2026-01-31T12:00:00Z"
-        place = Place("bad_parameter", name, told, hint)
-        raise Wrong(422, "bad_parameter", f"{name}: {told}; {hint}", errors=(place,)) from error
+        message, hint = f"'{text[:40]}' is no moment of our time", "say 2026-01-31T12:00:00Z"
+        field_error = FieldError("bad_parameter", name, message, hint)
+        raise HTTPProblemError(
+            422, "bad_parameter", f"{name}: {message}; {hint}", errors=(field_error,)
+        ) from error

@@ -14,12 +14,12 @@ from litestar import Request, Response
 from litestar.exceptions import HTTPException, ValidationException
 from litestar.openapi.datastructures import ResponseSpec
 
-from handrail.engine.engine import InvalidDefinition
-from handrail.engine.refused import Refused
-from handrail.engine.vocabulary import tell
+from handrail.engine.engine import InvalidDefinitionError
+from handrail.engine.errors import RefusedError
+from handrail.engine.log_events import log_event
 from handrail.kernel.decision import Refusal
-from handrail.kernel.definition import Problem as Placed
-from handrail.store.port import StoreError
+from handrail.kernel.definition.model import DocumentProblem as Placed
+from handrail.store.engine_store import StoreError
 
 log = logging.getLogger("handrail.http")
 
@@ -27,7 +27,7 @@ MEDIA_TYPE = "application/problem+json"
 RETRY_SECONDS = 1
 
 
-class Place(msgspec.Struct, frozen=True):
+class FieldError(msgspec.Struct, frozen=True):
     """One place of the input that is wrong."""
 
     code: str
@@ -36,7 +36,7 @@ class Place(msgspec.Struct, frozen=True):
     hint: str = ""
 
 
-class Problem(msgspec.Struct, frozen=True, kw_only=True):
+class ProblemDocument(msgspec.Struct, frozen=True, kw_only=True):
     """An answer that is no."""
 
     type: str
@@ -44,10 +44,10 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     status: int
     code: str
     detail: str
-    errors: tuple[Place, ...] = ()
+    errors: tuple[FieldError, ...] = ()
 
 
-class Wrong(Exception):  # noqa: N818 - an answer, not a mistake of the program
+class HTTPProblemError(Exception):
     """Raised by whoever handles a request; becomes the answer."""
 
     def __init__(
@@ -56,15 +56,15 @@ class Wrong(Exception):  # noqa: N818 - an answer, not a mistake of the program
         code: str,
         detail: str,
         *,
-        errors: tuple[Place, ...] = (),
+        errors: tuple[FieldError, ...] = (),
         headers: dict[str, str] | None = None,
     ) -> None:
         super().__init__(detail)
         self.status, self.code, self.detail, self.errors = status, code, detail, errors
         self.headers = headers or {}
 
-    def problem(self) -> Problem:
-        return Problem(
+    def document(self) -> ProblemDocument:
+        return ProblemDocument(
             type=f"urn:handrail:problem:{self.code}",
             title=HTTPStatus(self.status).phrase,
             status=self.status,
@@ -74,10 +74,10 @@ class Wrong(Exception):  # noqa: N818 - an answer, not a mistake of the program
         )
 
     def body(self) -> bytes:
-        return msgspec.json.encode(self.problem())
+        return msgspec.json.encode(self.document())
 
 
-STATUS = {
+STATUS_BY_REFUSAL_CODE = {
     **dict.fromkeys(
         ("not_allowed", "author", "commit_unapproved", "foreign_definition", "not_receiving"), 403
     ),
@@ -124,95 +124,100 @@ STATUS = {
 unknown is not found (404)."""
 
 
-def wrong_of(error: Exception) -> Wrong | None:
+def problem_from(error: Exception) -> HTTPProblemError | None:
     """The answer to what a handler raised; None if it is nobody's mistake but ours."""
     match error:
-        case Wrong():
+        case HTTPProblemError():
             return error
-        case Refused():
-            return _refused(error.refusal)
-        case InvalidDefinition():
-            return _invalid(error)
+        case RefusedError():
+            return _problem_from_refusal(error.refusal)
+        case InvalidDefinitionError():
+            return _problem_from_definition(error)
         case StoreError():
-            told = "the database cannot be used now; try again; the server's log says why"
-            again = {"Retry-After": str(RETRY_SECONDS)}
-            return Wrong(503, "unavailable", told, headers=again)
+            message = "the database cannot be used now; try again; the server's log says why"
+            retry_headers = {"Retry-After": str(RETRY_SECONDS)}
+            return HTTPProblemError(503, "unavailable", message, headers=retry_headers)
         case ValidationException():
-            return _not_valid(error)
+            return _problem_from_parameters(error)
         case HTTPException():
             headers = dict(error.headers or {})
-            return Wrong(error.status_code, _code(error.status_code), error.detail, headers=headers)
+            return HTTPProblemError(
+                error.status_code, _code_of_status(error.status_code), error.detail, headers=headers
+            )
         case _:
             return None
 
 
-def answer(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
+def handle_exception(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
     """For Litestar's `exception_handlers`. What is our own mistake raises again, to be logged and
     answered as 500 without a word about its inside."""
-    wrong = wrong_of(error)
-    if wrong is None:
+    problem = problem_from(error)
+    if problem is None:
         raise error
     if isinstance(error, StoreError):
-        tell(log, "database_away", reason=str(error))
+        log_event(log, "database_away", reason=str(error))
     return Response(
-        wrong.body(), status_code=wrong.status, media_type=MEDIA_TYPE, headers=wrong.headers
+        problem.body(), status_code=problem.status, media_type=MEDIA_TYPE, headers=problem.headers
     )
 
 
-def _refused(refusal: Refusal) -> Wrong:
-    told = f"{refusal.message}; {refusal.hint}" if refusal.hint else refusal.message
-    missing = refusal.code.startswith("unknown_")
-    status = STATUS.get(refusal.code, 404 if missing else 409)
-    return Wrong(status, refusal.code, told)
+def _problem_from_refusal(refusal: Refusal) -> HTTPProblemError:
+    detail = f"{refusal.message}; {refusal.hint}" if refusal.hint else refusal.message
+    is_unknown = refusal.code.startswith("unknown_")
+    status = STATUS_BY_REFUSAL_CODE.get(refusal.code, 404 if is_unknown else 409)
+    return HTTPProblemError(status, refusal.code, detail)
 
 
-def misnamed(refused: Refused, **fields: str) -> Exception:
+def refusal_at_field(refused: RefusedError, **fields: str) -> Exception:
     """A refusal because of a name in the body, as the place where it stands: code -> field. Any
     other refusal stays what it is."""
     refusal = refused.refusal
     if refusal.code not in fields:
         return refused
-    place = Place(refusal.code, fields[refusal.code], refusal.message, refusal.hint)
-    return Wrong(422, refusal.code, str(refused), errors=(place,))
+    field_error = FieldError(refusal.code, fields[refusal.code], refusal.message, refusal.hint)
+    return HTTPProblemError(422, refusal.code, str(refused), errors=(field_error,))
 
 
-def places(problems: tuple[Placed, ...]) -> tuple[Place, ...]:
-    return tuple(Place(p.code, p.path, p.message, p.hint) for p in problems)
+def field_errors(problems: tuple[Placed, ...]) -> tuple[FieldError, ...]:
+    return tuple(
+        FieldError(problem.code, problem.path, problem.message, problem.hint)
+        for problem in problems
+    )
 
 
-def _invalid(error: InvalidDefinition) -> Wrong:
+def _problem_from_definition(error: InvalidDefinitionError) -> HTTPProblemError:
     count = len(error.problems)
-    told = f"the definition has {count} error{'s' if count > 1 else ''}; nothing was stored"
-    return Wrong(422, "invalid_definition", told, errors=places(error.problems))
+    message = f"the definition has {count} error{'s' if count > 1 else ''}; nothing was stored"
+    return HTTPProblemError(422, "invalid_definition", message, errors=field_errors(error.problems))
 
 
-def _not_valid(error: ValidationException) -> Wrong:
+def _problem_from_parameters(error: ValidationException) -> HTTPProblemError:
     """A parameter of the query or the path that cannot be read."""
-    found: list[Place] = []
+    errors: list[FieldError] = []
     extra = cast("list[dict[str, str]]", error.extra or [])
     for one in extra:
-        where, told = one.get("key", ""), one.get("message", "")
-        if where == "data":  # Litestar's name for the body
-            where, told = "$", "the body is missing"
-        found.append(Place("bad_parameter", where, told))
-    named = "; ".join(f"{one.path}: {one.message}" for one in found if one.path)
-    told = f"the request cannot be read: {named or error.detail}"
-    return Wrong(422, "bad_parameter", told, errors=tuple(found))
+        path, told = one.get("key", ""), one.get("message", "")
+        if path == "data":  # Litestar's name for the body
+            path, told = "$", "the body is missing"
+        errors.append(FieldError("bad_parameter", path, told))
+    summary = "; ".join(f"{one.path}: {one.message}" for one in errors if one.path)
+    told = f"the request cannot be read: {summary or error.detail}"
+    return HTTPProblemError(422, "bad_parameter", told, errors=tuple(errors))
 
 
-def _code(status: int) -> str:
+def _code_of_status(status: int) -> str:
     return HTTPStatus(status).phrase.lower().replace(" ", "_")
 
 
-def documented(*statuses: int) -> dict[int, ResponseSpec]:
+def problem_responses(*statuses: int) -> dict[int, ResponseSpec]:
     """For a handler's `responses`: these problems beside those that every call may have."""
-    always = (400, 401, 403, 413, 422, 429, 503)
+    common_statuses = (400, 401, 403, 413, 422, 429, 503)
     return {
         status: ResponseSpec(
-            data_container=Problem,
+            data_container=ProblemDocument,
             generate_examples=False,
             description=HTTPStatus(status).description or HTTPStatus(status).phrase,
             media_type=MEDIA_TYPE,
         )
-        for status in sorted({*always, *statuses})
+        for status in sorted({*common_statuses, *statuses})
     }

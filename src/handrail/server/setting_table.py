@@ -13,8 +13,8 @@ from msgspec import structs
 
 from handrail.engine.settings import EngineSettings
 from handrail.kernel.decision import Value
-from handrail.kernel.definition import Settings
-from handrail.kernel.reading import UNITS, seconds
+from handrail.kernel.definition.model import Settings
+from handrail.kernel.definition.reader import DURATION_UNITS, parse_duration
 from handrail.server.settings import ServerSettings
 
 Part = Literal["kernel", "engine", "server", "command", "later"]
@@ -25,11 +25,11 @@ PARTS: dict[Part, type[Value]] = {
     "engine": EngineSettings,
     "server": ServerSettings,
 }
-TEN_YEARS = 10 * 365 * 86400.0
+TEN_YEARS_SECONDS = 10 * 365 * 86400.0
 NUMBER_MAX = 2**53 - 1
-DATABASE = "sqlite:///.handrail/handrail.db"
-YES, NO = ("yes", "true", "on", "1"), ("no", "false", "off", "0")
-_WHOLE = re.compile(r"\d{1,16}")
+DATABASE_DEFAULT = "sqlite:///.handrail/handrail.db"
+YES_WORDS, NO_WORDS = ("yes", "true", "on", "1"), ("no", "false", "off", "0")
+_WHOLE_NUMBER = re.compile(r"\d{1,16}")
 
 
 class Setting(NamedTuple):
@@ -46,15 +46,21 @@ class Setting(NamedTuple):
         return f"HANDRAIL_{self.name.upper()}"
 
 
-def _row(name: str, part: Part, unit: Unit, told: str, least: float = 0) -> Setting:
-    field = next(one for one in structs.fields(PARTS[part]) if one.name == name)
+def _setting_of(name: str, part: Part, unit: Unit, help_text: str, least: float = 0) -> Setting:
+    field = next(
+        struct_field for struct_field in structs.fields(PARTS[part]) if struct_field.name == name
+    )
     choices = get_args(field.type) if get_origin(field.type) is Literal else ()
-    return Setting(name, part, unit, field.default, told, least, choices)
+    return Setting(name, part, unit, field.default, help_text, least, choices)
 
 
-TABLE: tuple[Setting, ...] = (
+SETTINGS: tuple[Setting, ...] = (
     Setting(
-        "database", "command", "text", DATABASE, "The database: sqlite:///FILE or postgresql://…"
+        "database",
+        "command",
+        "text",
+        DATABASE_DEFAULT,
+        "The database: sqlite:///FILE or postgresql://…",
     ),
     Setting(
         "server",
@@ -74,27 +80,47 @@ TABLE: tuple[Setting, ...] = (
         "",
         "The language model of the built-in teams, PROVIDER:MODEL; without one they work by rules.",
     ),
-    _row("roles", "kernel", "names", "Roles that every definition may use, beside the usual six."),
-    _row("role_grace", "kernel", "seconds", "A step may wait so long for an agent of its role."),
-    _row("node_timeout", "kernel", "seconds", "A node that names no timeout has this one.", 1),
-    _row("queue_timeout", "kernel", "seconds", "A step may wait so long until it is begun.", 1),
-    _row("human_deadline", "kernel", "seconds", "People may take so long to answer.", 1),
-    _row("pause_deadline", "kernel", "seconds", "A run may be paused so long.", 1),
-    _row("guard_silence", "kernel", "seconds", "A guarded program may be silent so long.", 60),
-    _row(
+    _setting_of(
+        "roles", "kernel", "names", "Roles that every definition may use, beside the usual six."
+    ),
+    _setting_of(
+        "role_grace", "kernel", "seconds", "A step may wait so long for an agent of its role."
+    ),
+    _setting_of(
+        "node_timeout", "kernel", "seconds", "A node that names no timeout has this one.", 1
+    ),
+    _setting_of(
+        "queue_timeout", "kernel", "seconds", "A step may wait so long until it is begun.", 1
+    ),
+    _setting_of("human_deadline", "kernel", "seconds", "People may take so long to answer.", 1),
+    _setting_of("pause_deadline", "kernel", "seconds", "A run may be paused so long.", 1),
+    _setting_of(
+        "guard_silence", "kernel", "seconds", "A guarded program may be silent so long.", 60
+    ),
+    _setting_of(
         "dispatch_bound_max", "kernel", "number", "A definition that can need more is refused.", 1
     ),
-    _row("lease", "engine", "seconds", "An agent silent for so long loses what it has claimed.", 1),
-    _row("heartbeat", "engine", "seconds", "How often agents should say that they are alive.", 0.1),
-    _row("offline_after", "engine", "seconds", "An agent silent for so long counts as offline.", 1),
-    _row("idempotency_keep", "engine", "seconds", "An Idempotency-Key is remembered so long.", 60),
-    _row("memory_max", "engine", "number", "So many resolved tickets are remembered.", 1),
-    _row(
+    _setting_of(
+        "lease", "engine", "seconds", "An agent silent for so long loses what it has claimed.", 1
+    ),
+    _setting_of(
+        "heartbeat", "engine", "seconds", "How often agents should say that they are alive.", 0.1
+    ),
+    _setting_of(
+        "offline_after", "engine", "seconds", "An agent silent for so long counts as offline.", 1
+    ),
+    _setting_of(
+        "idempotency_keep", "engine", "seconds", "An Idempotency-Key is remembered so long.", 60
+    ),
+    _setting_of("memory_max", "engine", "number", "So many resolved tickets are remembered.", 1),
+    _setting_of(
         "pulse", "engine", "seconds", "How often clocks, leases and messages are looked at.", 0.01
     ),
-    _row("store_patience", "engine", "seconds", "A database that is away is waited for so long."),
-    _row("turn_timeout", "engine", "seconds", "A turn in a channel may take so long.", 1),
-    _row("wait_timeout", "engine", "seconds", "One that waits keeps its turn so long.", 1),
+    _setting_of(
+        "store_patience", "engine", "seconds", "A database that is away is waited for so long."
+    ),
+    _setting_of("turn_timeout", "engine", "seconds", "A turn in a channel may take so long.", 1),
+    _setting_of("wait_timeout", "engine", "seconds", "One that waits keeps its turn so long.", 1),
     Setting(
         "runs_folder",
         "engine",
@@ -123,113 +149,119 @@ TABLE: tuple[Setting, ...] = (
         "",
         "A file that describes the service whose errors the built-in agents mend.",
     ),
-    _row("wait_max", "server", "seconds", "The longest that a request waits for something.", 1),
-    _row("waiting_max", "server", "number", "Requests that wait, and event streams, at once.", 1),
-    _row("connections_max", "server", "number", "Connections at once.", 1),
-    _row("body_bytes_max", "server", "bytes", "The longest body of a request.", 1_000),
-    _row("rate_limit", "server", "a second", "Requests of one token; five times that at once.", 1),
-    _row("failed_tokens", "server", "a second", "Wrong tokens from one address.", 0.01),
-    _row("drain", "server", "seconds", "A server that ends takes requests for so long."),
-    _row("page", "server", "yes or no", "Whether the page is served."),
-    _row("public_url", "server", "text", "Where people reach this server, for links to it."),
-    _row("webhook_private", "server", "yes or no", "Whether webhooks may point inside."),
-    _row("log_level", "server", "text", "What is logged: this, and what is worse."),
-    _row("log_format", "server", "text", "auto: for people on a terminal, else JSON."),
+    _setting_of(
+        "wait_max", "server", "seconds", "The longest that a request waits for something.", 1
+    ),
+    _setting_of(
+        "waiting_max", "server", "number", "Requests that wait, and event streams, at once.", 1
+    ),
+    _setting_of("connections_max", "server", "number", "Connections at once.", 1),
+    _setting_of("body_bytes_max", "server", "bytes", "The longest body of a request.", 1_000),
+    _setting_of(
+        "rate_limit", "server", "a second", "Requests of one token; five times that at once.", 1
+    ),
+    _setting_of("failed_tokens", "server", "a second", "Wrong tokens from one address.", 0.01),
+    _setting_of("drain", "server", "seconds", "A server that ends takes requests for so long."),
+    _setting_of("page", "server", "yes or no", "Whether the page is served."),
+    _setting_of("public_url", "server", "text", "Where people reach this server, for links to it."),
+    _setting_of("webhook_private", "server", "yes or no", "Whether webhooks may point inside."),
+    _setting_of("log_level", "server", "text", "What is logged: this, and what is worse."),
+    _setting_of("log_format", "server", "text", "auto: for people on a terminal, else JSON."),
     Setting("commit_lock_stale", "later", "seconds", 300.0, "A silent holder loses its lock.", 1),
 )
-NAMED: dict[str, Setting] = {setting.name: setting for setting in TABLE}
+SETTINGS_BY_NAME: dict[str, Setting] = {setting.name: setting for setting in SETTINGS}
 
 
-def read(setting: Setting, given: object) -> Any:  # noqa: ANN401 - of the setting's type
+def parse_setting(setting: Setting, raw: object) -> Any:  # noqa: ANN401 - of the setting's type
     """The value that was given, as text or as TOML has it; `ValueError` says what is expected."""
     if setting.choices:
-        return _one_of(setting.choices, given)
-    expected, reader, most = _READERS[setting.unit]
-    value = reader(given)
+        return _parse_choice(setting.choices, raw)
+    expected, parse, maximum = _PARSERS[setting.unit]
+    value = parse(raw)
     if value is None:
         raise ValueError(f"give {expected}")
-    if most and not setting.least <= value <= most:
-        least, most = shown(setting, setting.least), shown(setting, most)
-        raise ValueError(f"give {expected}, from {least} to {most}")
+    if maximum and not setting.least <= value <= maximum:
+        minimum, maximum = format_setting(setting, setting.least), format_setting(setting, maximum)
+        raise ValueError(f"give {expected}, from {minimum} to {maximum}")
     return value
 
 
-def _one_of(choices: tuple[str, ...], given: object) -> str:
-    said = str(given).strip().lower()
-    if said not in choices:
+def _parse_choice(choices: tuple[str, ...], raw: object) -> str:
+    text = str(raw).strip().lower()
+    if text not in choices:
         raise ValueError(f"give one of {', '.join(choices)}")
-    return said
+    return text
 
 
-def shown(setting: Setting, value: Any) -> str:  # noqa: ANN401 - of the setting's type
+def format_setting(setting: Setting, value: Any) -> str:  # noqa: ANN401 - of the setting's type
     """As it may be written in the file, without quotes."""
     match setting.unit:
         case "seconds":
-            return _duration(value)
+            return _format_duration(value)
         case "yes or no":
-            return YES[0] if value else NO[0]
+            return YES_WORDS[0] if value else NO_WORDS[0]
         case "names":
             return ", ".join(value)
         case _:
             return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _duration(value: float) -> str:
+def _format_duration(value: float) -> str:
     """The fewest units that say it exactly: 30m, 1h30m, 0.5s."""
-    left, parts = value, list[str]()
+    remaining, parts = value, list[str]()
     for unit in ("d", "h", "m"):
-        if left >= UNITS[unit]:
-            parts.append(f"{left // UNITS[unit]:.0f}{unit}")
-            left %= UNITS[unit]
-    return "".join([*parts, f"{left:g}s"] if left or not parts else parts)
+        if remaining >= DURATION_UNITS[unit]:
+            parts.append(f"{remaining // DURATION_UNITS[unit]:.0f}{unit}")
+            remaining %= DURATION_UNITS[unit]
+    return "".join([*parts, f"{remaining:g}s"] if remaining or not parts else parts)
 
 
-def _seconds(given: object) -> float | None:
-    return seconds(given) if isinstance(given, str) else _number(given)
+def _parse_seconds(raw: object) -> float | None:
+    return parse_duration(raw) if isinstance(raw, str) else _parse_number(raw)
 
 
-def _number(given: object) -> float | None:
-    if isinstance(given, bool) or not isinstance(given, str | int | float):
+def _parse_number(raw: object) -> float | None:
+    if isinstance(raw, bool) or not isinstance(raw, str | int | float):
         return None
     try:
-        return float(given)
+        return float(raw)
     except ValueError:
         return None
 
 
-def _whole(given: object) -> int | None:
-    if isinstance(given, str) and _WHOLE.fullmatch(given.strip()):
-        return int(given)
-    return given if isinstance(given, int) and not isinstance(given, bool) else None
+def _parse_whole_number(raw: object) -> int | None:
+    if isinstance(raw, str) and _WHOLE_NUMBER.fullmatch(raw.strip()):
+        return int(raw)
+    return raw if isinstance(raw, int) and not isinstance(raw, bool) else None
 
 
-def _yes(given: object) -> bool | None:
-    said = str(given).strip().lower()
-    return True if said in YES else False if said in NO else None
+def _parse_yes_or_no(raw: object) -> bool | None:
+    text = str(raw).strip().lower()
+    return True if text in YES_WORDS else False if text in NO_WORDS else None
 
 
-def _names(given: object) -> tuple[str, ...] | None:
-    if isinstance(given, str):
-        given = given.split(",")
-    if not isinstance(given, list):
+def _parse_names(raw: object) -> tuple[str, ...] | None:
+    if isinstance(raw, str):
+        raw = raw.split(",")
+    if not isinstance(raw, list):
         return None
-    parts = cast("list[object]", given)
-    names = [one.strip() for one in parts if isinstance(one, str)]
+    parts = cast("list[object]", raw)
+    names = [part.strip() for part in parts if isinstance(part, str)]
     return tuple(name for name in names if name) if len(names) == len(parts) else None
 
 
-def _text(given: object) -> str | None:
-    return given if isinstance(given, str) and given.isprintable() else None
+def _parse_text(raw: object) -> str | None:
+    return raw if isinstance(raw, str) and raw.isprintable() else None
 
 
-_READERS: dict[Unit, tuple[str, Callable[[object], Any], float]] = {
-    "seconds": ("seconds, or a duration such as 10m", _seconds, TEN_YEARS),
-    "number": ("a whole number", _whole, NUMBER_MAX),
-    "bytes": ("a whole number of bytes", _whole, NUMBER_MAX),
-    "a second": ("a number", _number, NUMBER_MAX),
-    "port": ("the number of a port", _whole, 65_535),
-    "yes or no": ("yes or no", _yes, 0),
-    "names": ("names, in a list or with commas between", _names, 0),
-    "text": ("a line of text", _text, 0),
+_PARSERS: dict[Unit, tuple[str, Callable[[object], Any], float]] = {
+    "seconds": ("seconds, or a duration such as 10m", _parse_seconds, TEN_YEARS_SECONDS),
+    "number": ("a whole number", _parse_whole_number, NUMBER_MAX),
+    "bytes": ("a whole number of bytes", _parse_whole_number, NUMBER_MAX),
+    "a second": ("a number", _parse_number, NUMBER_MAX),
+    "port": ("the number of a port", _parse_whole_number, 65_535),
+    "yes or no": ("yes or no", _parse_yes_or_no, 0),
+    "names": ("names, in a list or with commas between", _parse_names, 0),
+    "text": ("a line of text", _parse_text, 0),
 }
 """Unit: what is expected, how it is read (None: it is not that), and the most it may be; 0: any."""

@@ -14,9 +14,9 @@ import msgspec
 
 from handrail.store.row import Row, row_of
 
-LATE_MAX = 100
+LATE_ANSWERS_MAX = 100
 """Late answers that are kept as evidence, of one channel."""
-Change = Literal["offline", "disabled", "online", "free"]
+PresenceChangeKind = Literal["offline", "disabled", "online", "free"]
 
 
 class ChannelRow(Row):
@@ -32,7 +32,7 @@ class ChannelRow(Row):
     state: str
 
 
-class MemberRow(Row):
+class ChannelMemberRow(Row):
     """An agent in a channel. `busy`: all that it can work on it holds elsewhere. `sole`: it works
     on one thing at a time."""
 
@@ -45,7 +45,7 @@ class MemberRow(Row):
     """The number of the turn that it holds."""
 
 
-class LogRow(Row):
+class ChannelLogRow(Row):
     """A message, with its number among the messages, or a notice, with its code."""
 
     channel_id: str
@@ -62,7 +62,7 @@ class LogRow(Row):
     at: str
 
 
-class LateRow(Row):
+class LateAnswerRow(Row):
     """Evidence: an answer for a turn that is over, as it came."""
 
     at: str
@@ -74,98 +74,100 @@ class LateRow(Row):
 class ChannelWrite(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a decision about a channel changes beside its row."""
 
-    members: Sequence[MemberRow] = ()
-    left: Sequence[tuple[str, str]] = ()
+    members: Sequence[ChannelMemberRow] = ()
+    removed_members: Sequence[tuple[str, str]] = ()
     """(channel, agent) of those that are members no more."""
-    log: Sequence[LogRow] = ()
+    log: Sequence[ChannelLogRow] = ()
 
 
-class Engaged(NamedTuple):
+class AgentLoad(NamedTuple):
     """What an agent holds, turns and dispatches together; None where nobody knows the agent."""
 
     capacity: int | None
     held: int
 
 
-class Presence(NamedTuple):
+class PresenceChange(NamedTuple):
     """A member whose state in its channel is not what the agent's own row says."""
 
     channel_id: str
     agent_id: str
-    change: Change
+    change: PresenceChangeKind
 
 
 class ChannelStore(Protocol):
     """What both databases can say about channels, each by its own statements."""
 
-    def _all(self, name: str, *values: object) -> list[tuple[Any, ...]]: ...
+    def _fetch_all(self, name: str, *values: object) -> list[tuple[Any, ...]]: ...
 
-    def _change(self, name: str, *values: object) -> int: ...
+    def _execute(self, name: str, *values: object) -> int: ...
 
     def load_channels(self, ids: Sequence[str]) -> dict[str, ChannelRow]:
         """By id; what does not exist is left out."""
-        rows = self._all("channels_by_id", _listed(ids)) if ids else []
+        rows = self._fetch_all("channels_by_id", _json_list(ids)) if ids else []
         return {row[0]: row_of(ChannelRow, row) for row in rows}
 
-    def channels_due(self, now: str, limit: int) -> list[str]:
+    def list_due_channels(self, now: str, limit: int) -> list[str]:
         """Channels of which a clock has run out, the earliest first."""
-        return [one for (one,) in self._all("channels_due", now, limit)]
+        return [channel_id for (channel_id,) in self._fetch_all("channels_due", now, limit)]
 
-    def engaged(self, agents: Sequence[str]) -> dict[str, Engaged]:
-        rows = self._all("engaged", _listed(agents)) if agents else []
-        return {agent: Engaged(capacity, held) for agent, capacity, held in rows}
+    def get_agent_loads(self, agent_ids: Sequence[str]) -> dict[str, AgentLoad]:
+        rows = self._fetch_all("engaged", _json_list(agent_ids)) if agent_ids else []
+        return {agent: AgentLoad(capacity, held) for agent, capacity, held in rows}
 
-    def presence(self, silent_since: str, limit: int) -> list[Presence]:
+    def list_presence_changes(self, silent_since: str, limit: int) -> list[PresenceChange]:
         """Members of open channels that are gone, disabled, or back; and those that are free again
         where a channel waits for somebody who is."""
-        return [Presence(*row) for row in self._all("presence", silent_since, limit)]
+        return [PresenceChange(*row) for row in self._fetch_all("presence", silent_since, limit)]
 
-    def turns(self, agents: Sequence[str]) -> list[tuple[str, str, int]]:
+    def list_active_turns(self, agent_ids: Sequence[str]) -> list[tuple[str, str, int]]:
         """(channel, agent, number) for those of these agents that are ACTIVE somewhere."""
-        rows = self._all("turns", _listed(agents)) if agents else []
-        return [(channel, agent, number) for channel, agent, number in rows]
+        rows = self._fetch_all("turns", _json_list(agent_ids)) if agent_ids else []
+        return [(channel, agent, turn) for channel, agent, turn in rows]
 
-    def busy_in(self, agents: Sequence[str]) -> list[str]:
+    def list_channels_waiting_for(self, agent_ids: Sequence[str]) -> list[str]:
         """Channels in which nobody has the turn, and one of these agents counts as busy."""
-        return [one for (one,) in self._all("busy_in", _listed(agents))]
+        return [channel_id for (channel_id,) in self._fetch_all("busy_in", _json_list(agent_ids))]
 
-    def has_members(self) -> bool:
+    def has_channel_members(self) -> bool:
         """Whether any channel has one."""
-        return bool(self._all("has_members"))
+        return bool(self._fetch_all("has_members"))
 
-    def memberships(self, agent_id: str | None = None) -> list[MemberRow]:
+    def list_memberships(self, agent_id: str | None = None) -> list[ChannelMemberRow]:
         """Of one agent, or of everybody, by channel."""
-        return [row_of(MemberRow, row) for row in self._all("memberships", agent_id)]
+        return [row_of(ChannelMemberRow, row) for row in self._fetch_all("memberships", agent_id)]
 
-    def channels_page(self, after: str, limit: int) -> list[ChannelRow]:
+    def list_open_channels(self, after: str, limit: int) -> list[ChannelRow]:
         """Open ones, by id."""
-        return [row_of(ChannelRow, row) for row in self._all("channels_page", after, limit)]
+        return [row_of(ChannelRow, row) for row in self._fetch_all("channels_page", after, limit)]
 
-    def channels_all(self, after: str, limit: int) -> list[ChannelRow]:
+    def list_channels(self, after: str, limit: int) -> list[ChannelRow]:
         """Closed ones too, by id."""
-        return [row_of(ChannelRow, row) for row in self._all("channels_all", after, limit)]
+        return [row_of(ChannelRow, row) for row in self._fetch_all("channels_all", after, limit)]
 
-    def members_of(self, channel_id: str) -> list[MemberRow]:
-        return [row_of(MemberRow, row) for row in self._all("members_of", channel_id)]
+    def list_channel_members(self, channel_id: str) -> list[ChannelMemberRow]:
+        return [row_of(ChannelMemberRow, row) for row in self._fetch_all("members_of", channel_id)]
 
-    def channel_log(self, channel_id: str, after_seq: int, limit: int) -> list[LogRow]:
+    def read_channel_log(self, channel_id: str, after_seq: int, limit: int) -> list[ChannelLogRow]:
         """Messages and notices in their order."""
-        rows = self._all("channel_log_page", channel_id, after_seq, limit)
-        return [row_of(LogRow, row) for row in rows]
+        rows = self._fetch_all("channel_log_page", channel_id, after_seq, limit)
+        return [row_of(ChannelLogRow, row) for row in rows]
 
-    def channel_messages(self, channel_id: str, after: int, upto: int, limit: int) -> list[LogRow]:
+    def list_channel_messages(
+        self, channel_id: str, after: int, upto: int, limit: int
+    ) -> list[ChannelLogRow]:
         """The messages with a number in (after, upto]; if there are too many, the last ones."""
-        rows = self._all("channel_messages", channel_id, after, upto, limit)
-        return [row_of(LogRow, row) for row in reversed(rows)]
+        rows = self._fetch_all("channel_messages", channel_id, after, upto, limit)
+        return [row_of(ChannelLogRow, row) for row in reversed(rows)]
 
-    def add_late(self, stream: str, at: str, actor: str, code: str, body: str) -> None:
+    def add_late_answer(self, stream: str, at: str, actor: str, code: str, body: str) -> None:
         """Evidence: an answer for a turn that is over. The first LATE_MAX of a channel are kept."""
-        self._change("add_late", stream, at, actor, code, body, LATE_MAX)
+        self._execute("add_late", stream, at, actor, code, body, LATE_ANSWERS_MAX)
 
-    def late(self, stream: str) -> list[LateRow]:
+    def list_late_answers(self, stream: str) -> list[LateAnswerRow]:
         """What was kept so, the oldest first."""
-        return [row_of(LateRow, row) for row in self._all("late", stream)]
+        return [row_of(LateAnswerRow, row) for row in self._fetch_all("late", stream)]
 
 
-def _listed(ids: Sequence[str]) -> str:
+def _json_list(ids: Sequence[str]) -> str:
     return msgspec.json.encode(list(ids)).decode()

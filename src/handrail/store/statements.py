@@ -9,23 +9,25 @@ from collections.abc import Mapping
 from importlib import resources
 
 _HEADER = re.compile(r"^-- (\w+): .+$", re.MULTILINE)
-_NAMED = re.compile(r"(?<![:\w]):([a-z]\w*)")
+_PARAMETER = re.compile(r"(?<![:\w]):([a-z]\w*)")
 
 
-def statements(package: str, file: str = "queries.sql") -> dict[str, str]:
+def load_statements(package: str, file: str = "queries.sql") -> dict[str, str]:
     """The statements of a file by name, in the order written."""
     text = resources.files(package).joinpath(file).read_text("utf-8")
-    found = list(_HEADER.finditer(text))
-    ends = [match.start() for match in found[1:]] + [len(text)]
-    named = {
+    headers = list(_HEADER.finditer(text))
+    ends = [match.start() for match in headers[1:]] + [len(text)]
+    by_name = {
         match[1]: text[match.end() : end].strip().rstrip(";")
-        for match, end in zip(found, ends, strict=True)
+        for match, end in zip(headers, ends, strict=True)
     }
-    assert len(named) == len(found), f"a name stands twice in {file} of {package}"
-    return named
+    assert len(by_name) == len(headers), f"a name stands twice in {file} of {package}"
+    return by_name
 
 
-def chosen(statement: str, wanted: Mapping[str, object], sign: str) -> tuple[str, list[object]]:
+def select_filters(
+    statement: str, filters: Mapping[str, object], sign: str
+) -> tuple[str, list[object]]:
     """The statement without the lines of filters that are None, its names as numbers after the
     store's sign, and the values in that order."""
     names: dict[str, str] = {}
@@ -36,21 +38,21 @@ def chosen(statement: str, wanted: Mapping[str, object], sign: str) -> tuple[str
     lines = [
         line
         for line in statement.splitlines()
-        if all(wanted[name] is not None for name in _NAMED.findall(line))
+        if all(filters[name] is not None for name in _PARAMETER.findall(line))
     ]
-    text = _NAMED.sub(number, "\n".join(lines))
-    return text, [wanted[name] for name in names]
+    text = _PARAMETER.sub(number, "\n".join(lines))
+    return text, [filters[name] for name in names]
 
 
-def script(package: str, file: str) -> str:
+def read_script(package: str, file: str) -> str:
     """A whole file of statements."""
     return resources.files(package).joinpath(file).read_text("utf-8")
 
 
-def migrations(package: str) -> list[str]:
+def migration_files(package: str) -> list[str]:
     """Names of the migration files, in order: 002_name.sql brings version 1 to version 2."""
     folder = resources.files(package).joinpath("migrations")
-    names = sorted(one.name for one in folder.iterdir() if one.name.endswith(".sql"))
+    names = sorted(file.name for file in folder.iterdir() if file.name.endswith(".sql"))
     for number, name in enumerate(names, 1):
         assert name.startswith(f"{number:03}_"), f"{name} should be number {number:03}"
     return [f"migrations/{name}" for name in names]

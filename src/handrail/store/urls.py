@@ -3,29 +3,29 @@
 from pathlib import Path
 from urllib.parse import unquote
 
-from handrail.store.office import Office
-from handrail.store.port import StoreError
-from handrail.store.records import Records
+from handrail.store.engine_store import StoreError
+from handrail.store.maintenance import MaintenanceStore
+from handrail.store.store import Store
 
-SQLITE, POSTGRES = "sqlite://", ("postgresql://", "postgres://")
+SQLITE_PREFIX, POSTGRES_PREFIXES = "sqlite://", ("postgresql://", "postgres://")
 
 
-def open_store(url: str, *, read_only: bool = False) -> Office:
+def open_store(url: str, *, read_only: bool = False) -> Store:
     """`sqlite:///relative.db`, `sqlite:////absolute.db`, `sqlite://` in memory, `postgresql://…`."""
-    if url.startswith(SQLITE):
-        from handrail.store.sqlite.office import SqliteOffice
+    if url.startswith(SQLITE_PREFIX):
+        from handrail.store.sqlite.store import SqliteStore
 
-        return SqliteOffice(sqlite_path(url), read_only=read_only)
-    if url.startswith(POSTGRES):
-        from handrail.store.postgres.office import PostgresOffice
+        return SqliteStore(sqlite_path(url), read_only=read_only)
+    if url.startswith(POSTGRES_PREFIXES):
+        from handrail.store.postgres.store import PostgresStore
 
-        return PostgresOffice(url, read_only=read_only)
-    raise _unknown(url)
+        return PostgresStore(url, read_only=read_only)
+    raise _unknown_scheme_error(url)
 
 
 def sqlite_path(url: str) -> str:
     """The file that a sqlite:// address means."""
-    path = unquote(url.removeprefix(SQLITE))
+    path = unquote(url.removeprefix(SQLITE_PREFIX))
     if path in ("", "/:memory:"):
         return ":memory:"
     if not path.startswith("/"):
@@ -35,20 +35,20 @@ def sqlite_path(url: str) -> str:
     return str(Path(path[1:]))
 
 
-def open_records(url: str, *, read_only: bool = False) -> Records:
+def open_maintenance_store(url: str, *, read_only: bool = False) -> MaintenanceStore:
     """A store for a caretaker, beside those of the engines."""
-    if url.startswith(POSTGRES):
-        from handrail.store.postgres.records import PostgresRecords
+    if url.startswith(POSTGRES_PREFIXES):
+        from handrail.store.postgres.maintenance import PostgresMaintenanceStore
 
-        return PostgresRecords(url, read_only=read_only)
-    if url.startswith(SQLITE):
-        from handrail.store.sqlite.records import SqliteRecords
+        return PostgresMaintenanceStore(url, read_only=read_only)
+    if url.startswith(SQLITE_PREFIX):
+        from handrail.store.sqlite.maintenance import SqliteMaintenanceStore
 
-        return SqliteRecords(sqlite_path(url), read_only=read_only)
-    raise _unknown(url)
+        return SqliteMaintenanceStore(sqlite_path(url), read_only=read_only)
+    raise _unknown_scheme_error(url)
 
 
-def _unknown(url: str) -> StoreError:
-    known = "sqlite:///FILE or postgresql://USER@HOST/DATABASE"
+def _unknown_scheme_error(url: str) -> StoreError:
+    examples = "sqlite:///FILE or postgresql://USER@HOST/DATABASE"
     scheme = url.split(":", 1)[0][:40]
-    return StoreError(f"'{scheme}' is no kind of database that Handrail knows; use {known}")
+    return StoreError(f"'{scheme}' is no kind of database that Handrail knows; use {examples}")

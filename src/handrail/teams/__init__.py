@@ -12,52 +12,52 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from handrail.engine.dispatch import Dispatch
-from handrail.engine.documents import load
-from handrail.engine.engine import Engine, Refused
-from handrail.teams.scripted import Agent, Staff
+from handrail.engine.dispatch.dispatch import Dispatch
+from handrail.engine.document_parser import load_document
+from handrail.engine.engine import Engine, RefusedError
+from handrail.teams.scripted import AgentsByRole, ScriptedAgent
 
 if TYPE_CHECKING:
     from handrail.teams.healing import Service
 
-HEALING = "auto-bug-workflow"
-NAMES = ("helpdesk", "coding", "finance", HEALING)
-OURS = "handrail"
+HEALING_DEFINITION_ID = "auto-bug-workflow"
+BUILTIN_IDS = ("helpdesk", "coding", "finance", HEALING_DEFINITION_ID)
+BUILTIN_AUTHOR = "handrail"
 """Who defined what is built in."""
-_MODULES = {HEALING: "auto_bug"}
-_FOLDER = Path(__file__).parent / "definitions"
+_MODULE_NAMES = {HEALING_DEFINITION_ID: "auto_bug"}
+_DEFINITIONS_FOLDER = Path(__file__).parent / "definitions"
 
 
-def builtin(name: str) -> dict[str, Any]:
+def load_builtin(name: str) -> dict[str, Any]:
     """The document of a built-in definition, fresh for every caller."""
-    if name not in NAMES:
-        raise KeyError(f"'{name}' is not built in; there are {', '.join(NAMES)}")
-    document, problems = load(_FOLDER / f"{name}.yaml")
+    if name not in BUILTIN_IDS:
+        raise KeyError(f"'{name}' is not built in; there are {', '.join(BUILTIN_IDS)}")
+    document, problems = load_document(_DEFINITIONS_FOLDER / f"{name}.yaml")
     assert not problems, problems
     return cast("dict[str, Any]", document)
 
 
-def offline(name: str) -> tuple[Staff, frozenset[str]]:
+def load_scripted_agents(name: str) -> tuple[AgentsByRole, frozenset[str]]:
     """The scripted agents of a built-in definition by role, and the roles that measure."""
-    module = importlib.import_module(f"handrail.teams.{_MODULES.get(name, name)}")
-    trusted: frozenset[str] = getattr(module, "TRUSTED", frozenset())
-    return module.staff(), trusted
+    module = importlib.import_module(f"handrail.teams.{_MODULE_NAMES.get(name, name)}")
+    measuring_roles: frozenset[str] = getattr(module, "MEASURING_ROLES", frozenset())
+    return module.scripted_agents(), measuring_roles
 
 
-async def provide(engine: Engine, names: Iterable[str] = NAMES) -> None:
+async def define_builtins(engine: Engine, names: Iterable[str] = BUILTIN_IDS) -> None:
     """These definitions are known to the engine. One that a person has changed stays as it is."""
     for name in names:
         try:
-            known = await engine.definition(name)
-        except Refused:
-            known = None
-        if known is None or known.id != name or known.created_by == OURS:
-            await engine.define(builtin(name), by=OURS)
+            definition = await engine.definition(name)
+        except RefusedError:
+            definition = None
+        if definition is None or definition.id != name or definition.created_by == BUILTIN_AUTHOR:
+            await engine.define(load_builtin(name), by=BUILTIN_AUTHOR)
 
 
-async def employ(
+async def install_teams(
     engine: Engine,
-    names: Iterable[str] = NAMES,
+    names: Iterable[str] = BUILTIN_IDS,
     *,
     model: str = "",
     workspaces: tuple[str, ...] = (),
@@ -68,52 +68,60 @@ async def employ(
     `service` is what `auto-bug-workflow` heals; without one it only rehearses.
     """
     names = tuple(names)
-    await provide(engine, names)
-    staff: dict[str, dict[str, Agent]] = {}
-    measuring: set[str] = set()
+    await define_builtins(engine, names)
+    agents_by_role: dict[str, dict[str, ScriptedAgent]] = {}
+    measuring_roles: set[str] = set()
     for name in names:
-        own, trusted = staff_of(name, engine, model=model, workspaces=workspaces)
-        if name == HEALING and service is not None:
-            from handrail.teams.healing import REVERT, healing
+        team_agents, team_measuring_roles = load_agents(
+            name, engine, model=model, workspaces=workspaces
+        )
+        if name == HEALING_DEFINITION_ID and service is not None:
+            from handrail.teams.healing import REVERT_WORKFLOW_ID, build_healing_agents
 
-            own, trusted = await healing(engine, service, model=model)
-            for role, agent in own.items():
-                staff.setdefault(role, {})[REVERT] = agent
-        measuring |= trusted
-        for role, agent in own.items():
-            staff.setdefault(role, {})[name] = agent
-    for role, agents in staff.items():
+            team_agents, team_measuring_roles = await build_healing_agents(
+                engine, service, model=model
+            )
+            for role, agent in team_agents.items():
+                agents_by_role.setdefault(role, {})[REVERT_WORKFLOW_ID] = agent
+        measuring_roles |= team_measuring_roles
+        for role, agent in team_agents.items():
+            agents_by_role.setdefault(role, {})[name] = agent
+    for role, agents in agents_by_role.items():
         await engine.add_agent(
-            _one_of(agents), role, name=role, trusted=role in measuring, only=agents
+            _route_by_definition(agents),
+            role,
+            name=role,
+            trusted=role in measuring_roles,
+            only=agents,
         )
 
 
-def staff_of(
+def load_agents(
     name: str, engine: Engine, *, model: str = "", workspaces: tuple[str, ...] = ()
-) -> tuple[Staff, frozenset[str]]:
-    """As `offline`, for an engine: a module with `employed` makes its agents of what is there."""
-    own, trusted = offline(name)
-    module = importlib.import_module(f"handrail.teams.{_MODULES.get(name, name)}")
-    if hasattr(module, "employed"):
-        return module.employed(engine, model=model, workspaces=workspaces), trusted
+) -> tuple[AgentsByRole, frozenset[str]]:
+    """The agents of a definition: what its module builds for this engine, or the scripted ones."""
+    agents, measuring_roles = load_scripted_agents(name)
+    module = importlib.import_module(f"handrail.teams.{_MODULE_NAMES.get(name, name)}")
+    if hasattr(module, "build_agents"):
+        return module.build_agents(engine, model=model, workspaces=workspaces), measuring_roles
     if not model:
-        return own, trusted
+        return agents, measuring_roles
     from handrail.agents.model import model_agent
 
-    return cast("Staff", dict.fromkeys(own, model_agent(model))), frozenset()
+    return cast("AgentsByRole", dict.fromkeys(agents, model_agent(model))), frozenset()
 
 
-def _one_of(agents: dict[str, Agent]) -> Agent:
+def _route_by_definition(agents: dict[str, ScriptedAgent]) -> ScriptedAgent:
     """Two definitions may have a planner each: every one works its own."""
     if len(agents) == 1:
         return next(iter(agents.values()))
     if not any(inspect.iscoroutinefunction(agent) for agent in agents.values()):
         return lambda dispatch: agents[dispatch.definition](dispatch)
 
-    async def either(dispatch: Dispatch) -> object:
+    async def route(dispatch: Dispatch) -> object:
         agent = agents[dispatch.definition]
         if inspect.iscoroutinefunction(agent):
             return await agent(dispatch)
         return await asyncio.to_thread(agent, dispatch)
 
-    return cast("Agent", either)
+    return cast("ScriptedAgent", route)

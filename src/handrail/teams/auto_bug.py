@@ -8,15 +8,15 @@ investigation never ends by itself: after 5 dispatches the CEO is asked).
 
 from typing import Any
 
-from handrail.engine.dispatch import Dispatch
+from handrail.engine.dispatch.dispatch import Dispatch
 from handrail.engine.engine import Engine
 from handrail.kernel.result import Outcome, Result
-from handrail.teams.scripted import Agent, demo, fail, succeed, words
+from handrail.teams.scripted import ScriptedAgent, bead_text, fail, requested_demo, succeed
 
-PAGE = ("page", "css", "button", "layout")
+PAGE_WORDS = ("page", "css", "button", "layout")
 
 
-def staff() -> dict[str, Agent]:
+def scripted_agents() -> dict[str, ScriptedAgent]:
     return {
         "qa-engineer": _qa_engineer,
         "backend-engineer": _specialist,
@@ -25,19 +25,19 @@ def staff() -> dict[str, Agent]:
     }
 
 
-def employed(engine: Engine, *, model: str, workspaces: tuple[str, ...]) -> dict[str, Any]:
+def build_agents(engine: Engine, *, model: str, workspaces: tuple[str, ...]) -> dict[str, Any]:
     """As `staff`, or a language model in their place; it rehearses no more than they do."""
     if not model:
-        return staff()
+        return scripted_agents()
     from handrail.agents.model import model_agent
 
-    asked = model_agent(model)
+    ask_model = model_agent(model)
 
-    async def works(dispatch: Dispatch) -> Result:
-        reported = dispatch.node == "triage" and "error" in dispatch.bead.context
-        return _triage(dispatch) if reported else await asked(dispatch)
+    async def run_dispatch(dispatch: Dispatch) -> Result:
+        is_reported_error = dispatch.node == "triage" and "error" in dispatch.bead.context
+        return _triage(dispatch) if is_reported_error else await ask_model(dispatch)
 
-    return dict.fromkeys(staff(), works)
+    return dict.fromkeys(scripted_agents(), run_dispatch)
 
 
 def _qa_engineer(dispatch: Dispatch) -> Result:
@@ -47,19 +47,21 @@ def _qa_engineer(dispatch: Dispatch) -> Result:
 def _triage(dispatch: Dispatch) -> Result:
     if "error" in dispatch.bead.context:
         return fail("nobody has said where the code of this service is; give the setting `service`")
-    page = any(word in words(dispatch) for word in PAGE)
-    specialist = "web-designer" if page else "backend-engineer"
-    told = f"Reproduced: '{dispatch.bead.title}'. A {specialist} should look at it."
-    return succeed(told, data={"specialist": specialist})
+    is_page_bug = any(word in bead_text(dispatch) for word in PAGE_WORDS)
+    specialist = "web-designer" if is_page_bug else "backend-engineer"
+    text = f"Reproduced: '{dispatch.bead.title}'. A {specialist} should look at it."
+    return succeed(text, data={"specialist": specialist})
 
 
 def _specialist(dispatch: Dispatch) -> Result:
-    if dispatch.attempt == 1 or demo(dispatch) == "unclear":
+    if dispatch.attempt == 1 or requested_demo(dispatch) == "unclear":
         return Result(outcome=Outcome.CONTINUE, text="The traceback ends in count.py; reading on.")
-    asked = [one.text for one in dispatch.iterations if one.decision == "revise"]
-    told = "Cause: an index off by one.\nProposal: in count.py use `range(1, n + 1)`."
-    told += "".join(f"\nAs asked: {text}" for text in asked)
-    return succeed(told, data={"proposal": told})
+    revisions = [
+        iteration.text for iteration in dispatch.iterations if iteration.decision == "revise"
+    ]
+    answer = "Cause: an index off by one.\nProposal: in count.py use `range(1, n + 1)`."
+    answer += "".join(f"\nAs asked: {text}" for text in revisions)
+    return succeed(answer, data={"proposal": answer})
 
 
 def _engineering_manager(dispatch: Dispatch) -> Result:
@@ -69,6 +71,8 @@ def _engineering_manager(dispatch: Dispatch) -> Result:
 
 def _verification(dispatch: Dispatch) -> Result:
     commits = int(dispatch.bead.context.get("commits", 0))
-    if demo(dispatch) == "escalate" or (demo(dispatch) == "rework" and commits < 2):
+    if requested_demo(dispatch) == "escalate" or (
+        requested_demo(dispatch) == "rework" and commits < 2
+    ):
         return fail("test_total is red on the commit", "expected 3, got 2")
     return succeed("All tests are green on the commit.")

@@ -15,16 +15,16 @@ from typing import Any, NamedTuple, cast
 
 from msgspec.structs import replace
 
-from handrail.engine.dispatch import Dispatch
+from handrail.engine.dispatch.dispatch import Dispatch
 from handrail.engine.engine import Engine
-from handrail.engine.likeness import score, signature
-from handrail.engine.memory import ALIKE
+from handrail.engine.services.memory import SIMILARITY_MIN
+from handrail.engine.services.similarity import score, signature
 from handrail.kernel.result import Evidence, Outcome, Result
-from handrail.teams.runbook import classify, proposed, runbook, told
-from handrail.teams.scripted import Agent, ask, demo, end, hand
+from handrail.teams.runbook import classify, format_entry, load_runbook, propose_entry
+from handrail.teams.scripted import ScriptedAgent, ask, hand_off, requested_demo, terminate
 
-SPECIALTIES = tuple(runbook().vocabulary)
-NONE = "none"
+SPECIALTIES = tuple(load_runbook().vocabulary)
+NO_RESOLUTION = "none"
 """Stands for a resolution where there is none."""
 INSTRUCTIONS = {
     "orchestrator": "Ask memory first. If memory has a hit, hand to ticketing. Else let ticketing "
@@ -46,7 +46,7 @@ INSTRUCTIONS = {
 """What a language model is told beside the rules of the definition."""
 
 
-class Known(NamedTuple):
+class ResolvedTicket(NamedTuple):
     """A ticket that was resolved before."""
 
     title: str
@@ -55,43 +55,48 @@ class Known(NamedTuple):
     memory_id: str = ""
 
 
-def staff() -> dict[str, Agent]:
+def scripted_agents() -> dict[str, ScriptedAgent]:
     """The team's agents for one sitting: what they remember is gone with them."""
-    kept: dict[str, Known] = {}
+    resolved_tickets: dict[str, ResolvedTicket] = {}
 
     def memory(dispatch: Dispatch) -> Result:
         title, text = dispatch.bead.title, dispatch.bead.description
-        mine = signature(title, text)
+        own_signature = signature(title, text)
         if dispatch.task == "store":
-            kept[mine] = Known(title, _resolution(dispatch), 1.0)
-            return _stored(dispatch)
-        found = [one._replace(score=score(signed, mine)) for signed, one in kept.items()]
-        best = max(found, key=lambda one: one.score, default=None)
-        return _found(dispatch, best if best is not None and best.score >= ALIKE else None)
+            resolved_tickets[own_signature] = ResolvedTicket(title, _resolution(dispatch), 1.0)
+            return _stored_result(dispatch)
+        scored_tickets = [
+            ticket._replace(score=score(other_signature, own_signature))
+            for other_signature, ticket in resolved_tickets.items()
+        ]
+        best = max(scored_tickets, key=lambda ticket: ticket.score, default=None)
+        return _recall_result(
+            dispatch, best if best is not None and best.score >= SIMILARITY_MIN else None
+        )
 
-    return {**_others(), "memory": memory}
+    return {**_rule_agents(), "memory": memory}
 
 
-def employed(
+def build_agents(
     engine: Engine, *, model: str = "", workspaces: tuple[str, ...] = ()
-) -> dict[str, Agent]:
+) -> dict[str, ScriptedAgent]:
     """The team's agents on an engine, whose memory is theirs."""
     del workspaces  # a helpdesk changes no files
     if model:
-        return _with_model(engine, model)
+        return _build_model_agents(engine, model)
 
     async def memory(dispatch: Dispatch) -> Result:
         if dispatch.task == "store":
-            kept = await _keep(engine, dispatch, _resolution(dispatch))
-            return _stored(dispatch, kept)
-        best = await _find(engine, dispatch)
-        return _found(dispatch, best)
+            memory_id = await _remember(engine, dispatch, _resolution(dispatch))
+            return _stored_result(dispatch, memory_id)
+        best = await _recall(engine, dispatch)
+        return _recall_result(dispatch, best)
 
-    at_once = {role: _at_once(agent) for role, agent in _others().items()}
-    return cast("dict[str, Agent]", {**at_once, "memory": memory})
+    async_agents = {role: _to_async(agent) for role, agent in _rule_agents().items()}
+    return cast("dict[str, ScriptedAgent]", {**async_agents, "memory": memory})
 
 
-def _at_once(agent: Agent) -> Callable[[Dispatch], Awaitable[Result]]:
+def _to_async(agent: ScriptedAgent) -> Callable[[Dispatch], Awaitable[Result]]:
     """An agent that is done in a moment needs no thread."""
 
     async def work(dispatch: Dispatch) -> Result:
@@ -100,12 +105,12 @@ def _at_once(agent: Agent) -> Callable[[Dispatch], Awaitable[Result]]:
     return work
 
 
-def _others() -> dict[str, Agent]:
+def _rule_agents() -> dict[str, ScriptedAgent]:
     return {
         "orchestrator": _orchestrator,
         "ticketing": _ticketing,
         "summarization": _summarization,
-        **dict.fromkeys(SPECIALTIES, _worker),
+        **dict.fromkeys(SPECIALTIES, _specialist),
     }
 
 
@@ -117,38 +122,38 @@ def _orchestrator(dispatch: Dispatch) -> Result:
     specialty, resolution = context.get("specialty", ""), _resolution(dispatch)
     match dispatch.phase:
         case "memory_check_pending":
-            return hand("memory", "was a ticket like this resolved before?")
+            return hand_off("memory", "was a ticket like this resolved before?")
         case "memory_checked" if context.get("memory") == "stored":
-            return hand("summarization", "the resolution is kept; write the summary")
+            return hand_off("summarization", "the resolution is kept; write the summary")
         case "memory_checked" if context.get("memory") == "hit":
-            return hand("ticketing", "resolved before: close with the known resolution")
+            return hand_off("ticketing", "resolved before: close with the known resolution")
         case "memory_checked":
-            return hand("ticketing", "nothing known: analyze the ticket")
+            return hand_off("ticketing", "nothing known: analyze the ticket")
         case "ticket_analyzed" if specialty in SPECIALTIES:
-            return hand(specialty, f"the ticket concerns {specialty}")
+            return hand_off(specialty, f"the ticket concerns {specialty}")
         case "ticket_analyzed":
-            left = ["no specialist fits; a person has to look at the ticket"]
-            return hand("ticketing", "no specialist fits", data=_nothing(left))
-        case "resolution_obtained" if demo(dispatch) == "stuck":
-            return hand(specialty, "is that really all?")
-        case "resolution_obtained" if resolution == NONE:
-            return hand("ticketing", "nothing in the runbook fits: close with what remains")
+            remaining = ["no specialist fits; a person has to look at the ticket"]
+            return hand_off("ticketing", "no specialist fits", data=_no_resolution(remaining))
+        case "resolution_obtained" if requested_demo(dispatch) == "stuck":
+            return hand_off(specialty, "is that really all?")
+        case "resolution_obtained" if resolution == NO_RESOLUTION:
+            return hand_off("ticketing", "nothing in the runbook fits: close with what remains")
         case "resolution_obtained":
-            return hand("memory", "keep the resolution")
+            return hand_off("memory", "keep the resolution")
         case _:
-            return hand("ticketing", "the summary is complete: close the ticket")
+            return hand_off("ticketing", "the summary is complete: close the ticket")
 
 
-def _nothing(remaining: list[str]) -> dict[str, Any]:
-    return {"resolution": NONE, "remaining": remaining}
+def _no_resolution(remaining: list[str]) -> dict[str, Any]:
+    return {"resolution": NO_RESOLUTION, "remaining": remaining}
 
 
 # Memory
 
 
 def _resolution(dispatch: Dispatch) -> str:
-    said = dispatch.bead.context.get("resolution", "")
-    return said if isinstance(said, str) else ""
+    value = dispatch.bead.context.get("resolution", "")
+    return value if isinstance(value, str) else ""
 
 
 def _title(dispatch: Dispatch) -> str:
@@ -156,50 +161,56 @@ def _title(dispatch: Dispatch) -> str:
     return " ".join(dispatch.bead.title.split())
 
 
-async def _find(engine: Engine, dispatch: Dispatch) -> Known | None:
+async def _recall(engine: Engine, dispatch: Dispatch) -> ResolvedTicket | None:
     """The best that is known, noted as what answers this run."""
     bead, run_id = dispatch.bead, dispatch.run.id
-    found = await engine.recall(
+    memories = await engine.recall(
         bead.title, bead.description, bead_id=bead.id, execution_id=run_id, limit=1
     )
-    for one in found:
-        await engine.use_memory(one.memory.id, bead_id=bead.id, execution_id=run_id)
-        return Known(one.memory.title, one.memory.resolution, one.score, one.memory.id)
+    for recalled_memory in memories:
+        await engine.use_memory(recalled_memory.memory.id, bead_id=bead.id, execution_id=run_id)
+        return ResolvedTicket(
+            recalled_memory.memory.title,
+            recalled_memory.memory.resolution,
+            recalled_memory.score,
+            recalled_memory.memory.id,
+        )
     return None
 
 
-async def _keep(engine: Engine, dispatch: Dispatch, resolution: str) -> str:
+async def _remember(engine: Engine, dispatch: Dispatch, resolution: str) -> str:
     """The memory's id; "" if there is nothing to keep."""
-    kept = await engine.remember(
+    memory = await engine.remember(
         execution_id=dispatch.run.id,
         bead_id=dispatch.bead.id,
         title=dispatch.bead.title,
         text=dispatch.bead.description,
         resolution=resolution,
-        by=dispatch.token.agent,
+        by=dispatch.position.agent,
     )
-    return kept.id if kept is not None else ""
+    return memory.id if memory is not None else ""
 
 
-def _stored(dispatch: Dispatch, memory_id: str = "") -> Result:
+def _stored_result(dispatch: Dispatch, memory_id: str = "") -> Result:
     data = {"memory": "stored", "phase_detail": "stored", "memory_id": memory_id}
-    return hand(
+    return hand_off(
         "orchestrator", "stored", f"Kept the resolution of '{_title(dispatch)}'.", data=data
     )
 
 
-def _found(dispatch: Dispatch, best: Known | None) -> Result:
+def _recall_result(dispatch: Dispatch, best: ResolvedTicket | None) -> Result:
     """Whatever somebody wrote into the bead's context before is overwritten."""
     if best is None:
         data = {"memory": "miss", "phase_detail": "miss", "resolution": "", "memory_id": ""}
-        return hand("orchestrator", "miss", "No ticket like this one is known.", data=data)
-    alike = f"{best.score:.0%} alike"
+        return hand_off("orchestrator", "miss", "No ticket like this one is known.", data=data)
+    similarity = f"{best.score:.0%} alike"
     data = {"memory": "hit", "phase_detail": "hit", "resolution": best.resolution}
     data["memory_id"] = best.memory_id
-    told_ = (
-        f"Known from '{' '.join(best.title.split())}', {alike}:\n{best.resolution}\nThat is all."
+    text = (
+        f"Known from '{' '.join(best.title.split())}', {similarity}:\n{best.resolution}\nThat "
+        "is all."
     )
-    return hand("orchestrator", "hit", told_, data=data)
+    return hand_off("orchestrator", "hit", text, data=data)
 
 
 # Ticketing
@@ -208,72 +219,88 @@ def _found(dispatch: Dispatch, best: Known | None) -> Result:
 def _ticketing(dispatch: Dispatch) -> Result:
     if dispatch.task == "close":
         return _close(dispatch)
-    if demo(dispatch) == "ask" and not dispatch.answer:
+    if requested_demo(dispatch) == "ask" and not dispatch.answer:
         return ask("May a specialist connect to the device?", "yes", "no")
-    found = classify(dispatch.bead.title, dispatch.bead.description)
-    specialty = found.specialty or "unknown"
-    because = f"\nIt says: {', '.join(found.because)}." if found.because else ""
-    told_ = f"The ticket concerns: {specialty}.{because}"
-    return hand("orchestrator", f"analyzed: {specialty}", told_, data={"specialty": specialty})
+    classification = classify(dispatch.bead.title, dispatch.bead.description)
+    specialty = classification.specialty or "unknown"
+    evidence_line = (
+        f"\nIt says: {', '.join(classification.matched_words)}."
+        if classification.matched_words
+        else ""
+    )
+    text = f"The ticket concerns: {specialty}.{evidence_line}"
+    return hand_off("orchestrator", f"analyzed: {specialty}", text, data={"specialty": specialty})
 
 
 def _close(dispatch: Dispatch) -> Result:
-    resolution, title = _resolution(dispatch) or NONE, _title(dispatch)
-    if resolution == NONE:
-        left = _texts(dispatch.bead.context.get("remaining"))
-        left = left or ("a person has to look at the ticket",)
-        listed = "\n".join(f"- {one}" for one in left)
-        told_ = f"'{title}' stays open for a person:\n{listed}\nTERMINATE_WORKFLOW"
-        return end("no resolution was found", told_, status="done_partial", remaining=left)
-    told_ = f"Ticket resolved: {resolution}\nTERMINATE_WORKFLOW"
-    return end("ticket resolved", told_, evidence=Evidence(ticket_state="resolved"))
+    resolution, title = _resolution(dispatch) or NO_RESOLUTION, _title(dispatch)
+    if resolution == NO_RESOLUTION:
+        remaining = _text_items(dispatch.bead.context.get("remaining"))
+        remaining = remaining or ("a person has to look at the ticket",)
+        listed = "\n".join(f"- {item}" for item in remaining)
+        text = f"'{title}' stays open for a person:\n{listed}\nTERMINATE_WORKFLOW"
+        return terminate(
+            "no resolution was found", text, status="done_partial", remaining=remaining
+        )
+    text = f"Ticket resolved: {resolution}\nTERMINATE_WORKFLOW"
+    return terminate("ticket resolved", text, evidence=Evidence(ticket_state="resolved"))
 
 
-def _texts(said: object) -> tuple[str, ...]:
+def _text_items(value: object) -> tuple[str, ...]:
     """The texts of a list in a bead's context, where anybody may have written anything."""
-    found = cast("list[object]", said) if isinstance(said, list) else []
-    return tuple(one for one in found if isinstance(one, str) and one.strip())
+    items = cast("list[object]", value) if isinstance(value, list) else []
+    return tuple(item for item in items if isinstance(item, str) and item.strip())
 
 
 # The specialists, and the summary
 
 
-def _worker(dispatch: Dispatch) -> Result:
+def _specialist(dispatch: Dispatch) -> Result:
     bead = dispatch.bead
-    tried = _texts(bead.context.get("tried"))
-    entry = proposed(dispatch.agent, bead.title, bead.description, tried)
+    tried = _text_items(bead.context.get("tried"))
+    entry = propose_entry(dispatch.agent, bead.title, bead.description, tried)
     if entry is None:
-        left = [f"no entry of the runbook for {dispatch.agent} fits; a person has to look at it"]
-        left += [f"runbook {one} was tried before and did not help" for one in tried]
-        told_ = f"Nothing in the runbook for {dispatch.agent} fits."
-        known = _resolution(dispatch) not in ("", NONE)  # by another specialist of this run
-        return hand("orchestrator", "nothing fits", told_, data={} if known else _nothing(left))
-    resolution = told(entry)
+        remaining = [
+            f"no entry of the runbook for {dispatch.agent} fits; a person has to look at it"
+        ]
+        remaining += [f"runbook {entry_id} was tried before and did not help" for entry_id in tried]
+        text = f"Nothing in the runbook for {dispatch.agent} fits."
+        has_resolution = _resolution(dispatch) not in (
+            "",
+            NO_RESOLUTION,
+        )  # by another specialist of this run
+        return hand_off(
+            "orchestrator",
+            "nothing fits",
+            text,
+            data={} if has_resolution else _no_resolution(remaining),
+        )
+    resolution = format_entry(entry)
     data = {"resolution": resolution, "runbook": entry.id, "tried": [*tried, entry.id]}
-    return hand("orchestrator", f"resolution found: {entry.named}", resolution, data=data)
+    return hand_off("orchestrator", f"resolution found: {entry.label}", resolution, data=data)
 
 
 def _summarization(dispatch: Dispatch) -> Result:
     """For whoever filed the ticket."""
     resolution, specialty = _resolution(dispatch), dispatch.bead.context.get("specialty", "")
-    told_ = (
+    text = (
         f"About your ticket '{_title(dispatch)}':\n\n{specialty} proposes to try this.\n\n"
         f"{resolution}\n\nIf it does not help, open the ticket again: we go on from there.\n"
         "WORKFLOW_COMPLETE"
     )
-    return hand("orchestrator", "summary written", told_, marker="WORKFLOW_COMPLETE")
+    return hand_off("orchestrator", "summary written", text, marker="WORKFLOW_COMPLETE")
 
 
 # With a model
 
 
-def _with_model(engine: Engine, model: str) -> dict[str, Agent]:
+def _build_model_agents(engine: Engine, model: str) -> dict[str, ScriptedAgent]:
     from handrail.agents.model import model_agent
 
     def tools(dispatch: Dispatch) -> Sequence[Callable[..., object]]:
         async def find() -> str:
             """Look for a resolved ticket like the one at hand."""
-            best = await _find(engine, dispatch)
+            best = await _recall(engine, dispatch)
             if best is None:
                 return "Nothing like it is known."
             return f"{best.score:.0%} alike: {best.title}\n{best.resolution}"
@@ -281,31 +308,33 @@ def _with_model(engine: Engine, model: str) -> dict[str, Agent]:
         async def keep(resolution: str) -> str:
             """Keep the resolution of the ticket at hand for later ones like it."""
             return (
-                "kept" if await _keep(engine, dispatch, resolution) else "there is nothing to keep"
+                "kept"
+                if await _remember(engine, dispatch, resolution)
+                else "there is nothing to keep"
             )
 
         return (find, keep)
 
-    remembering = model_agent(model, instructions=INSTRUCTIONS["memory"], tools=tools)
+    ask_model = model_agent(model, instructions=INSTRUCTIONS["memory"], tools=tools)
 
     async def memory(dispatch: Dispatch) -> Result:
-        return _marked(dispatch, await remembering(dispatch))
+        return _mark_memory_result(dispatch, await ask_model(dispatch))
 
     agents = {
-        role: model_agent(model, instructions=told_)
-        for role, told_ in INSTRUCTIONS.items()
+        role: model_agent(model, instructions=instructions)
+        for role, instructions in INSTRUCTIONS.items()
         if role != "memory"
     }
-    return cast("dict[str, Agent]", {**agents, "memory": memory})
+    return cast("dict[str, ScriptedAgent]", {**agents, "memory": memory})
 
 
-def _marked(dispatch: Dispatch, result: Result) -> Result:
+def _mark_memory_result(dispatch: Dispatch, result: Result) -> Result:
     """What the definition routes by is said, also where the model forgot to say it."""
     if result.outcome is not Outcome.HANDOFF:
         return result
-    said = dict(result.data or {})
+    data = dict(result.data or {})
     if dispatch.task == "store":
-        said["memory"] = "stored"
-    elif said.get("memory") != "hit" or not said.get("resolution"):
-        said |= {"memory": "miss", "resolution": ""}
-    return replace(result, data={**said, "phase_detail": said["memory"]})
+        data["memory"] = "stored"
+    elif data.get("memory") != "hit" or not data.get("resolution"):
+        data |= {"memory": "miss", "resolution": ""}
+    return replace(result, data={**data, "phase_detail": data["memory"]})

@@ -12,20 +12,20 @@ from typing import NamedTuple
 
 import msgspec
 
-from handrail.engine.documents import load
-from handrail.engine.likeness import covered, signature, words
-from handrail.kernel.decision import Value, learn
+from handrail.engine.document_parser import load_document
+from handrail.engine.services.similarity import coverage, signature, words
+from handrail.kernel.decision import Value, prepare_types
 
-FILE = Path(__file__).parent / "runbook.yaml"
-FITS = 0.7
+RUNBOOK_FILE = Path(__file__).parent / "runbook.yaml"
+SYMPTOM_SHARE_MIN = 0.7
 """So much of a symptom, by weight, a ticket has to have."""
-SPEAKS = 4
+ENTRY_WEIGHT = 4
 """What an entry that fits says for its specialty, as a word of the vocabulary would."""
-LEAST = 2
+SPECIALTY_WEIGHT_MIN = 2
 """With less than this no specialty is named."""
 
 
-class Entry(Value):
+class RunbookEntry(Value):
     """What to do about a usual ticket."""
 
     id: str
@@ -37,85 +37,101 @@ class Entry(Value):
     give_up: str
 
     @property
-    def named(self) -> str:
+    def label(self) -> str:
         return f"runbook {self.id}, {self.title}"
 
 
 class Runbook(Value):
     vocabulary: dict[str, dict[str, int]]
-    entries: tuple[Entry, ...]
+    entries: tuple[RunbookEntry, ...]
 
 
-learn(Runbook)
+prepare_types(Runbook)
 
 
-class Named(NamedTuple):
+class Classification(NamedTuple):
     """A specialty, and the words that speak for it; "" if none does."""
 
     specialty: str
-    because: tuple[str, ...]
+    matched_words: tuple[str, ...]
 
 
 @cache
-def runbook() -> Runbook:
-    document, problems = load(FILE)
+def load_runbook() -> Runbook:
+    document, problems = load_document(RUNBOOK_FILE)
     assert not problems, problems
     return msgspec.convert(document, Runbook)
 
 
 @cache
-def _plain_vocabulary() -> dict[str, dict[str, tuple[str, int]]]:
+def _normalized_vocabulary() -> dict[str, dict[str, tuple[str, int]]]:
     """By the plain forms of words, with the words as they are written."""
     return {
-        specialty: {plain: (word, weight) for word, weight in said.items() for plain in words(word)}
-        for specialty, said in runbook().vocabulary.items()
+        specialty: {
+            normalized: (word, weight)
+            for word, weight in weights.items()
+            for normalized in words(word)
+        }
+        for specialty, weights in load_runbook().vocabulary.items()
     }
 
 
 @cache
-def _signed() -> dict[str, tuple[str, ...]]:
+def _symptom_signatures() -> dict[str, tuple[str, ...]]:
     """The symptoms of each entry."""
-    return {entry.id: tuple(map(signature, entry.symptoms)) for entry in runbook().entries}
+    return {entry.id: tuple(map(signature, entry.symptoms)) for entry in load_runbook().entries}
 
 
-def classify(title: str, text: str = "") -> Named:
+def classify(title: str, text: str = "") -> Classification:
     """What a ticket is about. A word of the title counts twice."""
-    first, others = words(title), words(text)
-    said = dict.fromkeys(others, 1) | dict.fromkeys(first, 2)
-    fitting = {entry.specialty for entry in fit(title, text)}
+    title_words, text_words = words(title), words(text)
+    word_weights = dict.fromkeys(text_words, 1) | dict.fromkeys(title_words, 2)
+    matching_specialties = {entry.specialty for entry in find_entries(title, text)}
     points: dict[str, int] = {}
-    for specialty, known in _plain_vocabulary().items():
-        heard = sum(weight * said[plain] for plain, (_, weight) in known.items() if plain in said)
-        points[specialty] = heard + (SPEAKS if specialty in fitting else 0)
+    for specialty, vocabulary in _normalized_vocabulary().items():
+        word_points = sum(
+            weight * word_weights[normalized]
+            for normalized, (_, weight) in vocabulary.items()
+            if normalized in word_weights
+        )
+        points[specialty] = word_points + (ENTRY_WEIGHT if specialty in matching_specialties else 0)
     best = max(points, key=lambda name: points[name])
-    if points[best] < LEAST:
-        return Named("", ())
-    known = _plain_vocabulary()[best]
-    return Named(best, tuple(known[plain][0] for plain in said if plain in known))
+    if points[best] < SPECIALTY_WEIGHT_MIN:
+        return Classification("", ())
+    vocabulary = _normalized_vocabulary()[best]
+    return Classification(
+        best,
+        tuple(vocabulary[normalized][0] for normalized in word_weights if normalized in vocabulary),
+    )
 
 
-def fit(title: str, text: str = "") -> list[Entry]:
+def find_entries(title: str, text: str = "") -> list[RunbookEntry]:
     """The entries that fit, the best first; of two as good as each other the first written."""
     ticket = signature(title, text)
-    weighed = [(_best(ticket, _signed()[entry.id]), entry) for entry in runbook().entries]
-    found = [one for one in weighed if one[0][0] >= FITS]
-    return [entry for _, entry in sorted(found, key=lambda one: one[0], reverse=True)]
+    scored_entries = [
+        (_best_coverage(ticket, _symptom_signatures()[entry.id]), entry)
+        for entry in load_runbook().entries
+    ]
+    matches = [match for match in scored_entries if match[0][0] >= SYMPTOM_SHARE_MIN]
+    return [entry for _, entry in sorted(matches, key=lambda match: match[0], reverse=True)]
 
 
-def _best(ticket: str, symptoms: Iterable[str]) -> tuple[float, int]:
+def _best_coverage(ticket: str, symptoms: Iterable[str]) -> tuple[float, int]:
     """How much of a symptom the ticket has, and how much that symptom says."""
-    return max((covered(symptom, ticket), len(symptom.split())) for symptom in symptoms)
+    return max((coverage(symptom, ticket), len(symptom.split())) for symptom in symptoms)
 
 
-def proposed(specialty: str, title: str, text: str, tried: Collection[str] = ()) -> Entry | None:
+def propose_entry(
+    specialty: str, title: str, text: str, tried: Collection[str] = ()
+) -> RunbookEntry | None:
     """What the specialty proposes, that was not tried before."""
-    mine = (entry for entry in fit(title, text) if entry.specialty == specialty)
-    return next((entry for entry in mine if entry.id not in tried), None)
+    candidates = (entry for entry in find_entries(title, text) if entry.specialty == specialty)
+    return next((entry for entry in candidates if entry.id not in tried), None)
 
 
-def told(entry: Entry) -> str:
+def format_entry(entry: RunbookEntry) -> str:
     """The proposal, with the entry that it comes from."""
     checks = "\n".join(f"- {check}" for check in entry.checks)
     steps = "\n".join(f"{number}. {step}" for number, step in enumerate(entry.steps, 1))
-    named = entry.named[0].upper() + entry.named[1:]
-    return f"{named}.\nCheck first:\n{checks}\nThen:\n{steps}\n{entry.give_up}"
+    heading = entry.label[0].upper() + entry.label[1:]
+    return f"{heading}.\nCheck first:\n{checks}\nThen:\n{steps}\n{entry.give_up}"

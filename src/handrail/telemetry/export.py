@@ -19,9 +19,9 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
-from handrail.engine.listeners import Heard
-from handrail.engine.works import RunWork
-from handrail.telemetry.spans import Span, closed
+from handrail.engine.commit.stream_change import RunChange
+from handrail.engine.listeners import EngineNotification
+from handrail.telemetry.spans import Span, closed_spans
 
 QUEUE_MAX = 8_192
 CLOSE_SECONDS = 5.0
@@ -30,46 +30,48 @@ MICROSECOND = timedelta(microseconds=1)
 SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 
 
-class Traces:
+class TraceExporter:
     """For `engine.listeners`. `exporter`: where to; left out, as the environment says, by OTLP over
     HTTP."""
 
     def __init__(self, exporter: SpanExporter | None = None) -> None:
-        own = {"service.name": "handrail", "service.version": version("handrail")}
-        self.resource = Resource(own).merge(OTELResourceDetector().detect())
+        service = {"service.name": "handrail", "service.version": version("handrail")}
+        self.resource = Resource(service).merge(OTELResourceDetector().detect())
         self.scope = InstrumentationScope("handrail", version("handrail"))
-        self._batches = BatchSpanProcessor(exporter or OTLPSpanExporter(), QUEUE_MAX)
+        self._processor = BatchSpanProcessor(exporter or OTLPSpanExporter(), QUEUE_MAX)
 
-    def __call__(self, heard: Heard) -> None:
-        if not isinstance(heard, RunWork) or heard.run is None or not heard.events:
+    def __call__(self, change: EngineNotification) -> None:
+        if not isinstance(change, RunChange) or change.run is None or not change.events:
             return
-        before = heard.kept.run if heard.kept is not None else None
-        workflow = heard.plan.definition.name
-        for span in closed(before, heard.run, heard.events, workflow):
-            self._batches.on_end(self._read(span))
+        before = change.before.run if change.before is not None else None
+        definition_name = change.plan.definition.name
+        for span in closed_spans(before, change.run, change.events, definition_name):
+            self._processor.on_end(self._readable_span(span))
 
     def flush(self) -> None:
         """Send what is there; blocks."""
-        self._batches.force_flush()
+        self._processor.force_flush()
 
     def close(self) -> None:
         """Send what is there, for CLOSE_SECONDS at most."""
-        closing = threading.Thread(target=self._batches.shutdown, daemon=True)
+        closing = threading.Thread(target=self._processor.shutdown, daemon=True)
         closing.start()
         closing.join(CLOSE_SECONDS)
 
-    def _read(self, span: Span) -> ReadableSpan:
+    def _readable_span(self, span: Span) -> ReadableSpan:
         return ReadableSpan(
             name=span.name,
             context=_context(span.trace_id, span.span_id),
             parent=_context(span.trace_id, span.parent_id) if span.parent_id is not None else None,
             resource=self.resource,
             attributes=span.attributes,
-            events=[Event(one.name, one.attributes, _ns(one.at)) for one in span.marks],
+            events=[
+                Event(event.name, event.attributes, _nanoseconds(event.at)) for event in span.events
+            ],
             kind=SpanKind.INTERNAL,
             status=Status(StatusCode.ERROR, span.error) if span.error else Status(),
-            start_time=_ns(span.start),
-            end_time=_ns(span.end),
+            start_time=_nanoseconds(span.start),
+            end_time=_nanoseconds(span.end),
             instrumentation_scope=self.scope,
         )
 
@@ -78,5 +80,5 @@ def _context(trace_id: int, span_id: int) -> SpanContext:
     return SpanContext(trace_id, span_id, is_remote=False, trace_flags=SAMPLED)
 
 
-def _ns(at: datetime) -> int:
+def _nanoseconds(at: datetime) -> int:
     return (at - EPOCH) // MICROSECOND * 1_000

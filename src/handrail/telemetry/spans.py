@@ -16,7 +16,7 @@ from datetime import datetime
 from itertools import islice
 
 from handrail.kernel.decision import Value
-from handrail.kernel.definition import TerminalStatus
+from handrail.kernel.definition.model import TerminalStatus
 from handrail.kernel.result import Evidence, Usage
 from handrail.kernel.run.events import (
     Answered,
@@ -29,20 +29,24 @@ from handrail.kernel.run.events import (
     TimedOut,
 )
 from handrail.kernel.run.evolve import evolve
-from handrail.kernel.run.state import CLAIMED, Question, Run, Token
-from handrail.kernel.steps import dispatch_id
+from handrail.kernel.run.state import CLAIMED, PendingApproval, Position, Run
+from handrail.views.steps import dispatch_id
 
-TEXT_MAX = 300
+TEXT_CHARS_MAX = 300
 """Characters of a name or reason."""
 CHECKS_MAX = 32
 """Commands of one result that are told."""
-GOOD = (TerminalStatus.DONE_SUCCESS, TerminalStatus.DONE_PARTIAL, TerminalStatus.CLOSED_BY_HUMAN)
+GOOD_STATUSES = (
+    TerminalStatus.DONE_SUCCESS,
+    TerminalStatus.DONE_PARTIAL,
+    TerminalStatus.CLOSED_BY_HUMAN,
+)
 
 Attribute = str | int | float
-Closing = Reported | Faulted | Lost | TimedOut
+ClosingEvent = Reported | Faulted | Lost | TimedOut
 
 
-class Mark(Value):
+class SpanEvent(Value):
     """Something within a span, of which only the moment is known."""
 
     name: str
@@ -58,57 +62,57 @@ class Span(Value):
     start: datetime
     end: datetime
     attributes: dict[str, Attribute]
-    marks: tuple[Mark, ...] = ()
+    events: tuple[SpanEvent, ...] = ()
     error: str = ""
     """Why it counts as failed."""
 
 
-def closed(
-    before: Run | None, after: Run, events: Sequence[RunEvent], workflow: str
+def closed_spans(
+    before: Run | None, after: Run, events: Sequence[RunEvent], definition_name: str
 ) -> Iterator[Span]:
     """What came to its end between these two states, by these events."""
-    closings = {event.fence: event for event in events if isinstance(event, Closing)}
-    for token, closing in _within(before, events, closings):
-        yield _dispatch(after, token, closing, closing.at)
+    closings = {event.fence: event for event in events if isinstance(event, ClosingEvent)}
+    for position, closing in _closed_within_commit(before, events, closings):
+        yield _dispatch_span(after, position, closing, closing.at)
     if before is not None:
-        for token in before.tokens.values():
-            if token.phase is CLAIMED and after.token_of(token.fence) is None:
-                yield _dispatch(after, token, closings.get(token.fence), events[-1].at)
-        for question in before.questions.values():
-            if question.id not in after.questions:
-                yield _question(after, question, events)
+        for position in before.positions.values():
+            if position.phase is CLAIMED and after.find_position(position.fence) is None:
+                yield _dispatch_span(after, position, closings.get(position.fence), events[-1].at)
+        for approval in before.pending_approvals.values():
+            if approval.id not in after.pending_approvals:
+                yield _approval_span(after, approval, events)
     ended = next((event for event in events if isinstance(event, Ended)), None)
     if ended is not None:
-        yield _run(after, ended, workflow)
+        yield _run_span(after, ended, definition_name)
 
 
-def _within(
-    run: Run | None, events: Sequence[RunEvent], closings: Mapping[int, Closing]
-) -> Iterator[tuple[Token, Closing]]:
+def _closed_within_commit(
+    run: Run | None, events: Sequence[RunEvent], closings: Mapping[int, ClosingEvent]
+) -> Iterator[tuple[Position, ClosingEvent]]:
     """What was begun and closed by the same commit: the steps that a guard tells of."""
-    begun = {event.fence for event in events if isinstance(event, Claimed)} & closings.keys()
-    for event in events if begun else ():
-        if isinstance(event, Closing) and event.fence in begun and run is not None:
-            token = run.token_of(event.fence)
-            assert token is not None, "it was claimed"
-            yield token, event
+    begun_fences = {event.fence for event in events if isinstance(event, Claimed)} & closings.keys()
+    for event in events if begun_fences else ():
+        if isinstance(event, ClosingEvent) and event.fence in begun_fences and run is not None:
+            position = run.find_position(event.fence)
+            assert position is not None, "it was claimed"
+            yield position, event
         run = evolve(run, event)
 
 
-def _run(run: Run, ended: Ended, workflow: str) -> Span:
+def _run_span(run: Run, ended: Ended, definition_name: str) -> Span:
     ledger, stop = run.ledger, ended.stop
     return Span(
-        name=f"invoke_workflow {_cut(workflow)}",
+        name=f"invoke_workflow {_truncate(definition_name)}",
         trace_id=trace_id(run.id),
         span_id=span_id(run.id),
         parent_id=None,
         start=run.started_at,
         end=ended.at,
-        attributes=_given(
+        attributes=_nonempty_attributes(
             {
                 "gen_ai.operation.name": "invoke_workflow",
-                "gen_ai.workflow.name": workflow,
-                **_common(run),
+                "gen_ai.workflow.name": definition_name,
+                **_common_attributes(run),
                 "handrail.workflow.version": run.version,
                 "handrail.terminal_status": ended.status.value,
                 "handrail.stop.rule": stop.rule.value,
@@ -120,56 +124,60 @@ def _run(run: Run, ended: Ended, workflow: str) -> Span:
                 "handrail.handoffs": ledger.handoffs,
                 "handrail.usage.tokens": ledger.tokens,
                 "handrail.usage.cost": ledger.cost,
-                "error.type": "" if ended.status in GOOD else stop.rule.value,
+                "error.type": "" if ended.status in GOOD_STATUSES else stop.rule.value,
             }
         ),
-        error="" if ended.status in GOOD else _cut(stop.reason),
+        error="" if ended.status in GOOD_STATUSES else _truncate(stop.reason),
     )
 
 
-def _dispatch(run: Run, token: Token, closing: Closing | None, last: datetime) -> Span:
+def _dispatch_span(
+    run: Run, position: Position, closing: ClosingEvent | None, last: datetime
+) -> Span:
     """Without a closing event it was cancelled: the run went on or ended without it."""
     outcome, fault = _outcome(closing)
     result = closing.result if isinstance(closing, Reported | Faulted) else None
     end = closing.at if closing is not None else last
     usage = result.usage if result is not None else Usage()
     return Span(
-        name=f"invoke_agent {_cut(token.place)}",
+        name=f"invoke_agent {_truncate(position.step_id)}",
         trace_id=trace_id(run.id),
-        span_id=span_id(dispatch_id(run.id, token.fence)),
+        span_id=span_id(dispatch_id(run.id, position.fence)),
         parent_id=span_id(run.id),
-        start=min(token.since, end),
+        start=min(position.since, end),
         end=end,
-        attributes=_given(
+        attributes=_nonempty_attributes(
             {
                 "gen_ai.operation.name": "invoke_agent",
-                "gen_ai.agent.name": token.place,
-                "gen_ai.agent.id": token.agent,
-                **_common(run),
-                "handrail.dispatch.id": dispatch_id(run.id, token.fence),
-                "handrail.role": token.role,
-                "handrail.task": token.task,
-                "handrail.step": token.step,
-                "handrail.attempt": token.faults + 1 if run.kind == "team" else token.attempts,
+                "gen_ai.agent.name": position.step_id,
+                "gen_ai.agent.id": position.agent,
+                **_common_attributes(run),
+                "handrail.dispatch.id": dispatch_id(run.id, position.fence),
+                "handrail.role": position.role,
+                "handrail.task": position.task,
+                "handrail.step": position.step,
+                "handrail.attempt": position.faults + 1
+                if run.kind == "team"
+                else position.attempts,
                 "handrail.outcome": outcome,
                 "handrail.usage.tokens": usage.tokens,
                 "handrail.usage.cost": usage.cost,
                 "error.type": fault,
             }
         ),
-        marks=_checks(result.evidence, end) if result is not None else (),
+        events=_tool_events(result.evidence, end) if result is not None else (),
         error=fault,
     )
 
 
-def _outcome(closing: Closing | None) -> tuple[str, str]:
+def _outcome(closing: ClosingEvent | None) -> tuple[str, str]:
     """What became of a dispatch, and what was wrong with it."""
     match closing:
         case None:
             return "cancelled", ""
         case Reported(result=result):
-            said = result.outcome.value if result.outcome is not None else "reported"
-            return said, "failure" if said == "failure" else ""
+            outcome = result.outcome.value if result.outcome is not None else "reported"
+            return outcome, "failure" if outcome == "failure" else ""
         case Faulted(fault=fault):
             return "refused", fault
         case Lost():
@@ -178,15 +186,15 @@ def _outcome(closing: Closing | None) -> tuple[str, str]:
             return "timed_out", f"timed_out_{clock}"
 
 
-def _checks(evidence: Evidence, at: datetime) -> tuple[Mark, ...]:
+def _tool_events(evidence: Evidence, at: datetime) -> tuple[SpanEvent, ...]:
     """The commands that a result names: which program, and how it ended."""
     return tuple(
-        Mark(
+        SpanEvent(
             name="execute_tool",
             at=at,
             attributes={
                 "gen_ai.operation.name": "execute_tool",
-                "gen_ai.tool.name": _cut(next(iter(check.command.split()), "")),
+                "gen_ai.tool.name": _truncate(next(iter(check.command.split()), "")),
                 "process.exit.code": check.exit_code,
             },
         )
@@ -194,31 +202,31 @@ def _checks(evidence: Evidence, at: datetime) -> tuple[Mark, ...]:
     )
 
 
-def _question(run: Run, question: Question, events: Sequence[RunEvent]) -> Span:
+def _approval_span(run: Run, approval: PendingApproval, events: Sequence[RunEvent]) -> Span:
     """From when a person was asked until it was settled; without an answer it was void."""
-    answers = (e for e in events if isinstance(e, Answered) and e.question_id == question.id)
+    answers = (e for e in events if isinstance(e, Answered) and e.approval_id == approval.id)
     answer = next(answers, None)
     end = answer.at if answer is not None else events[-1].at
     return Span(
-        name=f"ask_person {question.kind.value}",
+        name=f"ask_person {approval.kind.value}",
         trace_id=trace_id(run.id),
-        span_id=span_id(question.id),
+        span_id=span_id(approval.id),
         parent_id=span_id(run.id),
-        start=min(question.asked_at, end),
+        start=min(approval.asked_at, end),
         end=end,
-        attributes=_given(
+        attributes=_nonempty_attributes(
             {
-                **_common(run),
-                "handrail.question.id": question.id,
-                "handrail.question.kind": question.kind.value,
-                "handrail.question.place": question.place,
+                **_common_attributes(run),
+                "handrail.question.id": approval.id,
+                "handrail.question.kind": approval.kind.value,
+                "handrail.question.place": approval.step_id,
                 "handrail.decision": answer.decision if answer is not None else "void",
             }
         ),
     )
 
 
-def _common(run: Run) -> dict[str, Attribute]:
+def _common_attributes(run: Run) -> dict[str, Attribute]:
     return {
         "gen_ai.conversation.id": run.bead_id,
         "handrail.run.id": run.id,
@@ -226,17 +234,17 @@ def _common(run: Run) -> dict[str, Attribute]:
     }
 
 
-def _given(named: Mapping[str, Attribute | None]) -> dict[str, Attribute]:
+def _nonempty_attributes(attributes: Mapping[str, Attribute | None]) -> dict[str, Attribute]:
     """Those that say something, each of a bounded length."""
     return {
-        name: _cut(value) if isinstance(value, str) else value
-        for name, value in named.items()
+        name: _truncate(value) if isinstance(value, str) else value
+        for name, value in attributes.items()
         if value is not None and value != ""
     }
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= TEXT_MAX else f"{text[:TEXT_MAX]}…"
+def _truncate(text: str) -> str:
+    return text if len(text) <= TEXT_CHARS_MAX else f"{text[:TEXT_CHARS_MAX]}…"
 
 
 def trace_id(run_id: str) -> int:

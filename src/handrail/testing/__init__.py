@@ -16,14 +16,14 @@ Does a definition of yours do what it should, and does it end when its agents do
 `run_seeds(0, 1000)` plays random runs with every fault there is; `handrail sim` prints the same.
 """
 
-from handrail.testing.audit import Auditor, Violation
 from handrail.testing.clock import ManualClock
-from handrail.testing.generate import random_team, random_workflow
-from handrail.testing.options import Options, describe, draw
-from handrail.testing.scripted import (
-    Dispatch,
-    InvalidDefinitionError,
-    Played,
+from handrail.testing.invariants import InvariantChecker, InvariantViolationError
+from handrail.testing.random_definitions import random_team, random_workflow
+from handrail.testing.sample_definitions import SHAPES
+from handrail.testing.scripted_runs import (
+    PlayedRun,
+    ScriptedDefinitionError,
+    ScriptedDispatch,
     ask,
     carry_on,
     failure,
@@ -32,24 +32,24 @@ from handrail.testing.scripted import (
     success,
     terminate,
 )
-from handrail.testing.shapes import SHAPES
-from handrail.testing.simulate import SeedResult, Summary, history, run_seed, run_seeds
+from handrail.testing.seed_options import SeedOptions, describe_seed, draw_options
+from handrail.testing.simulator import SeedResult, SimulationSummary, history, run_seed, run_seeds
 
 __all__ = [
     "SHAPES",
-    "Auditor",
-    "Dispatch",
-    "InvalidDefinitionError",
+    "InvariantChecker",
+    "InvariantViolationError",
     "ManualClock",
-    "Options",
-    "Played",
+    "PlayedRun",
+    "ScriptedDefinitionError",
+    "ScriptedDispatch",
+    "SeedOptions",
     "SeedResult",
-    "Summary",
-    "Violation",
+    "SimulationSummary",
     "ask",
     "carry_on",
-    "describe",
-    "draw",
+    "describe_seed",
+    "draw_options",
     "failure",
     "hand_to",
     "history",

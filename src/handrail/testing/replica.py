@@ -18,10 +18,10 @@ import shutil
 from collections.abc import Sequence
 from urllib.parse import quote
 
-from handrail.testing.postgres import ROLE, START_SECONDS, PostgresError, PostgresServer, within
+from handrail.testing.postgres import ROLE, START_SECONDS, PostgresError, PostgresServer, wait_until
 
-STREAMING = "SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'"
-SYNCHRONOUS = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'"
+STREAMING_STANDBYS_SQL = "SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'"
+SYNCHRONOUS_STANDBYS_SQL = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'"
 
 
 class Replica(PostgresServer):
@@ -31,7 +31,7 @@ class Replica(PostgresServer):
         """Starts when it is asked to: as a primary by `start`, as a standby by `follow`."""
         return self
 
-    def url_of_both(self, other: "Replica", database: str) -> str:
+    def url_with(self, other: "Replica", database: str) -> str:
         """That database here or there: whichever takes writes."""
         assert self._tcp, "with a port of its own"
         assert other._tcp, "with a port of its own"
@@ -41,49 +41,56 @@ class Replica(PostgresServer):
     def follow(self, primary: "Replica", *, rewind: bool = False) -> None:
         """Become its standby, and stream from it. `rewind` keeps the data that is here."""
         assert not self.running, "stop it first"
-        home = self._moved_in()
-        data, where = self.folder / "data", f"host={primary._own} port={primary._port} user={ROLE}"
+        workspace = self._enter_workspace()
+        data, primary_dsn = (
+            self.folder / "data",
+            f"host={primary._socket_folder} port={primary._port} user={ROLE}",
+        )
         log = self.folder / "follow.log"
-        primary.set("wal_keep_size", "256MB")  # a rewind needs the log back to where they parted
+        primary.set_setting(
+            "wal_keep_size", "256MB"
+        )  # a rewind needs the log back to where they parted
         if rewind:
-            source = f"--source-server={where} dbname={ROLE}"
-            home.run(log, "pg_rewind", "-R", "-D", str(data), source)
+            source = f"--source-server={primary_dsn} dbname={ROLE}"
+            workspace.run(log, "pg_rewind", "-R", "-D", str(data), source)
         else:
             shutil.rmtree(data, ignore_errors=True)
-            choices = ("-R", "-X", "stream", "-c", "fast", "--no-sync")
-            home.run(log, "pg_basebackup", "-D", str(data), "-d", where, *choices)
+            options = ("-R", "-X", "stream", "-c", "fast", "--no-sync")
+            workspace.run(log, "pg_basebackup", "-D", str(data), "-d", primary_dsn, *options)
         self._password = primary._password
         self.start()
-        primary.ask_until(STREAMING, [(1,)])
+        primary.wait_for_rows(STREAMING_STANDBYS_SQL, [(1,)])
 
     def promote(self) -> None:
         """Take writes from now on."""
-        self.ask(f"SELECT pg_promote(true, {START_SECONDS})")
+        self.query(f"SELECT pg_promote(true, {START_SECONDS})")
 
-    def wait_for_standby(self, wanted: bool) -> None:
+    def require_standby(self, required: bool) -> None:
         """Whether a commit waits until a standby has it on disk."""
-        self.set("synchronous_standby_names", "*" if wanted else "")
-        if wanted:
-            self.ask_until(SYNCHRONOUS, [(1,)])
+        self.set_setting("synchronous_standby_names", "*" if required else "")
+        if required:
+            self.wait_for_rows(SYNCHRONOUS_STANDBYS_SQL, [(1,)])
 
-    def cut_off(self) -> None:
+    def stop_streaming(self) -> None:
         """As a standby: hear nothing more from the primary."""
-        self.set("primary_conninfo", "")
-        self.ask_until("SELECT count(*) FROM pg_stat_wal_receiver", [(0,)])
+        self.set_setting("primary_conninfo", "")
+        self.wait_for_rows("SELECT count(*) FROM pg_stat_wal_receiver", [(0,)])
 
-    def set(self, name: str, value: str) -> None:
+    def set_setting(self, name: str, value: str) -> None:
         """A setting, in the file that goes along with the data; returns when it is in force."""
-        self.ask(f"ALTER SYSTEM SET {name} = '{value}'")
-        self.ask("SELECT pg_reload_conf()")
-        self.ask_until(f"SHOW {name}", [(value,)])
+        self.query(f"ALTER SYSTEM SET {name} = '{value}'")
+        self.query("SELECT pg_reload_conf()")
+        self.wait_for_rows(f"SHOW {name}", [(value,)])
 
-    def ask(self, query: str) -> list[tuple[object, ...]]:
+    def query(self, statement: str) -> list[tuple[object, ...]]:
         import psycopg
 
         with psycopg.connect(self._socket_url(ROLE), autocommit=True) as connection:
-            found = connection.execute(query.encode())
-            return found.fetchall() if found.description else []
+            cursor = connection.execute(statement.encode())
+            return cursor.fetchall() if cursor.description else []
 
-    def ask_until(self, query: str, answer: Sequence[tuple[object, ...]]) -> None:
-        if not within(START_SECONDS, lambda: self.ask(query) == answer):
-            raise PostgresError(f"{query} is {self.ask(query)}, not {answer}:\n{self.log_tail()}")
+    def wait_for_rows(self, statement: str, rows: Sequence[tuple[object, ...]]) -> None:
+        if not wait_until(START_SECONDS, lambda: self.query(statement) == rows):
+            raise PostgresError(
+                f"{statement} is {self.query(statement)}, not {rows}:\n{self.log_tail()}"
+            )

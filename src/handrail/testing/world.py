@@ -9,40 +9,45 @@ from datetime import timedelta
 from random import Random
 from typing import Any
 
-from handrail.kernel.definition import REVIEW_SEAT
-from handrail.kernel.plan import Plan
+from handrail.kernel.definition.model import REVIEW_STEP_ID
+from handrail.kernel.definition.plan import Plan
 from handrail.kernel.result import Check, Evidence, Outcome, Result, Usage
 from handrail.kernel.run import commands as c
 from handrail.kernel.run import machine
-from handrail.kernel.run.effects import FreeLock, RunEffect, SeekLock
-from handrail.kernel.run.state import Person, Phase, Question, Run, Token
+from handrail.kernel.run.effects import AcquireLock, ReleaseLock, RunEffect
+from handrail.kernel.run.state import PendingApproval, Person, Position, PositionPhase, Run
 from handrail.testing.clock import ManualClock
-from handrail.testing.options import FAULTS, PEOPLE, WORK, Options
-from handrail.testing.scripted import shortest_ways
+from handrail.testing.scripted_runs import shortest_way_results
+from handrail.testing.seed_options import (
+    FAULT_ACTIONS,
+    PEOPLE_ACTIONS,
+    WORK_ACTION_WEIGHTS,
+    SeedOptions,
+)
 
-BOSSES = tuple(Person(name=name, role="ceo") for name in ("ana", "bob", "cyd"))
+APPROVERS = tuple(Person(name=name, role="ceo") for name in ("ana", "bob", "cyd"))
 ADMIN = Person(name="dee", role="admin")
 AUTHOR = Person(name="ola", role="operator")
 GUEST = Person(name="vic", role="viewer")
-EVERYBODY = (*BOSSES, ADMIN, AUTHOR, GUEST)
+ALL_PEOPLE = (*APPROVERS, ADMIN, AUTHOR, GUEST)
 WORKERS = tuple(f"worker {i}" for i in range(1, 5))
-UNCLEAR = ("no", "hm", "", "ok?", "wait", "ОК", "...", "ok " * 600)
-CLEAR = ("ok", "looks good to me", "approved, thanks", "👍")
-CHANGES = ("ok, but change the date", "use euros", "once more, with feeling", "x" * 5_000)
-KEPT = 8
+UNCLEAR_ANSWERS = ("no", "hm", "", "ok?", "wait", "ОК", "...", "ok " * 600)
+CLEAR_ANSWERS = ("ok", "looks good to me", "approved, thanks", "👍")
+CHANGE_REQUESTS = ("ok, but change the date", "use euros", "once more, with feeling", "x" * 5_000)
+REMEMBERED_MAX = 8
 """How many old reports and questions the world remembers, to send them again."""
 
 
 class World:
-    def __init__(self, options: Options, plan: Plan, rng: Random) -> None:
+    def __init__(self, options: SeedOptions, plan: Plan, rng: Random) -> None:
         self.options, self.plan, self.rng = options, plan, rng
         self.clock = ManualClock()
-        self.sent: list[c.Report] = []
-        self.asked: list[Question] = []
-        self.seeking: set[str] = set()
+        self.sent_reports: list[c.Report] = []
+        self.past_approvals: list[PendingApproval] = []
+        self.steps_seeking_lock: set[str] = set()
         self.revisions = 0
-        self.way = shortest_ways(plan) if plan.kind == "team" else {}
-        self.places = tuple(plan.agents) or tuple(node.id for node in plan.graph.nodes)
+        self.shortest_way = shortest_way_results(plan) if plan.kind == "team" else {}
+        self.step_ids = tuple(plan.agents) or tuple(node.id for node in plan.graph.nodes)
         self._actions = tuple(options.weights)
         self._weights = tuple(options.weights.values())
 
@@ -58,21 +63,21 @@ class World:
             context=self.options.context,
             review=review,
             paths=self.options.paths,
-            from_place=self.options.from_place,
+            from_step_id=self.options.from_place,
         )
 
-    def heard(self, effects: tuple[RunEffect, ...]) -> None:
+    def note_effects(self, effects: tuple[RunEffect, ...]) -> None:
         for effect in effects:
-            if isinstance(effect, SeekLock):
-                self.seeking.add(effect.place)
-            elif isinstance(effect, FreeLock):
-                self.seeking.discard(effect.place)
+            if isinstance(effect, AcquireLock):
+                self.steps_seeking_lock.add(effect.step_id)
+            elif isinstance(effect, ReleaseLock):
+                self.steps_seeking_lock.discard(effect.step_id)
 
     def next_command(self, run: Run) -> c.RunCommand:
         (action,) = self.rng.choices(self._actions, self._weights)
-        for question in run.questions.values():
-            if question not in self.asked:
-                self.asked = [*self.asked[-KEPT:], question]
+        for approval in run.pending_approvals.values():
+            if approval not in self.past_approvals:
+                self.past_approvals = [*self.past_approvals[-REMEMBERED_MAX:], approval]
         return ACTIONS[action](self, run) or c.Tick()
 
     def pass_time(self, run: Run) -> None:
@@ -87,141 +92,148 @@ class World:
 
     # Agents
 
-    def _token(self, run: Run, *phases: Phase) -> Token | None:
-        found = [token for token in run.tokens.values() if token.phase in phases]
-        return self.rng.choice(found) if found else None
+    def _pick_position(self, run: Run, *phases: PositionPhase) -> Position | None:
+        positions = [position for position in run.positions.values() if position.phase in phases]
+        return self.rng.choice(positions) if positions else None
 
     def claim(self, run: Run) -> c.RunCommand | None:
-        token = self._token(run, Phase.OFFERED)
-        if token is None:
+        position = self._pick_position(run, PositionPhase.OFFERED)
+        if position is None:
             return None
-        return c.Claim(fence=token.fence, agent=self.rng.choice(WORKERS), roles=(token.role,))
+        return c.Claim(fence=position.fence, agent=self.rng.choice(WORKERS), roles=(position.role,))
 
     def claim_without_role(self, run: Run) -> c.RunCommand | None:
-        token = self._token(run, Phase.OFFERED)
-        return token and c.Claim(fence=token.fence, agent=WORKERS[0], roles=("cook", ""))
+        position = self._pick_position(run, PositionPhase.OFFERED)
+        return position and c.Claim(fence=position.fence, agent=WORKERS[0], roles=("cook", ""))
 
     def claim_nothing(self, run: Run) -> c.RunCommand:
-        token = self._token(run, Phase.CLAIMED)
+        token = self._pick_position(run, PositionPhase.CLAIMED)
         fence = token.fence if token is not None else run.fence + self.rng.choice((-1, 1))
-        roles = tuple({t.role for t in run.tokens.values()})
+        roles = tuple({t.role for t in run.positions.values()})
         return c.Claim(fence=fence, agent=WORKERS[1], roles=roles)
 
     def report(self, run: Run) -> c.RunCommand | None:
-        token = self._token(run, Phase.CLAIMED)
-        if token is None:
+        position = self._pick_position(run, PositionPhase.CLAIMED)
+        if position is None:
             return None
-        character = self.options.characters[token.place]
+        character = self.options.characters[position.step_id]
         if character == "sleeping":
             return None
         if character == "crashing":
-            return c.Lose(fence=token.fence, reason="the lease ran out")
+            return c.Lose(fence=position.fence, reason="the lease ran out")
         if character == "malformed" or (character == "erratic" and self.rng.random() < 0.2):
             report = c.Report(
-                fence=token.fence, agent=token.agent, malformed="{" * 3, result=self._huge()
+                fence=position.fence,
+                agent=position.agent,
+                malformed="{" * 3,
+                result=self._huge_result(),
             )
         else:
-            result = self._result(token, character)
-            report = c.Report(fence=token.fence, agent=token.agent, result=result)
-        self.sent = [*self.sent[-KEPT:], report]
+            result = self._make_result(position, character)
+            report = c.Report(fence=position.fence, agent=position.agent, result=result)
+        self.sent_reports = [*self.sent_reports[-REMEMBERED_MAX:], report]
         return report
 
     def report_again(self, run: Run) -> c.RunCommand | None:
         """Twice, or late: after a crash, a timeout, a rework, with a fence of long ago."""
-        return self.rng.choice(self.sent) if self.sent else None
+        return self.rng.choice(self.sent_reports) if self.sent_reports else None
 
     def report_for_another(self, run: Run) -> c.RunCommand | None:
-        token = self._token(run, Phase.CLAIMED)
-        return token and c.Report(
-            fence=token.fence, agent="a stranger", result=self._result(token, "lying")
+        position = self._pick_position(run, PositionPhase.CLAIMED)
+        return position and c.Report(
+            fence=position.fence, agent="a stranger", result=self._make_result(position, "lying")
         )
 
     def report_unclaimed(self, run: Run) -> c.RunCommand | None:
-        token = self._token(run, Phase.OFFERED)
-        return token and c.Report(
-            fence=token.fence, agent=WORKERS[0], result=self._result(token, "diligent")
+        position = self._pick_position(run, PositionPhase.OFFERED)
+        return position and c.Report(
+            fence=position.fence, agent=WORKERS[0], result=self._make_result(position, "diligent")
         )
 
     def lose(self, run: Run) -> c.RunCommand | None:
-        token = self._token(run, Phase.CLAIMED)
-        if token is None:
+        position = self._pick_position(run, PositionPhase.CLAIMED)
+        if position is None:
             return None
-        late = c.Report(
-            fence=token.fence, agent=token.agent, result=self._result(token, "diligent")
+        late_report = c.Report(
+            fence=position.fence,
+            agent=position.agent,
+            result=self._make_result(position, "diligent"),
         )
-        self.sent = [*self.sent[-KEPT:], late]
-        return c.Lose(fence=token.fence, reason="the worker is gone")
+        self.sent_reports = [*self.sent_reports[-REMEMBERED_MAX:], late_report]
+        return c.Lose(fence=position.fence, reason="the worker is gone")
 
     def lose_nothing(self, run: Run) -> c.RunCommand:
-        token = self._token(run, Phase.OFFERED, Phase.READY)
-        return c.Lose(fence=token.fence if token is not None else run.fence + 1, reason="gone")
+        position = self._pick_position(run, PositionPhase.OFFERED, PositionPhase.READY)
+        return c.Lose(
+            fence=position.fence if position is not None else run.fence + 1, reason="gone"
+        )
 
     def miss_role(self, run: Run) -> c.RunCommand | None:
-        token = self._token(run, Phase.OFFERED)
-        return token and c.MissRole(fence=token.fence)
+        position = self._pick_position(run, PositionPhase.OFFERED)
+        return position and c.MissRole(fence=position.fence)
 
-    def best(self, token: Token) -> Result:
+    def best_result(self, position: Position) -> Result:
         """What somebody says who wants the run to end well."""
         if self.plan.kind == "team":
-            return self.way.get(token.place, Result(outcome=Outcome.TERMINATE))
+            return self.shortest_way.get(position.step_id, Result(outcome=Outcome.TERMINATE))
         return Result(outcome=Outcome.SUCCESS)
 
-    def workers(self) -> list[str]:
+    def shuffled_workers(self) -> list[str]:
         """All of them, in any order: who committed may not verify."""
         return self.rng.sample(WORKERS, len(WORKERS))
 
-    def _result(self, token: Token, character: str) -> Result:
-        result = self._in_team if self.plan.kind == "team" else self._in_workflow
-        made = result(token, character)
-        return self._dressed(made)
+    def _make_result(self, position: Position, character: str) -> Result:
+        make_result = self._team_result if self.plan.kind == "team" else self._workflow_result
+        bare_result = make_result(position, character)
+        return self._add_details(bare_result)
 
-    def _in_workflow(self, token: Token, character: str) -> Result:
+    def _workflow_result(self, position: Position, character: str) -> Result:
         rng = self.rng
-        node = self.plan.node(token.place)
-        weights = OUTCOMES[character]
+        node = self.plan.node(position.step_id)
+        weights = OUTCOME_WEIGHTS[character]
         (outcome,) = rng.choices(tuple(weights), tuple(weights.values()))
         if outcome is Outcome.CONTINUE and not node.config.multi_dispatch and character != "lying":
             outcome = Outcome.FAILURE
         return Result(outcome=outcome, reason="so it is", question="which one?", to="nobody")
 
-    def _in_team(self, token: Token, character: str) -> Result:
-        rng, agent = self.rng, self.plan.agents[token.place]
-        hands = agent.hands_off_to
-        finish = self.way.get(token.place, Result(outcome=Outcome.TERMINATE))
+    def _team_result(self, position: Position, character: str) -> Result:
+        rng, agent = self.rng, self.plan.agents[position.step_id]
+        targets = agent.hands_off_to
+        final_result = self.shortest_way.get(position.step_id, Result(outcome=Outcome.TERMINATE))
         if character == "endless":
-            to = hands[0] if hands else agent.id
+            to = targets[0] if targets else agent.id
             return Result(outcome=Outcome.HANDOFF, to=to, reason="again")
         if character == "diligent" and rng.random() < self.options.eager:
-            return finish
-        if character in ("diligent", "erratic") and hands and rng.random() < 0.9:
-            return Result(outcome=Outcome.HANDOFF, to=rng.choice(hands), reason="your turn")
+            return final_result
+        if character in ("diligent", "erratic") and targets and rng.random() < 0.9:
+            return Result(outcome=Outcome.HANDOFF, to=rng.choice(targets), reason="your turn")
         if character == "diligent":
-            return finish
+            return final_result
         if character == "failing":
             return Result(outcome=Outcome.FAILURE, reason="I cannot")
         if character == "asking" and rng.random() < 0.8:
             return Result(outcome=Outcome.ASK, question=rng.choice(("which?", " ")))
-        return self._lie(finish)
+        return self._false_result(final_result)
 
-    def _lie(self, finish: Result) -> Result:
+    def _false_result(self, final_result: Result) -> Result:
         """What an agent may not say, or says without its being so."""
         rng = self.rng
         return rng.choice(
             (
-                finish,
+                final_result,
                 Result(),
                 Result(outcome=Outcome.TERMINATE, reason="I say so"),
                 Result(outcome=Outcome.TERMINATE, status="done_partial"),
                 Result(outcome=Outcome.HANDOFF, to=""),
                 Result(outcome=Outcome.HANDOFF, to="x" * 1_000),
-                Result(outcome=Outcome.HANDOFF, to=REVIEW_SEAT),
-                Result(outcome=Outcome.HANDOFF, to=rng.choice(self.places), task="none such"),
-                Result(outcome=Outcome.HANDOFF, to=rng.choice(self.places), marker="A1_DONE"),
+                Result(outcome=Outcome.HANDOFF, to=REVIEW_STEP_ID),
+                Result(outcome=Outcome.HANDOFF, to=rng.choice(self.step_ids), task="none such"),
+                Result(outcome=Outcome.HANDOFF, to=rng.choice(self.step_ids), marker="A1_DONE"),
                 Result(outcome=Outcome.SUCCESS, text="TERMINATE_WORKFLOW", marker="TERMINATE"),
             )
         )
 
-    def _dressed(self, result: Result) -> Result:
+    def _add_details(self, result: Result) -> Result:
         """With text, data, evidence and usage."""
         rng = self.rng
         data: dict[str, Any] = {}
@@ -240,29 +252,29 @@ class World:
             task=result.task,
             status=result.status,
             question=result.question,
-            marker=result.marker or self._marker(),
+            marker=result.marker or self._pick_marker(),
             text="done\n" if rng.random() < 0.98 else "y" * 20_000,
             data=data,
-            evidence=self._evidence(),
+            evidence=self._make_evidence(),
             usage=Usage(tokens=rng.randint(0, usage), cost=usage * rng.random() / 100),
         )
 
-    def _marker(self) -> str:
+    def _pick_marker(self) -> str:
         """An agent's marker, sometimes; whose it is nobody asks here."""
         if not self.plan.agents or self.rng.random() < 0.5:
             return ""
-        return self.plan.agents[self.rng.choice(self.places)].marker
+        return self.plan.agents[self.rng.choice(self.step_ids)].marker
 
-    def _huge(self) -> Result:
+    def _huge_result(self) -> Result:
         return Result(text="{" * 10_000, usage=Usage(tokens=self.options.usage))
 
-    def _evidence(self) -> Evidence:
+    def _make_evidence(self) -> Evidence:
         rng, kind = self.rng, self.options.evidence
         if kind == "mixed":
             kind = rng.choice(
                 ("none", "red", "idle", "flip", "fresh", "score", "forbidden", "green")
             )
-        return EVIDENCE[kind](rng, rng.random() < self.options.measured)
+        return EVIDENCE_MAKERS[kind](rng, rng.random() < self.options.measured)
 
     # The lock, the clock, the system
 
@@ -270,12 +282,14 @@ class World:
         return c.Tick()
 
     def grant(self, run: Run) -> c.RunCommand | None:
-        if not self.seeking:
+        if not self.steps_seeking_lock:
             return None
-        return c.GrantLock(place=self.rng.choice(sorted(self.seeking)), lock=run.fence + 1)
+        return c.GrantLock(
+            step_id=self.rng.choice(sorted(self.steps_seeking_lock)), lock=run.fence + 1
+        )
 
     def grant_wrong(self, run: Run) -> c.RunCommand:
-        return c.GrantLock(place=self.rng.choice((*self.places, "nowhere")), lock=0)
+        return c.GrantLock(step_id=self.rng.choice((*self.step_ids, "nowhere")), lock=0)
 
     def push_clocks(self, run: Run) -> c.RunCommand:
         return c.PushClocks(seconds=self.rng.choice((1, 600, 86_400, 0, -5, 1e30, 0.0000001)))
@@ -285,119 +299,127 @@ class World:
 
     # People
 
-    def _question(self, run: Run) -> Question | None:
-        return self.rng.choice(list(run.questions.values())) if run.questions else None
+    def _pick_approval(self, run: Run) -> PendingApproval | None:
+        return (
+            self.rng.choice(list(run.pending_approvals.values())) if run.pending_approvals else None
+        )
 
-    def may_raise(self) -> bool:
+    def may_revise(self) -> bool:
         return self.revisions < self.options.revisions
 
     def answer(self, run: Run) -> c.RunCommand | None:
-        question = self._question(run)
-        if question is None:
+        approval = self._pick_approval(run)
+        if approval is None:
             return None
-        by = self.rng.choice((*BOSSES, ADMIN))
-        text = "this one" if question.own else self.rng.choice(CLEAR)
-        return c.Answer(question_id=question.id, by=by, text=text, digest=question.digest)
+        person = self.rng.choice((*APPROVERS, ADMIN))
+        text = "this one" if approval.own else self.rng.choice(CLEAR_ANSWERS)
+        return c.Answer(approval_id=approval.id, by=person, text=text, digest=approval.digest)
 
     def answer_many(self, run: Run) -> c.RunCommand | None:
         """Anybody, anything that cannot raise."""
-        question = self._question(run)
-        return question and c.Answer(
-            question_id=question.id,
-            by=self.rng.choice(EVERYBODY),
+        approval = self._pick_approval(run)
+        return approval and c.Answer(
+            approval_id=approval.id,
+            by=self.rng.choice(ALL_PEOPLE),
             decision="approve",
             text=self.rng.choice(("", "yes")),
         )
 
     def answer_again(self, run: Run) -> c.RunCommand | None:
-        if not self.asked:
+        if not self.past_approvals:
             return None
-        question = self.rng.choice(self.asked)
-        return c.Answer(question_id=question.id, by=BOSSES[0], text="ok", digest=question.digest)
+        approval = self.rng.choice(self.past_approvals)
+        return c.Answer(approval_id=approval.id, by=APPROVERS[0], text="ok", digest=approval.digest)
 
     def answer_stale(self, run: Run) -> c.RunCommand | None:
-        question = self._question(run)
-        return question and c.Answer(
-            question_id=question.id, by=BOSSES[0], decision="approve", digest="0" * 64
+        approval = self._pick_approval(run)
+        return approval and c.Answer(
+            approval_id=approval.id, by=APPROVERS[0], decision="approve", digest="0" * 64
         )
 
     def answer_unclear(self, run: Run) -> c.RunCommand | None:
-        question = self._question(run)
-        if question is None or question.own:
+        approval = self._pick_approval(run)
+        if approval is None or approval.own:
             return None
-        text = self.rng.choice(UNCLEAR)
-        return c.Answer(question_id=question.id, by=self.rng.choice(BOSSES), text=text)
+        text = self.rng.choice(UNCLEAR_ANSWERS)
+        return c.Answer(approval_id=approval.id, by=self.rng.choice(APPROVERS), text=text)
 
     def answer_without_right(self, run: Run) -> c.RunCommand | None:
-        question = self._question(run)
-        by = self.rng.choice((GUEST, AUTHOR, Person(name="worker 1", role="viewer")))
-        return question and c.Answer(question_id=question.id, by=by, decision="approve")
+        approval = self._pick_approval(run)
+        person = self.rng.choice((GUEST, AUTHOR, Person(name="worker 1", role="viewer")))
+        return approval and c.Answer(approval_id=approval.id, by=person, decision="approve")
 
     def revise(self, run: Run) -> c.RunCommand | None:
-        question = self._question(run)
-        if question is None or not self.may_raise():
+        approval = self._pick_approval(run)
+        if approval is None or not self.may_revise():
             return None
-        text = self.rng.choice(CHANGES)
+        text = self.rng.choice(CHANGE_REQUESTS)
         decision = self.rng.choice((None, "revise"))
-        return c.Answer(question_id=question.id, by=BOSSES[1], text=text, decision=decision)
+        return c.Answer(approval_id=approval.id, by=APPROVERS[1], text=text, decision=decision)
 
     def reject(self, run: Run) -> c.RunCommand | None:
-        question = self._question(run)
-        return question and c.Answer(question_id=question.id, by=BOSSES[2], decision="reject")
+        approval = self._pick_approval(run)
+        return approval and c.Answer(approval_id=approval.id, by=APPROVERS[2], decision="reject")
 
-    def _somewhere(self) -> str:
-        return self.rng.choice((*self.places, *self.places, "nowhere"))
+    def _pick_step_id(self) -> str:
+        return self.rng.choice((*self.step_ids, *self.step_ids, "nowhere"))
 
     def move(self, run: Run) -> c.RunCommand | None:
-        if not self.may_raise():
+        if not self.may_revise():
             return None
         reason = self.rng.choice(("go there", "go there", " "))
-        return c.Move(by=self.rng.choice((*BOSSES, ADMIN)), place=self._somewhere(), reason=reason)
+        return c.Move(
+            by=self.rng.choice((*APPROVERS, ADMIN)), step_id=self._pick_step_id(), reason=reason
+        )
 
     def migrate(self, run: Run) -> c.RunCommand | None:
-        if not self.may_raise():
+        if not self.may_revise():
             return None
         return c.Migrate(
             by=ADMIN,
             definition_id=run.definition_id,
             version=run.version + 1,
-            place=self._somewhere(),
+            step_id=self._pick_step_id(),
             reason="a newer version",
         )
 
     def pause(self, run: Run) -> c.RunCommand:
-        return c.Pause(by=BOSSES[0], reason="lunch")
+        return c.Pause(by=APPROVERS[0], reason="lunch")
 
     def resume(self, run: Run) -> c.RunCommand:
-        return c.Resume(by=BOSSES[0], reason="back")
+        return c.Resume(by=APPROVERS[0], reason="back")
 
     def patch(self, run: Run) -> c.RunCommand:
         key = self.rng.choice((*(f"k{i}" for i in range(1, 9)), "severity", "task_scope", "goal"))
         value = self.rng.choice((0, 1, 2, None, "large", {"command": "pytest"}))
-        return c.Patch(by=self.rng.choice((AUTHOR, BOSSES[0])), patch={key: value})
+        return c.Patch(by=self.rng.choice((AUTHOR, APPROVERS[0])), patch={key: value})
 
     def close(self, run: Run) -> c.RunCommand:
-        by, reason = self.rng.choice(((BOSSES[0], "enough"), (AUTHOR, "never mind"), (ADMIN, "")))
-        return c.Close(by=by, reason=reason)
+        person, reason = self.rng.choice(
+            ((APPROVERS[0], "enough"), (AUTHOR, "never mind"), (ADMIN, ""))
+        )
+        return c.Close(by=person, reason=reason)
 
     def override_without_right(self, run: Run) -> c.RunCommand:
-        by = self.rng.choice((GUEST, Person(name="mallory", role="operator")))
-        place = self.rng.choice(self.places)
+        person = self.rng.choice((GUEST, Person(name="mallory", role="operator")))
+        step_id = self.rng.choice(self.step_ids)
         return self.rng.choice(
             (
-                c.Move(by=by, place=place, reason="I want to"),
-                c.Close(by=by, reason="I want to"),
-                c.Pause(by=by, reason="I want to"),
-                c.Resume(by=by, reason="I want to"),
+                c.Move(by=person, step_id=step_id, reason="I want to"),
+                c.Close(by=person, reason="I want to"),
+                c.Pause(by=person, reason="I want to"),
+                c.Resume(by=person, reason="I want to"),
                 c.Patch(by=GUEST, patch={"severity": 9}),
-                c.Migrate(by=by, definition_id="d", version=9, place=place, reason="mine"),
+                c.Migrate(by=person, definition_id="d", version=9, step_id=step_id, reason="mine"),
             )
         )
 
 
-Action = Callable[[World, Run], c.RunCommand | None]
-ACTIONS: dict[str, Action] = {name: getattr(World, name) for name in (*WORK, *FAULTS, *PEOPLE)}
-OUTCOMES: dict[str, dict[Outcome | None, int]] = {
+WorldAction = Callable[[World, Run], c.RunCommand | None]
+ACTIONS: dict[str, WorldAction] = {
+    name: getattr(World, name) for name in (*WORK_ACTION_WEIGHTS, *FAULT_ACTIONS, *PEOPLE_ACTIONS)
+}
+OUTCOME_WEIGHTS: dict[str, dict[Outcome | None, int]] = {
     "diligent": {Outcome.SUCCESS: 6, Outcome.FAILURE: 3, Outcome.ASK: 1},
     "failing": {Outcome.FAILURE: 3, Outcome.SUCCESS: 1},
     "endless": {Outcome.CONTINUE: 9, Outcome.SUCCESS: 1},
@@ -407,15 +429,15 @@ OUTCOMES: dict[str, dict[Outcome | None, int]] = {
 }
 
 
-def _red(rng: Random, measured: bool) -> Evidence:
+def _red_evidence(rng: Random, measured: bool) -> Evidence:
     stderr = f"AssertionError: boom at 0x{rng.randrange(1 << 30):x}"
     check = Check(command="pytest", exit_code=1, stderr=stderr)
     return Evidence(checks=(check,), measured=measured)
 
 
-EVIDENCE: dict[str, Callable[[Random, bool], Evidence]] = {
+EVIDENCE_MAKERS: dict[str, Callable[[Random, bool], Evidence]] = {
     "none": lambda _, measured: Evidence(measured=measured),
-    "red": _red,
+    "red": _red_evidence,
     "green": lambda _, measured: Evidence(
         checks=(Check(command="pytest", exit_code=0),), failures=(), measured=measured
     ),

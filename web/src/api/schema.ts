@@ -5,33 +5,33 @@ type Schemas = components["schemas"];
 
 export type Me = Schemas["Me"];
 export type Run = Schemas["RunView"];
-export type WholeRun = Schemas["WholeRun"];
+export type WholeRun = Schemas["RunDetails"];
 export type RunItem = Schemas["RunItem"];
 export type RunSummary = Schemas["RunSummary"];
-export type Why = Schemas["Why"];
-export type Report = Schemas["Report"];
-export type Step = Schemas["FullStep"];
-export type Transition = Schemas["Transition"];
+export type Why = Schemas["RunExplanation"];
+export type Report = Schemas["RunReport"];
+export type Step = Schemas["StepDetails"];
+export type Transition = Schemas["TransitionView"];
 export type Iteration = Schemas["Iteration"];
 export type HumanAct = Schemas["HumanAct"];
 export type Approval = Schemas["Approval"];
-export type Answered = Schemas["Answered"];
+export type Answered = Schemas["AnsweredApproval"];
 export type Bead = Schemas["BeadView"];
 export type BeadFile = Schemas["FileInfo"];
 export type Agent = Schemas["AgentView"];
 export type Bound = Schemas["Bound"];
 export type DefinitionItem = Schemas["DefinitionItem"];
 export type DefinitionView = Schemas["DefinitionView"];
-export type Validated = Schemas["Validated"];
-export type ReadText = Schemas["Read"];
-export type Place = Schemas["Place"];
+export type Validated = Schemas["DefinitionValidation"];
+export type ReadText = Schemas["ParsedDocument"];
+export type Place = Schemas["FieldError"];
 export type Channel = Omit<Schemas["ChannelView"], "turnConfig"> & { turnConfig: Required<Schemas["TurnConfig"]> };
-export type ChannelTurn = Schemas["TurnShown"];
+export type ChannelTurn = Schemas["ActiveTurnView"];
 export type Message = Schemas["MessageView"];
-export type Posted = Schemas["Posted"];
-export type Checked = Schemas["Checked"];
+export type Posted = Schemas["PostedMessage"];
+export type Checked = Schemas["AuditVerification"];
 
-export type Figures = Schemas["WorkflowFigures"];
+export type Figures = Schemas["DefinitionStatistics"];
 export type WorkflowMetrics = Schemas["WorkflowMetrics"];
 
 export interface Page<T> {

@@ -9,35 +9,46 @@ comes too late is too late whether or not anybody looked at the clock in between
 
 from datetime import datetime
 
-from handrail.kernel.plan import Plan
-from handrail.kernel.rules import Fired, Moment, StopRule, judge_step
+from handrail.kernel.definition.plan import Plan
 from handrail.kernel.run import team, workflow
-from handrail.kernel.run.book import Book
+from handrail.kernel.run.decision_builder import DecisionBuilder
 from handrail.kernel.run.events import Lost, TimedOut
-from handrail.kernel.run.state import CLAIMED, Phase, Question, Run, RunStatus, Token, seconds
+from handrail.kernel.run.state import (
+    CLAIMED,
+    PendingApproval,
+    Position,
+    PositionPhase,
+    Run,
+    RunStatus,
+    to_timedelta,
+)
+from handrail.kernel.stop.rules import FiredRule, RuleContext, StopRule, judge_step
 
-Clock = tuple[datetime, "Token | Question | None"]
-ASKED = Phase.ASKED
+Clock = tuple[datetime, "Position | PendingApproval | None"]
+ASKED = PositionPhase.ASKED
 
 
 def next_due(plan: Plan, run: Run) -> datetime | None:
     """When something will happen by itself; None for a run that has ended."""
-    if len(run.tokens) != 1 or run.questions or run.pause_deadline is not None:
+    if len(run.positions) != 1 or run.pending_approvals or run.pause_deadline is not None:
         return min([at for at, _ in _clocks(plan, run)], default=None)
-    (token,) = run.tokens.values()  # as in most runs at most times: no need for a list
-    due = token.since + plan.waits.get(token.place, plan.usual_waits)[token.phase is CLAIMED]
+    (position,) = run.positions.values()  # as in most runs at most times: no need for a list
+    due = (
+        position.since
+        + plan.node_waits.get(position.step_id, plan.default_waits)[position.phase is CLAIMED]
+    )
     if run.limits.max_duration is None:
         return due
-    end = out_of_time(run)
+    end = duration_deadline(run)
     return end if end is not None and end < due else due
 
 
-def out_of_time(run: Run) -> datetime | None:
+def duration_deadline(run: Run) -> datetime | None:
     """When the run will have been running for as long as it may."""
-    most = run.limits.max_duration
-    if run.ran_since is None or most is None:
+    max_seconds = run.limits.max_duration
+    if run.ran_since is None or max_seconds is None:
         return None
-    return run.ran_since + seconds(max(0.0, most - run.ran))
+    return run.ran_since + to_timedelta(max(0.0, max_seconds - run.ran))
 
 
 def _clocks(plan: Plan, run: Run, *, dispatches: bool = True) -> list[Clock]:
@@ -45,104 +56,132 @@ def _clocks(plan: Plan, run: Run, *, dispatches: bool = True) -> list[Clock]:
         return []
     if run.pause_deadline is not None:
         return [(run.pause_deadline, None)]
-    found: list[Clock] = []
-    end = out_of_time(run)
+    clocks: list[Clock] = []
+    end = duration_deadline(run)
     if end is not None:
-        found.append((end, None))
-    for question in run.questions.values():
-        found.append((question.deadline, question))
-    for token in run.tokens.values() if dispatches else ():
-        if token.phase is not ASKED or plan.guarded:
-            waits = plan.waits.get(token.place, plan.usual_waits)
-            found.append((token.since + waits[token.phase is CLAIMED], token))
-    return found
+        clocks.append((end, None))
+    for approval in run.pending_approvals.values():
+        clocks.append((approval.deadline, approval))
+    for position in run.positions.values() if dispatches else ():
+        if position.phase is not ASKED or plan.is_guarded:
+            waits = plan.node_waits.get(position.step_id, plan.default_waits)
+            clocks.append((position.since + waits[position.phase is CLAIMED], position))
+    return clocks
 
 
-def expire(book: Book, *, dispatches: bool = True) -> None:
+def expire(builder: DecisionBuilder, *, dispatches: bool = True) -> None:
     """Let every clock fire that is due, the earliest first. What ends the run ends the list."""
-    first = next_due(book.plan, book.run)
-    if first is None or first > book.now:
+    first = next_due(builder.plan, builder.run)
+    if first is None or first > builder.now:
         return
-    clocks = _clocks(book.plan, book.run, dispatches=dispatches)
-    due = [clock for clock in clocks if clock[0] <= book.now]
-    for _, what in sorted(due, key=lambda clock: clock[0]):
-        _fire(book, what)
-        if book.run.ended:
+    clocks = _clocks(builder.plan, builder.run, dispatches=dispatches)
+    due = [clock for clock in clocks if clock[0] <= builder.now]
+    for _, subject in sorted(due, key=lambda clock: clock[0]):
+        _fire(builder, subject)
+        if builder.run.has_ended:
             return
 
 
-def _fire(book: Book, what: Token | Question | None) -> None:
-    if isinstance(what, Question):
-        _stop(book, StopRule.HUMAN_DEADLINE, f"nobody answered '{what.id}' in time: {what.text}")
-    elif isinstance(what, Token) and book.plan.guarded:
-        _fall_silent(book, what)
-    elif isinstance(what, Token):
-        clock = "work" if what.phase is Phase.CLAIMED else "queue"
-        time_out(book, what, clock)
-    elif book.run.status is RunStatus.PAUSED:
-        _stop(book, StopRule.PAUSE_DEADLINE, "the run stayed paused too long")
+def _fire(builder: DecisionBuilder, subject: Position | PendingApproval | None) -> None:
+    if isinstance(subject, PendingApproval):
+        _stop_run(
+            builder,
+            StopRule.HUMAN_DEADLINE,
+            f"nobody answered '{subject.id}' in time: {subject.text}",
+        )
+    elif isinstance(subject, Position) and builder.plan.is_guarded:
+        _stop_for_silence(builder, subject)
+    elif isinstance(subject, Position):
+        clock = "work" if subject.phase is PositionPhase.CLAIMED else "queue"
+        time_out_dispatch(builder, subject, clock)
+    elif builder.run.status is RunStatus.PAUSED:
+        _stop_run(builder, StopRule.PAUSE_DEADLINE, "the run stayed paused too long")
     else:
-        run_out(book)
+        stop_for_duration(builder)
 
 
-def run_out(book: Book) -> None:
+def stop_for_duration(builder: DecisionBuilder) -> None:
     """The run has been running for as long as it may."""
-    run = book.run
-    holder = next((t.place for t in run.tokens.values()), "")
+    run = builder.run
+    holder = next((t.step_id for t in run.positions.values()), "")
     # The clock was due on a rounded microsecond; the limit is what counts.
-    elapsed = max(run.limits.max_duration or 0.0, run.elapsed(book.now))
-    moment = Moment(run.ledger, run.limits, step=run.ledger.steps, elapsed=elapsed)
+    elapsed = max(run.limits.max_duration or 0.0, run.elapsed_seconds(builder.now))
+    moment = RuleContext(run.ledger, run.limits, step=run.ledger.steps, elapsed=elapsed)
     fired = judge_step(moment)
-    book.stop([f for f in fired if f.rule is StopRule.MAX_DURATION], holder)
+    builder.stop([f for f in fired if f.rule is StopRule.MAX_DURATION], holder)
 
 
-def _fall_silent(book: Book, token: Token) -> None:
-    silence = book.plan.settings.guard_silence
-    told = f"nothing was heard for {silence:g} s of the program elsewhere in which '{token.place}'"
-    reason = f"{told} has the turn: it died, or cannot reach this server"
+def _stop_for_silence(builder: DecisionBuilder, position: Position) -> None:
+    silence = builder.plan.settings.guard_silence
+    cause = (
+        f"nothing was heard for {silence:g} s of the program elsewhere in which "
+        f"'{position.step_id}'"
+    )
+    reason = f"{cause} has the turn: it died, or cannot reach this server"
     remedy = "a program that lives: start it again"
-    book.stop([Fired(rule=StopRule.AGENT_LOST, reason=reason, remedy=remedy)], token.place)
+    builder.stop(
+        [FiredRule(rule=StopRule.AGENT_LOST, reason=reason, remedy=remedy)], position.step_id
+    )
 
 
-def _stop(book: Book, rule: StopRule, reason: str) -> None:
-    book.stop([Fired(rule=rule, reason=reason, remedy="an answer in time")], book.run.final_agent)
+def _stop_run(builder: DecisionBuilder, rule: StopRule, reason: str) -> None:
+    builder.stop(
+        [FiredRule(rule=rule, reason=reason, remedy="an answer in time")], builder.run.final_agent
+    )
 
 
-def time_out(book: Book, token: Token, clock: str) -> None:
+def time_out_dispatch(builder: DecisionBuilder, position: Position, clock: str) -> None:
     """In a workflow a person is asked; in a team the turn is poorer, or nobody will ever come."""
     assert clock in ("queue", "role", "work")
-    if token.phase in (Phase.OFFERED, Phase.CLAIMED):  # else it waited for a lock: no attempt
-        book.emit(
+    if position.phase in (
+        PositionPhase.OFFERED,
+        PositionPhase.CLAIMED,
+    ):  # else it waited for a lock: no attempt
+        builder.emit(
             TimedOut(
-                at=book.now, place=token.place, fence=token.fence, agent=token.agent, clock=clock
+                at=builder.now,
+                step_id=position.step_id,
+                fence=position.fence,
+                agent=position.agent,
+                clock=clock,
             )
         )
-    why = _why(token, clock)
-    if book.run.kind == "workflow":
-        workflow.settle(book, token.place, workflow.Ending.TIMED_OUT, why)
+    reason = _timeout_reason(position, clock)
+    if builder.run.kind == "workflow":
+        workflow.route_after_attempt(
+            builder, position.step_id, workflow.AttemptEnding.TIMED_OUT, reason
+        )
     elif clock == "work":
-        team.after_fault(book, token.place, why, [])
+        team.settle_fault(builder, position.step_id, reason, [])
     else:
-        _stop(book, StopRule.AGENT_LOST, why)
+        _stop_run(builder, StopRule.AGENT_LOST, reason)
 
 
-def _why(token: Token, clock: str) -> str:
+def _timeout_reason(position: Position, clock: str) -> str:
     if clock == "work":
-        return f"{token.agent} worked on '{token.place}' past its timeout"
+        return f"{position.agent} worked on '{position.step_id}' past its timeout"
     if clock == "role":
-        return f"no live agent has the role '{token.role}' for '{token.place}'"
-    if token.phase not in (Phase.OFFERED, Phase.CLAIMED):
-        return f"the commit lock for '{token.place}' did not come in time"
-    return f"nobody with the role '{token.role}' took '{token.place}' in time"
+        return f"no live agent has the role '{position.role}' for '{position.step_id}'"
+    if position.phase not in (PositionPhase.OFFERED, PositionPhase.CLAIMED):
+        return f"the commit lock for '{position.step_id}' did not come in time"
+    return f"nobody with the role '{position.role}' took '{position.step_id}' in time"
 
 
-def lose(book: Book, token: Token, reason: str) -> None:
+def lose_dispatch(builder: DecisionBuilder, position: Position, reason: str) -> None:
     """The lease is gone: the attempt is used up (K1)."""
-    book.emit(
-        Lost(at=book.now, place=token.place, fence=token.fence, agent=token.agent, reason=reason)
+    builder.emit(
+        Lost(
+            at=builder.now,
+            step_id=position.step_id,
+            fence=position.fence,
+            agent=position.agent,
+            reason=reason,
+        )
     )
-    why = f"{token.agent} was lost at '{token.place}': {reason}"
-    if book.run.kind == "workflow":
-        workflow.settle(book, token.place, workflow.Ending.AGAIN, why)
+    message = f"{position.agent} was lost at '{position.step_id}': {reason}"
+    if builder.run.kind == "workflow":
+        workflow.route_after_attempt(
+            builder, position.step_id, workflow.AttemptEnding.AGAIN, message
+        )
     else:
-        team.after_fault(book, token.place, why, [])
+        team.settle_fault(builder, position.step_id, message, [])

@@ -19,13 +19,13 @@ class Start(Value):
     review: Literal["required", "skip"] | None = None
     paths: tuple[str, ...] | None = None
     """Files that exist at the start; None if nobody looked."""
-    from_place: str = ""
+    from_step_id: str = ""
 
 
 class GrantLock(Value):
     """The commit lock came: the ready commit dispatch may be offered."""
 
-    place: str
+    step_id: str
     lock: int
 
 
@@ -64,26 +64,26 @@ class Tick(Value):
 class Answer(Value):
     """Text, or an explicit decision with or without text. `digest` is what the person saw."""
 
-    question_id: str
+    approval_id: str
     by: Person
     text: str = ""
     decision: Literal["approve", "reject", "revise"] | None = None
     digest: str = ""
 
 
-class Move(Value):
+class Move(Value, rename={"step_id": "place"}):
     by: Person
-    place: str
+    step_id: str
     reason: str
 
 
-class Migrate(Value):
+class Migrate(Value, rename={"step_id": "place"}):
     """To be decided under the plan of the new version."""
 
     by: Person
     definition_id: str
     version: int
-    place: str
+    step_id: str
     reason: str
 
 

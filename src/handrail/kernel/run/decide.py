@@ -13,12 +13,11 @@ from typing import Any, cast
 from msgspec.structs import replace
 
 from handrail.kernel.decision import Decision, Refusal
-from handrail.kernel.definition import Team
-from handrail.kernel.plain import are_plain_texts, why_not_plain
-from handrail.kernel.plan import Plan
+from handrail.kernel.definition.model import Team
+from handrail.kernel.definition.plan import Plan
+from handrail.kernel.json_values import are_simple_texts, find_json_problem
 from handrail.kernel.result import FIGURE_MAX, NO_EVIDENCE, Outcome, Result, Usage
-from handrail.kernel.run import clocks, moves, people, team, workflow
-from handrail.kernel.run.book import Book, refuse
+from handrail.kernel.run import clocks, human_commands, team, transitions, workflow
 from handrail.kernel.run.commands import (
     Answer,
     Claim,
@@ -37,169 +36,188 @@ from handrail.kernel.run.commands import (
     Start,
     Tick,
 )
-from handrail.kernel.run.effects import FreeLock, RunEffect, effects
+from handrail.kernel.run.decision_builder import DecisionBuilder, refuse
+from handrail.kernel.run.effects import ReleaseLock, RunEffect, derive_effects
 from handrail.kernel.run.events import Claimed, ClocksPushed, RunEvent, Started
-from handrail.kernel.run.state import OFFERED, Person, Phase, Run, Token, seconds
-from handrail.kernel.run.sums import too_large_a_result
+from handrail.kernel.run.size_limits import check_result_size
+from handrail.kernel.run.state import OFFERED, Person, Position, PositionPhase, Run, to_timedelta
 
 RunDecision = Decision[RunEvent, RunEffect]
-PUSH_MAX = 10 * 365 * 86400.0
-WRITTEN = (
+PUSH_SECONDS_MAX = 10 * 365 * 86400.0
+COMMAND_TEXT_FIELDS = (
     *("agent", "bead_id", "context", "definition_id", "description", "digest", "filed_by"),
-    *("files", "from_place", "malformed", "patch", "paths", "place", "question_id", "reason"),
+    *("files", "from_step_id", "malformed", "patch", "paths", "step_id", "approval_id", "reason"),
     *("run_id", "text", "title"),
 )
 """Fields of commands that come from outside as texts or plain values."""
-CHECKS_MAX, FILES_MAX, PATH_MAX = 50, 2_000, 1_000
+CHECKS_MAX, FILES_MAX, PATH_CHARS_MAX = 50, 2_000, 1_000
 """What one result may rest on: every check and path is looked at."""
-SAID = ("text", "data", "to", "reason", "task", "remaining", "question", "options", "marker")
+RESULT_TEXT_FIELDS = (
+    "text",
+    "data",
+    "to",
+    "reason",
+    "task",
+    "remaining",
+    "question",
+    "options",
+    "marker",
+)
 """Fields of results that agents write."""
 
 
 def decide(plan: Plan, run: Run | None, command: RunCommand, now: datetime) -> RunDecision:
     """Events, effects and perhaps a refusal. Never raises for bad input, never changes `run`."""
-    return step(plan, run, command, now)[0]
+    return decide_and_apply(plan, run, command, now)[0]
 
 
-def step(
+def decide_and_apply(
     plan: Plan, run: Run | None, command: RunCommand, now: datetime
 ) -> tuple[RunDecision, Run | None]:
     """The decision, and the run that its events lead to: what evolve makes of them, not made twice.
 
     Without events it is the very run that was given.
     """
-    book = Book(plan, run, now)
-    refusal = None if _usable_at_a_glance(command) else _unusable(command)
+    builder = DecisionBuilder(plan, run, now)
+    refusal = None if _is_trivially_valid(command) else _validate_command(command)
     if refusal is not None:
         pass
     elif type(command) is Start:
-        refusal = _start(book, run, command)
+        refusal = _start(builder, run, command)
     elif run is None:
         refusal = refuse("unknown_run", f"there is no run to {type(command).__name__}", "start one")
     elif run.terminal_status is not None:
-        refusal = _over(run, command)
+        refusal = _refuse_ended(run, command)
     else:
-        refusal = _take(book, command)
-    if not book.events:
+        refusal = _handle(builder, command)
+    if not builder.events:
         return Decision(refusal=refusal), run
-    done = effects(plan, run, book.run, book.events)
-    if type(command) is GrantLock and book.run.ended:
-        done += _unused_lock(plan, command)
-    return Decision(events=tuple(book.events), effects=done, refusal=refusal), book.run
+    run_effects = derive_effects(plan, run, builder.run, builder.events)
+    if type(command) is GrantLock and builder.run.has_ended:
+        run_effects += _release_unused_lock(plan, command)
+    return Decision(events=tuple(builder.events), effects=run_effects, refusal=refusal), builder.run
 
 
-def _unused_lock(plan: Plan, command: GrantLock) -> tuple[RunEffect, ...]:
+def _release_unused_lock(plan: Plan, command: GrantLock) -> tuple[RunEffect, ...]:
     """A lock that was granted to a run which ends instead of taking it is given back."""
-    if plan.kind == "team" or not plan.knows(command.place):
+    if plan.kind == "team" or not plan.has_step(command.step_id):
         return ()
-    repository = workflow.repository_of(plan, command.place)
-    return (FreeLock(place=command.place, repository=repository, lock=command.lock),)
+    repository = workflow.repository_of(plan, command.step_id)
+    return (ReleaseLock(step_id=command.step_id, repository=repository, lock=command.lock),)
 
 
-def _usable_at_a_glance(command: RunCommand) -> bool:
+def _is_trivially_valid(command: RunCommand) -> bool:
     """Whether it is a claim, a plain result or a plain start, as nearly every command is: a tenth
     of the time."""
     if type(command) is Claim:
-        return are_plain_texts(command.agent)
+        return are_simple_texts(command.agent)
     if type(command) is Start:
-        told = command.title, command.description, command.filed_by, command.from_place
+        start_texts = command.title, command.description, command.filed_by, command.from_step_id
         ids = command.run_id, command.bead_id, command.definition_id
-        return not command.context and not command.paths and are_plain_texts(*told, *ids)
+        return not command.context and not command.paths and are_simple_texts(*start_texts, *ids)
     if type(command) is not Report:
         return False
-    said = command.result
-    if type(said.outcome) is not Outcome or said.data or said.remaining or said.options:
+    result = command.result
+    if type(result.outcome) is not Outcome or result.data or result.remaining or result.options:
         return False
-    if said.evidence != NO_EVIDENCE or _bad_usage(said.usage):
+    if result.evidence != NO_EVIDENCE or _is_bad_usage(result.usage):
         return False
-    texts = said.text, said.to, said.reason, said.task, said.question, said.marker
-    return are_plain_texts(command.agent, command.malformed, *texts)
+    texts = result.text, result.to, result.reason, result.task, result.question, result.marker
+    return are_simple_texts(command.agent, command.malformed, *texts)
 
 
-def _unusable(command: RunCommand) -> Refusal | None:
+def _validate_command(command: RunCommand) -> Refusal | None:
     """Values that cannot be stored and read back the same, or that make no sense as figures."""
-    values = [getattr(command, name) for name in WRITTEN if name in command.__struct_fields__]
+    values = [
+        getattr(command, name) for name in COMMAND_TEXT_FIELDS if name in command.__struct_fields__
+    ]
     by: Person | None = getattr(command, "by", None)
     values += [by.name] if by is not None else []
-    why = why_not_plain([value for value in values if value])
-    if isinstance(command, Report) and not why:
+    problem = find_json_problem([value for value in values if value])
+    if isinstance(command, Report) and not problem:
         result = command.result
         if result.outcome is not None and result.outcome not in set(Outcome):
             return refuse("unusable", f"'{result.outcome}' is no outcome", "see the contract")
-        values = [getattr(result, name) for name in SAID]
-        why = why_not_plain([value for value in values if value]) or bad_figures(result)
-    if not why:
+        values = [getattr(result, name) for name in RESULT_TEXT_FIELDS]
+        problem = find_json_problem([value for value in values if value]) or find_bad_figures(
+            result
+        )
+    if not problem:
         return None
-    told = f"the {type(command).__name__} cannot be taken: {why}"
-    return refuse("unusable", told, "correct it and send it again")
+    message = f"the {type(command).__name__} cannot be taken: {problem}"
+    return refuse("unusable", message, "correct it and send it again")
 
 
-def bad_figures(result: Result) -> str:
+def find_bad_figures(result: Result) -> str:
     """What in its usage or its evidence cannot be; empty if all of it can."""
     usage, evidence = result.usage, result.evidence
-    if _bad_usage(usage):
+    if _is_bad_usage(usage):
         return f"the usage has a figure that is not within 0 and {FIGURE_MAX:,}"
     if evidence.score is not None and not -FIGURE_MAX <= evidence.score <= FIGURE_MAX:
         return f"the score is not within {-FIGURE_MAX:,} and {FIGURE_MAX:,}"
     checks = [value for check in evidence.checks for value in (check.command, check.stderr)]
     if len(evidence.checks) > CHECKS_MAX or len(evidence.files or ()) > FILES_MAX:
         return f"it has more than {CHECKS_MAX} checks or {FILES_MAX} files"
-    if any(len(path) > PATH_MAX for path in evidence.files or ()):
-        return f"a path is longer than {PATH_MAX} characters"
+    if any(len(path) > PATH_CHARS_MAX for path in evidence.files or ()):
+        return f"a path is longer than {PATH_CHARS_MAX} characters"
     texts = [evidence.files, evidence.failures, evidence.ticket_state, checks]
-    return why_not_plain([value for value in texts if value])
+    return find_json_problem([value for value in texts if value])
 
 
-def _bad_usage(usage: Usage) -> bool:
+def _is_bad_usage(usage: Usage) -> bool:
     """Also if a figure is none: NaN is within nothing."""
     return not (0 <= usage.tokens <= FIGURE_MAX and 0 <= usage.cost <= FIGURE_MAX)
 
 
-def _take(book: Book, command: RunCommand) -> Refusal | None:
+def _handle(builder: DecisionBuilder, command: RunCommand) -> Refusal | None:
     # An outage pushes the clocks before they fire. A migration is decided under a plan that does
     # not know where the run stands, so the clocks of its dispatches are not looked at.
     kind = type(command)
     if kind is not PushClocks:
-        clocks.expire(book, dispatches=kind is not Migrate)
-        if book.run.terminal_status is not None:
-            return None if kind is Tick else _over(book.run, command)
-        if book.events:
-            _advance(book)
-    context = book.run.context
-    refusal = HANDLERS[kind](book, command)
+        clocks.expire(builder, dispatches=kind is not Migrate)
+        if builder.run.terminal_status is not None:
+            return None if kind is Tick else _refuse_ended(builder.run, command)
+        if builder.events:
+            _advance(builder)
+    context = builder.run.context
+    refusal = HANDLERS[kind](builder, command)
     if kind is Claim:
         return refusal  # who works on it changes nothing for anything else
-    if refusal is None and book.run.terminal_status is None:
-        _advance(book)
-    if book.run.questions and book.run.context is not context:  # an ended run has no questions
-        people.ask_again(book)
+    if refusal is None and builder.run.terminal_status is None:
+        _advance(builder)
+    if (
+        builder.run.pending_approvals and builder.run.context is not context
+    ):  # an ended run has no questions
+        human_commands.reopen_approvals(builder)
     return refusal
 
 
-def _advance(book: Book) -> None:
-    (team if book.run.kind == "team" else workflow).advance(book)
+def _advance(builder: DecisionBuilder) -> None:
+    (team if builder.run.kind == "team" else workflow).advance(builder)
 
 
-def _over(run: Run, command: RunCommand) -> Refusal:
-    what = type(command).__name__
+def _refuse_ended(run: Run, command: RunCommand) -> Refusal:
+    command_name = type(command).__name__
     return refuse(
         "ended",
-        f"run '{run.id}' has ended ({run.terminal_status}) and takes no {what}",
+        f"run '{run.id}' has ended ({run.terminal_status}) and takes no {command_name}",
         "start another run of the bead",
     )
 
 
-def _start(book: Book, run: Run | None, command: Start) -> Refusal | None:
+def _start(builder: DecisionBuilder, run: Run | None, command: Start) -> Refusal | None:
     if run is not None:
         return refuse("started", f"run '{run.id}' has been started already")
-    plan, definition = book.plan, book.plan.definition
-    if plan.guarded:
-        told = f"the agents of '{definition.name}' work in a program elsewhere, not for this server"
-        return refuse("guarded", told, "run that program, under guard")
+    plan, definition = builder.plan, builder.plan.definition
+    if plan.is_guarded:
+        message = (
+            f"the agents of '{definition.name}' work in a program elsewhere, not for this server"
+        )
+        return refuse("guarded", message, "run that program, under guard")
     is_team = isinstance(definition, Team)
-    place = command.from_place
-    if place and not plan.knows(place):
-        return refuse("unknown_place", f"'{place}' is not in '{definition.name}'")
+    step_id = command.from_step_id
+    if step_id and not plan.has_step(step_id):
+        return refuse("unknown_place", f"'{step_id}' is not in '{definition.name}'")
     review = definition.review if is_team else None
     if command.review == "required" and review is None:
         return refuse(
@@ -207,20 +225,20 @@ def _start(book: Book, run: Run | None, command: Start) -> Refusal | None:
             f"bead '{command.bead_id}' requires a review, and '{definition.name}' has none",
             "leave `review` out, or take a definition with one",
         )
-    if not place:
-        place = definition.start if is_team else plan.graph.nodes[plan.graph.start].id
-    book.emit(
+    if not step_id:
+        step_id = definition.start if is_team else plan.graph.nodes[plan.graph.start].id
+    builder.emit(
         Started(
-            at=book.now,
+            at=builder.now,
             run_id=command.run_id,
             bead_id=command.bead_id,
             definition_id=command.definition_id or definition.id or definition.name,
             version=command.version,
             kind="team" if is_team else "workflow",
-            place=place,
-            blocks={} if is_team else moves.blocks_around(plan, place),
+            step_id=step_id,
+            blocks={} if is_team else transitions.blocks_around(plan, step_id),
             limits=plan.limits_for(command.context.get("task_scope")),
-            task=_first_task(plan, place, command) if is_team else "",
+            task=_choose_first_task(plan, step_id, command) if is_team else "",
             title=command.title,
             description=command.description,
             filed_by=command.filed_by,
@@ -230,124 +248,140 @@ def _start(book: Book, run: Run | None, command: Start) -> Refusal | None:
             phase=definition.initial_phase if is_team else "",
         )
     )
-    _advance(book)
+    _advance(builder)
     return None
 
 
-def _first_task(plan: Plan, place: str, command: Start) -> str:
+def _choose_first_task(plan: Plan, step_id: str, command: Start) -> str:
     context = {**command.context, "phase": plan.team.initial_phase}
-    tasks = plan.agents[place].tasks
-    return next((task.id for task in tasks if plan.holds(task.when, context).holds), "")
+    tasks = plan.agents[step_id].tasks
+    return next((task.id for task in tasks if plan.evaluate(task.when, context).holds), "")
 
 
-def _holder(book: Book, fence: int, agent: str, what: str) -> Token | Refusal:
+def _require_holder(
+    builder: DecisionBuilder, fence: int, agent: str, subject: str
+) -> Position | Refusal:
     """The token of an open, claimed dispatch, if this agent holds it."""
-    token = book.run.token_of(fence)
-    if token is None:
+    position = builder.run.find_position(fence)
+    if position is None:
         return refuse(
             "late",
-            f"{what} of '{agent}' for dispatch {fence} of run '{book.run.id}' comes too late: "
+            f"{subject} of '{agent}' for dispatch {fence} of run '{builder.run.id}' comes "
+            "too late: "
             "it was answered, lost, timed out or cancelled",
             "claim again",
         )
-    if token.phase is OFFERED:
-        told = f"dispatch {fence} of run '{book.run.id}' has not been claimed"
-        return refuse("not_claimed", told, "claim it first")
-    if token.agent != agent:
-        told = f"dispatch {fence} of run '{book.run.id}' is held by '{token.agent}', not '{agent}'"
-        return refuse("foreign", told, "report only what you hold")
-    return token
+    if position.phase is OFFERED:
+        message = f"dispatch {fence} of run '{builder.run.id}' has not been claimed"
+        return refuse("not_claimed", message, "claim it first")
+    if position.agent != agent:
+        message = (
+            f"dispatch {fence} of run '{builder.run.id}' is held by '{position.agent}', not "
+            f"'{agent}'"
+        )
+        return refuse("foreign", message, "report only what you hold")
+    return position
 
 
-def _claim(book: Book, command: Claim) -> Refusal | None:
-    token = book.run.token_of(command.fence)
-    if token is None or token.phase is not OFFERED:
-        told = f"dispatch {command.fence} of run '{book.run.id}' is not on offer"
-        return refuse("not_offered", told, "claim another one")
-    if book.run.paused_at is not None:
-        return refuse("paused", f"run '{book.run.id}' is paused", "wait until it is resumed")
-    if token.role not in command.roles:
-        told = f"'{token.place}' wants the role '{token.role}'; '{command.agent}' has none such"
-        return refuse("wrong_role", told, "register with that role")
+def _claim(builder: DecisionBuilder, command: Claim) -> Refusal | None:
+    position = builder.run.find_position(command.fence)
+    if position is None or position.phase is not OFFERED:
+        message = f"dispatch {command.fence} of run '{builder.run.id}' is not on offer"
+        return refuse("not_offered", message, "claim another one")
+    if builder.run.paused_at is not None:
+        return refuse("paused", f"run '{builder.run.id}' is paused", "wait until it is resumed")
+    if position.role not in command.roles:
+        message = (
+            f"'{position.step_id}' wants the role '{position.role}'; '{command.agent}' has "
+            "none such"
+        )
+        return refuse("wrong_role", message, "register with that role")
     verifying = (
-        book.run.kind == "workflow" and book.plan.node(token.place).config.kind == "verification"
+        builder.run.kind == "workflow"
+        and builder.plan.node(position.step_id).config.kind == "verification"
     )
-    if verifying and command.agent in book.run.committers:
-        told = f"'{command.agent}' committed in run '{book.run.id}' and may not verify it"
-        return refuse("own_work", told, "let another agent verify")
-    book.emit(Claimed(at=book.now, place=token.place, fence=command.fence, agent=command.agent))
+    if verifying and command.agent in builder.run.committers:
+        message = f"'{command.agent}' committed in run '{builder.run.id}' and may not verify it"
+        return refuse("own_work", message, "let another agent verify")
+    builder.emit(
+        Claimed(at=builder.now, step_id=position.step_id, fence=command.fence, agent=command.agent)
+    )
     return None
 
 
-def _report(book: Book, command: Report) -> Refusal | None:
-    token = _holder(book, command.fence, command.agent, "the result")
-    if isinstance(token, Refusal):
-        return token
-    if (refusal := too_large_a_result(book, command)) is not None:
+def _report(builder: DecisionBuilder, command: Report) -> Refusal | None:
+    position = _require_holder(builder, command.fence, command.agent, "the result")
+    if isinstance(position, Refusal):
+        return position
+    if (refusal := check_result_size(builder, command)) is not None:
         return refusal
     result = command.result
     if result.outcome is not None and type(result.outcome) is not Outcome:
         # a caller in Python may write the word itself
         result = replace(result, outcome=Outcome(result.outcome))
-    if command.malformed and book.run.kind == "workflow":
-        workflow.malformed(book, token, command.malformed, result)
+    if command.malformed and builder.run.kind == "workflow":
+        workflow.handle_malformed(builder, position, command.malformed, result)
     elif command.malformed:
-        team.fault(book, token, "malformed", command.malformed, result)
-    elif book.run.kind == "workflow":
-        return workflow.report(book, token, result)
+        team.handle_fault(builder, position, "malformed", command.malformed, result)
+    elif builder.run.kind == "workflow":
+        return workflow.report(builder, position, result)
     else:
-        team.report(book, token, result)
+        team.report(builder, position, result)
     return None
 
 
-def _lose(book: Book, command: Lose) -> Refusal | None:
-    token = book.run.token_of(command.fence)
-    if token is None or token.phase is not Phase.CLAIMED:
-        told = f"dispatch {command.fence} of run '{book.run.id}' is not in anybody's hands"
-        return refuse("late", told)
-    clocks.lose(book, token, command.reason)
+def _lose(builder: DecisionBuilder, command: Lose) -> Refusal | None:
+    position = builder.run.find_position(command.fence)
+    if position is None or position.phase is not PositionPhase.CLAIMED:
+        message = f"dispatch {command.fence} of run '{builder.run.id}' is not in anybody's hands"
+        return refuse("late", message)
+    clocks.lose_dispatch(builder, position, command.reason)
     return None
 
 
-def _miss_role(book: Book, command: MissRole) -> Refusal | None:
-    token = book.run.token_of(command.fence)
-    if token is None or token.phase is not Phase.OFFERED or book.run.paused_at is not None:
-        told = f"dispatch {command.fence} of run '{book.run.id}' is not on offer"
-        return refuse("not_offered", told)
-    grace = book.plan.settings.role_grace
-    if book.now < token.since + seconds(grace):
-        told = f"dispatch {command.fence} has not been on offer for {grace:g} s"
-        return refuse("too_early", told, "wait for the grace time")
-    clocks.time_out(book, token, "role")
+def _miss_role(builder: DecisionBuilder, command: MissRole) -> Refusal | None:
+    position = builder.run.find_position(command.fence)
+    if (
+        position is None
+        or position.phase is not PositionPhase.OFFERED
+        or builder.run.paused_at is not None
+    ):
+        message = f"dispatch {command.fence} of run '{builder.run.id}' is not on offer"
+        return refuse("not_offered", message)
+    grace = builder.plan.settings.role_grace
+    if builder.now < position.since + to_timedelta(grace):
+        message = f"dispatch {command.fence} has not been on offer for {grace:g} s"
+        return refuse("too_early", message, "wait for the grace time")
+    clocks.time_out_dispatch(builder, position, "role")
     return None
 
 
-def _grant_lock(book: Book, command: GrantLock) -> Refusal | None:
-    token = book.run.tokens.get(command.place)
-    waiting = token is not None and token.phase in workflow.WAITING_TO_GO
-    known = book.run.kind == "workflow" and book.plan.knows(command.place)
-    if token is None or not waiting or not known or book.run.paused_at is not None:
-        told = f"'{command.place}' of run '{book.run.id}' does not wait for a lock"
-        return refuse("not_waiting", told, "release the lock")
-    node = book.plan.node(command.place)
+def _grant_lock(builder: DecisionBuilder, command: GrantLock) -> Refusal | None:
+    position = builder.run.positions.get(command.step_id)
+    waiting = position is not None and position.phase in workflow.ADVANCEABLE_PHASES
+    is_workflow_node = builder.run.kind == "workflow" and builder.plan.has_step(command.step_id)
+    if position is None or not waiting or not is_workflow_node or builder.run.paused_at is not None:
+        message = f"'{command.step_id}' of run '{builder.run.id}' does not wait for a lock"
+        return refuse("not_waiting", message, "release the lock")
+    node = builder.plan.node(command.step_id)
     assert workflow.needs_lock(node), "what needs no lock has been offered already"
-    workflow.offer(book, token, node.role, command.lock)
+    workflow.offer_dispatch(builder, position, node.role, command.lock)
     return None
 
 
-def _tick(book: Book, command: Tick) -> Refusal | None:
+def _tick(builder: DecisionBuilder, command: Tick) -> Refusal | None:
     return None
 
 
-def _push_clocks(book: Book, command: PushClocks) -> Refusal | None:
-    if not 0 < command.seconds <= PUSH_MAX:
+def _push_clocks(builder: DecisionBuilder, command: PushClocks) -> Refusal | None:
+    if not 0 < command.seconds <= PUSH_SECONDS_MAX:
         return refuse("bad_seconds", f"clocks cannot be pushed by {command.seconds} s")
-    book.emit(ClocksPushed(at=book.now, seconds=command.seconds))
+    builder.emit(ClocksPushed(at=builder.now, seconds=command.seconds))
     return None
 
 
 HANDLERS = cast(
-    "dict[type[RunCommand], Callable[[Book, Any], Refusal | None]]",
+    "dict[type[RunCommand], Callable[[DecisionBuilder, Any], Refusal | None]]",
     {
         GrantLock: _grant_lock,
         Claim: _claim,
@@ -355,13 +389,13 @@ HANDLERS = cast(
         Lose: _lose,
         MissRole: _miss_role,
         Tick: _tick,
-        Answer: people.answer,
-        Move: people.move,
-        Migrate: people.migrate,
-        Close: people.close,
-        Pause: people.pause,
-        Resume: people.resume,
-        Patch: people.patch,
+        Answer: human_commands.answer,
+        Move: human_commands.move,
+        Migrate: human_commands.migrate,
+        Close: human_commands.close,
+        Pause: human_commands.pause,
+        Resume: human_commands.resume,
+        Patch: human_commands.patch,
         PushClocks: _push_clocks,
     },
 )

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from handrail.kernel.decision import Value
-from handrail.kernel.definition import TerminalStatus
-from handrail.kernel.plan import Plan
+from handrail.kernel.definition.model import TerminalStatus
+from handrail.kernel.definition.plan import Plan
 from handrail.kernel.run.events import (
     Asked,
     Claimed,
@@ -18,101 +18,116 @@ from handrail.kernel.run.events import (
     TimedOut,
     Warned,
 )
-from handrail.kernel.run.state import CLAIMED, OFFERED, Phase, Run, Token
+from handrail.kernel.run.state import CLAIMED, OFFERED, Position, PositionPhase, Run
 from handrail.kernel.run.workflow import needs_lock, repository_of
 
 
-class CancelWork(Value, tag=True):
+class CancelDispatch(Value, tag=True):
     """Tell the agent to stop: its dispatch counts no more (H5.5)."""
 
     fence: int
     agent: str
 
 
-class SeekLock(Value, tag=True):
+class AcquireLock(Value, tag=True):
     """Queue for the repository's commit lock."""
 
-    place: str
+    step_id: str
     repository: str
     attempt: int
 
 
-class FreeLock(Value, tag=True):
-    place: str
+class ReleaseLock(Value, tag=True):
+    step_id: str
     repository: str
     lock: int
 
 
-class Notify(Value, tag=True):
+class NotifyApprovers(Value, tag=True):
     """Somebody is asked."""
 
-    question_id: str
+    approval_id: str
 
 
-class Conclude(Value, tag=True):
+class FinalizeRun(Value, tag=True):
     """The run has ended: close the bead or mark its error, write the report, tell the snitch."""
 
     status: TerminalStatus
 
 
-RunEffect = CancelWork | SeekLock | FreeLock | Notify | Conclude
-QUIET = frozenset({Offered, Claimed, Reported, HandedOff, Moved, Warned})
+RunEffect = CancelDispatch | AcquireLock | ReleaseLock | NotifyApprovers | FinalizeRun
+EVENTS_WITHOUT_EFFECTS = frozenset({Offered, Claimed, Reported, HandedOff, Moved, Warned})
 """Most decisions have no others: the one dispatch came back, the next one went out."""
-OPEN = (OFFERED, CLAIMED)
+OPEN_PHASES = (OFFERED, CLAIMED)
 
 
-def effects(
+def derive_effects(
     plan: Plan, before: Run | None, after: Run, events: list[RunEvent]
 ) -> tuple[RunEffect, ...]:
     if (
         before is not None
-        and len(before.tokens) == 1  # no branch that could be cancelled
+        and len(before.positions) == 1  # no branch that could be cancelled
         and before.stretch == after.stretch  # nobody moved the token
-        and not plan.commits
-        and QUIET.issuperset(map(type, events))
+        and not plan.has_commit_nodes
+        and EVENTS_WITHOUT_EFFECTS.issuperset(map(type, events))
     ):
         return ()
-    found: list[RunEffect] = []
-    held = before.tokens.values() if before is not None else ()
-    for token in held:
-        if token.phase in OPEN and _is_cancelled(token, after, events):
-            found.append(CancelWork(fence=token.fence, agent=token.agent))
-    for token in held:
-        if token.lock is not None and after.token_of(token.fence) is None:
-            found.append(FreeLock(place=token.place, repository=token.repository, lock=token.lock))
-    if plan.commits:
-        found.extend(_sought(plan, before, after))
+    run_effects: list[RunEffect] = []
+    positions_before = before.positions.values() if before is not None else ()
+    for position in positions_before:
+        if position.phase in OPEN_PHASES and _is_cancelled(position, after, events):
+            run_effects.append(CancelDispatch(fence=position.fence, agent=position.agent))
+    for position in positions_before:
+        if position.lock is not None and after.find_position(position.fence) is None:
+            run_effects.append(
+                ReleaseLock(
+                    step_id=position.step_id, repository=position.repository, lock=position.lock
+                )
+            )
+    if plan.has_commit_nodes:
+        run_effects.extend(_lock_requests(plan, before, after))
     for event in events:
         if type(event) is Asked or type(event) is Reasked:
-            found.append(Notify(question_id=event.question.id))
+            run_effects.append(NotifyApprovers(approval_id=event.approval.id))
     if after.terminal_status is not None:
-        found.append(Conclude(status=after.terminal_status))
-    return tuple(found)
+        run_effects.append(FinalizeRun(status=after.terminal_status))
+    return tuple(run_effects)
 
 
-def _is_cancelled(token: Token, after: Run, events: list[RunEvent]) -> bool:
+def _is_cancelled(position: Position, after: Run, events: list[RunEvent]) -> bool:
     """Its clock ran out, or it is open no more and did not come back by itself."""
     returned = False
     for event in events:
         if type(event) is Reported or type(event) is Lost:
-            returned = returned or event.fence == token.fence
-        elif type(event) is TimedOut and event.fence == token.fence:
+            returned = returned or event.fence == position.fence
+        elif type(event) is TimedOut and event.fence == position.fence:
             return True
-    return not returned and after.token_of(token.fence) is None
+    return not returned and after.find_position(position.fence) is None
 
 
-def _sought(plan: Plan, before: Run | None, after: Run) -> Iterator[RunEffect]:
-    old = before.tokens if before is not None else {}
-    for place, token in after.tokens.items():
-        seeking = _at_commit(plan, token) and token.phase not in (*OPEN, Phase.ASKED)
-        known = old.get(place)
+def _lock_requests(plan: Plan, before: Run | None, after: Run) -> Iterator[RunEffect]:
+    positions_before = before.positions if before is not None else {}
+    for step_id, position in after.positions.items():
+        seeking = _is_at_commit_node(plan, position) and position.phase not in (
+            *OPEN_PHASES,
+            PositionPhase.ASKED,
+        )
+        position_before = positions_before.get(step_id)
         resumed = before is not None and before.paused_at is not None
-        same = not resumed and known is not None and known.since == token.since
-        same = same and known is not None and known.phase not in (*OPEN, Phase.ASKED)
-        if seeking and not same and after.paused_at is None:
-            attempt = token.attempts + 1
-            yield SeekLock(place=place, repository=repository_of(plan, place), attempt=attempt)
+        is_waiting_already = (
+            not resumed and position_before is not None and position_before.since == position.since
+        )
+        is_waiting_already = (
+            is_waiting_already
+            and position_before is not None
+            and position_before.phase not in (*OPEN_PHASES, PositionPhase.ASKED)
+        )
+        if seeking and not is_waiting_already and after.paused_at is None:
+            attempt = position.attempts + 1
+            yield AcquireLock(
+                step_id=step_id, repository=repository_of(plan, step_id), attempt=attempt
+            )
 
 
-def _at_commit(plan: Plan, token: Token) -> bool:
-    return plan.knows(token.place) and needs_lock(plan.node(token.place))
+def _is_at_commit_node(plan: Plan, position: Position) -> bool:
+    return plan.has_step(position.step_id) and needs_lock(plan.node(position.step_id))

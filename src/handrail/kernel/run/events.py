@@ -9,18 +9,23 @@ from datetime import datetime
 from typing import Any, Literal
 
 from handrail.kernel.decision import Value
-from handrail.kernel.definition import TerminalStatus
-from handrail.kernel.ledger import NOTHING, Weighed
-from handrail.kernel.limits import Limits
+from handrail.kernel.definition.limits import Limits
+from handrail.kernel.definition.model import TerminalStatus
 from handrail.kernel.result import Result
-from handrail.kernel.run.state import Block, Question, Stop
+from handrail.kernel.run.state import Block, PendingApproval, Stop
+from handrail.kernel.stop.ledger import NO_ASSESSMENT, Assessment
 
 
-def _snake(name: str) -> str:
+def _snake_case(name: str) -> str:
     return "".join(f"_{c.lower()}" if c.isupper() else c for c in name).lstrip("_")
 
 
-class Event(Value, tag_field="type", tag=_snake):
+class Event(
+    Value,
+    tag_field="type",
+    tag=_snake_case,
+    rename={"step_id": "place", "approval_id": "question_id", "approval": "question"},
+):
     at: datetime
 
 
@@ -30,7 +35,7 @@ class Started(Event):
     definition_id: str
     version: int
     kind: Literal["workflow", "team"]
-    place: str
+    step_id: str
     limits: Limits
     blocks: dict[str, Block] = {}
     task: str = ""
@@ -46,7 +51,7 @@ class Started(Event):
 class Offered(Event):
     """A dispatch: one attempt, from now on its queue clock runs."""
 
-    place: str
+    step_id: str
     fence: int
     attempt: int
     role: str
@@ -56,7 +61,7 @@ class Offered(Event):
 
 
 class Claimed(Event):
-    place: str
+    step_id: str
     fence: int
     agent: str
 
@@ -65,11 +70,11 @@ class Reported(Event):
     """An accepted result. `phase` is the milestone it reached, `done` the once-only task it did,
     `asking` says that its question will be put to a person."""
 
-    place: str
+    step_id: str
     fence: int
     agent: str
     result: Result
-    weighed: Weighed = NOTHING
+    weighed: Assessment = NO_ASSESSMENT
     phase: str = ""
     phase_detail: str = ""
     done: str = ""
@@ -80,19 +85,19 @@ class Reported(Event):
 class Faulted(Event):
     """The holder's answer could not be used; it cost the attempt, and the holder is told why."""
 
-    place: str
+    step_id: str
     fence: int
     agent: str
     fault: str
     message: str
     result: Result = Result()
-    weighed: Weighed = NOTHING
+    weighed: Assessment = NO_ASSESSMENT
 
 
 class Lost(Event):
     """The lease ran out, or the worker gave the work back."""
 
-    place: str
+    step_id: str
     fence: int
     agent: str
     reason: str
@@ -101,7 +106,7 @@ class Lost(Event):
 class TimedOut(Event):
     """A clock of the dispatch ran out: offered too long, or worked on too long."""
 
-    place: str
+    step_id: str
     fence: int
     agent: str
     clock: Literal["queue", "role", "work"]
@@ -139,14 +144,14 @@ class Moved(Event):
 
 
 class Asked(Event):
-    question: Question
+    approval: PendingApproval
 
 
 class Answered(Event):
     """`final` says that the question is settled (M of N: the last one needed). `role` is the role
     that `by` had then; "" in histories that are older than the field."""
 
-    question_id: str
+    approval_id: str
     by: str
     decision: Literal["approve", "reject", "revise", "answer"]
     text: str = ""
@@ -157,8 +162,8 @@ class Answered(Event):
 class Reasked(Event):
     """What had been shown changed: the old question is void, the same is asked again (K15, K16)."""
 
-    question_id: str
-    question: Question
+    approval_id: str
+    approval: PendingApproval
     reason: str
 
 
@@ -200,13 +205,13 @@ class ClocksPushed(Event):
 class HeardOf(Event):
     """A sign of life of the program elsewhere that has the turn: its silence begins anew."""
 
-    place: str
+    step_id: str
 
 
 class Warned(Event):
     code: str
     message: str
-    place: str = ""
+    step_id: str = ""
 
 
 class Ended(Event):
@@ -238,17 +243,19 @@ RunEvent = (
     | Ended
 )
 
-RECORDS = (Warned, ClocksPushed, HeardOf, Patched, Migrated)
+MEASURE_NEUTRAL = (Warned, ClocksPushed, HeardOf, Patched, Migrated)
 """Leave the measure as it is."""
-HUMAN = (Paused, Resumed, Reasked)
+HUMAN_ACTS = (Paused, Resumed, Reasked)
 """Small acts with small allotments (K16); a Moved that renews is the large one."""
 
 
-def raises(event: RunEvent) -> bool:
+def may_raise_measure(event: RunEvent) -> bool:
     """Whether the event is a person's act, which may lift the measure."""
-    return isinstance(event, HUMAN) or (isinstance(event, Moved) and event.renews)
+    return isinstance(event, HUMAN_ACTS) or (isinstance(event, Moved) and event.renews)
 
 
-def records(event: RunEvent) -> bool:
+def is_measure_neutral(event: RunEvent) -> bool:
     """Whether the event is a mere record, which leaves the measure as it is."""
-    return isinstance(event, RECORDS) or (isinstance(event, HandedOff) and not event.accepted)
+    return isinstance(event, MEASURE_NEUTRAL) or (
+        isinstance(event, HandedOff) and not event.accepted
+    )

@@ -7,8 +7,7 @@ from typing import Any, cast
 from msgspec import to_builtins
 from msgspec.structs import replace
 
-from handrail.kernel import ledger as ledgers
-from handrail.kernel.result import Outcome, merged
+from handrail.kernel.result import Outcome, merge_patch
 from handrail.kernel.run.events import (
     Claimed,
     Ended,
@@ -23,19 +22,20 @@ from handrail.kernel.run.events import (
     TimedOut,
     Warned,
 )
-from handrail.kernel.run.evolve_outside import OUTSIDE, once
+from handrail.kernel.run.evolve_external import APPLY_EXTERNAL, append_once
 from handrail.kernel.run.state import (
+    AGENT_READONLY_KEYS,
     CLAIMED,
-    NOT_FOR_AGENTS,
     OFFERED,
     Block,
-    Phase,
+    Position,
+    PositionPhase,
     Run,
     RunStatus,
-    Token,
 )
+from handrail.kernel.stop import ledger as ledgers
 
-ASKED, SETTLED = Phase.ASKED, Phase.SETTLED
+ASKED, SETTLED = PositionPhase.ASKED, PositionPhase.SETTLED
 CONTINUE, RUNNING = Outcome.CONTINUE, RunStatus.RUNNING
 
 
@@ -43,11 +43,11 @@ def evolve(run: Run | None, event: RunEvent) -> Run:
     """The run after the event; a run begins with `Started`."""
     if run is None:
         assert type(event) is Started, "a run begins with Started"
-        return _with_status(_started(event), event)
+        return _with_status(_apply_started(event), event)
     assert run.terminal_status is None, "nothing happens after the end"
     kind = type(event)
     after = APPLY[kind](run, event)
-    if kind in GOES_ON and run.status is RUNNING:
+    if kind in KEEPS_RUNNING and run.status is RUNNING:
         return after
     return _with_status(after, event)
 
@@ -61,28 +61,28 @@ def replay(events: Iterable[RunEvent], run: Run | None = None) -> Run:
 
 def _with_status(run: Run, event: RunEvent) -> Run:
     """Status follows from the tokens; the running clock goes exactly while it is `running`."""
-    status = _status(run)
-    going = status is RUNNING
-    if going == (run.ran_since is not None):
+    status = _derive_status(run)
+    is_running = status is RUNNING
+    if is_running == (run.ran_since is not None):
         return run if status is run.status else replace(run, status=status)
-    if going:
+    if is_running:
         return replace(run, status=status, ran_since=event.at)
-    return replace(run, status=status, ran=run.elapsed(event.at), ran_since=None)
+    return replace(run, status=status, ran=run.elapsed_seconds(event.at), ran_since=None)
 
 
-def _status(run: Run) -> RunStatus:
+def _derive_status(run: Run) -> RunStatus:
     if run.terminal_status is not None:
         return RunStatus.ENDED
     if run.paused_at is not None:
         return RunStatus.PAUSED
-    for token in run.tokens.values():
-        if token.phase is not ASKED:
+    for position in run.positions.values():
+        if position.phase is not ASKED:
             return RUNNING
-    return RunStatus.WAITING if run.tokens else RUNNING
+    return RunStatus.WAITING if run.positions else RUNNING
 
 
-def _started(event: Started) -> Run:
-    token = Token(place=event.place, since=event.at, task=event.task)
+def _apply_started(event: Started) -> Run:
+    position = Position(step_id=event.step_id, since=event.at, task=event.task)
     return Run(
         id=event.run_id,
         bead_id=event.bead_id,
@@ -100,14 +100,14 @@ def _started(event: Started) -> Run:
         hands=(event.filed_by,) if event.filed_by else (),
         paths=event.paths,
         phase=event.phase,
-        tokens={event.place: token},
+        positions={event.step_id: position},
         blocks=event.blocks,
     )
 
 
-GOES_ON = frozenset({Offered, Claimed, Reported, Faulted, Lost, TimedOut, HandedOff, Warned})
+KEEPS_RUNNING = frozenset({Offered, Claimed, Reported, Faulted, Lost, TimedOut, HandedOff, Warned})
 """Events that leave a running run running: a token stands where no person is asked."""
-REVISED = ("revise", "once_more")
+REVISION_OUTCOMES = ("revise", "once_more")
 
 
 def isoformat(at: datetime) -> str:
@@ -115,10 +115,10 @@ def isoformat(at: datetime) -> str:
     return to_builtins(at)[:-1] + "+00:00" if at.tzinfo is UTC else at.isoformat()
 
 
-def _offered(run: Run, event: Offered) -> Run:
+def _apply_offered(run: Run, event: Offered) -> Run:
     step = run.ledger.steps + 1
-    token = replace(
-        run.tokens[event.place],
+    position = replace(
+        run.positions[event.step_id],
         phase=OFFERED,
         attempts=event.attempt,
         fence=event.fence,
@@ -133,33 +133,35 @@ def _offered(run: Run, event: Offered) -> Run:
         seq=run.seq + 1,
         fence=event.fence,
         ledger=replace(run.ledger, steps=step),
-        tokens={**run.tokens, event.place: token},
+        positions={**run.positions, event.step_id: position},
     )
 
 
-def _claimed(run: Run, event: Claimed) -> Run:
-    token = replace(run.tokens[event.place], phase=CLAIMED, agent=event.agent, since=event.at)
+def _apply_claimed(run: Run, event: Claimed) -> Run:
+    position = replace(
+        run.positions[event.step_id], phase=CLAIMED, agent=event.agent, since=event.at
+    )
     context = run.context
     if context.get("redispatch_requested"):
         context = {**context, "redispatch_requested": False}
-    tokens = {**run.tokens, event.place: token}
-    return replace(run, seq=run.seq + 1, context=context, tokens=tokens)
+    positions = {**run.positions, event.step_id: position}
+    return replace(run, seq=run.seq + 1, context=context, positions=positions)
 
 
-def _reported(run: Run, event: Reported) -> Run:
-    held, result = run.tokens[event.place], event.result
+def _apply_reported(run: Run, event: Reported) -> Run:
+    previous, result = run.positions[event.step_id], event.result
     if event.phase or event.done or event.committed:
-        run = _achieved(run, event)
+        run = _apply_achievements(run, event)
     context = dict(run.context)
     if result.data:
-        data = {key: value for key, value in result.data.items() if key not in NOT_FOR_AGENTS}
-        context = merged(context, data)
+        data = {key: value for key, value in result.data.items() if key not in AGENT_READONLY_KEYS}
+        context = merge_patch(context, data)
     context["last_run_at"] = isoformat(event.at)
     if result.outcome is CONTINUE:
         context["redispatch_requested"] = True
-    token = replace(
-        held,
-        phase=Phase.ASKING if event.asking else SETTLED,
+    position = replace(
+        previous,
+        phase=PositionPhase.ASKING if event.asking else SETTLED,
         since=event.at,
         result=run.seq + 1,
         refusal="",
@@ -168,70 +170,74 @@ def _reported(run: Run, event: Reported) -> Run:
     return replace(
         run,
         seq=run.seq + 1,
-        ledger=ledgers.reported(
-            run.ledger, run.limits, held.step, result.evidence, result.usage, event.weighed
+        ledger=ledgers.add_result(
+            run.ledger, run.limits, previous.step, result.evidence, result.usage, event.weighed
         ),
         context=context,
-        final_agent=event.place if run.kind == "team" else event.agent,
+        final_agent=event.step_id if run.kind == "team" else event.agent,
         asks=run.asks + event.asking,
-        tokens={**run.tokens, event.place: token},
+        positions={**run.positions, event.step_id: position},
     )
 
 
-def _achieved(run: Run, event: Reported) -> Run:
+def _apply_achievements(run: Run, event: Reported) -> Run:
     """What only some results bring: a milestone, a task done for good, a commit."""
     return replace(
         run,
         phase=event.phase or run.phase,
         phase_detail=event.phase_detail if event.phase else run.phase_detail,
         done={**run.done, event.done: run.seq + 1} if event.done else run.done,
-        committers=once(run.committers, event.agent) if event.committed else run.committers,
+        committers=append_once(run.committers, event.agent) if event.committed else run.committers,
     )
 
 
-def _faulted(run: Run, event: Faulted) -> Run:
-    ledger = ledgers.reported(
+def _apply_faulted(run: Run, event: Faulted) -> Run:
+    ledger = ledgers.add_result(
         run.ledger,
         run.limits,
-        run.tokens[event.place].step,
+        run.positions[event.step_id].step,
         event.result.evidence,
         event.result.usage,
         event.weighed,
     )
-    return replace(_attempt_ended(run, event), ledger=ledger)
+    return replace(_apply_attempt_ended(run, event), ledger=ledger)
 
 
-def _attempt_ended(run: Run, event: Faulted | Lost | TimedOut) -> Run:
+def _apply_attempt_ended(run: Run, event: Faulted | Lost | TimedOut) -> Run:
     """Back to ready, an attempt poorer; what comes of it is the next event's business."""
-    told = event.message if isinstance(event, Faulted) else ""
-    held = run.tokens[event.place]
-    token = replace(
-        held,
-        phase=Phase.READY,
+    message = event.message if isinstance(event, Faulted) else ""
+    previous = run.positions[event.step_id]
+    position = replace(
+        previous,
+        phase=PositionPhase.READY,
         since=event.at,
-        faults=held.faults + 1,
-        lost=held.lost + (not isinstance(event, Faulted)),
-        fault_steps=(*held.fault_steps[1 - ledgers.CITED_MAX :], held.step),
-        refusal=told,
+        faults=previous.faults + 1,
+        lost=previous.lost + (not isinstance(event, Faulted)),
+        fault_steps=(*previous.fault_steps[1 - ledgers.CITATIONS_MAX :], previous.step),
+        refusal=message,
         agent="",
         lock=None,
     )
-    return replace(run, seq=run.seq + 1, tokens={**run.tokens, event.place: token})
+    return replace(run, seq=run.seq + 1, positions={**run.positions, event.step_id: position})
 
 
-def _handed_off(run: Run, event: HandedOff) -> Run:
+def _apply_handed_off(run: Run, event: HandedOff) -> Run:
     if not event.accepted:
         return replace(run, seq=run.seq + 1)
-    replayed = 1 if event.already_done else 0
-    ledger = ledgers.handed(
-        run.ledger, run.limits, event.source, event.target, event.reason, steps=replayed
+    replayed_steps = 1 if event.already_done else 0
+    ledger = ledgers.add_handoff(
+        run.ledger, run.limits, event.source, event.target, event.reason, steps=replayed_steps
     )
-    held = run.tokens[event.source]
+    previous = run.positions[event.source]
     if event.already_done:
-        earlier = run.done.get(f"{event.target}/{event.task}", held.result)
-        token = Token(place=event.source, since=event.at, task=held.task, result=earlier)
+        earlier_result = run.done.get(f"{event.target}/{event.task}", previous.result)
+        position = Position(
+            step_id=event.source, since=event.at, task=previous.task, result=earlier_result
+        )
     else:
-        token = Token(place=event.target, since=event.at, task=event.task, result=held.result)
+        position = Position(
+            step_id=event.target, since=event.at, task=event.task, result=previous.result
+        )
     last_targets = run.last_targets
     if last_targets.get(event.source) != event.target:
         last_targets = {**last_targets, event.source: event.target}
@@ -239,38 +245,40 @@ def _handed_off(run: Run, event: HandedOff) -> Run:
         run,
         seq=run.seq + 1,
         ledger=ledger,
-        tokens={token.place: token},
+        positions={position.step_id: position},
         last_targets=last_targets,
     )
 
 
-def _moved(run: Run, event: Moved) -> Run:
-    gone = {event.source, *event.cancels}
-    carried = 0
-    tokens: dict[str, Token] = {}
-    for place, token in run.tokens.items():
-        if place not in gone:
-            tokens[place] = token
-        elif token.result > carried:
-            carried = token.result
-    for place in event.enters:
-        tokens[place] = Token(place=place, since=event.at, result=carried, task=event.task)
-    questions = run.questions
-    if questions:
-        questions = {q.id: q for q in questions.values() if q.place not in gone}
+def _apply_moved(run: Run, event: Moved) -> Run:
+    removed = {event.source, *event.cancels}
+    last_result = 0
+    positions: dict[str, Position] = {}
+    for step_id, position in run.positions.items():
+        if step_id not in removed:
+            positions[step_id] = position
+        elif position.result > last_result:
+            last_result = position.result
+    for step_id in event.enters:
+        positions[step_id] = Position(
+            step_id=step_id, since=event.at, result=last_result, task=event.task
+        )
+    approvals = run.pending_approvals
+    if approvals:
+        approvals = {q.id: q for q in approvals.values() if q.step_id not in removed}
     after = replace(
         run,
         seq=run.seq + 1,
-        tokens=tokens,
-        blocks=_blocks(run, event),
-        reworks=_reworks(run, event),
-        questions=questions,
-        ledger=run.ledger if event.spends or event.renews else _walked(run, event),
+        positions=positions,
+        blocks=_blocks_after(run, event),
+        reworks=_reworks_after(run, event),
+        pending_approvals=approvals,
+        ledger=run.ledger if event.spends or event.renews else _count_transitions(run, event),
     )
-    return _renewed(after, event) if event.renews else after
+    return _renew_stretch(after, event) if event.renews else after
 
 
-def _blocks(run: Run, event: Moved) -> dict[str, Block]:
+def _blocks_after(run: Run, event: Moved) -> dict[str, Block]:
     if not (event.closes or event.opens or event.arrives):
         return run.blocks
     blocks = {fork: block for fork, block in run.blocks.items() if fork not in event.closes}
@@ -281,7 +289,7 @@ def _blocks(run: Run, event: Moved) -> dict[str, Block]:
     return blocks
 
 
-def _reworks(run: Run, event: Moved) -> dict[str, int]:
+def _reworks_after(run: Run, event: Moved) -> dict[str, int]:
     if not (event.forgets or event.spends):
         return run.reworks
     reworks = {v: n for v, n in run.reworks.items() if v not in event.forgets}
@@ -290,36 +298,36 @@ def _reworks(run: Run, event: Moved) -> dict[str, int]:
     return reworks
 
 
-def _renewed(run: Run, event: Moved) -> Run:
+def _renew_stretch(run: Run, event: Moved) -> Run:
     """A new stretch: what counts begins anew."""
     return replace(
         run,
         stretch=run.stretch + 1,
-        ledger=ledgers.renewed(run.ledger),
+        ledger=ledgers.renew(run.ledger),
         asks=0,
         done={},
-        hands=once(run.hands, event.by) if event.outcome in REVISED else run.hands,
+        hands=append_once(run.hands, event.by) if event.outcome in REVISION_OUTCOMES else run.hands,
         ran=0.0,
         ran_since=None if run.ran_since is None else event.at,
         last_targets={},
     )
 
 
-def _walked(run: Run, event: Moved) -> ledgers.Ledger:
+def _count_transitions(run: Run, event: Moved) -> ledgers.Ledger:
     """Forward transitions count as handoffs where a workflow sets the rules that count them."""
     limits, ledger = run.limits, run.ledger
-    if not limits.count_handoffs:
+    if not limits.counts_handoffs:
         return ledger
     for target in event.targets:
-        ledger = ledgers.handed(ledger, limits, event.source, target, event.reason)
+        ledger = ledgers.add_handoff(ledger, limits, event.source, target, event.reason)
     return ledger
 
 
-def _warned(run: Run, event: Warned) -> Run:
+def _apply_warned(run: Run, event: Warned) -> Run:
     return replace(run, seq=run.seq + 1)
 
 
-def _ended(run: Run, event: Ended) -> Run:
+def _apply_ended(run: Run, event: Ended) -> Run:
     return replace(
         run,
         seq=run.seq + 1,
@@ -327,9 +335,9 @@ def _ended(run: Run, event: Ended) -> Run:
         stop=event.stop,
         ended_at=event.at,
         final_agent=event.stop.agent or run.final_agent,
-        tokens={},
+        positions={},
         blocks={},
-        questions={},
+        pending_approvals={},
         phase="terminated" if run.kind == "team" else run.phase,
     )
 
@@ -337,17 +345,17 @@ def _ended(run: Run, event: Ended) -> Run:
 APPLY: dict[type[RunEvent], Callable[[Run, Any], Run]] = cast(
     "dict[type[RunEvent], Callable[[Run, Any], Run]]",
     {
-        Offered: _offered,
-        Claimed: _claimed,
-        Reported: _reported,
-        Faulted: _faulted,
-        Lost: _attempt_ended,
-        TimedOut: _attempt_ended,
-        HandedOff: _handed_off,
-        Moved: _moved,
-        Warned: _warned,
-        Ended: _ended,
-        **OUTSIDE,
+        Offered: _apply_offered,
+        Claimed: _apply_claimed,
+        Reported: _apply_reported,
+        Faulted: _apply_faulted,
+        Lost: _apply_attempt_ended,
+        TimedOut: _apply_attempt_ended,
+        HandedOff: _apply_handed_off,
+        Moved: _apply_moved,
+        Warned: _apply_warned,
+        Ended: _apply_ended,
+        **APPLY_EXTERNAL,
     },
 )
 """Each gives the run with this event in it: the sequence number is one higher."""

@@ -4,7 +4,7 @@ The package itself stays light, so that a guard can use events and ledger withou
 """
 
 from handrail.kernel.run.clocks import next_due
-from handrail.kernel.run.decide import RunDecision, decide, step
+from handrail.kernel.run.decide import RunDecision, decide, decide_and_apply
 from handrail.kernel.run.evolve import evolve, replay
 from handrail.kernel.run.measure import measure
 from handrail.kernel.run.state import Person, Run
@@ -14,9 +14,9 @@ __all__ = [
     "Run",
     "RunDecision",
     "decide",
+    "decide_and_apply",
     "evolve",
     "measure",
     "next_due",
     "replay",
-    "step",
 ]

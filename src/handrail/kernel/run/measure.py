@@ -9,104 +9,119 @@ allow. Both: a question and its answer for each ask left, and the end. The table
 
 from typing import assert_never
 
-from handrail.kernel.definition import NodeType
-from handrail.kernel.limits import ASKS_MAX
-from handrail.kernel.plan import Plan
-from handrail.kernel.rank import ASKED, LEAVE
-from handrail.kernel.run.state import Phase, Run, Token
+from handrail.kernel.definition.limits import ASKS_MAX
+from handrail.kernel.definition.model import NodeType
+from handrail.kernel.definition.plan import Plan
+from handrail.kernel.definition.rank import EVENTS_PER_APPROVAL, EVENTS_PER_TRANSITION
+from handrail.kernel.run.state import Position, PositionPhase, Run
 
-STEP = 4
+EVENTS_PER_STEP = 4
 """Events of a team's step: offered, claimed, reported, handed over."""
-PASSED = {
-    Phase.READY: 0,
-    Phase.OFFERED: -1,
-    Phase.CLAIMED: -2,
-    Phase.SETTLED: -3,
-    Phase.ASKING: 2,
-    Phase.ASKED: 1,
+PHASE_EVENTS = {
+    PositionPhase.READY: 0,
+    PositionPhase.OFFERED: -1,
+    PositionPhase.CLAIMED: -2,
+    PositionPhase.SETTLED: -3,
+    PositionPhase.ASKING: 2,
+    PositionPhase.ASKED: 1,
 }
 """What the phase adds to or takes from the step in hand."""
-ASK = STEP + 1
+EVENTS_PER_ASK = EVENTS_PER_STEP + 1
 """An agent's question costs a dispatch of its own besides question and answer."""
-END = 1
+EVENTS_PER_END = 1
 
 
 def measure(plan: Plan, run: Run) -> int:
-    if run.ended:
+    if run.has_ended:
         return 0
-    asks = (ASK if run.kind == "team" else ASKED) * max(0, ASKS_MAX - run.asks)
+    asks = (EVENTS_PER_ASK if run.kind == "team" else EVENTS_PER_APPROVAL) * max(
+        0, ASKS_MAX - run.asks
+    )
     paused = 1 if run.paused_at is not None else 0
-    here = _team(plan, run) if run.kind == "team" else _workflow(plan, run)
-    return here + asks + paused
+    position_events = (
+        _team_measure(plan, run) if run.kind == "team" else _workflow_measure(plan, run)
+    )
+    return position_events + asks + paused
 
 
-def _workflow(plan: Plan, run: Run) -> int:
+def _workflow_measure(plan: Plan, run: Run) -> int:
     graph, ranks = plan.graph, plan.ranks
     total = 0
-    stand = [graph.index[fork] for fork in run.blocks]
-    for token in run.tokens.values():
-        i = graph.index[token.place]
-        stand.append(i)
-        total += ranks.rest[i] - ranks.full[i] + _visit(plan, run, token)
+    occupied = [graph.index[fork] for fork in run.blocks]
+    for position in run.positions.values():
+        i = graph.index[position.step_id]
+        occupied.append(i)
+        total += ranks.rest[i] - ranks.visit_events[i] + _visit_events_left(plan, run, position)
     for fork in run.blocks:
-        total += ranks.entered(graph.merge_of[graph.index[fork]])
-    for target, nodes in graph.rules.items():
-        if any(graph.dominates(target, i) for i in stand):
+        total += ranks.entry_value(graph.merge_of[graph.index[fork]])
+    for target, nodes in graph.rework_sources.items():
+        if any(graph.dominates(target, i) for i in occupied):
             for v in nodes:
                 rule = graph.nodes[v].config.on_failure
                 assert rule is not None
                 left = rule.max - run.reworks.get(graph.nodes[v].id, 0)
-                total += left * ranks.turn[v]
+                total += left * ranks.rework_cost[v]
     return total
 
 
-def _visit(plan: Plan, run: Run, token: Token) -> int:
+def _visit_events_left(plan: Plan, run: Run, position: Position) -> int:
     """Events left of this stay at the node."""
-    node, attempt = plan.node(token.place), plan.ranks.attempt
-    if node.type is not NodeType.TASK and token.phase is Phase.READY:
-        return plan.ranks.full[plan.graph.index[token.place]]
-    again = max(0, node.max_attempts - token.attempts) * attempt + ASKED + LEAVE
-    match token.phase:
-        case Phase.READY | Phase.SETTLED:
-            return again
-        case Phase.OFFERED:
-            return again + attempt - 1
-        case Phase.CLAIMED:
-            return again + attempt - 2
-        case Phase.ASKING:
-            return again + 2
-        case Phase.LEAVING:
-            return LEAVE
-        case Phase.ASKED:
-            question = run.questions[token.question]
-            if question.own:
-                return again + 1
-            return question.quorum - len(question.approved_by) + LEAVE
+    node, attempt = plan.node(position.step_id), plan.ranks.attempt_events
+    if node.type is not NodeType.TASK and position.phase is PositionPhase.READY:
+        return plan.ranks.visit_events[plan.graph.index[position.step_id]]
+    events_left = (
+        max(0, node.max_attempts - position.attempts) * attempt
+        + EVENTS_PER_APPROVAL
+        + EVENTS_PER_TRANSITION
+    )
+    match position.phase:
+        case PositionPhase.READY | PositionPhase.SETTLED:
+            return events_left
+        case PositionPhase.OFFERED:
+            return events_left + attempt - 1
+        case PositionPhase.CLAIMED:
+            return events_left + attempt - 2
+        case PositionPhase.ASKING:
+            return events_left + 2
+        case PositionPhase.LEAVING:
+            return EVENTS_PER_TRANSITION
+        case PositionPhase.ASKED:
+            approval = run.pending_approvals[position.approval_id]
+            if approval.own:
+                return events_left + 1
+            return approval.quorum - len(approval.approved_by) + EVENTS_PER_TRANSITION
         case _:
-            assert_never(token.phase)
+            assert_never(position.phase)
 
 
-def _team(plan: Plan, run: Run) -> int:
+def _team_measure(plan: Plan, run: Run) -> int:
     """STEP events for each dispatch the limits allow, the one in hand included, and the end."""
-    token = next(iter(run.tokens.values()))
-    if token.phase is Phase.ASKED and not run.questions[token.question].own:
-        question = run.questions[token.question]
-        return question.quorum - len(question.approved_by) + END
-    if token.phase is Phase.LEAVING:
-        return END
-    in_hand = token.phase in (Phase.OFFERED, Phase.CLAIMED, Phase.SETTLED)
-    steps = _steps_left(run, token, 1 if in_hand else 0)
+    position = next(iter(run.positions.values()))
+    if (
+        position.phase is PositionPhase.ASKED
+        and not run.pending_approvals[position.approval_id].own
+    ):
+        approval = run.pending_approvals[position.approval_id]
+        return approval.quorum - len(approval.approved_by) + EVENTS_PER_END
+    if position.phase is PositionPhase.LEAVING:
+        return EVENTS_PER_END
+    in_hand = position.phase in (
+        PositionPhase.OFFERED,
+        PositionPhase.CLAIMED,
+        PositionPhase.SETTLED,
+    )
+    steps = _steps_left(run, position, 1 if in_hand else 0)
     review = plan.team.review
-    tail = END if review is None else END + 1 + review.quorum
-    return STEP * steps + PASSED[token.phase] + tail
+    tail = EVENTS_PER_END if review is None else EVENTS_PER_END + 1 + review.quorum
+    return EVENTS_PER_STEP * steps + PHASE_EVENTS[position.phase] + tail
 
 
-def _steps_left(run: Run, token: Token, in_hand: int) -> int:
+def _steps_left(run: Run, position: Position, in_hand: int) -> int:
     limits, ledger = run.limits, run.ledger
     left: list[int] = []
     if limits.max_handoffs is not None:
         handoffs = limits.max_handoffs - (ledger.handoffs - ledger.handoffs_before)
-        left.append((handoffs + 1) * limits.protocol_error_limit - token.faults)
+        left.append((handoffs + 1) * limits.protocol_error_limit - position.faults)
     if limits.max_steps is not None:
         left.append(limits.max_steps - (ledger.steps - ledger.steps_before) + in_hand)
     assert left, "a valid team has one of the two limits"

@@ -12,14 +12,14 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from handrail.kernel.decision import Value
-from handrail.kernel.definition import TerminalStatus
-from handrail.kernel.ledger import Ledger
-from handrail.kernel.limits import Limits
-from handrail.kernel.rules import ORDER, Fired, StopRule
+from handrail.kernel.definition.limits import Limits
+from handrail.kernel.definition.model import TerminalStatus
+from handrail.kernel.stop.ledger import Ledger
+from handrail.kernel.stop.rules import RULE_ORDER, FiredRule, StopRule
 
 ENGINE_KEYS = ("redispatch_requested", "last_run_at")
 """Keys of the bead's context that only the engine writes."""
-NOT_FOR_AGENTS = (*ENGINE_KEYS, "goal", "task_scope")
+AGENT_READONLY_KEYS = (*ENGINE_KEYS, "goal", "task_scope")
 """Keys that an agent's data cannot change: what it is measured against is not its own to move."""
 
 
@@ -30,7 +30,7 @@ class RunStatus(StrEnum):
     ENDED = "ended"
 
 
-class Phase(StrEnum):
+class PositionPhase(StrEnum):
     """Of a token. READY waits to be offered or to pass; SETTLED has a result and stands before its
     next step; ASKING has one that asks a person; LEAVING was let go by a person."""
 
@@ -43,24 +43,24 @@ class Phase(StrEnum):
     LEAVING = "leaving"
 
 
-OFFERED, CLAIMED = Phase.OFFERED, Phase.CLAIMED
+OFFERED, CLAIMED = PositionPhase.OFFERED, PositionPhase.CLAIMED
 """As names of their own where every step asks for them: `Phase.X` takes longer than a whole rule
 (Python 3.11 calls a function for it)."""
 
 
-class QuestionKind(StrEnum):
+class ApprovalKind(StrEnum):
     CLARIFICATION = "clarification_request"
     APPROVAL = "approval"
     ESCALATION = "escalation"
 
 
-class Token(Value):
+class Position(Value, rename={"step_id": "place", "approval_id": "question"}):
     """One stay at a node, or one turn of a team's agent."""
 
-    place: str
+    step_id: str
     since: datetime
     """When its clock began: ready and offered share one, claimed has its own."""
-    phase: Phase = Phase.READY
+    phase: PositionPhase = PositionPhase.READY
     attempts: int = 0
     fence: int = 0
     step: int = 0
@@ -75,7 +75,7 @@ class Token(Value):
     lost: int = 0
     fault_steps: tuple[int, ...] = ()
     refusal: str = ""
-    question: str = ""
+    approval_id: str = ""
     result: int = 0
     """Sequence number of the result that led here, or of the last one given here."""
 
@@ -87,12 +87,12 @@ class Block(Value):
     arrived: tuple[str, ...] = ()
 
 
-class Question(Value):
+class PendingApproval(Value, rename={"step_id": "place"}):
     """An open question to people. `digest` binds an answer to what was shown."""
 
     id: str
-    kind: QuestionKind
-    place: str
+    kind: ApprovalKind
+    step_id: str
     text: str
     digest: str
     asked_at: datetime
@@ -126,11 +126,11 @@ class Stop(Value):
     """What a partial success leaves undone."""
 
 
-def stop_of(fired: list[Fired], agent: str, handoffs: int) -> Stop:
+def build_stop(fired: list[FiredRule], agent: str, handoffs: int) -> Stop:
     """The stop by the first of these rules, in the order of the table; the others stand beside.
     `handoffs` were made: one that a rule looked at, and another rule refused, is not cited."""
-    refused = f"handoff {handoffs + 1}"
-    ranked = sorted(fired, key=lambda one: ORDER[one.rule])
+    refused_handoff = f"handoff {handoffs + 1}"
+    ranked = sorted(fired, key=lambda one: RULE_ORDER[one.rule])
     first = ranked[0]
     return Stop(
         rule=first.rule,
@@ -139,7 +139,7 @@ def stop_of(fired: list[Fired], agent: str, handoffs: int) -> Stop:
         limit=first.limit,
         seen=first.seen,
         pattern=first.pattern,
-        evidence=tuple(one for one in first.evidence if one != refused),
+        evidence=tuple(one for one in first.evidence if one != refused_handoff),
         remedy=first.remedy,
         also=tuple(dict.fromkeys(f.rule for f in ranked[1:] if f.rule is not first.rule)),
     )
@@ -152,7 +152,14 @@ class Person(Value):
     role: Literal["viewer", "operator", "ceo", "admin"] = "ceo"
 
 
-class Run(Value):
+class Run(
+    Value,
+    rename={
+        "positions": "tokens",
+        "pending_approvals": "questions",
+        "approvals_opened": "questions_asked",
+    },
+):
     id: str
     bead_id: str
     definition_id: str
@@ -172,11 +179,11 @@ class Run(Value):
     hands: tuple[str, ...] = ()
     """People with a hand in what is shown: who filed the bead, changed it, revised a result."""
     paths: tuple[str, ...] | None = None
-    tokens: dict[str, Token] = {}
+    positions: dict[str, Position] = {}
     blocks: dict[str, Block] = {}
     reworks: dict[str, int] = {}
-    questions: dict[str, Question] = {}
-    questions_asked: int = 0
+    pending_approvals: dict[str, PendingApproval] = {}
+    approvals_opened: int = 0
     asks: int = 0
     fence: int = 0
     stretch: int = 1
@@ -198,22 +205,24 @@ class Run(Value):
     ended_at: datetime | None = None
 
     @property
-    def ended(self) -> bool:
+    def has_ended(self) -> bool:
         return self.terminal_status is not None
 
-    def elapsed(self, now: datetime) -> float:
+    def elapsed_seconds(self, now: datetime) -> float:
         """Running time of this stretch: not while it waits for a person, is paused or has ended."""
-        going = (now - self.ran_since).total_seconds() if self.ran_since is not None else 0.0
-        return self.ran + max(0.0, going)
+        current_seconds = (
+            (now - self.ran_since).total_seconds() if self.ran_since is not None else 0.0
+        )
+        return self.ran + max(0.0, current_seconds)
 
-    def token_of(self, fence: int) -> Token | None:
+    def find_position(self, fence: int) -> Position | None:
         """The token whose dispatch has this fence and is still open."""
-        for token in self.tokens.values():
-            if token.fence == fence and (token.phase is CLAIMED or token.phase is OFFERED):
-                return token
+        for position in self.positions.values():
+            if position.fence == fence and (position.phase is CLAIMED or position.phase is OFFERED):
+                return position
         return None
 
 
 @lru_cache(maxsize=1_024)  # settings and limits: the same few values at every step
-def seconds(amount: float) -> timedelta:
-    return timedelta(seconds=amount)
+def to_timedelta(seconds: float) -> timedelta:
+    return timedelta(seconds=seconds)

@@ -10,89 +10,89 @@ task that was done gives the source the earlier result without a dispatch, and c
 
 from msgspec.structs import replace
 
-from handrail.kernel.definition import REVIEW_SEAT, Agent, Task, TerminalStatus
-from handrail.kernel.limits import ASKS_MAX
-from handrail.kernel.plan import Plan
-from handrail.kernel.progress import weigh
+from handrail.kernel.definition.limits import ASKS_MAX
+from handrail.kernel.definition.model import REVIEW_STEP_ID, Agent, Task, TerminalStatus
+from handrail.kernel.definition.plan import Plan
 from handrail.kernel.result import Outcome, Result
-from handrail.kernel.rules import Fired, StopRule
-from handrail.kernel.run.book import Book, first_line, known_paths
+from handrail.kernel.run.decision_builder import DecisionBuilder, expected_paths, first_line
 from handrail.kernel.run.events import Ended, HandedOff, Moved, Reported
-from handrail.kernel.run.state import Phase, QuestionKind, Run, Stop, Token
-from handrail.kernel.run.workflow import offer
-from handrail.kernel.text_protocol import COMPLETE_MARKER, TERMINATE_MARKER, read
+from handrail.kernel.run.state import ApprovalKind, Position, PositionPhase, Run, Stop
+from handrail.kernel.run.text_protocol import COMPLETE_MARKER, TERMINATE_MARKER, apply_text_protocol
+from handrail.kernel.run.workflow import offer_dispatch
+from handrail.kernel.stop.progress import assess_result
+from handrail.kernel.stop.rules import FiredRule, StopRule
 
 HANDOFF, TERMINATE, ASK = Outcome.HANDOFF, Outcome.TERMINATE, Outcome.ASK
-READY = Phase.READY
-ANSWERING = "an agent that answers before its lease ends"
+READY = PositionPhase.READY
+LOST_AGENT_REMEDY = "an agent that answers before its lease ends"
 
 
-def report(book: Book, token: Token, result: Result) -> None:
+def report(builder: DecisionBuilder, position: Position, result: Result) -> None:
     """An answer of the holder of the turn."""
-    run, agent = book.run, book.plan.agents[token.place]
-    result = read(result, _back_to(book.plan, agent))
-    ends = result.marker == TERMINATE_MARKER and agent.id == book.plan.team.terminator
-    overridden = ends and result.outcome is HANDOFF
-    if ends and result.outcome in (HANDOFF, None):
+    run, agent = builder.run, builder.plan.agents[position.step_id]
+    result = apply_text_protocol(result, _default_target(builder.plan, agent))
+    terminates = result.marker == TERMINATE_MARKER and agent.id == builder.plan.team.terminator
+    is_overridden = terminates and result.outcome is HANDOFF
+    if terminates and result.outcome in (HANDOFF, None):
         result = replace(result, outcome=Outcome.TERMINATE, to="")
-    wrong = fault_of(book.plan, run, agent, result)
-    if wrong is not None:
-        fault(book, token, *wrong, result)
+    problem = find_fault(builder.plan, run, agent, result)
+    if problem is not None:
+        handle_fault(builder, position, *problem, result)
         return
-    task = _task(agent, token.task)
-    reached = _milestone(agent, task, result)
-    weighed = weigh(
+    task = _find_task(agent, position.task)
+    milestone = _reached_milestone(agent, task, result)
+    assessment = assess_result(
         run.ledger,
         run.limits,
-        token.place,
+        position.step_id,
         result.evidence,
-        task=token.task,
-        milestone=reached,
-        paths=known_paths(run, result),
+        task=position.task,
+        milestone=milestone,
+        paths=expected_paths(run, result),
     )
-    detail = result.data.get("phase_detail") if reached else ""
+    detail = result.data.get("phase_detail") if milestone else ""
     asking = result.outcome is ASK
-    book.emit(
+    builder.emit(
         Reported(
-            at=book.now,
-            place=token.place,
-            fence=token.fence,
-            agent=token.agent,
+            at=builder.now,
+            step_id=position.step_id,
+            fence=position.fence,
+            agent=position.agent,
             result=result,
-            weighed=weighed,
-            phase=reached,
+            weighed=assessment,
+            phase=milestone,
             phase_detail=detail if isinstance(detail, str) else "",
             done=f"{agent.id}/{task.id}" if task is not None and task.once and not asking else "",
             asking=asking,
         )
     )
-    if overridden:
-        told = f"'{agent.id}' ended its text with {TERMINATE_MARKER}: that wins over its handoff"
-        book.warn("marker_wins", told, agent.id)
-    elif result.marker and result.marker != agent.marker and not ends:
-        told = f"'{result.marker}' from '{agent.id}' is not its marker and counts for nothing"
-        book.warn("marker_ignored", told, agent.id)
-    _go_on(book, token, result, book.judge_result(token.place, result, token.step))
+    if is_overridden:
+        message = f"'{agent.id}' ended its text with {TERMINATE_MARKER}: that wins over its handoff"
+        builder.warn("marker_wins", message, agent.id)
+    elif result.marker and result.marker != agent.marker and not terminates:
+        message = f"'{result.marker}' from '{agent.id}' is not its marker and counts for nothing"
+        builder.warn("marker_ignored", message, agent.id)
+    _route(builder, position, result, builder.judge_result(position.step_id, result, position.step))
 
 
-def _back_to(plan: Plan, agent: Agent) -> str:
+def _default_target(plan: Plan, agent: Agent) -> str:
     """To whom an agent hands that says no more than its own marker."""
-    targets = plan.targets[agent.id]
+    targets = plan.handoff_targets[agent.id]
     return targets[0] if agent.marker == COMPLETE_MARKER and len(targets) == 1 else ""
 
 
-def fault_of(plan: Plan, run: Run, agent: Agent, result: Result) -> tuple[str, str] | None:
+def find_fault(plan: Plan, run: Run, agent: Agent, result: Result) -> tuple[str, str] | None:
     """(code, what to tell the holder) if this answer may not be given; None if it may."""
     if result.outcome is HANDOFF:
-        return _bad_handoff(plan, agent, result)
+        return _find_handoff_fault(plan, agent, result)
     match result.outcome:
         case Outcome.TERMINATE:
             if not may_finish(plan, agent):
                 authority = plan.team.terminator or "the reviewing person"
-                told = (
+                message = (
                     f"'{agent.id}' may not end the run; only '{authority}' may. Hand off instead."
                 )
-                return "terminate_refused", told
+                return "terminate_refused", message
             if result.status == "done_partial" and not any(r.strip() for r in result.remaining):
                 return "no_remaining", "done_partial needs `remaining`: what is left to do."
             return None
@@ -103,27 +103,30 @@ def fault_of(plan: Plan, run: Run, agent: Agent, result: Result) -> tuple[str, s
                 return "too_many_asks", f"People were asked {ASKS_MAX} times. Decide yourself."
             return None
         case Outcome.FAILURE:
-            why = result.reason or first_line(result.text) or "no reason given"
-            return "failure", f"Your failure is on record ({why}). Hand off, or try again."
+            reason = result.reason or first_line(result.text) or "no reason given"
+            return "failure", f"Your failure is on record ({reason}). Hand off, or try again."
         case _:
-            said = f"'{result.outcome}'" if result.outcome else "neither"
-            told = f"Say explicitly: hand off or terminate. You said {said}."
-            return "says_neither", told
+            outcome_text = f"'{result.outcome}'" if result.outcome else "neither"
+            message = f"Say explicitly: hand off or terminate. You said {outcome_text}."
+            return "says_neither", message
 
 
-def _bad_handoff(plan: Plan, agent: Agent, result: Result) -> tuple[str, str] | None:
-    targets = plan.targets[agent.id]
+def _find_handoff_fault(plan: Plan, agent: Agent, result: Result) -> tuple[str, str] | None:
+    targets = plan.handoff_targets[agent.id]
     if result.to not in targets:
         allowed = ", ".join(targets) or "nobody"
-        told = f"'{agent.id}' may not hand off to '{result.to[:100]}'; it may to: {allowed}."
-        return "bad_target", told
+        message = f"'{agent.id}' may not hand off to '{result.to[:100]}'; it may to: {allowed}."
+        return "bad_target", message
     if not result.task:
         return None
-    known = result.to == REVIEW_SEAT and plan.team.review is not None
-    tasks = () if known else plan.agents[result.to].tasks
+    is_review = result.to == REVIEW_STEP_ID and plan.team.review is not None
+    tasks = () if is_review else plan.agents[result.to].tasks
     if result.task not in [task.id for task in tasks]:
-        named = ", ".join(task.id for task in tasks) or "none"
-        return "bad_task", f"'{result.to}' has no task '{result.task[:100]}'; its tasks: {named}."
+        task_names = ", ".join(task.id for task in tasks) or "none"
+        return (
+            "bad_task",
+            f"'{result.to}' has no task '{result.task[:100]}'; its tasks: {task_names}.",
+        )
     return None
 
 
@@ -133,44 +136,48 @@ def may_finish(plan: Plan, agent: Agent) -> bool:
     return agent.id == plan.team.terminator or (review is not None and agent.id in review.after)
 
 
-def fault(book: Book, token: Token, code: str, told: str, result: Result) -> None:
-    fired = book.fault(token, code, told, result)
+def handle_fault(
+    builder: DecisionBuilder, position: Position, code: str, message: str, result: Result
+) -> None:
+    fired = builder.record_fault(position, code, message, result)
     if result.outcome is Outcome.HANDOFF:
-        book.emit(
+        builder.emit(
             HandedOff(
-                at=book.now,
-                source=token.place,
+                at=builder.now,
+                source=position.step_id,
                 target=result.to[:200],
                 reason=result.reason,
                 accepted=False,
             )
         )
     if code != "failure":
-        book.warn(code, told, token.place)
-    after_fault(book, token.place, told, fired)
+        builder.warn(code, message, position.step_id)
+    settle_fault(builder, position.step_id, message, fired)
 
 
-def after_fault(book: Book, place: str, why: str, fired: list[Fired]) -> None:
+def settle_fault(
+    builder: DecisionBuilder, step_id: str, reason: str, fired: list[FiredRule]
+) -> None:
     """End the run if the turn is used up, or a rule fired on what the answer rests on."""
-    token, most = book.run.tokens[place], book.run.limits.protocol_error_limit
-    if token.faults >= most:
-        unusable = token.faults - token.lost
-        said = [f"{unusable} unusable answers"] if unusable else []
-        said += [f"{token.lost} lost leases"] if token.lost else []
-        used_up = Fired(
+    position, limit = builder.run.positions[step_id], builder.run.limits.protocol_error_limit
+    if position.faults >= limit:
+        unusable = position.faults - position.lost
+        parts = [f"{unusable} unusable answers"] if unusable else []
+        parts += [f"{position.lost} lost leases"] if position.lost else []
+        used_up = FiredRule(
             rule=StopRule.PROTOCOL if unusable else StopRule.AGENT_LOST,
-            reason=f"{' and '.join(said)} of {place} in one turn; the last time: {why}",
-            limit=most,
-            seen=token.faults,
-            evidence=tuple(f"step {n}" for n in token.fault_steps),
-            remedy="an answer that says handoff or terminate" if unusable else ANSWERING,
+            reason=f"{' and '.join(parts)} of {step_id} in one turn; the last time: {reason}",
+            limit=limit,
+            seen=position.faults,
+            evidence=tuple(f"step {n}" for n in position.fault_steps),
+            remedy="an answer that says handoff or terminate" if unusable else LOST_AGENT_REMEDY,
         )
         fired = [*fired, used_up]
     if fired:
-        book.stop(fired, place)
+        builder.stop(fired, step_id)
 
 
-def _milestone(agent: Agent, task: Task | None, result: Result) -> str:
+def _reached_milestone(agent: Agent, task: Task | None, result: Result) -> str:
     """The milestone this result reaches: its task's, with the agent's marker if it has one."""
     if task is None or not task.milestone or result.outcome is ASK:
         return ""
@@ -179,52 +186,56 @@ def _milestone(agent: Agent, task: Task | None, result: Result) -> str:
     return task.milestone
 
 
-def _task(agent: Agent, task_id: str) -> Task | None:
+def _find_task(agent: Agent, task_id: str) -> Task | None:
     for task in agent.tasks:
         if task.id == task_id:
             return task
     return None
 
 
-def choose_task(book: Book, agent: Agent, named: str) -> Task | None:
+def choose_task(builder: DecisionBuilder, agent: Agent, task_id: str) -> Task | None:
     """The named task; else the first that applies and is not done; else the first that applies."""
-    if named or not agent.tasks:
-        return _task(agent, named)
-    context = {**book.run.context, "phase": book.run.phase}
+    if task_id or not agent.tasks:
+        return _find_task(agent, task_id)
+    context = {**builder.run.context, "phase": builder.run.phase}
     fitting: list[Task] = []
     for task in agent.tasks:
-        found = book.plan.holds(task.when, context)
-        if found.error:
-            told = f"'{task.when}' of '{agent.id}' counts as false: {found.error}"
-            book.warn("condition_error", told, agent.id)
-        if found.holds:
+        condition = builder.plan.evaluate(task.when, context)
+        if condition.error:
+            message = f"'{task.when}' of '{agent.id}' counts as false: {condition.error}"
+            builder.warn("condition_error", message, agent.id)
+        if condition.holds:
             fitting.append(task)
-    open_ones = [task for task in fitting if f"{agent.id}/{task.id}" not in book.run.done]
-    return next(iter([*open_ones, *fitting]), None)
+    open_tasks = [task for task in fitting if f"{agent.id}/{task.id}" not in builder.run.done]
+    return next(iter([*open_tasks, *fitting]), None)
 
 
-def _go_on(book: Book, token: Token, result: Result, fired: list[Fired]) -> None:
-    agent = book.plan.agents[token.place]
-    finishing = result.outcome is TERMINATE or result.to == REVIEW_SEAT
+def _route(
+    builder: DecisionBuilder, position: Position, result: Result, fired: list[FiredRule]
+) -> None:
+    agent = builder.plan.agents[position.step_id]
+    finishing = result.outcome is TERMINATE or result.to == REVIEW_STEP_ID
     if result.outcome is ASK:
         if fired:
-            book.stop(fired, token.place)
+            builder.stop(fired, position.step_id)
             return
-        held = book.run.tokens[token.place]
-        book.ask(
-            held, QuestionKind.CLARIFICATION, result.question, own=True, options=result.options
+        current = builder.run.positions[position.step_id]
+        builder.open_approval(
+            current, ApprovalKind.CLARIFICATION, result.question, own=True, options=result.options
         )
-    elif finishing and review_wanted(book.plan, book.run):
-        _review(book, token, result, fired)
+    elif finishing and needs_review(builder.plan, builder.run):
+        _request_review(builder, position, result, fired)
     elif finishing:
-        ended = agent.id == book.plan.team.terminator and result.outcome is Outcome.TERMINATE
-        rule = StopRule.TERMINATED if ended else StopRule.COMPLETED
-        _complete(book, token, result, fired, rule)
+        is_termination = (
+            agent.id == builder.plan.team.terminator and result.outcome is Outcome.TERMINATE
+        )
+        rule = StopRule.TERMINATED if is_termination else StopRule.COMPLETED
+        _complete(builder, position, result, fired, rule)
     else:
-        _hand_off(book, token, result, fired)
+        _hand_off(builder, position, result, fired)
 
 
-def review_wanted(plan: Plan, run: Run) -> bool:
+def needs_review(plan: Plan, run: Run) -> bool:
     """What the bead wants, else what the definition in force says (R3.1, R3.2)."""
     review = plan.team.review
     if review is None or run.review == "skip":
@@ -232,99 +243,121 @@ def review_wanted(plan: Plan, run: Run) -> bool:
     return review.required or run.review == "required"
 
 
-def _complete(book: Book, token: Token, result: Result, fired: list[Fired], rule: StopRule) -> None:
+def _complete(
+    builder: DecisionBuilder,
+    position: Position,
+    result: Result,
+    fired: list[FiredRule],
+    rule: StopRule,
+) -> None:
     """The run is over by its own people; a rule that fired on the same event is named first."""
-    reason = result.reason or f"{token.place} ended the run"
+    reason = result.reason or f"{position.step_id} ended the run"
     if fired:
-        book.stop([*fired, Fired(rule=rule, reason=reason)], token.place)
+        builder.stop([*fired, FiredRule(rule=rule, reason=reason)], position.step_id)
         return
-    stop = Stop(rule=rule, reason=reason, agent=token.place, remaining=result.remaining)
-    book.emit(Ended(at=book.now, status=TerminalStatus(result.status), stop=stop))
+    stop = Stop(rule=rule, reason=reason, agent=position.step_id, remaining=result.remaining)
+    builder.emit(Ended(at=builder.now, status=TerminalStatus(result.status), stop=stop))
 
 
-def _review(book: Book, token: Token, result: Result, fired: list[Fired]) -> None:
+def _request_review(
+    builder: DecisionBuilder, position: Position, result: Result, fired: list[FiredRule]
+) -> None:
     """To the reviewing person: the handoff counts, the question shows the result."""
-    review = book.plan.team.review
+    review = builder.plan.team.review
     assert review is not None
-    if not _handed(book, token, REVIEW_SEAT, result.reason, "", fired):
+    if not _record_handoff(builder, position, REVIEW_STEP_ID, result.reason, "", fired):
         return
-    book.ask(
-        book.run.tokens[REVIEW_SEAT],
-        QuestionKind.CLARIFICATION,
-        f"Approve the result of {token.place}, or say what to change.",
-        deadline=review.deadline,
+    builder.open_approval(
+        builder.run.positions[REVIEW_STEP_ID],
+        ApprovalKind.CLARIFICATION,
+        f"Approve the result of {position.step_id}, or say what to change.",
+        deadline_seconds=review.deadline,
         approvers=review.approvers,
         quorum=review.quorum,
-        barred=(token.agent,),
+        barred=(position.agent,),
         status=TerminalStatus(result.status),
         remaining=result.remaining,
     )
 
 
-def _hand_off(book: Book, token: Token, result: Result, fired: list[Fired]) -> None:
-    target = book.plan.agents[result.to]
-    task = choose_task(book, target, result.task)
-    if token.place == book.plan.team.start and book.run.last_targets.get(token.place) == result.to:
-        told = f"'{token.place}' hands to '{result.to}' twice in a row"
-        book.warn("same_target_twice", told, token.place)
-    _handed(book, token, result.to, result.reason, task.id if task else "", fired)
+def _hand_off(
+    builder: DecisionBuilder, position: Position, result: Result, fired: list[FiredRule]
+) -> None:
+    target = builder.plan.agents[result.to]
+    task = choose_task(builder, target, result.task)
+    if (
+        position.step_id == builder.plan.team.start
+        and builder.run.last_targets.get(position.step_id) == result.to
+    ):
+        message = f"'{position.step_id}' hands to '{result.to}' twice in a row"
+        builder.warn("same_target_twice", message, position.step_id)
+    _record_handoff(builder, position, result.to, result.reason, task.id if task else "", fired)
 
 
-def _handed(
-    book: Book, token: Token, target: str, reason: str, task: str, fired: list[Fired]
+def _record_handoff(
+    builder: DecisionBuilder,
+    position: Position,
+    target: str,
+    reason: str,
+    task: str,
+    fired: list[FiredRule],
 ) -> bool:
     """Record the handoff and end the run if a rule says so; True if the run goes on."""
-    found = book.judge_handoff(token.place, target)
-    already = book.run.done
-    done = bool(already) and f"{target}/{task}" in already and _is_once(book.plan, target, task)
-    full = book.judge_step() if done else []  # a replayed answer is a step (K19)
-    accepted = not fired and not full
-    if found and accepted:
-        accepted = all(f.rule is StopRule.REPEATED_PATTERN for f in found)
-    book.emit(
+    handoff_fired = builder.judge_handoff(position.step_id, target)
+    done_tasks = builder.run.done
+    is_replayed = (
+        bool(done_tasks)
+        and f"{target}/{task}" in done_tasks
+        and _is_once_only(builder.plan, target, task)
+    )
+    step_fired = builder.judge_step() if is_replayed else []  # a replayed answer is a step (K19)
+    accepted = not fired and not step_fired
+    if handoff_fired and accepted:
+        accepted = all(f.rule is StopRule.REPEATED_PATTERN for f in handoff_fired)
+    builder.emit(
         HandedOff(
-            at=book.now,
-            source=token.place,
+            at=builder.now,
+            source=position.step_id,
             target=target,
             reason=reason,
             task=task,
             accepted=accepted,
-            already_done=done and accepted,
-            number=book.run.ledger.handoffs + 1 if accepted else 0,
+            already_done=is_replayed and accepted,
+            number=builder.run.ledger.handoffs + 1 if accepted else 0,
         )
     )
-    if fired or found or full:
-        book.stop([*fired, *found, *full], token.place)
-    return book.run.terminal_status is None
+    if fired or handoff_fired or step_fired:
+        builder.stop([*fired, *handoff_fired, *step_fired], position.step_id)
+    return builder.run.terminal_status is None
 
 
-def _is_once(plan: Plan, agent: str, task_id: str) -> bool:
-    task = _task(plan.agents[agent], task_id) if agent in plan.agents else None
+def _is_once_only(plan: Plan, agent: str, task_id: str) -> bool:
+    task = _find_task(plan.agents[agent], task_id) if agent in plan.agents else None
     return task is not None and task.once
 
 
-def place_anew(book: Book, target: str, outcome: str, why: str, by: str) -> None:
+def reposition(builder: DecisionBuilder, target: str, outcome: str, reason: str, by: str) -> None:
     """A person gives the turn to an agent: a new stretch, all counters fresh."""
-    task = choose_task(book, book.plan.agents[target], "")
-    book.emit(
+    task = choose_task(builder, builder.plan.agents[target], "")
+    builder.emit(
         Moved(
-            at=book.now,
-            source=next(iter(book.run.tokens)),
+            at=builder.now,
+            source=next(iter(builder.run.positions)),
             targets=(target,),
             outcome=outcome,
-            reason=why,
+            reason=reason,
             by=by,
             enters=(target,),
-            cancels=tuple(book.run.tokens),
+            cancels=tuple(builder.run.positions),
             task=task.id if task else "",
             renews=True,
         )
     )
 
 
-def advance(book: Book) -> None:
+def advance(builder: DecisionBuilder) -> None:
     """Offer the turn to its holder, unless the run is paused or a person is asked. A guarded
     program has it already."""
-    (token,) = book.run.tokens.values()
-    if token.phase is READY and book.run.paused_at is None and not book.plan.guarded:
-        offer(book, token, book.plan.agents[token.place].works_as)
+    (position,) = builder.run.positions.values()
+    if position.phase is READY and builder.run.paused_at is None and not builder.plan.is_guarded:
+        offer_dispatch(builder, position, builder.plan.agents[position.step_id].effective_role)

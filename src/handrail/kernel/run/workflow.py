@@ -12,19 +12,19 @@ first that applies is taken. Escalating always applies, so a failure to route ca
 from collections.abc import Callable
 
 from handrail.kernel.decision import Refusal
-from handrail.kernel.definition import Node, NodeType, TerminalStatus
-from handrail.kernel.limits import ASKS_MAX
-from handrail.kernel.plan import Plan
-from handrail.kernel.progress import weigh
+from handrail.kernel.definition.limits import ASKS_MAX
+from handrail.kernel.definition.model import Node, NodeType, TerminalStatus
+from handrail.kernel.definition.plan import Plan
 from handrail.kernel.result import Outcome, Result
-from handrail.kernel.rules import StopRule
-from handrail.kernel.run import moves
-from handrail.kernel.run.book import Book, first_line, known_paths, refuse
+from handrail.kernel.run import transitions
+from handrail.kernel.run.decision_builder import DecisionBuilder, expected_paths, first_line, refuse
 from handrail.kernel.run.events import Ended, Offered, Reported
-from handrail.kernel.run.state import Phase, QuestionKind, Run, Stop, Token
+from handrail.kernel.run.state import ApprovalKind, Position, PositionPhase, Run, Stop
+from handrail.kernel.stop.progress import assess_result
+from handrail.kernel.stop.rules import StopRule
 
 
-class Ending:
+class AttemptEnding:
     """The ways an attempt ends."""
 
     SUCCESS = "success"
@@ -34,176 +34,188 @@ class Ending:
 
 
 TASK, SUCCESS, CONTINUE, ASK = NodeType.TASK, Outcome.SUCCESS, Outcome.CONTINUE, Outcome.ASK
-Try = Callable[[Book, Token, str], bool]
+Route = Callable[[DecisionBuilder, Position, str], bool]
 
 
-def settle(book: Book, place: str, ending: str, why: str) -> None:
+def route_after_attempt(builder: DecisionBuilder, step_id: str, ending: str, reason: str) -> None:
     """Route the token after an attempt ended this way."""
-    token = book.run.tokens[place]
-    for attempt in ANSWERS[ending]:
-        if attempt(book, token, why):
+    position = builder.run.positions[step_id]
+    for route in ROUTES[ending]:
+        if route(builder, position, reason):
             return
     raise AssertionError("escalating always applies")  # pragma: no cover
 
 
-def _leave(book: Book, token: Token, why: str) -> bool:
-    moves.leave(book, token.place, "success", why)
+def _take_success_edge(builder: DecisionBuilder, position: Position, reason: str) -> bool:
+    transitions.leave(builder, position.step_id, "success", reason)
     return True
 
 
-def _failure_edge(book: Book, token: Token, why: str) -> bool:
-    graph = book.plan.graph
-    links = [link for link in graph.succ[graph.index[token.place]] if link.on_failure]
+def _take_failure_edge(builder: DecisionBuilder, position: Position, reason: str) -> bool:
+    graph = builder.plan.graph
+    links = [link for link in graph.succ[graph.index[position.step_id]] if link.is_failure]
     if links:
-        moves.forward(book, token.place, (graph.nodes[links[0].node].id,), "failure", why)
+        transitions.move_forward(
+            builder, position.step_id, (graph.nodes[links[0].node].id,), "failure", reason
+        )
     return bool(links)
 
 
-def _rework(book: Book, token: Token, why: str) -> bool:
-    rule = book.plan.node(token.place).config.on_failure
-    if rule is None or book.run.reworks.get(token.place, 0) >= rule.max:
+def _rework(builder: DecisionBuilder, position: Position, reason: str) -> bool:
+    rule = builder.plan.node(position.step_id).config.on_failure
+    if rule is None or builder.run.reworks.get(position.step_id, 0) >= rule.max:
         return False
-    moves.back(book, token.place, rule.rework, "rework", why, spends=token.place)
+    transitions.move_back(
+        builder, position.step_id, rule.rework, "rework", reason, spends=position.step_id
+    )
     return True
 
 
-def _escalate_after_rework(book: Book, token: Token, why: str) -> bool:
-    rule = book.plan.node(token.place).config.on_failure
-    return rule is not None and _escalate(book, token, f"{rule.max} reworks used up: {why}")
+def _escalate_after_rework(builder: DecisionBuilder, position: Position, reason: str) -> bool:
+    rule = builder.plan.node(position.step_id).config.on_failure
+    return rule is not None and _escalate(
+        builder, position, f"{rule.max} reworks used up: {reason}"
+    )
 
 
-def _retry(book: Book, token: Token, why: str) -> bool:
+def _retry(builder: DecisionBuilder, position: Position, reason: str) -> bool:
     """Attempts left: the token is offered again by `advance`."""
-    return token.attempts < book.plan.node(token.place).max_attempts
+    return position.attempts < builder.plan.node(position.step_id).max_attempts
 
 
-def _escalate(book: Book, token: Token, why: str) -> bool:
-    node = book.plan.node(token.place)
-    tried = f"{token.attempts} of {node.max_attempts} attempts"
-    text = f"'{node.id}' needs a decision after {tried}: {why or 'no reason was given'}"
-    book.ask(token, QuestionKind.ESCALATION, text)
+def _escalate(builder: DecisionBuilder, position: Position, reason: str) -> bool:
+    node = builder.plan.node(position.step_id)
+    tried = f"{position.attempts} of {node.max_attempts} attempts"
+    text = f"'{node.id}' needs a decision after {tried}: {reason or 'no reason was given'}"
+    builder.open_approval(position, ApprovalKind.ESCALATION, text)
     return True
 
 
-ANSWERS: dict[str, tuple[Try, ...]] = {
-    Ending.SUCCESS: (_leave,),
-    Ending.FAILURE: (_failure_edge, _rework, _escalate_after_rework, _retry, _escalate),
-    Ending.AGAIN: (_retry, _escalate),
-    Ending.TIMED_OUT: (_escalate,),
+ROUTES: dict[str, tuple[Route, ...]] = {
+    AttemptEnding.SUCCESS: (_take_success_edge,),
+    AttemptEnding.FAILURE: (_take_failure_edge, _rework, _escalate_after_rework, _retry, _escalate),
+    AttemptEnding.AGAIN: (_retry, _escalate),
+    AttemptEnding.TIMED_OUT: (_escalate,),
 }
-ENDING_OF = {
-    Outcome.SUCCESS: Ending.SUCCESS,
-    Outcome.FAILURE: Ending.FAILURE,
-    Outcome.CONTINUE: Ending.AGAIN,
+ENDING_BY_OUTCOME = {
+    Outcome.SUCCESS: AttemptEnding.SUCCESS,
+    Outcome.FAILURE: AttemptEnding.FAILURE,
+    Outcome.CONTINUE: AttemptEnding.AGAIN,
 }
 
 
-def report(book: Book, token: Token, result: Result) -> Refusal | None:
+def report(builder: DecisionBuilder, position: Position, result: Result) -> Refusal | None:
     """A result of a workflow's node."""
-    node = book.plan.node(token.place)
+    node = builder.plan.node(position.step_id)
     if result.outcome is CONTINUE and not node.config.multi_dispatch:
         return refuse(
             "not_multi_dispatch",
-            f"'{node.id}' takes one dispatch an attempt; '{token.agent}' asks to continue",
+            f"'{node.id}' takes one dispatch an attempt; '{position.agent}' asks to continue",
             "report success or failure, or set config.multi_dispatch",
         )
-    ending = ENDING_OF.get(result.outcome) if result.outcome is not None else None
+    ending = ENDING_BY_OUTCOME.get(result.outcome) if result.outcome is not None else None
     if ending is None and result.outcome is not ASK:
-        said = result.outcome or "neither success nor failure"
+        outcome_text = result.outcome or "neither success nor failure"
         return refuse(
             "bad_outcome",
-            f"'{token.agent}' says {said} at '{node.id}'",
+            f"'{position.agent}' says {outcome_text} at '{node.id}'",
             "a workflow's node takes success, failure, continue or ask",
         )
-    if ending is None and not (result.question.strip() and book.run.asks < ASKS_MAX):
+    if ending is None and not (result.question.strip() and builder.run.asks < ASKS_MAX):
         return refuse(
             "bad_ask",
-            f"'{token.agent}' asks at '{node.id}' without a question, or people were asked "
+            f"'{position.agent}' asks at '{node.id}' without a question, or people were asked "
             f"{ASKS_MAX} times in this stretch",
             "decide yourself: report success or failure",
         )
-    weighed = weigh(
-        book.run.ledger,
-        book.run.limits,
-        token.agent,
+    assessment = assess_result(
+        builder.run.ledger,
+        builder.run.limits,
+        position.agent,
         result.evidence,
-        paths=known_paths(book.run, result),
+        paths=expected_paths(builder.run, result),
     )
     committed = node.config.kind == "commit" and result.outcome is SUCCESS
-    asking = ending is None and token.attempts < node.max_attempts
-    book.emit(
+    asking = ending is None and position.attempts < node.max_attempts
+    builder.emit(
         Reported(
-            at=book.now,
-            place=token.place,
-            fence=token.fence,
-            agent=token.agent,
+            at=builder.now,
+            step_id=position.step_id,
+            fence=position.fence,
+            agent=position.agent,
             result=result,
-            weighed=weighed,
+            weighed=assessment,
             committed=committed,
             asking=asking,
         )
     )
-    fired = book.judge_result(token.agent, result, token.step)
+    fired = builder.judge_result(position.agent, result, position.step)
     if fired:
-        book.stop(fired, token.agent)
+        builder.stop(fired, position.agent)
     elif ending is not None:
-        settle(book, token.place, ending, result.reason or first_line(result.text))
+        route_after_attempt(
+            builder, position.step_id, ending, result.reason or first_line(result.text)
+        )
     else:
-        _ask_back(book, token, result)
+        _ask_person(builder, position, result)
     return None
 
 
-def malformed(book: Book, token: Token, told: str, result: Result) -> None:
+def handle_malformed(
+    builder: DecisionBuilder, position: Position, message: str, result: Result
+) -> None:
     """The caller could not read a result: the attempt is used up (K1)."""
-    fired = book.fault(token, "malformed", told, result)
+    fired = builder.record_fault(position, "malformed", message, result)
     if fired:
-        book.stop(fired, token.agent)
+        builder.stop(fired, position.agent)
     else:
-        why = f"{token.agent} gave no usable result: {told}"
-        settle(book, token.place, Ending.AGAIN, why)
+        reason = f"{position.agent} gave no usable result: {message}"
+        route_after_attempt(builder, position.step_id, AttemptEnding.AGAIN, reason)
 
 
-def _ask_back(book: Book, token: Token, result: Result) -> None:
+def _ask_person(builder: DecisionBuilder, position: Position, result: Result) -> None:
     """The agent asks a person. On its last attempt nobody could hear the answer: escalate."""
-    held = book.run.tokens[token.place]
-    if held.phase is Phase.ASKING:
-        book.ask(
-            held, QuestionKind.CLARIFICATION, result.question, own=True, options=result.options
+    current = builder.run.positions[position.step_id]
+    if current.phase is PositionPhase.ASKING:
+        builder.open_approval(
+            current, ApprovalKind.CLARIFICATION, result.question, own=True, options=result.options
         )
     else:
-        _escalate(book, held, f"'{token.agent}' asks: {result.question}")
+        _escalate(builder, current, f"'{position.agent}' asks: {result.question}")
 
 
-def advance(book: Book) -> None:
+def advance(builder: DecisionBuilder) -> None:
     """Until every token waits for an agent, a person, a lock or a paused run to go on."""
-    for _ in book.plan.rounds:  # each round passes or offers one token
-        token = _next_to_go(book)
-        if token is None:
+    for _ in builder.plan.advance_rounds:  # each round passes or offers one token
+        position = _next_to_advance(builder)
+        if position is None:
             return
-        node = book.plan.node(token.place)
+        node = builder.plan.node(position.step_id)
         if node.type is TASK:
-            offer(book, token, role_of(book.run, node))
+            offer_dispatch(builder, position, role_of(builder.run, node))
         elif node.type is NodeType.APPROVAL:
-            _ask_approval(book, token, node)
+            _open_node_approval(builder, position, node)
         elif node.type is NodeType.END:
-            _finish(book, node)
+            _finish(builder, node)
         else:
-            moves.leave(book, token.place, node.type.value, "")
-        if book.run.terminal_status is not None:
+            transitions.leave(builder, position.step_id, node.type.value, "")
+        if builder.run.terminal_status is not None:
             return
     raise AssertionError("a run that only passes nodes has passed them all")  # pragma: no cover
 
 
-WAITING_TO_GO = (Phase.READY, Phase.SETTLED, Phase.ASKING)
+ADVANCEABLE_PHASES = (PositionPhase.READY, PositionPhase.SETTLED, PositionPhase.ASKING)
 
 
-def _next_to_go(book: Book) -> Token | None:
-    run = book.run
+def _next_to_advance(builder: DecisionBuilder) -> Position | None:
+    run = builder.run
     if run.paused_at is not None:
         return None
-    for token in run.tokens.values():
-        if token.phase in WAITING_TO_GO and not needs_lock(book.plan.node(token.place)):
-            return token
+    for position in run.positions.values():
+        if position.phase in ADVANCEABLE_PHASES and not needs_lock(
+            builder.plan.node(position.step_id)
+        ):
+            return position
     return None
 
 
@@ -212,54 +224,56 @@ def needs_lock(node: Node) -> bool:
     return node.type is TASK and node.config.kind == "commit"
 
 
-def repository_of(plan: Plan, place: str) -> str:
-    return plan.node(place).config.repository or "default"
+def repository_of(plan: Plan, step_id: str) -> str:
+    return plan.node(step_id).config.repository or "default"
 
 
 def role_of(run: Run, node: Node) -> str:
     """The node's role, or the one that stands in the bead's context under `role_from`."""
-    named = run.context.get(node.config.role_from) if node.config.role_from else None
-    return named if isinstance(named, str) and named and named != "ceo" else node.role
+    role = run.context.get(node.config.role_from) if node.config.role_from else None
+    return role if isinstance(role, str) and role and role != "ceo" else node.role
 
 
-def offer(book: Book, token: Token, role: str, lock: int | None = None) -> None:
-    fired = book.judge_step()
+def offer_dispatch(
+    builder: DecisionBuilder, position: Position, role: str, lock: int | None = None
+) -> None:
+    fired = builder.judge_step()
     if fired:
-        book.stop(fired, book.run.final_agent)
+        builder.stop(fired, builder.run.final_agent)
         return
-    book.emit(
+    builder.emit(
         Offered(
-            at=book.now,
-            place=token.place,
-            fence=book.run.fence + 1,
-            attempt=token.attempts + 1,
+            at=builder.now,
+            step_id=position.step_id,
+            fence=builder.run.fence + 1,
+            attempt=position.attempts + 1,
             role=role,
             lock=lock,
-            repository=repository_of(book.plan, token.place) if lock is not None else "",
+            repository=repository_of(builder.plan, position.step_id) if lock is not None else "",
         )
     )
 
 
-def _ask_approval(book: Book, token: Token, node: Node) -> None:
+def _open_node_approval(builder: DecisionBuilder, position: Position, node: Node) -> None:
     config = node.config
     text = node.description or f"Approve '{node.id}'?"
-    barred = book.run.hands if config.four_eyes else ()
-    book.ask(
-        token,
-        QuestionKind.APPROVAL,
+    barred = builder.run.hands if config.four_eyes else ()
+    builder.open_approval(
+        position,
+        ApprovalKind.APPROVAL,
         text,
-        deadline=config.deadline,
+        deadline_seconds=config.deadline,
         approvers=config.approvers,
         quorum=config.quorum,
         barred=barred,
     )
 
 
-def _finish(book: Book, node: Node) -> None:
+def _finish(builder: DecisionBuilder, node: Node) -> None:
     status = node.config.status
     if status is TerminalStatus.ABORTED_STUCK:
         reason = f"the run reached '{node.id}', an end for runs that are stuck"
     else:
         reason = f"the run reached its end '{node.id}'"
-    stop = Stop(rule=StopRule.COMPLETED, reason=reason, agent=book.run.final_agent)
-    book.emit(Ended(at=book.now, status=status, stop=stop))
+    stop = Stop(rule=StopRule.COMPLETED, reason=reason, agent=builder.run.final_agent)
+    builder.emit(Ended(at=builder.now, status=status, stop=stop))

@@ -18,29 +18,40 @@ from litestar.openapi.spec import OpenAPIMediaType, Operation, RequestBody, Sche
 from litestar.openapi.spec.enums import OpenAPIType
 
 from handrail.engine.engine import Engine
-from handrail.engine.refused import Refused
-from handrail.kernel.approval import Approval
+from handrail.engine.errors import RefusedError
 from handrail.kernel.decision import Value
-from handrail.kernel.reading import seconds
-from handrail.kernel.run.state import Person, QuestionKind
-from handrail.kernel.shown import Shown
+from handrail.kernel.definition.reader import parse_duration
+from handrail.kernel.run.state import ApprovalKind, Person
 from handrail.server.access import Caller, PersonRole
-from handrail.server.authors import keep
-from handrail.server.bodies import Text, read_body
+from handrail.server.answer_links import (
+    LINK_SECONDS_MAX,
+    current_person,
+    find_valid_link,
+    link_path,
+    make_link_row,
+    make_link_secret,
+)
+from handrail.server.author_check import record_refused_attempt
+from handrail.server.credentials import NAME_CHARS_MAX
 from handrail.server.idempotency import SHOWN_ONCE
-from handrail.server.links import LINK_SECONDS_MAX, known, link_to, new_secret, path_of, person_of
-from handrail.server.problems import Place, Wrong, documented, wrong_of
-from handrail.server.routes.approvals import CHOICES, REPLAYED, ambiguous
-from handrail.server.routes.page import OURS
-from handrail.server.secrets import NAME_MAX
+from handrail.server.problems import FieldError, HTTPProblemError, problem_from, problem_responses
+from handrail.server.request_body import NulFreeText, decode_body
+from handrail.server.routes.approvals import (
+    DECISION_EFFECTS,
+    REPLAYED_ANSWER_CODES,
+    ambiguous_problem,
+)
+from handrail.server.routes.web_app import SAME_SITE_VALUES
 from handrail.server.settings import ServerSettings
-from handrail.store.reviews import LinkRow
+from handrail.store.notifications import AnswerLinkRow
+from handrail.views.approvals import Approval
+from handrail.views.view_types import View
 
-BODY_MAX = 1_000_000
-FORM = "application/x-www-form-urlencoded"
+BODY_BYTES_MAX = 1_000_000
+FORM_TYPE = "application/x-www-form-urlencoded"
 DECISIONS = ("approve", "revise", "reject")
-Name = Annotated[str, msgspec.Meta(max_length=NAME_MAX, pattern=r"^[^\x00-\x1f\x7f]*$(?!\n)")]
-PAGE = """<!doctype html>
+Name = Annotated[str, msgspec.Meta(max_length=NAME_CHARS_MAX, pattern=r"^[^\x00-\x1f\x7f]*$(?!\n)")]
+PAGE_HTML = """<!doctype html>
 <html lang="en">
 <head><meta charset="utf-8"><title>{title} - Handrail</title>
 <meta name="viewport" content="width=device-width, initial-scale=1">
@@ -50,14 +61,14 @@ PAGE = """<!doctype html>
 </main></body>
 </html>
 """
-QUESTION = """<pre>{result}</pre>
+APPROVAL_HTML = """<pre>{result}</pre>
 <p><strong>{question}</strong></p>
 <p>You answer as {person}, once, until {until}. What is shown has the digest
 <code>{digest}</code>; if it changes, this link does nothing.</p>
 {forms}"""
-BUTTON = """<form method="post"><input type="hidden" name="decision" value="{decision}">{field}
+BUTTON_HTML = """<form method="post"><input type="hidden" name="decision" value="{decision}">{field}
 <p><button>{label}</button> {told}</p></form>"""
-FIELD = """<p><label>{label}<br>
+FIELD_HTML = """<p><label>{label}<br>
 <textarea name="text" rows="4" cols="60"{required}></textarea></label></p>"""
 
 
@@ -82,7 +93,7 @@ class MadeLink(Value, omit_defaults=False):
     expires_at: str
 
 
-class LinkView(Shown):
+class LinkView(View):
     """What the link will do: `does` says what comes of each decision."""
 
     approval: Approval
@@ -91,12 +102,12 @@ class LinkView(Shown):
     does: dict[str, str]
 
 
-class LinkReply(Value):
-    text: Text = ""
+class LinkAnswer(Value):
+    text: NulFreeText = ""
     decision: Literal["approve", "reject", "revise"] | None = None
 
 
-class LinkAnswered(Shown):
+class LinkAnswered(View):
     """The question after the answer, and how its run stands."""
 
     approval: Approval
@@ -104,24 +115,30 @@ class LinkAnswered(Shown):
     terminal_status: str | None
 
 
-@post("/approvals/{approval_id:str}/links", responses=documented(404, 409), opt={SHOWN_ONCE: True})
+@post(
+    "/approvals/{approval_id:str}/links",
+    responses=problem_responses(404, 409),
+    opt={SHOWN_ONCE: True},
+)
 async def make_link(
     engine: Engine, caller: Caller, settings: ServerSettings, approval_id: str, data: NewLink
 ) -> MadeLink:
     """A one-time link with which one person answers this question, without a token. For oneself, by
     who may answer it; an admin makes one for anybody who may."""
-    person = _for_whom(caller, data)
+    person = _link_person(caller, data)
     approval = await engine.approval(approval_id)
     await engine.check_may_answer(approval_id, person)
-    lasting = seconds(data.expires) if data.expires else LINK_SECONDS_MAX
-    if not lasting:
-        told, hint = f"'{data.expires}' is no duration", "say 2d or 12h"
-        place = Place("bad_value", "expires", told, hint)
-        raise Wrong(422, "bad_value", f"expires: {told}; {hint}", errors=(place,))
-    secret, now = new_secret(), engine.clock()
-    row = link_to(secret, approval, person, by=caller.name, now=now, seconds=lasting)
+    link_seconds = parse_duration(data.expires) if data.expires else LINK_SECONDS_MAX
+    if not link_seconds:
+        message, hint = f"'{data.expires}' is no duration", "say 2d or 12h"
+        field_error = FieldError("bad_value", "expires", message, hint)
+        raise HTTPProblemError(
+            422, "bad_value", f"expires: {message}; {hint}", errors=(field_error,)
+        )
+    secret, now = make_link_secret(), engine.clock()
+    row = make_link_row(secret, approval, person, by=caller.name, now=now, seconds=link_seconds)
     await engine.add_link(row)
-    path = path_of(secret)
+    path = link_path(secret)
     return MadeLink(
         id=row.id,
         approval_id=approval_id,
@@ -132,108 +149,128 @@ async def make_link(
     )
 
 
-def _for_whom(caller: Caller, wanted: NewLink) -> Person:
-    if not wanted.name or wanted.name == caller.name:
+def _link_person(caller: Caller, new_link: NewLink) -> Person:
+    if not new_link.name or new_link.name == caller.name:
         return caller.person
     if not caller.is_at_least("admin"):
-        told = f"{caller.name} ({caller.role}) makes links for itself, not for '{wanted.name}'"
-        raise Wrong(403, "foreign_link", f"{told}; an admin makes them for others")
-    return Person(name=wanted.name, role=wanted.role)
+        message = f"{caller.name} ({caller.role}) makes links for itself, not for '{new_link.name}'"
+        raise HTTPProblemError(403, "foreign_link", f"{message}; an admin makes them for others")
+    return Person(name=new_link.name, role=new_link.role)
 
 
 @dataclass
-class Replying(Operation):
+class LinkAnswerOperation(Operation):
     """The call's two kinds of body, for the OpenAPI document."""
 
     def __post_init__(self) -> None:
         text = Schema(type=OpenAPIType.STRING)
-        chosen = Schema(type=OpenAPIType.STRING, enum=DECISIONS)
-        reply = Schema(type=OpenAPIType.OBJECT, properties={"text": text, "decision": chosen})
-        kinds = {kind: OpenAPIMediaType(schema=reply) for kind in ("application/json", FORM)}
-        self.request_body = RequestBody(required=True, content=kinds)
+        decision_schema = Schema(type=OpenAPIType.STRING, enum=DECISIONS)
+        answer_schema = Schema(
+            type=OpenAPIType.OBJECT, properties={"text": text, "decision": decision_schema}
+        )
+        content = {
+            kind: OpenAPIMediaType(schema=answer_schema) for kind in ("application/json", FORM_TYPE)
+        }
+        self.request_body = RequestBody(required=True, content=content)
 
 
-SHOWN = ResponseSpec(data_container=LinkView, description="What the link will do; nothing is done.")
-DONE = ResponseSpec(data_container=LinkAnswered, description="It is done.")
+LINK_RESPONSE = ResponseSpec(
+    data_container=LinkView, description="What the link will do; nothing is done."
+)
+ANSWERED_RESPONSE = ResponseSpec(data_container=LinkAnswered, description="It is done.")
 
 
-@get("/answer-links/{token:str}", responses={**documented(404, 409, 410), 200: SHOWN})
+@get(
+    "/answer-links/{token:str}", responses={**problem_responses(404, 409, 410), 200: LINK_RESPONSE}
+)
 async def show_link(request: Request[Any, Any, Any], engine: Engine, token: str) -> Response[Any]:
     """What the link will do, as JSON, or as a page for a browser. Nothing is done by looking."""
     try:
-        row = await known(engine, token)
-        approval, person = await _standing(engine, row)
-    except (Wrong, Refused) as error:
-        return _told(request, error)
+        row = await find_valid_link(engine, token)
+        approval, person = await _find_open_approval(engine, row)
+    except (HTTPProblemError, RefusedError) as error:
+        return _problem_response(request, error)
     view = LinkView(
-        approval=approval, name=person.name, expires_at=row.expires_at, does=_does(approval)
+        approval=approval,
+        name=person.name,
+        expires_at=row.expires_at,
+        does=_describe_decisions(approval),
     )
     if _wants_page(request):
-        return _page(_title(approval), _question(view))
+        return _html_response(_title(approval), _approval_html(view))
     return Response(view)
 
 
 @post(
     "/answer-links/{token:str}",
     status_code=200,
-    responses={**documented(404, 409, 410), 200: DONE},
-    request_max_body_size=BODY_MAX,
-    operation_class=Replying,
+    responses={**problem_responses(404, 409, 410), 200: ANSWERED_RESPONSE},
+    request_max_body_size=BODY_BYTES_MAX,
+    operation_class=LinkAnswerOperation,
 )
 async def use_link(request: Request[Any, Any, Any], engine: Engine, token: str) -> Response[Any]:
     """Answer, once. The body is that of an answer: a text, or a decision with or without one; a
     form with these fields does too."""
     try:
-        if request.headers.get("sec-fetch-site", OURS[0]) not in OURS:
-            raise Wrong(403, "csrf", "another site has sent this; open the link itself")
-        row = await known(engine, token)
-        reply = await _reply(request)
-        done = await _answer(engine, row, reply)
-    except (Wrong, Refused) as error:
-        return _told(request, error)
+        if request.headers.get("sec-fetch-site", SAME_SITE_VALUES[0]) not in SAME_SITE_VALUES:
+            raise HTTPProblemError(403, "csrf", "another site has sent this; open the link itself")
+        row = await find_valid_link(engine, token)
+        link_answer = await _read_answer(request)
+        answered = await _answer(engine, row, link_answer)
+    except (HTTPProblemError, RefusedError) as error:
+        return _problem_response(request, error)
     if _wants_page(request):
-        said = done.approval.decision or "noted; others are asked still"
-        return _page("Done", f"<p>Your answer: {html.escape(said)}.</p>")
-    return Response(done)
+        decision = answered.approval.decision or "noted; others are asked still"
+        return _html_response("Done", f"<p>Your answer: {html.escape(decision)}.</p>")
+    return Response(answered)
 
 
-async def _standing(engine: Engine, row: LinkRow) -> tuple[Approval, Person]:
+async def _find_open_approval(engine: Engine, row: AnswerLinkRow) -> tuple[Approval, Person]:
     """The question as the link shows it, and who answers; or why nobody can."""
     approval = await engine.approval(row.approval_id)
     if approval.status != "open":
         by = f" by {approval.by}" if approval.by else ""
-        told = f"what this link is about is {approval.status}{by}; there is nothing to answer"
-        raise Wrong(409, "not_open", told)
+        message = f"what this link is about is {approval.status}{by}; there is nothing to answer"
+        raise HTTPProblemError(409, "not_open", message)
     if approval.digest != row.shown:
-        told = "what this link is about shows something else by now; ask for a new link"
-        raise Wrong(409, "changed", told)
-    person = await person_of(engine, row)
+        message = "what this link is about shows something else by now; ask for a new link"
+        raise HTTPProblemError(409, "changed", message)
+    person = await current_person(engine, row)
     await engine.check_may_answer(row.approval_id, person)
     return approval, person
 
 
-async def _answer(engine: Engine, row: LinkRow, reply: LinkReply) -> LinkAnswered:
+async def _answer(engine: Engine, row: AnswerLinkRow, link_answer: LinkAnswer) -> LinkAnswered:
     """All is asked again in the answer's own transaction, to which the link's id is the key."""
-    asked, person = await _standing(engine, row)
+    open_approval, person = await _find_open_approval(engine, row)
     try:
         run = await engine.answer(
             row.approval_id,
-            reply.text,
+            link_answer.text,
             by=person,
-            decision=reply.decision,
+            decision=link_answer.decision,
             digest=row.shown,
             key=f"http:answer-link:{row.id}",
         )
-    except Refused as refused:
+    except RefusedError as refused:
         code = refused.refusal.code
         if code == "ambiguous_answer":
-            raise ambiguous(refused) from refused
+            raise ambiguous_problem(refused) from refused
         if code == "key_reused":
-            raise Wrong(410, "link_used", "this link was used before; it answers once") from refused
-        if code in REPLAYED:
-            said = {"approval_id": asked.id, "text": reply.text, "refused": code, "link": row.id}
-            caller, told = Caller(name=person.name, role=person.role), refused.refusal.message
-            await keep(engine, caller, "replayed_answer", told, asked.execution_id, said)
+            raise HTTPProblemError(
+                410, "link_used", "this link was used before; it answers once"
+            ) from refused
+        if code in REPLAYED_ANSWER_CODES:
+            fields = {
+                "approval_id": open_approval.id,
+                "text": link_answer.text,
+                "refused": code,
+                "link": row.id,
+            }
+            caller, reason = Caller(name=person.name, role=person.role), refused.refusal.message
+            await record_refused_attempt(
+                engine, caller, "replayed_answer", reason, open_approval.execution_id, fields
+            )
         raise
     await engine.use_link(row.id)
     status = run.terminal_status.value if run.terminal_status is not None else None
@@ -241,17 +278,19 @@ async def _answer(engine: Engine, row: LinkRow, reply: LinkReply) -> LinkAnswere
     return LinkAnswered(approval=approval, run_status=run.status.value, terminal_status=status)
 
 
-async def _reply(request: Request[Any, Any, Any]) -> LinkReply:
+async def _read_answer(request: Request[Any, Any, Any]) -> LinkAnswer:
     raw = await request.body()
-    if request.content_type[0] != FORM:
-        return read_body(raw, LinkReply)
+    if request.content_type[0] != FORM_TYPE:
+        return decode_body(raw, LinkAnswer)
     try:
         fields = parse_qs(raw.decode(), max_num_fields=10, errors="strict")
     except ValueError as error:
-        raise Wrong(400, "bad_form", "the form cannot be read; open the link again") from error
-    said = {name: values[0].replace("\r\n", "\n") for name, values in fields.items()}
-    wanted = {name: said[name] for name in ("text", "decision") if name in said}
-    return read_body(msgspec.json.encode(wanted), LinkReply)
+        raise HTTPProblemError(
+            400, "bad_form", "the form cannot be read; open the link again"
+        ) from error
+    texts = {name: values[0].replace("\r\n", "\n") for name, values in fields.items()}
+    body_fields = {name: texts[name] for name in ("text", "decision") if name in texts}
+    return decode_body(msgspec.json.encode(body_fields), LinkAnswer)
 
 
 # The page, without a script
@@ -261,42 +300,47 @@ def _wants_page(request: Request[Any, Any, Any]) -> bool:
     return "text/html" in request.headers.get("accept", "")
 
 
-def _page(title: str, body: str, status: int = 200) -> Response[Any]:
-    text = PAGE.format(title=html.escape(title), body=body)
+def _html_response(title: str, body: str, status: int = 200) -> Response[Any]:
+    text = PAGE_HTML.format(title=html.escape(title), body=body)
     return Response(text, status_code=status, media_type=MediaType.HTML)
 
 
-def _told(request: Request[Any, Any, Any], error: Wrong | Refused) -> Response[Any]:
+def _problem_response(
+    request: Request[Any, Any, Any], error: HTTPProblemError | RefusedError
+) -> Response[Any]:
     """A problem document, or for a browser the same words."""
-    wrong = wrong_of(error)
-    if wrong is None or not _wants_page(request):
+    problem = problem_from(error)
+    if problem is None or not _wants_page(request):
         raise error
     choices = "".join(
-        f"<li>{html.escape(one.message)}: {html.escape(one.hint)}</li>" for one in wrong.errors
+        f"<li>{html.escape(field_error.message)}: {html.escape(field_error.hint)}</li>"
+        for field_error in problem.errors
     )
-    told = f"<p>{html.escape(wrong.detail)}</p>" + (f"<ul>{choices}</ul>" if choices else "")
-    return _page("Nothing was done", told, wrong.status)
+    body = f"<p>{html.escape(problem.detail)}</p>" + (f"<ul>{choices}</ul>" if choices else "")
+    return _html_response("Nothing was done", body, problem.status)
 
 
 def _title(approval: Approval) -> str:
     return "A question" if approval.own else "Approve, or say what to change"
 
 
-def _does(approval: Approval) -> dict[str, str]:
+def _describe_decisions(approval: Approval) -> dict[str, str]:
     if approval.own:
-        return {"revise": "the agent goes on with your text", "reject": CHOICES["reject"]}
-    if approval.type is QuestionKind.ESCALATION:  # there is no result that could be approved
-        return CHOICES | {
+        return {"revise": "the agent goes on with your text", "reject": DECISION_EFFECTS["reject"]}
+    if approval.type is ApprovalKind.ESCALATION:  # there is no result that could be approved
+        return DECISION_EFFECTS | {
             "approve": f"it goes on as if '{approval.node_id}' had succeeded",
             "revise": f"'{approval.node_id}' is tried again, with your text",
         }
-    return CHOICES
+    return DECISION_EFFECTS
 
 
-def _question(view: LinkView) -> str:
+def _approval_html(view: LinkView) -> str:
     approval = view.approval
-    forms = "\n".join(_form(decision, told, approval) for decision, told in view.does.items())
-    return QUESTION.format(
+    forms = "\n".join(
+        _form_html(decision, effect, approval) for decision, effect in view.does.items()
+    )
+    return APPROVAL_HTML.format(
         result=html.escape(approval.result or str(approval.proposal or "")),
         question=html.escape(approval.question),
         person=html.escape(view.name),
@@ -306,19 +350,23 @@ def _question(view: LinkView) -> str:
     )
 
 
-LABELS = {
+DECISION_LABELS = {
     "approve": ("Approve", ""),
     "revise": ("Retry", "What to change"),
     "reject": ("Reject", ""),
 }
 
 
-def _form(decision: str, told: str, approval: Approval) -> str:
-    label, asks = LABELS[decision]
+def _form_html(decision: str, effect: str, approval: Approval) -> str:
+    label, field_label = DECISION_LABELS[decision]
     if approval.own and decision == "revise":
-        label, asks = "Answer", " / ".join(approval.options) or "Your answer"
-    field = FIELD.format(label=html.escape(asks), required=" required") if asks else ""
-    return BUTTON.format(decision=decision, field=field, label=label, told=html.escape(told))
+        label, field_label = "Answer", " / ".join(approval.options) or "Your answer"
+    field = (
+        FIELD_HTML.format(label=html.escape(field_label), required=" required")
+        if field_label
+        else ""
+    )
+    return BUTTON_HTML.format(decision=decision, field=field, label=label, told=html.escape(effect))
 
 
 HANDLERS = [make_link, show_link, use_link]

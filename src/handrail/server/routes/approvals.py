@@ -11,69 +11,74 @@ from litestar import Request, get, post
 from litestar.params import Parameter
 
 from handrail.engine.engine import Engine
-from handrail.engine.pages import LIMIT, Page
-from handrail.engine.refused import Refused
-from handrail.kernel.approval import Approval, Status
-from handrail.kernel.shown import Shown
-from handrail.kernel.view import RunView
+from handrail.engine.errors import RefusedError
+from handrail.engine.pagination import PAGE_ITEMS_DEFAULT, Page
 from handrail.server.access import Caller
-from handrail.server.authors import Signed, check_author, keep
-from handrail.server.bodies import Text
-from handrail.server.idempotency import key_of
+from handrail.server.author_check import AuthoredBody, check_author, record_refused_attempt
+from handrail.server.idempotency import read_key
 from handrail.server.paging import Cursor, Limit
-from handrail.server.problems import Place, Wrong, documented
+from handrail.server.problems import FieldError, HTTPProblemError, problem_responses
+from handrail.server.request_body import NulFreeText
+from handrail.views.approvals import Approval, ApprovalStatus
+from handrail.views.run_view import RunView
+from handrail.views.view_types import View
 
-Stands = Annotated[Status | None, Parameter(description="Questions that stand so; left out, all.")]
-CHOICES = {
+ApprovalStatusQuery = Annotated[
+    ApprovalStatus | None, Parameter(description="Questions that stand so; left out, all.")
+]
+DECISION_EFFECTS = {
     "approve": "it goes on",
     "revise": "it goes back, with your text",
     "reject": "it ends here, or takes the way that is there for failure",
 }
-REPLAYED = ("not_open", "changed", "ended", "answered_before")
+REPLAYED_ANSWER_CODES = ("not_open", "changed", "ended", "answered_before")
 """Refusals of an answer to what is not, or no longer, asked like that."""
 
 
-class Reply(Signed, kw_only=True):
+class ApprovalAnswer(AuthoredBody, kw_only=True):
     """A text, or an explicit decision with or without one. `digest` is that of what was shown."""
 
-    text: Text = ""
+    text: NulFreeText = ""
     decision: Literal["approve", "reject", "revise"] | None = None
-    digest: Text = ""
+    digest: NulFreeText = ""
 
 
-class Answered(Shown):
+class AnsweredApproval(View):
     """The approval and the run as they stand after the answer."""
 
     approval: Approval
     execution: RunView
 
 
-@get("/approvals", responses=documented())
+@get("/approvals", responses=problem_responses())
 async def approvals(
-    engine: Engine, status: Stands = None, cursor: Cursor = "", limit: Limit = LIMIT
+    engine: Engine,
+    status: ApprovalStatusQuery = None,
+    cursor: Cursor = "",
+    limit: Limit = PAGE_ITEMS_DEFAULT,
 ) -> Page[Approval]:
     """Questions to people, those asked last first."""
     return await engine.approvals(status=status, cursor=cursor, limit=limit)
 
 
-@get("/approvals/{approval_id:str}", responses=documented(404))
+@get("/approvals/{approval_id:str}", responses=problem_responses(404))
 async def approval(engine: Engine, approval_id: str) -> Approval:
     """One question with all that belongs to it."""
     return await engine.approval(approval_id)
 
 
-@post("/approvals/{approval_id:str}/answer", status_code=200, responses=documented(404, 409))
+@post("/approvals/{approval_id:str}/answer", status_code=200, responses=problem_responses(404, 409))
 async def answer(
     request: Request[Any, Any, Any],
     engine: Engine,
     caller: Caller,
     approval_id: str,
-    data: Reply,
-) -> Answered:
+    data: ApprovalAnswer,
+) -> AnsweredApproval:
     """Answer a question. What could mean either is 422 `ambiguous_answer`, and it stays open; one
     that was answered before, is void or has expired is 409."""
-    asked = await engine.approval(approval_id)
-    await check_author(engine, caller, data, asked.execution_id)
+    approval = await engine.approval(approval_id)
+    await check_author(engine, caller, data, approval.execution_id)
     try:
         await engine.answer(
             approval_id,
@@ -81,26 +86,28 @@ async def answer(
             by=caller.person,
             decision=data.decision,
             digest=data.digest,
-            key=key_of(request),
+            key=read_key(request),
         )
-    except Refused as refused:
+    except RefusedError as refused:
         if refused.refusal.code == "ambiguous_answer":
-            raise ambiguous(refused) from refused
-        if refused.refusal.code in REPLAYED:
-            said = {"approval_id": asked.id, "text": data.text, "digest": data.digest}
-            said |= {"decision": data.decision or "", "refused": refused.refusal.code}
-            run_id, told = asked.execution_id, refused.refusal.message
-            await keep(engine, caller, "replayed_answer", told, run_id, said)
+            raise ambiguous_problem(refused) from refused
+        if refused.refusal.code in REPLAYED_ANSWER_CODES:
+            fields = {"approval_id": approval.id, "text": data.text, "digest": data.digest}
+            fields |= {"decision": data.decision or "", "refused": refused.refusal.code}
+            run_id, reason = approval.execution_id, refused.refusal.message
+            await record_refused_attempt(engine, caller, "replayed_answer", reason, run_id, fields)
         raise
-    return Answered(
+    return AnsweredApproval(
         approval=await engine.approval(approval_id),
-        execution=await engine.view(asked.execution_id),
+        execution=await engine.view(approval.execution_id),
     )
 
 
-def ambiguous(refused: Refused) -> Wrong:
-    choices = tuple(Place("choice", "decision", name, told) for name, told in CHOICES.items())
-    return Wrong(422, refused.refusal.code, str(refused), errors=choices)
+def ambiguous_problem(refused: RefusedError) -> HTTPProblemError:
+    choices = tuple(
+        FieldError("choice", "decision", name, effect) for name, effect in DECISION_EFFECTS.items()
+    )
+    return HTTPProblemError(422, refused.refusal.code, str(refused), errors=choices)
 
 
 HANDLERS = [approvals, approval, answer]

@@ -6,22 +6,24 @@ from litestar import Request, get
 from litestar.params import Parameter
 from msgspec.structs import asdict
 
-from handrail.engine.audit import Verified
+from handrail.engine.audit.verification import Verification
 from handrail.engine.engine import Engine
-from handrail.engine.pages import LIMIT, Page
-from handrail.kernel.event_shown import ShownEvent
+from handrail.engine.pagination import PAGE_ITEMS_DEFAULT, Page
 from handrail.server.access import Caller
+from handrail.server.audit_verifier import AuditVerifier
+from handrail.server.long_polls import LongPolls
 from handrail.server.paging import Cursor, Limit
-from handrail.server.problems import RETRY_SECONDS, Wrong, documented
-from handrail.server.verifying import Verifying
-from handrail.server.waits import Waits
+from handrail.server.problems import RETRY_SECONDS, HTTPProblemError, problem_responses
+from handrail.views.event_view import EventView
 
-OfRun = Annotated[str | None, Parameter(max_length=200, description="Of this run.")]
-By = Annotated[
+RunIdQuery = Annotated[str | None, Parameter(max_length=200, description="Of this run.")]
+ActorQuery = Annotated[
     str | None, Parameter(max_length=200, description="By this person or agent, or `engine`.")
 ]
-People = Annotated[bool, Parameter(description="Only what people did, and how runs ended.")]
-Head = Annotated[
+PeopleOnlyQuery = Annotated[
+    bool, Parameter(description="Only what people did, and how runs ended.")
+]
+HeadQuery = Annotated[
     str | None,
     Parameter(
         pattern=r"^[0-9a-f]{64}$",
@@ -30,43 +32,47 @@ Head = Annotated[
 ]
 
 
-class Checked(Verified, frozen=True, kw_only=True, omit_defaults=False):
+class AuditVerification(Verification, frozen=True, kw_only=True, omit_defaults=False):
     """What was looked at, and what is wrong with it. Keep the `head` elsewhere."""
 
     ok: bool
 
 
-@get("/audit", responses=documented(404))
+@get("/audit", responses=problem_responses(404))
 async def audit(
     engine: Engine,
-    execution_id: OfRun = None,
-    actor: By = None,
-    people: People = False,
+    execution_id: RunIdQuery = None,
+    actor: ActorQuery = None,
+    people: PeopleOnlyQuery = False,
     cursor: Cursor = "",
-    limit: Limit = LIMIT,
-) -> Page[ShownEvent]:
+    limit: Limit = PAGE_ITEMS_DEFAULT,
+) -> Page[EventView]:
     """Everything that is on record, the last first: each event with who did it, and the number of
     the `commit` it came with. A page may be short, or empty, and not be the last."""
-    return await engine.trail(cursor, limit, execution_id=execution_id, actor=actor, people=people)
+    return await engine.audit_trail(
+        cursor, limit, execution_id=execution_id, actor=actor, people=people
+    )
 
 
-@get("/audit/verify", responses=documented(409))
+@get("/audit/verify", responses=problem_responses(409))
 async def verify(
     request: Request[Any, Any, Any],
     caller: Caller,
-    verifying: Verifying,
-    waits: Waits,
-    head: Head = None,
-) -> Checked:
+    audit_verifier: AuditVerifier,
+    long_polls: LongPolls,
+    head: HeadQuery = None,
+) -> AuditVerification:
     """Every hash again, and every row against the events: it reads the whole record, and takes its
     time. `ok` says that nothing was altered, else `findings` says what. Whoever asks while a check
     is under way hears its result."""
-    async with waits.place(caller):
-        found = await waits.or_drain(verifying.check(head), request)
-    if found is None:
-        again = {"Retry-After": str(RETRY_SECONDS)}
-        raise Wrong(503, "draining", "this server ends; ask another one", headers=again)
-    return Checked(ok=found.unaltered, **asdict(found))
+    async with long_polls.slot(caller):
+        verified = await long_polls.wait_or_drain(audit_verifier.check(head), request)
+    if verified is None:
+        retry_headers = {"Retry-After": str(RETRY_SECONDS)}
+        raise HTTPProblemError(
+            503, "draining", "this server ends; ask another one", headers=retry_headers
+        )
+    return AuditVerification(ok=verified.unaltered, **asdict(verified))
 
 
 HANDLERS = [audit, verify]

@@ -18,32 +18,41 @@ from litestar import Request, delete, get, post, put
 from litestar.params import Parameter
 from msgspec import UNSET, Meta, UnsetType
 
-from handrail.engine.channel_views import ChannelView, MessageView, Posted
 from handrail.engine.engine import Engine
-from handrail.engine.pages import LIMIT, Page
-from handrail.engine.refused import Refused
-from handrail.kernel import channel_events as ev
-from handrail.kernel.channel import AGENT_TURNS_MAX, SECONDS_MAX, HumanMode, TurnOrder
+from handrail.engine.errors import RefusedError
+from handrail.engine.pagination import PAGE_ITEMS_DEFAULT, Page
+from handrail.engine.queries.channel_views import ChannelView, MessageView, PostedMessage
+from handrail.kernel.agent_lifecycle import AgentState
+from handrail.kernel.channel import events as ev
+from handrail.kernel.channel.state import AGENT_TURNS_MAX, TURN_SECONDS_MAX, HumanMode, TurnOrder
 from handrail.kernel.decision import Value
-from handrail.kernel.lifecycle import AgentState
-from handrail.server.access import Caller, only_own_agent, same_author
-from handrail.server.authors import Signed, check_author
-from handrail.server.bodies import Text
-from handrail.server.idempotency import key_of
+from handrail.server.access import Caller, check_own_agent, check_same_author
+from handrail.server.author_check import AuthoredBody, check_author
+from handrail.server.idempotency import read_key
+from handrail.server.long_polls import LongPolls
 from handrail.server.paging import Cursor, Limit
-from handrail.server.problems import Place, Wrong, documented, misnamed
-from handrail.server.waits import Waits
+from handrail.server.problems import (
+    FieldError,
+    HTTPProblemError,
+    problem_responses,
+    refusal_at_field,
+)
+from handrail.server.request_body import NulFreeText
 
-Seconds = Annotated[float, Meta(gt=0, le=SECONDS_MAX)]
-Wait = Annotated[float, Parameter(ge=0, description="Seconds to wait for the first one.")]
-After = Annotated[int, Parameter(ge=0, le=2**53 - 1, description="The `id` of the last one seen.")]
-Action = Literal["complete", "wait", "resume", "override", "grant", "pause", "unpause"]
-OWN: frozenset[Action] = frozenset({"complete", "wait", "resume"})
+Seconds = Annotated[float, Meta(gt=0, le=TURN_SECONDS_MAX)]
+WaitQuery = Annotated[float, Parameter(ge=0, description="Seconds to wait for the first one.")]
+AfterQuery = Annotated[
+    int, Parameter(ge=0, le=2**53 - 1, description="The `id` of the last one seen.")
+]
+TurnActionName = Literal["complete", "wait", "resume", "override", "grant", "pause", "unpause"]
+AGENT_ACTIONS: frozenset[TurnActionName] = frozenset({"complete", "wait", "resume"})
 """What an agent does with its turn."""
-PEOPLES: frozenset[Action] = frozenset({"resume", "override", "grant", "pause", "unpause"})
+PERSON_ACTIONS: frozenset[TurnActionName] = frozenset(
+    {"resume", "override", "grant", "pause", "unpause"}
+)
 
 
-class TurnConfigGiven(Value, rename="camel", forbid_unknown_fields=True):
+class TurnConfigInput(Value, rename="camel", forbid_unknown_fields=True):
     """Settings of a channel; what is left out is the installation's, or the default."""
 
     default_timeout_seconds: Seconds | UnsetType = UNSET
@@ -57,50 +66,52 @@ class TurnConfigGiven(Value, rename="camel", forbid_unknown_fields=True):
     order: TurnOrder | UnsetType = UNSET
 
 
-class NewChannel(Signed, kw_only=True):
-    id: Annotated[Text, Meta(min_length=1, max_length=200)]
-    turn_config: TurnConfigGiven = msgspec.field(name="turnConfig", default=TurnConfigGiven())
+class NewChannel(AuthoredBody, kw_only=True):
+    id: Annotated[NulFreeText, Meta(min_length=1, max_length=200)]
+    turn_config: TurnConfigInput = msgspec.field(name="turnConfig", default=TurnConfigInput())
 
 
-class ChannelChange(Signed, kw_only=True):
-    turn_config: TurnConfigGiven = msgspec.field(name="turnConfig")
+class ChannelUpdate(AuthoredBody, kw_only=True):
+    turn_config: TurnConfigInput = msgspec.field(name="turnConfig")
 
 
-class NewMember(Signed, kw_only=True):
-    agent_id: Annotated[Text, Meta(min_length=1, max_length=200)]
+class NewMember(AuthoredBody, kw_only=True):
+    agent_id: Annotated[NulFreeText, Meta(min_length=1, max_length=200)]
     timeout_seconds: Seconds | None = msgspec.field(name="timeoutSeconds", default=None)
     priority: Annotated[int, Meta(ge=-1_000_000, le=1_000_000)] | None = None
     """Higher is earlier, in the order `priority`."""
 
 
-class NewMessage(Signed, kw_only=True):
+class NewMessage(AuthoredBody, kw_only=True):
     """`turn` is the number of the turn in which an agent answers."""
 
-    text: Annotated[Text, Meta(min_length=1, max_length=100_000)]
-    to: Text | None = None
+    text: Annotated[NulFreeText, Meta(min_length=1, max_length=100_000)]
+    to: NulFreeText | None = None
     turn: Annotated[int, Meta(ge=0, le=2**53 - 1)] | None = None
-    author: Text = ""
-    agent_id: Text = ""
+    author: NulFreeText = ""
+    agent_id: NulFreeText = ""
 
 
-class TurnAction(Signed, kw_only=True):
+class TurnControl(AuthoredBody, kw_only=True):
     """`turn` is the number of the turn that is meant: an old one is refused."""
 
-    action: Action
-    agent_id: Text = ""
+    action: TurnActionName
+    agent_id: NulFreeText = ""
     turn: Annotated[int, Meta(ge=0, le=2**53 - 1)] | None = None
     to: Literal["ACTIVE", "QUEUED"] | None = None
     seconds: Seconds | None = None
-    reason: Annotated[Text, Meta(max_length=2_000)] = ""
+    reason: Annotated[NulFreeText, Meta(max_length=2_000)] = ""
 
 
-@get("/channels", responses=documented())
-async def channels(engine: Engine, cursor: Cursor = "", limit: Limit = LIMIT) -> Page[ChannelView]:
+@get("/channels", responses=problem_responses())
+async def channels(
+    engine: Engine, cursor: Cursor = "", limit: Limit = PAGE_ITEMS_DEFAULT
+) -> Page[ChannelView]:
     """All channels, by id."""
     return await engine.channels(cursor, limit)
 
 
-@post("/channels", responses=documented(409))
+@post("/channels", responses=problem_responses(409))
 async def create(engine: Engine, caller: Caller, data: NewChannel) -> ChannelView:
     """A new channel, without members."""
     await check_author(engine, caller, data)
@@ -108,17 +119,17 @@ async def create(engine: Engine, caller: Caller, data: NewChannel) -> ChannelVie
     return await engine.open_channel(data.id, config, by=caller.name)
 
 
-@get("/channels/{channel_id:str}", responses=documented(404))
+@get("/channels/{channel_id:str}", responses=problem_responses(404))
 async def channel(engine: Engine, caller: Caller, channel_id: str) -> ChannelView:
     """Who is in it, who has the turn, and who is next. An agent asks about its own channels."""
-    found = await engine.channel(channel_id)
-    _is_member(caller, found)
-    return found
+    view = await engine.channel(channel_id)
+    _check_member(caller, view)
+    return view
 
 
-@put("/channels/{channel_id:str}", responses=documented(404))
+@put("/channels/{channel_id:str}", responses=problem_responses(404))
 async def change(
-    engine: Engine, caller: Caller, channel_id: str, data: ChannelChange
+    engine: Engine, caller: Caller, channel_id: str, data: ChannelUpdate
 ) -> ChannelView:
     """Other settings, from now on; what is left out goes back to its default."""
     await check_author(engine, caller, data)
@@ -126,19 +137,19 @@ async def change(
     return await engine.configure_channel(channel_id, config, by=caller.name)
 
 
-@delete("/channels/{channel_id:str}", responses=documented(404))
+@delete("/channels/{channel_id:str}", responses=problem_responses(404))
 async def remove(engine: Engine, caller: Caller, channel_id: str) -> None:
     """Everybody leaves, and it is listed no more. What was said stays on record."""
     await engine.close_channel(channel_id, by=caller.name)
 
 
-@post("/channels/{channel_id:str}/members", responses=documented(404, 409))
+@post("/channels/{channel_id:str}/members", responses=problem_responses(404, 409))
 async def join(engine: Engine, caller: Caller, channel_id: str, data: NewMember) -> ChannelView:
     """Assign an agent that is online, at the end of the queue; of one that is assigned already,
     change the settings. An agent assigns itself only where it is a member."""
     await check_author(engine, caller, data)
-    only_own_agent(caller, data.agent_id)
-    _is_member(caller, await engine.channel(channel_id))
+    check_own_agent(caller, data.agent_id)
+    _check_member(caller, await engine.channel(channel_id))
     try:
         return await engine.join_channel(
             channel_id,
@@ -147,123 +158,125 @@ async def join(engine: Engine, caller: Caller, channel_id: str, data: NewMember)
             timeout_seconds=data.timeout_seconds,
             priority=data.priority,
         )
-    except Refused as refused:
-        raise misnamed(refused, unknown_agent="agent_id") from refused
+    except RefusedError as refused:
+        raise refusal_at_field(refused, unknown_agent="agent_id") from refused
 
 
-@delete("/channels/{channel_id:str}/members/{agent_id:str}", responses=documented(404))
+@delete("/channels/{channel_id:str}/members/{agent_id:str}", responses=problem_responses(404))
 async def leave(engine: Engine, caller: Caller, channel_id: str, agent_id: str) -> None:
     """The agent is a member no more; a turn that it has ends. An agent removes itself."""
-    only_own_agent(caller, agent_id)
+    check_own_agent(caller, agent_id)
     await engine.leave_channel(channel_id, agent_id, by=caller.name)
 
 
-@post("/channels/{channel_id:str}/messages", responses=documented(404, 409))
+@post("/channels/{channel_id:str}/messages", responses=problem_responses(404, 409))
 async def say(
     request: Request[Any, Any, Any],
     engine: Engine,
     caller: Caller,
     channel_id: str,
     data: NewMessage,
-) -> Posted:
+) -> PostedMessage:
     """A person speaks at any time; `disposition` says whether it has reached an agent. An agent
     speaks while it has the turn."""
     await check_author(engine, caller, data)
-    same_author(caller, data.author, data.agent_id)
-    key = key_of(request)
+    check_same_author(caller, data.author, data.agent_id)
+    key = read_key(request)
     try:
         if caller.role == "agent":
             return await engine.say(
                 channel_id, caller.name, data.text, turn=data.turn, to=data.to, key=key
             )
         return await engine.post(channel_id, data.text, by=caller.name, to=data.to, key=key)
-    except Refused as refused:
-        raise _no_member(caller, channel_id, refused, "to") from refused
+    except RefusedError as refused:
+        raise _membership_problem(caller, channel_id, refused, "to") from refused
 
 
-@get("/channels/{channel_id:str}/messages", responses=documented(404))
+@get("/channels/{channel_id:str}/messages", responses=problem_responses(404))
 async def messages(
     request: Request[Any, Any, Any],
     engine: Engine,
     caller: Caller,
-    waits: Waits,
+    long_polls: LongPolls,
     channel_id: str,
-    after: After = 0,
-    wait: Wait = 0,
-    limit: Limit = LIMIT,
+    after: AfterQuery = 0,
+    wait: WaitQuery = 0,
+    limit: Limit = PAGE_ITEMS_DEFAULT,
 ) -> Page[MessageView]:
     """What was said, and what the channel was told, in order. `next_cursor` is for `after`."""
     reader = caller.name if caller.role == "agent" else None
-    seconds = waits.seconds(wait)
+    seconds = long_polls.allowed_seconds(wait)
     if seconds > 0:
-        async with waits.place(caller):
-            asked = engine.channel_log(channel_id, after, limit, wait=seconds, reader=reader)
-            found = await waits.or_drain(asked, request)
+        async with long_polls.slot(caller):
+            log_query = engine.channel_log(channel_id, after, limit, wait=seconds, reader=reader)
+            entries = await long_polls.wait_or_drain(log_query, request)
     else:
-        found = await engine.channel_log(channel_id, after, limit, reader=reader)
-    items = tuple(found or ())
+        entries = await engine.channel_log(channel_id, after, limit, reader=reader)
+    items = tuple(entries or ())
     return Page(items=items, next_cursor=str(items[-1].id) if len(items) == limit else None)
 
 
-@post("/channels/{channel_id:str}/turn", status_code=200, responses=documented(404, 409))
-async def turn(engine: Engine, caller: Caller, channel_id: str, data: TurnAction) -> ChannelView:
+@post("/channels/{channel_id:str}/turn", status_code=200, responses=problem_responses(404, 409))
+async def turn(engine: Engine, caller: Caller, channel_id: str, data: TurnControl) -> ChannelView:
     """An agent is done, waits, or goes on; a person lets it go on, takes it out of its wait
     (`override`, `to` ACTIVE or QUEUED), grants the turn, or pauses the channel."""
     await check_author(engine, caller, data)
     is_agent = caller.role == "agent"
-    only_own_agent(caller, data.agent_id or caller.name)
-    if data.action not in (OWN if is_agent else PEOPLES):
-        who = "a person" if is_agent else "the agent itself"
-        told = f"'{data.action}' is for {who}, and '{caller.name}' is not"
-        raise Wrong(403, "not_allowed", f"{told}; see docs/channels.md")
+    check_own_agent(caller, data.agent_id or caller.name)
+    if data.action not in (AGENT_ACTIONS if is_agent else PERSON_ACTIONS):
+        allowed = "a person" if is_agent else "the agent itself"
+        message = f"'{data.action}' is for {allowed}, and '{caller.name}' is not"
+        raise HTTPProblemError(403, "not_allowed", f"{message}; see docs/channels.md")
     agent_id = caller.name if is_agent else data.agent_id
     if not agent_id and data.action not in ("pause", "unpause"):
-        raise _missing("agent_id", "say which agent is meant")
+        raise _missing_field("agent_id", "say which agent is meant")
     if data.action == "override" and data.to is None:
-        raise _missing("to", "say ACTIVE or QUEUED")
-    command = COMMANDS[data.action](agent_id, data, not is_agent)
+        raise _missing_field("to", "say ACTIVE or QUEUED")
+    command = COMMAND_BY_ACTION[data.action](agent_id, data, not is_agent)
     try:
-        return await engine.order(channel_id, command, by=caller.name)
-    except Refused as refused:
-        raise _no_member(caller, channel_id, refused, "agent_id") from refused
+        return await engine.command_channel(channel_id, command, by=caller.name)
+    except RefusedError as refused:
+        raise _membership_problem(caller, channel_id, refused, "agent_id") from refused
 
 
-COMMANDS: dict[Action, Callable[[str, TurnAction, bool], ev.ChannelCommand]] = {
+COMMAND_BY_ACTION: dict[TurnActionName, Callable[[str, TurnControl, bool], ev.ChannelCommand]] = {
     "complete": lambda agent, data, _: ev.CompleteTurn(agent_id=agent, turn=data.turn),
     "wait": lambda agent, data, _: ev.RequestWait(
         agent_id=agent, turn=data.turn, seconds=data.seconds, reason=data.reason
     ),
-    "resume": lambda agent, data, human: ev.Resume(agent_id=agent, turn=data.turn, human=human),
-    "override": lambda agent, data, _: ev.Override(
+    "resume": lambda agent, data, human: ev.ResumeTurn(agent_id=agent, turn=data.turn, human=human),
+    "override": lambda agent, data, _: ev.OverrideWait(
         agent_id=agent, to=AgentState(data.to or AgentState.ACTIVE)
     ),
     "grant": lambda agent, _, __: ev.GrantTurn(agent_id=agent),
-    "pause": lambda _, __, ___: ev.Pause(),
-    "unpause": lambda _, __, ___: ev.Unpause(),
+    "pause": lambda _, __, ___: ev.PauseChannel(),
+    "unpause": lambda _, __, ___: ev.UnpauseChannel(),
 }
 
 
-def _is_member(caller: Caller, found: ChannelView) -> None:
-    if caller.role == "agent" and caller.name not in found.states:
-        raise _stranger(caller, found.id)
+def _check_member(caller: Caller, view: ChannelView) -> None:
+    if caller.role == "agent" and caller.name not in view.states:
+        raise _not_a_member_problem(caller, view.id)
 
 
-def _stranger(caller: Caller, channel_id: str) -> Wrong:
-    told = f"agent '{caller.name}' is no member of channel '{channel_id}'"
-    return Wrong(403, "not_a_member", f"{told}; an operator can add it")
+def _not_a_member_problem(caller: Caller, channel_id: str) -> HTTPProblemError:
+    message = f"agent '{caller.name}' is no member of channel '{channel_id}'"
+    return HTTPProblemError(403, "not_a_member", f"{message}; an operator can add it")
 
 
-def _no_member(caller: Caller, channel_id: str, refused: Refused, field: str) -> Exception:
+def _membership_problem(
+    caller: Caller, channel_id: str, refused: RefusedError, field: str
+) -> Exception:
     """Somebody who is not in the channel: the agent itself, or whom a person has named."""
     if caller.role == "agent" and refused.refusal.code == "unknown_agent":
-        return _stranger(caller, channel_id)
-    return misnamed(refused, unknown_agent=field)
+        return _not_a_member_problem(caller, channel_id)
+    return refusal_at_field(refused, unknown_agent=field)
 
 
-def _missing(name: str, hint: str) -> Wrong:
-    told = f"the action needs `{name}`"
-    place = Place("missing", name, told, hint)
-    return Wrong(422, "bad_body", f"{told}; {hint}", errors=(place,))
+def _missing_field(name: str, hint: str) -> HTTPProblemError:
+    message = f"the action needs `{name}`"
+    field_error = FieldError("missing", name, message, hint)
+    return HTTPProblemError(422, "bad_body", f"{message}; {hint}", errors=(field_error,))
 
 
 HANDLERS = [channels, create, channel, change, remove, join, leave, say, messages, turn]

@@ -15,39 +15,39 @@ from litestar import Request, Response, post
 from litestar.openapi.datastructures import ResponseSpec
 from msgspec import Meta
 
-from handrail.engine.channel_views import TurnView
-from handrail.engine.dispatch import Dispatch, DispatchView
+from handrail.engine.dispatch.agent_results import NO_USAGE
+from handrail.engine.dispatch.dispatch import Dispatch, DispatchView
 from handrail.engine.engine import Engine
-from handrail.engine.refused import Refused
-from handrail.engine.returned import NO_USAGE
+from handrail.engine.errors import RefusedError
+from handrail.engine.queries.channel_views import TurnView
 from handrail.kernel.decision import Value
 from handrail.kernel.result import Outcome, Result, Usage
-from handrail.kernel.shown import Shown
-from handrail.kernel.view import RunSummary
-from handrail.server.access import Caller, only_own_agent, same_author
-from handrail.server.authors import Signed, check_author, keep
-from handrail.server.idempotency import PASSING
-from handrail.server.problems import Place, Wrong, documented
-from handrail.server.routes.agents import Holding, may_work_as, unregistered
-from handrail.server.waits import Waits
+from handrail.server.access import Caller, check_own_agent, check_same_author
+from handrail.server.author_check import AuthoredBody, check_author, record_refused_attempt
+from handrail.server.idempotency import MEMORY_ONLY
+from handrail.server.long_polls import LongPolls
+from handrail.server.problems import FieldError, HTTPProblemError, problem_responses
+from handrail.server.routes.agents import HeldDispatchIds, check_roles, unregistered_problem
+from handrail.views.run_view import RunSummary
+from handrail.views.view_types import View
 
 Seconds = Annotated[int, Meta(ge=0)] | Annotated[float, Meta(ge=0)]
 Fence = Annotated[int, Meta(ge=0, le=2**53 - 1)]
-NAMES = ("agent_id", "agent", "author", "by", "actor")
+AUTHOR_FIELDS = ("agent_id", "agent", "author", "by", "actor")
 """Where a body may say which agent it is from."""
 
 
-class Claim(Signed, kw_only=True):
+class ClaimRequest(AuthoredBody, kw_only=True):
     """`wait` is how many seconds the answer may take while there is nothing to do. `holding` are
     the ids of the dispatches that the agent knows it has: one whose answer got lost on the way is
     given again."""
 
     agent_id: str
     wait: Seconds = 0
-    holding: Holding | None = None
+    holding: HeldDispatchIds | None = None
 
 
-class Held(Value):
+class HeldDispatch(Value):
     """Of a dispatch that the agent holds. Its name may be left out; the token has it."""
 
     fence: Fence
@@ -62,7 +62,7 @@ class Held(Value):
     actor: str = ""
 
 
-class Reported(Result, frozen=True, kw_only=True):
+class DispatchResult(Result, frozen=True, kw_only=True):
     """A result, with the fence of its dispatch. Without an `outcome`, the last line of `text` says
     what is meant."""
 
@@ -74,7 +74,7 @@ class Reported(Result, frozen=True, kw_only=True):
     actor: str = ""
 
 
-class Alive(Shown):
+class DispatchLease(View):
     """`ended`: stop working on it, for this reason."""
 
     lease_expires_at: datetime | None
@@ -82,7 +82,7 @@ class Alive(Shown):
     reason: str
 
 
-class Accepted(Shown):
+class DispatchReceipt(View):
     """Not accepted: it could not be used, the attempt is spent, and `reason` goes to the agent with
     its next turn."""
 
@@ -91,99 +91,123 @@ class Accepted(Shown):
     execution: RunSummary
 
 
-NOTHING_TO_DO = {204: ResponseSpec(data_container=None, description="Nothing to do.")}
+NOTHING_TO_DO_RESPONSE = {204: ResponseSpec(data_container=None, description="Nothing to do.")}
 
 
 @post(
     "/dispatches/claim",
     status_code=200,
-    responses={**documented(409), **NOTHING_TO_DO},
-    opt={PASSING: True},
+    responses={**problem_responses(409), **NOTHING_TO_DO_RESPONSE},
+    opt={MEMORY_ONLY: True},
 )
 async def claim(
-    request: Request[Any, Any, Any], engine: Engine, caller: Caller, waits: Waits, data: Claim
+    request: Request[Any, Any, Any],
+    engine: Engine,
+    caller: Caller,
+    long_polls: LongPolls,
+    data: ClaimRequest,
 ) -> Response[DispatchView | TurnView]:
     """The next dispatch for a registered agent, or its turn in a channel, never more than its
     capacity; 204 if there is nothing to do. Whoever goes away while it waits is given the same the
     next time."""
     await check_author(engine, caller, data)
-    only_own_agent(caller, data.agent_id)
+    check_own_agent(caller, data.agent_id)
     try:
         if caller.works_as is not None:  # the agent may have registered with another token
-            may_work_as(caller, (await engine.agent_view(caller.name)).roles)
-        found = await _claimed(request, engine, caller, waits, data)
-    except Refused as refused:
+            check_roles(caller, (await engine.agent_view(caller.name)).roles)
+        claimed = await _claim_next(request, engine, caller, long_polls, data)
+    except RefusedError as refused:
         if refused.refusal.code == "unknown_agent":
-            raise unregistered(data.agent_id) from refused
+            raise unregistered_problem(data.agent_id) from refused
         raise
-    nothing: Response[Any] = Response(None, status_code=204)
-    return Response(found) if found is not None else nothing
+    no_content: Response[Any] = Response(None, status_code=204)
+    return Response(claimed) if claimed is not None else no_content
 
 
-async def _claimed(
-    request: Request[Any, Any, Any], engine: Engine, caller: Caller, waits: Waits, data: Claim
+async def _claim_next(
+    request: Request[Any, Any, Any],
+    engine: Engine,
+    caller: Caller,
+    long_polls: LongPolls,
+    data: ClaimRequest,
 ) -> DispatchView | TurnView | None:
-    seconds = waits.seconds(data.wait)
+    seconds = long_polls.allowed_seconds(data.wait)
     if seconds > 0:
-        async with waits.place(caller):
-            asked = engine.next_work(data.agent_id, seconds, data.holding)
-            found = await waits.or_drain(asked, request)
+        async with long_polls.slot(caller):
+            next_work = engine.claim_next(data.agent_id, seconds, data.holding)
+            claimed = await long_polls.wait_or_drain(next_work, request)
     else:
-        found = await engine.next_work(data.agent_id, 0, data.holding)
-    return await engine.shown(found) if isinstance(found, Dispatch) else found
+        claimed = await engine.claim_next(data.agent_id, 0, data.holding)
+    return await engine.dispatch_view(claimed) if isinstance(claimed, Dispatch) else claimed
 
 
 @post(
     "/dispatches/{dispatch_id:str}/heartbeat",
     status_code=200,
-    responses=documented(404, 409),
-    opt={PASSING: True},
+    responses=problem_responses(404, 409),
+    opt={MEMORY_ONLY: True},
 )
-async def heartbeat(engine: Engine, caller: Caller, dispatch_id: str, data: Held) -> Alive:
+async def heartbeat(
+    engine: Engine, caller: Caller, dispatch_id: str, data: HeldDispatch
+) -> DispatchLease:
     """The agent still works on it. Says if that is in vain: the run has ended, or the dispatch is
     over for another reason."""
-    await _own(engine, caller, dispatch_id, data)
-    beat = await engine.beat_dispatch(dispatch_id, caller.name, data.fence)
-    if beat.code == "foreign":
-        raise Wrong(409, beat.code, beat.message)
-    return Alive(lease_expires_at=beat.lease_expires_at, ended=not beat.go_on, reason=beat.message)
+    await _check_dispatch_author(engine, caller, dispatch_id, data)
+    lease = await engine.heartbeat_dispatch(dispatch_id, caller.name, data.fence)
+    if lease.code == "foreign":
+        raise HTTPProblemError(409, lease.code, lease.message)
+    return DispatchLease(
+        lease_expires_at=lease.lease_expires_at, ended=not lease.may_continue, reason=lease.message
+    )
 
 
-@post("/dispatches/{dispatch_id:str}/release", status_code=200, responses=documented(404, 409))
-async def release(engine: Engine, caller: Caller, dispatch_id: str, data: Held) -> Accepted:
+@post(
+    "/dispatches/{dispatch_id:str}/release", status_code=200, responses=problem_responses(404, 409)
+)
+async def release(
+    engine: Engine, caller: Caller, dispatch_id: str, data: HeldDispatch
+) -> DispatchReceipt:
     """The agent will not finish it: the attempt is lost, and offered again while there are some
     left."""
-    await _own(engine, caller, dispatch_id, data)
+    await _check_dispatch_author(engine, caller, dispatch_id, data)
     run = await engine.hand_back(dispatch_id, caller.name, data.fence, data.reason, data.usage)
-    return Accepted(accepted=True, reason="", execution=await engine.summary(run))
+    return DispatchReceipt(accepted=True, reason="", execution=await engine.summary(run))
 
 
-@post("/dispatches/{dispatch_id:str}/result", status_code=200, responses=documented(404, 409))
-async def result(engine: Engine, caller: Caller, dispatch_id: str, data: Reported) -> Accepted:
+@post(
+    "/dispatches/{dispatch_id:str}/result", status_code=200, responses=problem_responses(404, 409)
+)
+async def result(
+    engine: Engine, caller: Caller, dispatch_id: str, data: DispatchResult
+) -> DispatchReceipt:
     """What came of a dispatch. What a team's agent may not do (end the run without authority, hand
     to a stranger, say neither) is `accepted: false`; what is late, doubled or foreign is 409 and
     changes nothing."""
-    await _own(engine, caller, dispatch_id, data)
-    _complete(data)
-    given = Result(**{name: getattr(data, name) for name in Result.__struct_fields__})
-    taken = await engine.report_dispatch(dispatch_id, caller.name, data.fence, given)
-    execution = await engine.summary(taken.run)
-    return Accepted(accepted=taken.accepted, reason=taken.reason, execution=execution)
+    await _check_dispatch_author(engine, caller, dispatch_id, data)
+    _check_complete(data)
+    agent_result = Result(**{name: getattr(data, name) for name in Result.__struct_fields__})
+    report = await engine.report_dispatch(dispatch_id, caller.name, data.fence, agent_result)
+    execution = await engine.summary(report.run)
+    return DispatchReceipt(accepted=report.accepted, reason=report.reason, execution=execution)
 
 
-async def _own(engine: Engine, caller: Caller, dispatch_id: str, data: Held | Reported) -> None:
+async def _check_dispatch_author(
+    engine: Engine, caller: Caller, dispatch_id: str, data: HeldDispatch | DispatchResult
+) -> None:
     """403 if it is signed as somebody else."""
-    said = {name: getattr(data, name) for name in NAMES}
+    authors = {name: getattr(data, name) for name in AUTHOR_FIELDS}
     try:
-        same_author(caller, *said.values())
-    except Wrong as wrong:
+        check_same_author(caller, *authors.values())
+    except HTTPProblemError as problem:
         run_id = dispatch_id.rpartition(".d")[0]
-        kept = {"dispatch_id": dispatch_id, **said}
-        await keep(engine, caller, "forged_author", wrong.detail, run_id, kept)
+        evidence = {"dispatch_id": dispatch_id, **authors}
+        await record_refused_attempt(
+            engine, caller, "forged_author", problem.detail, run_id, evidence
+        )
         raise
 
 
-NEEDED = {
+REQUIRED_FIELDS = {
     Outcome.HANDOFF: ("to", "say which agent of the team has the turn next"),
     Outcome.ASK: ("question", "say what a person should answer"),
     Outcome.TERMINATE: ("remaining", "say what is left to do"),
@@ -191,17 +215,19 @@ NEEDED = {
 """What an outcome cannot do without; to end a run, only if a part is left."""
 
 
-def _complete(data: Reported) -> None:
+def _check_complete(data: DispatchResult) -> None:
     """422 if it lacks what its outcome cannot do without."""
-    whole = data.outcome is Outcome.TERMINATE and data.status != "done_partial"
-    needed = NEEDED.get(data.outcome) if data.outcome is not None and not whole else None
-    if needed is None:
+    is_complete = data.outcome is Outcome.TERMINATE and data.status != "done_partial"
+    requirement = (
+        REQUIRED_FIELDS.get(data.outcome) if data.outcome is not None and not is_complete else None
+    )
+    if requirement is None:
         return
-    name, hint = needed
+    name, hint = requirement
     if not "".join(getattr(data, name)).strip():
-        told = f"a result that says {data.outcome} needs `{name}`"
-        place = Place("missing", name, told, hint)
-        raise Wrong(422, "bad_result", f"{told}; {hint}", errors=(place,))
+        message = f"a result that says {data.outcome} needs `{name}`"
+        field_error = FieldError("missing", name, message, hint)
+        raise HTTPProblemError(422, "bad_result", f"{message}; {hint}", errors=(field_error,))
 
 
 HANDLERS = [claim, heartbeat, release, result]

@@ -6,29 +6,29 @@ from typing import Annotated, Any
 from litestar import Request, post
 from msgspec import Meta
 
-from handrail.client.guard_calls import Heard
+from handrail.client.guard_calls import GuardedRunStatus
 from handrail.engine.engine import Engine
-from handrail.guard import record
+from handrail.guard import recording
 from handrail.kernel.decision import Value
-from handrail.kernel.limits import Limits
+from handrail.kernel.definition.limits import Limits
 from handrail.kernel.run.events import Ended, HandedOff, Reported
 from handrail.server.access import Caller
-from handrail.server.authors import Signed, check_author
-from handrail.server.bodies import Text
-from handrail.server.idempotency import key_of
-from handrail.server.problems import documented
+from handrail.server.author_check import AuthoredBody, check_author
+from handrail.server.idempotency import read_key
+from handrail.server.problems import problem_responses
+from handrail.server.request_body import NulFreeText
 
-NAME_MAX, TITLE_MAX = 200, 1_000
+NAME_CHARS_MAX, TITLE_CHARS_MAX = 200, 1_000
 EVENTS_MAX, PATHS_MAX = 1_000, 10_000
-WAIT_MAX = 30 * 24 * 3600
+ANSWER_SECONDS_MAX = 30 * 24 * 3600
 """Seconds that a person has for an answer."""
-WAIT_MIN = 0.1
-Name = Annotated[str, Meta(min_length=1, max_length=NAME_MAX, pattern=r"\S")]
-IN_ADDRESSES = r"^[^/\\]*[^/\\.\s][^/\\]*$"
-TeamName = Annotated[str, Meta(min_length=1, max_length=NAME_MAX, pattern=IN_ADDRESSES)]
+ANSWER_SECONDS_MIN = 0.1
+Name = Annotated[str, Meta(min_length=1, max_length=NAME_CHARS_MAX, pattern=r"\S")]
+URL_SAFE_PATTERN = r"^[^/\\]*[^/\\.\s][^/\\]*$"
+TeamName = Annotated[str, Meta(min_length=1, max_length=NAME_CHARS_MAX, pattern=URL_SAFE_PATTERN)]
 
 
-REFUSALS = documented(403, 404, 409)
+REFUSAL_RESPONSES = problem_responses(403, 404, 409)
 
 
 class NewGuardedRun(Value):
@@ -37,30 +37,30 @@ class NewGuardedRun(Value):
     team: TeamName
     limits: Limits
     agent: Name
-    title: Annotated[Text, Meta(max_length=TITLE_MAX)] = ""
-    paths: Annotated[tuple[Text, ...], Meta(max_length=PATHS_MAX)] | None = None
+    title: Annotated[NulFreeText, Meta(max_length=TITLE_CHARS_MAX)] = ""
+    paths: Annotated[tuple[NulFreeText, ...], Meta(max_length=PATHS_MAX)] | None = None
 
 
-class SeenByGuard(Value):
+class GuardedEvents(Value):
     """Results, handoffs and the end, in their order; `at` is the teller's clock."""
 
     events: Annotated[tuple[Reported | HandedOff | Ended, ...], Meta(max_length=EVENTS_MAX)]
     at: Annotated[datetime, Meta(tz=True)]
 
 
-class NewQuestion(Value):
+class NewGuardedApproval(Value):
     """Unanswered after so many seconds, the run ends."""
 
-    question: Annotated[Text, Meta(min_length=1)]
-    seconds: Annotated[float, Meta(ge=WAIT_MIN, le=WAIT_MAX)]
+    question: Annotated[NulFreeText, Meta(min_length=1)]
+    seconds: Annotated[float, Meta(ge=ANSWER_SECONDS_MIN, le=ANSWER_SECONDS_MAX)]
 
 
-@post("/guarded-runs", responses=documented(409))
+@post("/guarded-runs", responses=problem_responses(409))
 async def begin(
     request: Request[Any, Any, Any], engine: Engine, caller: Caller, data: NewGuardedRun
-) -> Heard:
+) -> GuardedRunStatus:
     """A run that goes on elsewhere, under a guard, is on record from now on."""
-    return await record.begin(
+    return await recording.begin_run(
         engine,
         data.team,
         data.limits,
@@ -68,41 +68,46 @@ async def begin(
         title=data.title,
         agent=data.agent,
         paths=data.paths,
-        key=key_of(request),
+        key=read_key(request),
     )
 
 
-@post("/guarded-runs/{execution_id:str}/events", status_code=200, responses=REFUSALS)
+@post("/guarded-runs/{execution_id:str}/events", status_code=200, responses=REFUSAL_RESPONSES)
 async def tell(
     request: Request[Any, Any, Any],
     engine: Engine,
     caller: Caller,
     execution_id: str,
-    data: SeenByGuard,
-) -> Heard:
+    data: GuardedEvents,
+) -> GuardedRunStatus:
     """What its guard has seen since; nothing is a sign of life. 409 once it has ended here."""
-    key, named = key_of(request), [one.by for one in data.events if isinstance(one, Ended)]
-    if any(named):
+    key, authors = (
+        read_key(request),
+        [event.by for event in data.events if isinstance(event, Ended)],
+    )
+    if any(authors):
         await engine.state(execution_id)  # there is such a run, to keep it with
-        await check_author(engine, caller, Signed(by=named[-1]), execution_id)
-    return await record.tell(engine, execution_id, data.events, by=caller.name, at=data.at, key=key)
+        await check_author(engine, caller, AuthoredBody(by=authors[-1]), execution_id)
+    return await recording.record_events(
+        engine, execution_id, data.events, by=caller.name, sent_at=data.at, key=key
+    )
 
 
 @post(
     "/guarded-runs/{execution_id:str}/question",
     status_code=200,
-    responses=REFUSALS,
+    responses=REFUSAL_RESPONSES,
 )
 async def ask(
     request: Request[Any, Any, Any],
     engine: Engine,
     caller: Caller,
     execution_id: str,
-    data: NewQuestion,
-) -> Heard:
+    data: NewGuardedApproval,
+) -> GuardedRunStatus:
     """The program waits for a person: the question is in the inbox, and the run waits."""
-    asked, key = data, key_of(request)
-    return await record.ask(
+    asked, key = data, read_key(request)
+    return await recording.open_approval(
         engine, execution_id, asked.question, asked.seconds, by=caller.name, key=key
     )
 

@@ -3,14 +3,16 @@
 from litestar import get
 
 from handrail.engine.engine import Engine
-from handrail.engine.lock_views import LockView
-from handrail.engine.pages import LIMIT, Page
+from handrail.engine.pagination import PAGE_ITEMS_DEFAULT, Page
+from handrail.engine.queries.locks import LockView
 from handrail.server.paging import Cursor, Limit
-from handrail.server.problems import documented
+from handrail.server.problems import problem_responses
 
 
-@get("/locks", responses=documented())
-async def locks(engine: Engine, cursor: Cursor = "", limit: Limit = LIMIT) -> Page[LockView]:
+@get("/locks", responses=problem_responses())
+async def locks(
+    engine: Engine, cursor: Cursor = "", limit: Limit = PAGE_ITEMS_DEFAULT
+) -> Page[LockView]:
     """Every repository that runs have committed to: the holder, the queue in order, the fence."""
     return await engine.locks(cursor=cursor, limit=limit)
 

@@ -8,50 +8,50 @@ from litestar.params import Parameter
 from msgspec import Meta
 
 from handrail.engine.engine import Engine
-from handrail.engine.memory import QUERY_CHARS, RESOLUTION_CHARS, Memory
-from handrail.engine.pages import LIMIT, Page
+from handrail.engine.pagination import PAGE_ITEMS_DEFAULT, Page
+from handrail.engine.services.memory import QUERY_CHARS_MAX, RESOLUTION_CHARS_MAX, MemoryView
 from handrail.server.access import Caller
-from handrail.server.authors import Signed, check_author
-from handrail.server.bodies import Text
+from handrail.server.author_check import AuthoredBody, check_author
 from handrail.server.paging import Cursor, Limit
-from handrail.server.problems import documented
+from handrail.server.problems import problem_responses
+from handrail.server.request_body import NulFreeText
 
-Query = Annotated[
+TextQuery = Annotated[
     str | None,
-    Parameter(max_length=QUERY_CHARS, description="A part of the ticket or of the resolution."),
+    Parameter(max_length=QUERY_CHARS_MAX, description="A part of the ticket or of the resolution."),
 ]
-Resolution = Annotated[Text, Meta(min_length=1, max_length=RESOLUTION_CHARS)]
+Resolution = Annotated[NulFreeText, Meta(min_length=1, max_length=RESOLUTION_CHARS_MAX)]
 
 
-class Correction(Signed, kw_only=True):
+class MemoryPatch(AuthoredBody, kw_only=True):
     """What tickets like it are answered from now on."""
 
     resolution: Resolution
 
 
-@get("/memory", responses=documented())
+@get("/memory", responses=problem_responses())
 async def memories(
-    engine: Engine, q: Query = None, cursor: Cursor = "", limit: Limit = LIMIT
-) -> Page[Memory]:
+    engine: Engine, q: TextQuery = None, cursor: Cursor = "", limit: Limit = PAGE_ITEMS_DEFAULT
+) -> Page[MemoryView]:
     """Remembered resolutions, the newest first; also those that are not offered any more."""
     return await engine.memories(q=q, cursor=cursor, limit=limit)
 
 
-@get("/memory/{memory_id:str}", responses=documented(404))
-async def memory(engine: Engine, memory_id: str) -> Memory:
+@get("/memory/{memory_id:str}", responses=problem_responses(404))
+async def memory(engine: Engine, memory_id: str) -> MemoryView:
     """One of them."""
     return await engine.memory(memory_id)
 
 
-@patch("/memory/{memory_id:str}", responses=documented(404, 409))
-async def correct(engine: Engine, caller: Caller, memory_id: str, data: Correction) -> Memory:
+@patch("/memory/{memory_id:str}", responses=problem_responses(404, 409))
+async def correct(engine: Engine, caller: Caller, memory_id: str, data: MemoryPatch) -> MemoryView:
     """Another resolution; the record says who wrote it. One that is not offered any more, because
     its run ended badly or its ticket was opened again, is 409."""
     await check_author(engine, caller, data)
     return await engine.correct_memory(memory_id, data.resolution, by=caller.name)
 
 
-@delete("/memory/{memory_id:str}", responses=documented(404))
+@delete("/memory/{memory_id:str}", responses=problem_responses(404))
 async def remove(engine: Engine, caller: Caller, memory_id: str) -> None:
     """It answers no ticket any more; the record says who removed it."""
     await engine.forget(memory_id, by=caller.name)

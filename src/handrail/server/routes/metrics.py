@@ -8,42 +8,43 @@ from litestar.params import Parameter
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from handrail.engine.engine import Engine
-from handrail.engine.figures import WorkflowFigures
-from handrail.kernel.shown import Shown
-from handrail.server.access import API
-from handrail.server.paging import MOMENT, in_utc
-from handrail.server.problems import documented
-from handrail.server.prometheus import Meters
+from handrail.engine.queries.statistics import DefinitionStatistics
+from handrail.server.access import API_PREFIX
+from handrail.server.paging import DATE_TIME_SCHEMA, parse_time
+from handrail.server.problems import problem_responses
+from handrail.server.prometheus import ServerMetrics
+from handrail.views.view_types import View
 
-OfWorkflow = Annotated[
+DefinitionIdQuery = Annotated[
     str | None, Parameter(max_length=1_000, description="Of this definition, by its id.")
 ]
-Since = Annotated[
-    str | None, Parameter(schema_extra=MOMENT, description="Ended at this moment or later.")
+SinceQuery = Annotated[
+    str | None,
+    Parameter(schema_extra=DATE_TIME_SCHEMA, description="Ended at this moment or later."),
 ]
 
 
-class WorkflowMetrics(Shown):
+class WorkflowMetrics(View):
     """Of runs that have ended, by definition. `since`: at that moment or later; null: ever."""
 
-    items: tuple[WorkflowFigures, ...]
+    items: tuple[DefinitionStatistics, ...]
     since: datetime | None
 
 
-@get(f"{API}/metrics/workflows", responses=documented())
+@get(f"{API_PREFIX}/metrics/workflows", responses=problem_responses())
 async def workflow_metrics(
-    engine: Engine, workflow_id: OfWorkflow = None, since: Since = None
+    engine: Engine, workflow_id: DefinitionIdQuery = None, since: SinceQuery = None
 ) -> WorkflowMetrics:
     """How long runs take, how often they succeed, how often they need the CEO, how many tries each
     node needs; by definition, of runs that have ended."""
-    at = in_utc("since", since)
+    at = parse_time("since", since)
     return WorkflowMetrics(items=tuple(await engine.figures(workflow_id, at)), since=at)
 
 
-@get("/metrics", media_type=CONTENT_TYPE_LATEST, responses=documented())
-async def metrics(meters: Meters) -> Response[bytes]:
+@get("/metrics", media_type=CONTENT_TYPE_LATEST, responses=problem_responses())
+async def metrics(metrics: ServerMetrics) -> Response[bytes]:
     """Figures of the server, as Prometheus reads them."""
-    return Response(await meters.scrape(), media_type=CONTENT_TYPE_LATEST)
+    return Response(await metrics.scrape(), media_type=CONTENT_TYPE_LATEST)
 
 
 HANDLERS = [workflow_metrics, metrics]

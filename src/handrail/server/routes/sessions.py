@@ -6,13 +6,13 @@ A session is a person's own: others' are as if they were not there, but for an a
 from litestar import delete, get
 
 from handrail.engine.engine import Engine
-from handrail.engine.pages import Page
+from handrail.engine.pagination import Page
 from handrail.kernel.decision import Value
 from handrail.server.access import Caller
-from handrail.server.authenticate import Credentials
-from handrail.server.problems import Wrong, documented
-from handrail.server.secrets import caller_of
-from handrail.store.office import CredentialRow
+from handrail.server.authentication import CredentialCache
+from handrail.server.credentials import caller_from_credential
+from handrail.server.problems import HTTPProblemError, problem_responses
+from handrail.store.store import CredentialRow
 
 
 class SessionView(Value, omit_defaults=False):
@@ -26,31 +26,37 @@ class SessionView(Value, omit_defaults=False):
     mine: bool
 
 
-@get("/sessions", responses=documented())
+@get("/sessions", responses=problem_responses())
 async def sessions(engine: Engine, caller: Caller) -> Page[SessionView]:
     """Sessions of the page that are good still, the newest first: one's own; an admin sees all."""
-    return Page(items=tuple(_shown(row, caller) for row in await _seen(engine, caller)))
+    return Page(
+        items=tuple(_to_view(row, caller) for row in await _visible_sessions(engine, caller))
+    )
 
 
-@delete("/sessions/{session_id:str}", responses=documented(404))
+@delete("/sessions/{session_id:str}", responses=problem_responses(404))
 async def end_session(
-    engine: Engine, credentials: Credentials, caller: Caller, session_id: str
+    engine: Engine, credentials: CredentialCache, caller: Caller, session_id: str
 ) -> None:
     """Whoever is signed in by it is signed out, wherever that is."""
-    ids = [row.id for row in await _seen(engine, caller)]
+    ids = [row.id for row in await _visible_sessions(engine, caller)]
     if session_id not in ids or not await engine.revoke_credential(session_id):
-        told = f"there is no session '{session_id[:80]}' in use; look at the list of sessions"
-        raise Wrong(404, "unknown_session", told)
-    credentials.forget()
+        message = f"there is no session '{session_id[:80]}' in use; look at the list of sessions"
+        raise HTTPProblemError(404, "unknown_session", message)
+    credentials.clear()
 
 
-async def _seen(engine: Engine, caller: Caller) -> list[CredentialRow]:
+async def _visible_sessions(engine: Engine, caller: Caller) -> list[CredentialRow]:
     now = engine.clock()
-    rows = [row for row in await engine.credentials("session") if caller_of(row, now) is not None]
+    rows = [
+        row
+        for row in await engine.credentials("session")
+        if caller_from_credential(row, now) is not None
+    ]
     return [row for row in rows if row.name == caller.name or caller.is_at_least("admin")]
 
 
-def _shown(row: CredentialRow, caller: Caller) -> SessionView:
+def _to_view(row: CredentialRow, caller: Caller) -> SessionView:
     return SessionView(
         id=row.id,
         name=row.name,

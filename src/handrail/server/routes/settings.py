@@ -5,15 +5,15 @@ from typing import Any
 from litestar import get
 
 from handrail.engine.engine import Engine
-from handrail.engine.pages import Page
-from handrail.kernel.shown import Shown
-from handrail.server.configuration import DEFAULT
-from handrail.server.problems import documented
-from handrail.server.setting_table import TABLE
+from handrail.engine.pagination import Page
+from handrail.server.configuration import ORIGIN_DEFAULT
+from handrail.server.problems import problem_responses
+from handrail.server.setting_table import SETTINGS
 from handrail.server.settings import ServerSettings
+from handrail.views.view_types import View
 
 
-class SettingView(Shown):
+class SettingView(View):
     """A setting with its value. `origin`: "default", "handrail.toml", a variable or a flag."""
 
     name: str
@@ -24,7 +24,7 @@ class SettingView(Shown):
     help: str
 
 
-@get("/settings", responses=documented())
+@get("/settings", responses=problem_responses())
 async def list_settings(engine: Engine, settings: ServerSettings) -> Page[SettingView]:
     """Each setting with its value, and where that came from."""
     parts = {"kernel": engine.settings.kernel, "engine": engine.settings, "server": settings}
@@ -34,10 +34,10 @@ async def list_settings(engine: Engine, settings: ServerSettings) -> Page[Settin
             value=getattr(parts[row.part], row.name),
             unit=row.unit,
             default=row.default,
-            origin=settings.origins.get(row.name, DEFAULT),
+            origin=settings.origins.get(row.name, ORIGIN_DEFAULT),
             help=row.help,
         )
-        for row in TABLE
+        for row in SETTINGS
         if row.part in parts
     )
     return Page(items=items)

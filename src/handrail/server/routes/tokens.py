@@ -6,19 +6,19 @@ import msgspec
 from litestar import delete, get, post
 
 from handrail.engine.engine import Engine
-from handrail.engine.pages import Page
-from handrail.kernel.decision import Value, learn
-from handrail.kernel.event_shown import ENGINE
-from handrail.kernel.reading import seconds
+from handrail.engine.pagination import Page
+from handrail.kernel.decision import Value, prepare_types
+from handrail.kernel.definition.reader import parse_duration
 from handrail.server.access import Caller, PersonRole, Role
-from handrail.server.authenticate import Credentials
+from handrail.server.authentication import CredentialCache
+from handrail.server.credentials import NAME_CHARS_MAX, SIGN_IN_SECONDS, issue_credential
 from handrail.server.idempotency import SHOWN_ONCE
-from handrail.server.problems import Place, Wrong, documented
-from handrail.server.secrets import NAME_MAX, SIGN_IN_SECONDS, issue
-from handrail.store.office import CredentialRow
+from handrail.server.problems import FieldError, HTTPProblemError, problem_responses
+from handrail.store.store import CredentialRow
+from handrail.views.event_view import ENGINE_ACTOR
 
-Name = Annotated[str, msgspec.Meta(max_length=NAME_MAX, pattern=r"^[^\x00-\x1f\x7f]*$(?!\n)")]
-EXPIRES_MAX = 10 * 365 * 86_400
+Name = Annotated[str, msgspec.Meta(max_length=NAME_CHARS_MAX, pattern=r"^[^\x00-\x1f\x7f]*$(?!\n)")]
+EXPIRES_SECONDS_MAX = 10 * 365 * 86_400
 """In seconds."""
 
 
@@ -49,7 +49,7 @@ class MadeToken(TokenView, frozen=True, kw_only=True):
     """Shown this once; only its digest is kept."""
 
 
-learn(MadeToken)
+prepare_types(MadeToken)
 
 
 class NewSignIn(Value):
@@ -57,101 +57,109 @@ class NewSignIn(Value):
     role: PersonRole = "viewer"
 
 
-class SignIn(Value):
+class SignInLink(Value):
     path: str
     """To be opened in a browser on this server, once."""
     expires_at: str
 
 
-@post("/tokens", responses=documented(409), opt={SHOWN_ONCE: True})
+@post("/tokens", responses=problem_responses(409), opt={SHOWN_ONCE: True})
 async def make_token(engine: Engine, caller: Caller, data: NewToken) -> MadeToken:
     """A new token; it is shown this once."""
-    secret, row = new_token(data, by=caller.name, engine=engine)
+    secret, row = issue_token(data, by=caller.name, engine=engine)
     await engine.add_credential(row)
-    return msgspec.convert({**msgspec.to_builtins(_shown(row)), "token": secret}, MadeToken)
+    return msgspec.convert({**msgspec.to_builtins(_to_view(row)), "token": secret}, MadeToken)
 
 
-def new_token(wanted: NewToken, *, by: str, engine: Engine) -> tuple[str, CredentialRow]:
-    what = "agent" if wanted.role == "agent" else "name"
-    name = wanted.agent if wanted.role == "agent" else wanted.name
+def issue_token(request: NewToken, *, by: str, engine: Engine) -> tuple[str, CredentialRow]:
+    field = "agent" if request.role == "agent" else "name"
+    name = request.agent if request.role == "agent" else request.name
     if not name.strip():
-        raise _wrong(what, f"a token of the role {wanted.role} needs `{what}`")
-    _check_name(what, name)
-    if wanted.works_as is not None and wanted.role != "agent":
-        raise _wrong("works_as", "only an agent's token works as something")
-    if "ceo" in (wanted.works_as or ()):
-        raise _wrong("works_as", "no agent works as ceo: that is a person")
-    lasting = seconds(wanted.expires) if wanted.expires is not None else None
-    if wanted.expires is not None and not 0 < (lasting or 0) <= EXPIRES_MAX:
-        told = f"'{wanted.expires[:40]}' is no duration, or longer than ten years"
-        raise _wrong("expires", f"{told}; say 30d or 12h")
-    return issue(
+        raise _bad_token_request(field, f"a token of the role {request.role} needs `{field}`")
+    _check_name(field, name)
+    if request.works_as is not None and request.role != "agent":
+        raise _bad_token_request("works_as", "only an agent's token works as something")
+    if "ceo" in (request.works_as or ()):
+        raise _bad_token_request("works_as", "no agent works as ceo: that is a person")
+    seconds_valid = parse_duration(request.expires) if request.expires is not None else None
+    if request.expires is not None and not 0 < (seconds_valid or 0) <= EXPIRES_SECONDS_MAX:
+        message = f"'{request.expires[:40]}' is no duration, or longer than ten years"
+        raise _bad_token_request("expires", f"{message}; say 30d or 12h")
+    return issue_credential(
         "token",
         name=name,
-        role=wanted.role,
+        role=request.role,
         by=by,
         now=engine.clock(),
-        seconds=lasting,
-        works_as=wanted.works_as,
+        seconds=seconds_valid,
+        works_as=request.works_as,
     )
 
 
-def _check_name(what: str, name: str) -> None:
+def _check_name(field: str, name: str) -> None:
     """Who acts stands in the record by name, and an agent in addresses."""
-    if name == ENGINE:
-        raise _wrong(what, f"'{ENGINE}' is how the engine itself signs; take another name")
-    if what == "agent" and ("/" in name or name in (".", "..")):
-        raise _wrong(what, f"'{name}' cannot be part of an address; take an id without a slash")
+    if name == ENGINE_ACTOR:
+        raise _bad_token_request(
+            field, f"'{ENGINE_ACTOR}' is how the engine itself signs; take another name"
+        )
+    if field == "agent" and ("/" in name or name in (".", "..")):
+        raise _bad_token_request(
+            field, f"'{name}' cannot be part of an address; take an id without a slash"
+        )
 
 
-def _wrong(path: str, told: str) -> Wrong:
-    return Wrong(422, "bad_token_request", told, errors=(Place("bad_value", path, told),))
+def _bad_token_request(path: str, message: str) -> HTTPProblemError:
+    return HTTPProblemError(
+        422, "bad_token_request", message, errors=(FieldError("bad_value", path, message),)
+    )
 
 
-@get("/tokens", responses=documented())
+@get("/tokens", responses=problem_responses())
 async def tokens(engine: Engine) -> Page[TokenView]:
     """All tokens, without their secrets."""
-    return Page(items=tuple(_shown(row) for row in await engine.credentials("token")))
+    return Page(items=tuple(_to_view(row) for row in await engine.credentials("token")))
 
 
-@delete("/tokens/{token_id:str}", responses=documented(404))
-async def revoke_token(engine: Engine, credentials: Credentials, token_id: str) -> None:
+@delete("/tokens/{token_id:str}", responses=problem_responses(404))
+async def revoke_token(engine: Engine, credentials: CredentialCache, token_id: str) -> None:
     """Nobody gets in with it any more."""
     if not await engine.revoke_credential(token_id):
-        told = f"there is no token '{token_id}' in use; look at the list of tokens"
-        raise Wrong(404, "unknown_token", told)
-    credentials.forget()
+        message = f"there is no token '{token_id}' in use; look at the list of tokens"
+        raise HTTPProblemError(404, "unknown_token", message)
+    credentials.clear()
 
 
-@post("/sign-ins", responses=documented(409), opt={SHOWN_ONCE: True})
-async def make_sign_in(engine: Engine, caller: Caller, data: NewSignIn) -> SignIn:
+@post("/sign-ins", responses=problem_responses(409), opt={SHOWN_ONCE: True})
+async def make_sign_in(engine: Engine, caller: Caller, data: NewSignIn) -> SignInLink:
     """A one-time link to the page for a person."""
-    return await new_sign_in(engine, data, by=caller.name)
+    return await issue_sign_in(engine, data, by=caller.name)
 
 
-async def new_sign_in(engine: Engine, wanted: NewSignIn, *, by: str) -> SignIn:
-    _check_name("name", wanted.name)
-    secret, row = issue(
+async def issue_sign_in(engine: Engine, request: NewSignIn, *, by: str) -> SignInLink:
+    _check_name("name", request.name)
+    secret, row = issue_credential(
         "sign_in",
-        name=wanted.name,
-        role=wanted.role,
+        name=request.name,
+        role=request.role,
         by=by,
         now=engine.clock(),
         seconds=SIGN_IN_SECONDS,
     )
     await engine.add_credential(row)
     assert row.expires_at is not None
-    return SignIn(path=f"/sign-in/{secret}", expires_at=row.expires_at)
+    return SignInLink(path=f"/sign-in/{secret}", expires_at=row.expires_at)
 
 
-def _shown(row: CredentialRow) -> TokenView:
-    held = None if row.works_as is None else msgspec.json.decode(row.works_as, type=tuple[str, ...])
+def _to_view(row: CredentialRow) -> TokenView:
+    works_as = (
+        None if row.works_as is None else msgspec.json.decode(row.works_as, type=tuple[str, ...])
+    )
     return TokenView(
         id=row.id,
         role=row.role,
         name=row.name,
         agent=row.agent or "",
-        works_as=held,
+        works_as=works_as,
         created_by=row.created_by,
         created_at=row.created_at,
         expires_at=row.expires_at,

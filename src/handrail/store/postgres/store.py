@@ -1,358 +1,273 @@
-"""The port on PostgreSQL: one connection that commits, others that read and write small things.
+"""The office on PostgreSQL: lists, files, credentials and figures.
 
-What is special here: several engines share the database. The guard on each subject decides between
-them (`writing.py`), `reserve` hands out each dispatch to one of them, and the one row of `chain`
-makes the order of commits the order of their numbers.
+What takes long is asked of a `reader`: connections of its own, for which nobody else waits.
 """
 
-import secrets
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from itertools import groupby
-from queue import LifoQueue
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Literal
 
 from msgspec.structs import astuple
 
-from handrail.store.channels import ChannelStore
-from handrail.store.port import (
-    NOTES_MAX,
+from handrail.store.engine_store import (
     AgentRow,
     ApprovalRow,
     BeadRow,
-    Commit,
     DefinitionRow,
     DispatchRow,
-    Execution,
-    Forgotten,
-    KeyRow,
-    Loaded,
-    LockState,
-    Message,
-    Note,
-    Recorded,
-    Stream,
-    TransitionShown,
-    Unsure,
-    Write,
+    IdempotencyKeyRow,
+    RunRow,
+    StoredEntry,
 )
-from handrail.store.postgres import writing
-from handrail.store.postgres.link import Link, LostError, Watch
-from handrail.store.postgres.opening import Database, prepare
-from handrail.store.postgres.servers import Servers
-from handrail.store.postgres.values import columns, texts
-from handrail.store.postgres.writing import SQL, Rows
-from handrail.store.row import row_of
-from handrail.store.statements import chosen
+from handrail.store.filters import Filters, bead_queries, merge_newest, status_filters, text_filters
+from handrail.store.maintenance import MaintenanceStore
+from handrail.store.postgres.binary_values import array_columns
+from handrail.store.postgres.bugs import PostgresBugStore
+from handrail.store.postgres.commit import SQL, Rows
+from handrail.store.postgres.database import PostgresConnection
+from handrail.store.postgres.engine_store import row_of
+from handrail.store.postgres.notifications import PostgresNotificationStore
+from handrail.store.postgres.primary import PrimaryFinder
+from handrail.store.postgres.ticket_memory import PostgresTicketMemoryStore
+from handrail.store.statements import select_filters
+from handrail.store.store import (
+    BEAD_FILES_MAX,
+    BeadItem,
+    CredentialRow,
+    DefinitionStats,
+    EndedRun,
+    FileRow,
+    NodeDispatchStats,
+    NodeStatsRow,
+    OpenWorkCount,
+    RunListRow,
+    RunStatsRow,
+    Store,
+)
 
-OTHERS = 2
-"""Connections beside the one that commits."""
-FORGOTTEN_AT_ONCE = 10_000
-"""Keys: a statement is to be done long before anybody thinks that the server stands still."""
-COMMITS_A_PAGE = 500
-ENTRIES_A_PAGE = 5_000
+COMMIT_N_MAX = 2**63 - 1
+ENABLE_SCANS_SQL = b"SET LOCAL enable_seqscan = on; SET LOCAL enable_hashjoin = on"
+"""For sums over whole tables, which is not what the settings of a connection are for."""
 
 
-class PostgresStore(ChannelStore):
-    inline = False
-    watched = True
-    """Whether a statement that is not answered for long is broken off."""
-
+class PostgresStore(PostgresTicketMemoryStore, PostgresNotificationStore, PostgresBugStore):
     def __init__(
-        self, url: str, *, read_only: bool = False, servers: Servers | None = None
+        self, url: str, *, read_only: bool = False, primary_finder: PrimaryFinder | None = None
     ) -> None:
-        """`servers`: those of another store, whose discoveries are this one's too."""
-        self._servers = servers = servers or Servers(url, read_only=read_only)
-        self.where = servers.where
-        first = servers.connect()
-        try:
-            self.warnings = prepare(first[0], self.where, read_only=read_only)
-        except BaseException:
-            first[0].close()
-            raise
-        self._name = secrets.randbits(63)
-        """Whose reservations they are."""
-        self._last: tuple[Commit, int] | None = None
-        """The last commit that was acknowledged here, and the timeline it was on."""
-        self._writer = Link(servers, prepare=self._prepare_writer)
-        self._all_links = [self._writer]
-        self._free: LifoQueue[Link] = LifoQueue()
-        for known in (None,) * (OTHERS - 1) + (first,):
-            link = Link(servers, known)
-            self._all_links.append(link)
-            self._free.put(link)
-        self._watch = Watch(self._all_links) if self.watched else None
+        super().__init__(url, read_only=read_only, primary_finder=primary_finder)
+        self._url = url
 
-    def close(self) -> None:
-        if self._watch is not None:
-            self._watch.close()
-        for link in self._all_links:
-            link.close()
+    def open_reader(self) -> Store:
+        return PostgresStore(self._url, primary_finder=self._primary_finder)
 
-    def left_behind(self) -> list[str] | None:
-        """Another engine may have lost its connection, and be at work again in a moment."""
-        return None
+    def open_maintenance(self) -> MaintenanceStore | None:
+        from handrail.store.postgres.maintenance import PostgresMaintenanceStore  # few need it
 
-    def changed(self) -> bool:
-        """To ask would cost as much as to look."""
-        return True
+        return PostgresMaintenanceStore(self._url, read_only=True)
 
-    def at_rest(self) -> None:
-        with self._writer.use():
-            pass  # the connection before this one has ended
+    def _fetch_scanning(self, name: str, filters: Mapping[str, object]) -> Rows:
+        text, values = select_filters(SQL[name].decode(), filters, "$")
+        with self._borrow_connection() as db, db.transaction():
+            db.execute(ENABLE_SCANS_SQL, prepare=False)
+            return db.execute(text.encode(), values, binary=True).fetchall()
 
-    # The connections
+    # Runs
 
-    def _prepare_writer(self, db: Database) -> None:
-        """A standby that took over may lack what its primary had acknowledged."""
-        writing.prepare(db)
-        if self._last is None or self._last[1] == self._servers.newest:
-            return
-        last, _ = self._last
-        found = db.execute(SQL["commit_hash"], (last.n,), binary=True).fetchone()
-        if found is None or found[0] != last.hash:
-            lost = f"commit {last.n} was acknowledged at {last.at}, and is not there any more"
-            why = "a standby took over that commits did not wait for"
-            raise Forgotten(f"{self.where}: {lost}: {why}; start again to go on with the rest")
-
-    @contextmanager
-    def _use(self) -> Generator[Database]:
-        link = self._free.get()
-        try:
-            with link.use() as db:
-                yield db
-        finally:
-            self._free.put(link)
-
-    def _all(self, name: str, *values: object) -> Rows:
-        """Read; once more if the connection breaks, as it does when the server is restarted."""
-        try:
-            with self._use() as db:
-                return db.execute(SQL[name], values, binary=True).fetchall()
-        except LostError:
-            with self._use() as db:
-                return db.execute(SQL[name], values, binary=True).fetchall()
-
-    def _list(self, name: str, wanted: Mapping[str, object]) -> Rows:
-        """Without the filters that nobody asks for."""
-        text, values = chosen(SQL[name].decode(), wanted, "$")
-        try:
-            with self._use() as db:
-                return db.execute(text.encode(), values, binary=True).fetchall()
-        except LostError:
-            with self._use() as db:
-                return db.execute(text.encode(), values, binary=True).fetchall()
-
-    def _one(self, name: str, *values: object) -> tuple[Any, ...] | None:
-        rows = self._all(name, *values)
-        return rows[0] if rows else None
-
-    @contextmanager
-    def _writing(self) -> Generator[Database]:
-        try:
-            with self._use() as db:
-                yield db
-        except LostError as error:
-            raise Unsure(f"{error}; it may be written or not") from error
-
-    def _change(self, name: str, *values: object) -> int:
-        with self._writing() as db:
-            return db.execute(SQL[name], values, binary=True).rowcount
-
-    # Deciding
-
-    def commit(self, writes: Sequence[Write], at: str) -> tuple[Commit | None, list[bool]]:
-        commit, won = writing.commit(self._writer, writes, at)
-        if commit is not None:
-            self._last = commit, self._servers.newest
-        return commit, won
-
-    def load(self, ids: Sequence[str]) -> dict[str, Loaded]:
-        if not ids:
-            return {}
-        found = self._all("executions_by_id", texts(list(ids)))
-        return {
-            row[0]: Loaded(subject=row_of(Execution, row[:-1]), tail=row[-1] or []) for row in found
-        }
-
-    def load_locks(self, repositories: Sequence[str]) -> dict[str, LockState]:
-        found = self._all("locks_by_repository", texts(list(repositories))) if repositories else []
-        return {row[0]: row_of(LockState, row) for row in found}
-
-    def load_stream(self, name: str) -> Stream | None:
-        row = self._one("stream", name)
-        return row_of(Stream, row) if row is not None else None
-
-    def due(self, now: str, limit: int) -> list[str]:
-        return [run_id for (run_id,) in self._all("due", now, limit)]
-
-    def locks_due(self, now: str, limit: int) -> list[str]:
-        return [name for (name,) in self._all("locks_due", now, limit)]
-
-    def postpone(self, dues: Sequence[tuple[str, bytes, str]]) -> None:
-        if dues:
-            self._change("postpone", *columns("tbt", dues))
-
-    def reserve(self, role: str, limit: int) -> list[DispatchRow]:
-        with self._writing() as db:
-            rows = db.execute(SQL["reserve"], (role, limit, self._name), binary=True).fetchall()
-        return [row_of(DispatchRow, row) for row in rows]
-
-    def messages(self, limit: int) -> list[Message]:
-        return [row_of(Message, row) for row in self._all("messages", limit)]
-
-    def consume(self, message_id: str) -> None:
-        self._change("delete_message", message_id)
-
-    def key(self, key: str, actor: str) -> KeyRow | None:
-        row = self._one("key", key, actor)
-        return row_of(KeyRow, row) if row is not None else None
-
-    def forget_keys(self, before: str) -> int:
-        forgotten = 0
-        while found := self._change("forget_keys", before, FORGOTTEN_AT_ONCE):
-            forgotten += found
-        return forgotten
-
-    # Agents and engines
-
-    def put_agent(self, agent: AgentRow) -> None:
-        self._change("put_agent", *astuple(agent))
-
-    def remove_agent(self, agent_id: str) -> None:
-        self._change("remove_agent", agent_id)
-
-    def agents(self) -> list[AgentRow]:
-        return [row_of(AgentRow, row) for row in self._all("agents")]
-
-    def beat(self, session: str, at: str) -> bool:
-        return self._change("beat", at, session) > 0
-
-    def beat_engine(self, engine: str, at: str) -> None:
-        self._change("beat_engine", engine, at)
-
-    def engines(self) -> dict[str, str]:
-        return dict(self._all("engines"))
-
-    def forget_engine(self, engine: str) -> None:
-        self._change("forget_engine", engine)
-
-    def orphans(self, silent_since: str, limit: int) -> list[DispatchRow]:
-        return [row_of(DispatchRow, row) for row in self._all("orphans", silent_since, limit)]
-
-    def unmanned(self, silent_since: str, offered_before: str, limit: int) -> list[DispatchRow]:
-        rows = self._all("unmanned", offered_before, silent_since, limit)
-        return [row_of(DispatchRow, row) for row in rows]
-
-    def add_outage(self, started_at: str, ended_at: str) -> None:
-        with self._writing() as db, db.transaction():
-            db.execute(SQL["lock_outages"])
-            db.execute(SQL["add_outage"], (started_at, ended_at))
-
-    def outages(self, since: str) -> list[tuple[str, str]]:
-        return [(began, ended) for began, ended in self._all("outages", since)]
-
-    def last_alive(self) -> str | None:
-        row = self._one("last_alive")
-        return row[0] if row else None
-
-    # Definitions, beads, notes
-
-    def put_definition(self, row: DefinitionRow, owner: str | None = None) -> bool:
-        with self._writing() as db, db.transaction():
-            db.execute(SQL["lock_definitions"])
-            names = (row.workflow_id, row.name, owner)
-            if owner is not None and db.execute(SQL["foreign_definition"], names).fetchone():
-                return False
-            return db.execute(SQL["put_definition"], astuple(row), binary=True).rowcount > 0
-
-    def foreign_definition(self, workflow_id: str, name: str, owner: str) -> str | None:
-        row = self._one("foreign_definition", workflow_id, name, owner)
-        return row[0] if row is not None else None
-
-    def definition(self, workflow_id: str, version: int | None = None) -> DefinitionRow | None:
-        if version is None:
-            row = self._one("newest_version", workflow_id)
-        else:
-            row = self._one("version", workflow_id, version)
-        return row_of(DefinitionRow, row) if row is not None else None
-
-    def definitions(self) -> list[DefinitionRow]:
-        return [row_of(DefinitionRow, row) for row in self._all("definitions")]
-
-    def put_bead(self, bead: BeadRow) -> bool:
-        return self._change("insert_bead", *astuple(bead)) > 0
-
-    def bead(self, bead_id: str) -> BeadRow | None:
-        row = self._one("bead", bead_id)
-        return row_of(BeadRow, row) if row is not None else None
-
-    def active_run(self, bead_id: str) -> str | None:
-        row = self._one("active_run", bead_id)
-        return row[0] if row is not None else None
-
-    def add_note(self, note: Note) -> None:
-        self._change("add_note", *astuple(note), NOTES_MAX)
-
-    def notes(self, execution_id: str) -> tuple[list[Note], int]:
-        rows = self._all("notes", execution_id)
-        return [row_of(Note, row[:-1]) for row in rows], rows[0][-1] if rows else 0
-
-    # Reading
-
-    def journal(self, stream: str, after_seq: int = 0, limit: int = 10_000) -> list[Recorded]:
-        return [row_of(Recorded, row) for row in self._all("journal", stream, after_seq, limit)]
-
-    def feed(self, after_n: int, limit: int) -> list[Recorded]:
-        pages = self._pages(after_n, limit, limit)
-        return [one for _, entries in pages for one in entries]
-
-    def head(self) -> Commit | None:
-        row = self._one("last_commit")
-        return row_of(Commit, row) if row is not None else None
-
-    def transitions(self, execution_id: str) -> list[TransitionShown]:
-        return [row_of(TransitionShown, row) for row in self._all("transitions", execution_id)]
-
-    def approvals(
-        self, *, execution_id: str | None = None, status: str | None = None, limit: int = 1_000
-    ) -> list[ApprovalRow]:
-        rows = self._all("approvals", execution_id, status, limit)
-        return [row_of(ApprovalRow, row) for row in rows]
-
-    def dispatches(self, execution_id: str) -> list[DispatchRow]:
-        return [row_of(DispatchRow, row) for row in self._all("dispatches", execution_id)]
-
-    def executions(
+    def list_runs(
         self,
         *,
         bead_id: str | None = None,
         status: str | None = None,
-        after: str = "",
-        limit: int = 1_000,
-    ) -> list[Execution]:
-        rows = self._all("executions", after, bead_id, status, limit)
-        return [row_of(Execution, row) for row in rows]
+        terminal_status: str | None = None,
+        workflow_id: str | None = None,
+        text: str | None = None,
+        since: str | None = None,
+        ended_since: str | None = None,
+        ended_before: str | None = None,
+        before: str | None = None,
+        limit: int = 50,
+    ) -> list[RunListRow]:
+        filters: Filters = {
+            "bead_id": bead_id,
+            "status": status,
+            "terminal_status": terminal_status,
+            "workflow_id": workflow_id,
+            "since": since,
+            "ended_since": ended_since,
+            "ended_before": ended_before,
+            "before": before,
+            "limit": limit,
+            **text_filters(text),
+        }
+        return [row_of(RunListRow, row) for row in self._fetch_filtered("runs", filters)]
 
-    def commits(self, after_n: int, limit: int) -> Iterator[tuple[Commit, list[Recorded]]]:
-        left = limit
-        while left > 0:
-            page = self._pages(after_n, min(left, COMMITS_A_PAGE), ENTRIES_A_PAGE)
-            yield from page
-            if not page:
-                return
-            left -= len(page)
-            after_n = page[-1][0].n
+    def list_bead_runs(self, bead_id: str, after: str = "", limit: int = 50) -> list[RunRow]:
+        return [row_of(RunRow, row) for row in self._fetch_all("runs_of", bead_id, after, limit)]
 
-    def _pages(
-        self, after_n: int, commits: int, entries: int
-    ) -> list[tuple[Commit, list[Recorded]]]:
-        """The next so many commits; fewer if they have so many entries."""
-        rows = self._all("commits", after_n, commits, entries)
-        return [
-            (
-                row_of(Commit, commit),
-                [row_of(Recorded, (commit[0], *row[4:])) for row in group if row[4] is not None],
-            )
-            for commit, group in groupby(rows, key=lambda row: row[:4])
+    def read_feed_backwards(self, before_n: int | None, limit: int) -> list[StoredEntry]:
+        rows = self._fetch_all("back", before_n or COMMIT_N_MAX, limit)
+        return [row_of(StoredEntry, row) for row in rows]
+
+    # Questions to people
+
+    def get_approval(self, approval_id: str) -> ApprovalRow | None:
+        row = self._fetch_one("approval", approval_id)
+        return row_of(ApprovalRow, row) if row is not None else None
+
+    def list_newest_approvals(
+        self,
+        *,
+        execution_id: str | None = None,
+        status: str | None = None,
+        before: tuple[str, str] | None = None,
+        limit: int = 50,
+    ) -> list[ApprovalRow]:
+        at, last = before or (None, None)
+        filters: Filters = {"execution_id": execution_id, **status_filters(status)}
+        filters |= {"before_at": at, "before_id": last, "limit": limit}
+        return [row_of(ApprovalRow, row) for row in self._fetch_filtered("approvals_page", filters)]
+
+    # Beads
+
+    def list_beads(
+        self,
+        *,
+        type: Literal["work", "approval"] | None = None,  # noqa: A002 - as the column
+        status: str | None = None,
+        workflow_id: str | None = None,
+        before: str | None = None,
+        limit: int = 50,
+    ) -> list[BeadItem]:
+        filters: Filters = {"workflow_id": workflow_id, "before": before, "limit": limit}
+        pages = [
+            self._fetch_filtered(name, filters | own_filters)
+            for name, own_filters in bead_queries(type, status)
         ]
+        return merge_newest(limit, *([row_of(BeadItem, row) for row in rows] for rows in pages))
+
+    def create_bead(self, bead: BeadRow, key: IdempotencyKeyRow | None) -> IdempotencyKeyRow | None:
+        with self._borrow_for_write() as db, db.transaction():
+            if key is not None:
+                inserted = db.execute(SQL["keep_answers"], array_columns("ttttt", [astuple(key)]))
+                if not inserted.rowcount:
+                    return _stored_key(db, key)
+            db.execute(SQL["insert_bead"], astuple(bead))
+            return None
+
+    def update_bead_context(self, bead: BeadRow, expected_updated_at: str) -> bool:
+        return (
+            self._execute(
+                "change_bead", bead.context, bead.updated_at, bead.id, expected_updated_at
+            )
+            > 0
+        )
+
+    def put_file(self, file: FileRow) -> bool:
+        with self._borrow_for_write() as db, db.transaction():
+            db.execute(SQL["lock_files"], (file.bead_id,))
+            return db.execute(SQL["put_file"], (*astuple(file), BEAD_FILES_MAX)).rowcount > 0
+
+    def list_files(self, bead_id: str) -> list[FileRow]:
+        return [row_of(FileRow, row) for row in self._fetch_all("files", bead_id)]
+
+    def get_file(self, bead_id: str, name: str) -> FileRow | None:
+        row = self._fetch_one("file", bead_id, name)
+        return row_of(FileRow, row) if row is not None else None
+
+    # Definitions
+
+    def list_definitions_page(self, after: str, limit: int) -> list[DefinitionRow]:
+        return [
+            row_of(DefinitionRow, row) for row in self._fetch_all("definitions_page", after, limit)
+        ]
+
+    def list_definition_versions(self, workflow_id: str) -> list[DefinitionRow]:
+        return [row_of(DefinitionRow, row) for row in self._fetch_all("versions", workflow_id)]
+
+    # Agents
+
+    def get_agent(self, agent_id: str) -> AgentRow | None:
+        row = self._fetch_one("agent", agent_id)
+        return row_of(AgentRow, row) if row is not None else None
+
+    def register_agent(self, agent: AgentRow) -> bool:
+        return self._execute("register", *astuple(agent)) > 0
+
+    def set_agent_enabled(self, agent_id: str, *, enabled: bool) -> bool:
+        return self._execute("enable_agent", enabled, agent_id) > 0
+
+    def list_claimed_dispatches(self, session: str | None = None) -> list[DispatchRow]:
+        rows = (
+            self._fetch_all("held", session) if session is not None else self._fetch_all("all_held")
+        )
+        return [row_of(DispatchRow, row) for row in rows]
+
+    # Credentials and answers
+
+    def add_credential(self, row: CredentialRow) -> None:
+        self._execute("add_credential", *astuple(row))
+
+    def get_credential(self, digest: str) -> CredentialRow | None:
+        row = self._fetch_one("credential", digest)
+        return row_of(CredentialRow, row) if row is not None else None
+
+    def list_credentials(self, kind: str) -> list[CredentialRow]:
+        return [row_of(CredentialRow, row) for row in self._fetch_all("credentials", kind)]
+
+    def revoke_credential(self, credential_id: str, at: str) -> bool:
+        return self._execute("revoke_credential", at, credential_id) > 0
+
+    def use_sign_in(self, digest: str, at: str) -> CredentialRow | None:
+        with self._borrow_for_write() as db:
+            row = db.execute(SQL["use_sign_in"], (at, digest), binary=True).fetchone()
+        return row_of(CredentialRow, row) if row is not None else None
+
+    def has_active_tokens(self) -> bool:
+        return self._fetch_all("has_tokens") == [(True,)]
+
+    def put_idempotency_keys(self, rows: Sequence[IdempotencyKeyRow]) -> None:
+        if rows:  # in one order for all engines
+            self._execute(
+                "keep_answers", *array_columns("ttttt", sorted(astuple(row) for row in rows))
+            )
+
+    # Figures
+
+    def count_open_work(self, limit: int) -> list[OpenWorkCount]:
+        return [row_of(OpenWorkCount, row) for row in self._fetch_all("standing", limit)]
+
+    def list_ended_runs(self, after: tuple[str, str], limit: int) -> list[EndedRun]:
+        ended_at, last_id = after
+        rows = self._fetch_all("ended", ended_at or "-infinity", last_id, limit)
+        return [row_of(EndedRun, row) for row in rows]
+
+    def put_run_stats(self, runs: Sequence[RunStatsRow], nodes: Sequence[NodeStatsRow]) -> None:
+        """Numbers with a point go as texts, which keep every digit."""
+        with self._borrow_for_write() as db, db.transaction():
+            if runs:
+                rows = [tuple(map(_exact_text, astuple(run))) for run in runs]
+                db.execute(SQL["put_run_figures"], array_columns("tttttnnt", rows))
+            if nodes:
+                db.execute(
+                    SQL["put_node_figures"],
+                    array_columns("ttnn", [astuple(node) for node in nodes]),
+                )
+
+    def sum_definition_stats(
+        self, workflow_id: str | None, since: str | None
+    ) -> list[DefinitionStats]:
+        rows = self._fetch_scanning("sums", {"workflow_id": workflow_id, "since": since})
+        return [row_of(DefinitionStats, row) for row in rows]
+
+    def sum_node_stats(self, workflow_id: str | None, since: str | None) -> list[NodeDispatchStats]:
+        rows = self._fetch_scanning("node_sums", {"workflow_id": workflow_id, "since": since})
+        return [row_of(NodeDispatchStats, row) for row in rows]
+
+
+def _stored_key(db: PostgresConnection, key: IdempotencyKeyRow) -> IdempotencyKeyRow:
+    stored = db.execute(SQL["key"], (key.key, key.actor), binary=True).fetchone()
+    assert stored is not None, "it is there, or was put there"
+    return row_of(IdempotencyKeyRow, stored)
+
+
+def _exact_text(value: object) -> object:
+    return repr(value) if isinstance(value, float) else value

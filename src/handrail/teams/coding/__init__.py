@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from handrail.engine.engine import Engine
-from handrail.teams.coding.crew import Crew, Documents, no_documents
-from handrail.teams.coding.places import Places
+from handrail.teams.coding.agents import CodingAgents, DocumentLoader, load_no_documents
+from handrail.teams.coding.workspaces import Workspaces
 
-TRUSTED = frozenset({"researcher", "coder", "verifier", "snitch"})
+MEASURING_ROLES = frozenset({"researcher", "coder", "verifier", "snitch"})
 """What these report of files, checks and scores was measured by the workspace, not claimed."""
 
 
@@ -23,30 +23,32 @@ DOCUMENTS_MAX = 20
 DOCUMENT_BYTES_MAX = 1_000_000
 
 
-def staff(workspaces: tuple[str, ...] = (), documents: Documents = no_documents) -> dict[str, Any]:
+def scripted_agents(
+    workspaces: tuple[str, ...] = (), load_documents: DocumentLoader = load_no_documents
+) -> dict[str, Any]:
     """The agents by role. `workspaces` are the folders in which runs may work."""
-    return Crew(Places(workspaces), documents).agents()
+    return CodingAgents(Workspaces(workspaces), load_documents).agents()
 
 
-def employed(engine: Engine, *, model: str, workspaces: tuple[str, ...]) -> dict[str, Any]:
+def build_agents(engine: Engine, *, model: str, workspaces: tuple[str, ...]) -> dict[str, Any]:
     """The agents by role, for an engine: with a model, its tools go through the same workspace."""
-    crew = Crew(Places(workspaces), documents_of(engine))
+    coding_agents = CodingAgents(Workspaces(workspaces), document_loader(engine))
     if not model:
-        return crew.agents()
-    from handrail.teams.coding.modelled import modelled
+        return coding_agents.agents()
+    from handrail.teams.coding.model_agents import build_model_agents
 
-    return modelled(crew, model)
+    return build_model_agents(coding_agents, model)
 
 
-def documents_of(engine: Engine) -> Documents:
+def document_loader(engine: Engine) -> DocumentLoader:
     """The texts among the files of a bead."""
 
-    async def documents(bead_id: str) -> Mapping[str, str]:
-        found: dict[str, str] = {}
+    async def load_documents(bead_id: str) -> Mapping[str, str]:
+        texts: dict[str, str] = {}
         for info in (await engine.files(bead_id))[:DOCUMENTS_MAX]:
             if info.size <= DOCUMENT_BYTES_MAX:
                 _, body = await engine.file(bead_id, info.name)
-                found[info.name] = body.decode("utf-8", "replace")
-        return found
+                texts[info.name] = body.decode("utf-8", "replace")
+        return texts
 
-    return documents
+    return load_documents

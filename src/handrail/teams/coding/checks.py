@@ -13,22 +13,22 @@ import shlex
 import sys
 from typing import Any, cast
 
-from handrail.agents.commands import NOT_FOUND, CommandLimits, Ran, run_command
+from handrail.agents.commands import EXIT_NOT_FOUND, CommandLimits, CompletedCommand, run_command
 from handrail.kernel.decision import Value
 from handrail.kernel.result import Check, Evidence
-from handrail.teams.coding.failures import failing
-from handrail.teams.coding.workspace import CHANGED, NotAllowed, Workspace
+from handrail.teams.coding.failures import failing_tests
+from handrail.teams.coding.workspace import CHANGED_MARK, NotAllowedError, Workspace
 
 CHECKS_MAX = 10
-TOLD_MAX = 20_000
+OUTPUT_CHARS_MAX = 20_000
 """Characters of a command's output that are kept, from both ends."""
-REFUSED = 126
+EXIT_REFUSED = 126
 """What a shell says of a command that may not be run."""
-PYTEST, UNITTEST = "python -m pytest -q", "python -m unittest"
-HARMLESS = re.compile(
+PYTEST_COMMAND, UNITTEST_COMMAND = "python -m pytest -q", "python -m unittest"
+TEST_COMMAND_PATTERN = re.compile(
     r"python -m (?:unittest|pytest)(?: -[qv])?(?: --tb=native)?(?: [A-Za-z_][\w./:]*)*"
 )
-VARIABLES = {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0"}
+CHECK_VARIABLES = {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0"}
 _PYTEST_FILES = ("pytest.ini", "conftest.py", "tests/conftest.py", ".pytest.ini")
 
 
@@ -39,105 +39,122 @@ class Checks(Value):
     goal: str = ""
 
 
-def checks_of(workspace: Workspace, context: dict[str, Any], goal: str = "") -> Checks:
+def find_checks(workspace: Workspace, context: dict[str, Any], goal: str = "") -> Checks:
     """Of this bead. `goal` counts if the bead names none. Raises `NotAllowed`."""
-    wanted: Any = context.get("goal")
-    named = cast("dict[str, Any]", wanted).get("command") if isinstance(wanted, dict) else None
-    goal = named if isinstance(named, str) and named.strip() else goal
-    listed: Any = context.get("checks")
-    more = cast("list[object]", listed) if isinstance(listed, list) else []
-    more = [one for one in more if isinstance(one, str) and one.strip()]
-    more = more or detected(workspace)
-    commands = tuple(dict.fromkeys([goal, *more] if goal else more))[:CHECKS_MAX]
+    goal_value: Any = context.get("goal")
+    goal_command = (
+        cast("dict[str, Any]", goal_value).get("command") if isinstance(goal_value, dict) else None
+    )
+    goal = goal_command if isinstance(goal_command, str) and goal_command.strip() else goal
+    checks_value: Any = context.get("checks")
+    check_commands = cast("list[object]", checks_value) if isinstance(checks_value, list) else []
+    check_commands = [
+        command for command in check_commands if isinstance(command, str) and command.strip()
+    ]
+    check_commands = check_commands or detect_test_commands(workspace)
+    commands = tuple(dict.fromkeys([goal, *check_commands] if goal else check_commands))[
+        :CHECKS_MAX
+    ]
     if not commands:
-        told = f"'{workspace.root.name}' has no tests, and the bead names no command"
-        raise NotAllowed(f"{told}; give context.goal.command or context.checks")
+        message = f"'{workspace.root.name}' has no tests, and the bead names no command"
+        raise NotAllowedError(f"{message}; give context.goal.command or context.checks")
     return Checks(commands=commands, goal=goal)
 
 
-def detected(workspace: Workspace) -> list[str]:
+def detect_test_commands(workspace: Workspace) -> list[str]:
     """The command that runs the tests of this folder."""
     files = set(workspace.files())
     tests = [path for path in files if re.fullmatch(r"(?:.*/)?(?:test_\w+|\w+_test)\.py", path)]
     if not tests:
         return []
-    said = workspace.read("pyproject.toml") if "pyproject.toml" in files else ""
-    wants_pytest = not files.isdisjoint(_PYTEST_FILES) or "[tool.pytest" in said
+    pyproject_text = workspace.read("pyproject.toml") if "pyproject.toml" in files else ""
+    wants_pytest = not files.isdisjoint(_PYTEST_FILES) or "[tool.pytest" in pyproject_text
     if wants_pytest and importlib.util.find_spec("pytest") is not None:
-        return [PYTEST]
-    return [UNITTEST]
+        return [PYTEST_COMMAND]
+    return [UNITTEST_COMMAND]
 
 
 async def run_checks(workspace: Workspace, checks: Checks, limits: CommandLimits) -> Evidence:
     """All of them, one after the other: what they say, and which tests fail. A command that has
     touched what must not be is told by the files that it changed."""
-    before = await asyncio.to_thread(workspace.protected)
-    ran = [await run_check(workspace, command, limits) for command in checks.commands]
-    failed = [name for check in ran for name in failing(check.stderr) if check.exit_code]
-    red = any(check.exit_code for check in ran)
-    known = tuple(dict.fromkeys(failed)) if failed or not red else None
-    after = await asyncio.to_thread(workspace.protected)
-    touched = sorted(path for path in {*before, *after} if before.get(path) != after.get(path))
-    files = dict.fromkeys(touched, CHANGED) or None
-    return Evidence(files=files, checks=tuple(ran), failures=known, measured=True)
+    before = await asyncio.to_thread(workspace.protected_files)
+    results = [await run_check(workspace, command, limits) for command in checks.commands]
+    failed = [name for check in results for name in failing_tests(check.stderr) if check.exit_code]
+    red = any(check.exit_code for check in results)
+    failures = tuple(dict.fromkeys(failed)) if failed or not red else None
+    after = await asyncio.to_thread(workspace.protected_files)
+    changed_paths = sorted(
+        path for path in {*before, *after} if before.get(path) != after.get(path)
+    )
+    files = dict.fromkeys(changed_paths, CHANGED_MARK) or None
+    return Evidence(files=files, checks=tuple(results), failures=failures, measured=True)
 
 
 async def run_check(workspace: Workspace, command: str, limits: CommandLimits) -> Check:
     """One command, if it may be run."""
-    if why := refusal(workspace, command):
-        return Check(command=command, exit_code=REFUSED, stderr=why)
-    words = _words(command)
-    ran = await run_command(words, workspace.root, limits=limits, variables=VARIABLES)
-    return Check(command=command, exit_code=ran.exit_code, stderr=told(workspace, ran, limits))
+    if reason := refusal_reason(workspace, command):
+        return Check(command=command, exit_code=EXIT_REFUSED, stderr=reason)
+    args = _split_command(command)
+    completed = await run_command(args, workspace.root, limits=limits, variables=CHECK_VARIABLES)
+    return Check(
+        command=command,
+        exit_code=completed.exit_code,
+        stderr=format_output(workspace, completed, limits),
+    )
 
 
-def refusal(workspace: Workspace, command: str) -> str:
+def refusal_reason(workspace: Workspace, command: str) -> str:
     """Why this command is not run; "" if it is."""
-    if rule := workspace.forbidden_command(command):
+    if rule := workspace.command_constraint(command):
         return f"not run: the constraint '{rule}' forbids it"
-    if workspace.sample and not HARMLESS.fullmatch(command):
+    if workspace.is_sample and not TEST_COMMAND_PATTERN.fullmatch(command):
         return "not run: on the sample project only its tests are; set `workspaces` for others"
     try:
-        words = _words(command)
+        args = _split_command(command)
     except ValueError as error:
         return f"not run: it cannot be read ({error})"
-    return "" if words else "not run: it is empty"
+    return "" if args else "not run: it is empty"
 
 
-def _words(command: str) -> list[str]:
-    words = shlex.split(command)
-    if words and words[0] in ("python", "python3"):
-        words[0] = sys.executable
-    return words
+def _split_command(command: str) -> list[str]:
+    args = shlex.split(command)
+    if args and args[0] in ("python", "python3"):
+        args[0] = sys.executable
+    return args
 
 
-def told(workspace: Workspace, ran: Ran, limits: CommandLimits) -> str:
+def format_output(workspace: Workspace, completed: CompletedCommand, limits: CommandLimits) -> str:
     """What it said: stderr, or stdout where that is empty, as test runners have it."""
-    said = (ran.stderr if ran.stderr.strip() else ran.stdout).decode("utf-8", "replace")
-    said = workspace.without_place(said).strip()
-    if len(said) > TOLD_MAX:
-        said = f"{said[: TOLD_MAX // 2]}\n…\n{said[-TOLD_MAX // 2 :]}"
-    ended = {
+    output = (completed.stderr if completed.stderr.strip() else completed.stdout).decode(
+        "utf-8", "replace"
+    )
+    output = workspace.strip_root(output).strip()
+    if len(output) > OUTPUT_CHARS_MAX:
+        output = f"{output[: OUTPUT_CHARS_MAX // 2]}\n…\n{output[-OUTPUT_CHARS_MAX // 2 :]}"
+    limit_text = {
         "time": f"ended after {limits.seconds:g} s, which is all it has",
         "output": f"ended: it wrote more than {limits.output_bytes} bytes",
-    }.get(ran.ended_by, "")
-    return f"{ended}\n{said}".strip() if ended else said
+    }.get(completed.ended_by, "")
+    return f"{limit_text}\n{output}".strip() if limit_text else output
 
 
-def is_elsewhere(check: Check) -> str:
+def external_cause(check: Check) -> str:
     """Why no change of this folder can mend the failure; "" if one may."""
-    if why := _CODES.get(check.exit_code):
-        return why
+    if cause := _EXIT_CODE_CAUSES.get(check.exit_code):
+        return cause
     if check.stderr.startswith("ended after"):
         return "it takes too long"
-    for sign, why in _ELSEWHERE:
-        if sign.search(check.stderr):
-            return why
+    for pattern, cause in _OUTPUT_CAUSES:
+        if pattern.search(check.stderr):
+            return cause
     return ""
 
 
-_CODES = {NOT_FOUND: "the command is not installed", REFUSED: "the command may not be run"}
-_ELSEWHERE = tuple(
+_EXIT_CODE_CAUSES = {
+    EXIT_NOT_FOUND: "the command is not installed",
+    EXIT_REFUSED: "the command may not be run",
+}
+_OUTPUT_CAUSES = tuple(
     (re.compile(pattern), why)
     for pattern, why in (
         (r"ModuleNotFoundError: No module named", "a module is missing"),

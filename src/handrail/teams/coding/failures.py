@@ -10,14 +10,14 @@ from handrail.kernel.decision import Value
 
 FAILURES_MAX = 200
 FRAMES_MAX = 50
-_UNITTEST = re.compile(r"^(?:FAIL|ERROR): (\S+) \(([\w.<>]+)\)", re.MULTILINE)
+_UNITTEST_FAILURE = re.compile(r"^(?:FAIL|ERROR): (\S+) \(([\w.<>]+)\)", re.MULTILINE)
 _UNITTEST_LOADER = re.compile(r"unittest\.loader\._FailedTest\.?")
-_PYTEST = re.compile(r"^(?:FAILED|ERROR) (\S+\.py(?:::[^\s]+)*)", re.MULTILINE)
+_PYTEST_FAILURE = re.compile(r"^(?:FAILED|ERROR) (\S+\.py(?:::[^\s]+)*)", re.MULTILINE)
 _FRAME = re.compile(r'^ *File "([^"\n]+)", line (\d+), in (\S+)', re.MULTILINE)
-_RAISED = re.compile(r"^([A-Za-z_][\w.]*)(?:: (.*))?$")
+_EXCEPTION_LINE = re.compile(r"^([A-Za-z_][\w.]*)(?:: (.*))?$")
 
 
-class Frame(Value):
+class TracebackFrame(Value):
     """A place in a traceback."""
 
     path: str
@@ -28,41 +28,44 @@ class Frame(Value):
 class Failure(Value):
     """One traceback: the deepest frame last, then what was raised."""
 
-    frames: tuple[Frame, ...]
-    kind: str
+    frames: tuple[TracebackFrame, ...]
+    exception: str
     """The exception's name, without its module."""
     message: str
 
 
-def failing(output: str) -> list[str]:
+def failing_tests(output: str) -> list[str]:
     """The ids of the tests that failed, as the runner takes them."""
-    found: list[str] = []
-    for name, dotted in _UNITTEST.findall(output):
-        bare = _UNITTEST_LOADER.sub("", dotted)
-        whole = bare if bare.endswith(f".{name}") or bare == name else f"{bare}.{name}"
-        found.append(whole)
-    found += _PYTEST.findall(output)
-    return list(dict.fromkeys(found))[:FAILURES_MAX]
+    test_ids: list[str] = []
+    for name, dotted in _UNITTEST_FAILURE.findall(output):
+        parent = _UNITTEST_LOADER.sub("", dotted)
+        test_id = parent if parent.endswith(f".{name}") or parent == name else f"{parent}.{name}"
+        test_ids.append(test_id)
+    test_ids += _PYTEST_FAILURE.findall(output)
+    return list(dict.fromkeys(test_ids))[:FAILURES_MAX]
 
 
-def tracebacks(output: str) -> list[Failure]:
+def parse_tracebacks(output: str) -> list[Failure]:
     """Every traceback of the output, in its order."""
-    found: list[Failure] = []
+    failures: list[Failure] = []
     for block in output.split("Traceback (most recent call last):")[1:]:
-        failure = _traceback(block)
-        if failure is not None and failure not in found:
-            found.append(failure)
-    return found[:FAILURES_MAX]
+        failure = _parse_traceback(block)
+        if failure is not None and failure not in failures:
+            failures.append(failure)
+    return failures[:FAILURES_MAX]
 
 
-def _traceback(block: str) -> Failure | None:
+def _parse_traceback(block: str) -> Failure | None:
     frames = [
-        Frame(path=path, line=int(line), name=name) for path, line, name in _FRAME.findall(block)
+        TracebackFrame(path=path, line=int(line), name=name)
+        for path, line, name in _FRAME.findall(block)
     ]
     lines = block.splitlines()
     for line in lines:
-        raised = _RAISED.match(line)
-        if raised is not None:
-            kind = raised[1].rpartition(".")[2]
-            return Failure(frames=tuple(frames[-FRAMES_MAX:]), kind=kind, message=raised[2] or "")
+        match = _EXCEPTION_LINE.match(line)
+        if match is not None:
+            exception = match[1].rpartition(".")[2]
+            return Failure(
+                frames=tuple(frames[-FRAMES_MAX:]), exception=exception, message=match[2] or ""
+            )
     return None

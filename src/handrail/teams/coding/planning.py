@@ -8,90 +8,90 @@ it that a run does not walk into them while there is something better to do.
 
 from collections.abc import Callable
 
-from handrail.engine.dispatch import Dispatch
+from handrail.engine.dispatch.dispatch import Dispatch
 from handrail.kernel.decision import Value
-from handrail.kernel.ledger import Research, short
-from handrail.kernel.limits import Limits
+from handrail.kernel.definition.limits import Limits
 from handrail.kernel.result import Result
 from handrail.kernel.run.events import Reported
-from handrail.teams.coding.checks import Checks, is_elsewhere
+from handrail.kernel.stop.ledger import ResearchScores, short_key
+from handrail.teams.coding.checks import Checks, external_cause
 
 
-class Standing(Value):
+class CodingStatus(Value):
     """What is known of a coding run."""
 
     verified: bool = False
     red: tuple[str, ...] = ()
     """Commands that failed when they were last run."""
-    goal_green: bool = False
+    goal_met: bool = False
     """There is a functional goal, and it is met."""
-    worked: bool = False
+    was_worked_on: bool = False
     """Something was red before, or files were changed."""
-    elsewhere: str = ""
+    external_cause: str = ""
     """Why no change of the folder can help."""
-    seen: int = 0
+    failure_count: int = 0
     """How often the failure was met since the last progress."""
-    visits: int = 0
+    research_visits: int = 0
     """Of the researcher, since a person's last word."""
-    score: float = 0.0
-    in_vain: int = 0
+    research_score: float = 0.0
+    fruitless_visits: int = 0
     """Visits of the researcher that brought nothing better."""
-    idle: int = 0
+    unchanged_turns: int = 0
     """Turns since the last progress that changed no file."""
     escalated: bool = False
     """The last turn was the snitch's."""
 
 
-def last(dispatch: Dispatch, place: str) -> Result | None:
+def last_result(dispatch: Dispatch, step_id: str) -> Result | None:
     """What that agent brought back last."""
-    for event in reversed(dispatch.past):
-        if isinstance(event, Reported) and event.place == place:
+    for event in reversed(dispatch.events):
+        if isinstance(event, Reported) and event.step_id == step_id:
             return event.result
     return None
 
 
-def standing(dispatch: Dispatch, checks: Checks) -> Standing:
+def coding_status(dispatch: Dispatch, checks: Checks) -> CodingStatus:
     ledger = dispatch.run.ledger
     measured = ledger.measured.checks
-    red = tuple(one for one in checks.commands if measured.get(short(one)))
-    verdict = last(dispatch, "verifier")
+    red = tuple(one for one in checks.commands if measured.get(short_key(one)))
+    verdict = last_result(dispatch, "verifier")
     failed = [one for one in verdict.evidence.checks if one.exit_code] if verdict else []
-    sought = next(iter(ledger.measured.research.values()), Research(best=0.0))
-    counts = [held.seen.count for held in ledger.errors.values() if held.epoch == ledger.epoch]
-    turns = [event for event in dispatch.past if isinstance(event, Reported)]
-    return Standing(
-        verified=all(short(one) in measured for one in checks.commands),
+    research = next(iter(ledger.measured.research.values()), ResearchScores(best=0.0))
+    counts = [error.seen.count for error in ledger.errors.values() if error.epoch == ledger.epoch]
+    reports = [event for event in dispatch.events if isinstance(event, Reported)]
+    return CodingStatus(
+        verified=all(short_key(one) in measured for one in checks.commands),
         red=red,
-        goal_green=bool(checks.goal) and measured.get(short(checks.goal)) == "",
-        worked=any(_worked(event.result) for event in turns),
-        elsewhere=next((why for one in failed if (why := is_elsewhere(one))), ""),
-        seen=max(counts, default=0),
-        visits=len(ledger.measured.research) and sought.stale.count + 1,
-        score=float(sought.best),
-        in_vain=sought.stale.count,
-        idle=ledger.idle.count,
-        escalated=bool(turns) and turns[-1].place == "snitch",
+        goal_met=bool(checks.goal) and measured.get(short_key(checks.goal)) == "",
+        was_worked_on=any(_shows_work(event.result) for event in reports),
+        external_cause=next((cause for one in failed if (cause := external_cause(one))), ""),
+        failure_count=max(counts, default=0),
+        research_visits=len(ledger.measured.research) and research.stale.count + 1,
+        research_score=float(research.best),
+        fruitless_visits=research.stale.count,
+        unchanged_turns=ledger.idle.count,
+        escalated=bool(reports) and reports[-1].step_id == "snitch",
     )
 
 
-def _worked(result: Result) -> bool:
-    return bool(result.evidence.files) or any(one.exit_code for one in result.evidence.checks)
+def _shows_work(result: Result) -> bool:
+    return bool(result.evidence.files) or any(check.exit_code for check in result.evidence.checks)
 
 
-Fits = Callable[[Standing, Limits], bool]
+StepCondition = Callable[[CodingStatus, Limits], bool]
 
 
-def _most(limit: int | None) -> float:
+def _or_infinity(limit: int | None) -> float:
     return float("inf") if limit is None else limit
 
 
-STEPS: tuple[tuple[str, str, Fits], ...] = (
+NEXT_STEP_RULES: tuple[tuple[str, str, StepCondition], ...] = (
     ("verifier", "see what is red", lambda s, _: not s.verified),
-    ("ticket_closer", "the checks are green", lambda s, _: not s.red and s.worked),
+    ("ticket_closer", "the checks are green", lambda s, _: not s.red and s.was_worked_on),
     (
         "ticket_closer",
         "the checks were green from the start",
-        lambda s, most: s.score >= most.research_good and not s.red,
+        lambda s, most: s.research_score >= most.research_good and not s.red,
     ),
     (
         "researcher",
@@ -101,33 +101,37 @@ STEPS: tuple[tuple[str, str, Fits], ...] = (
     (
         "ticket_closer",
         "the goal is met, and nobody here can mend the rest",
-        lambda s, _: s.goal_green and s.idle > 0,
+        lambda s, _: s.goal_met and s.unchanged_turns > 0,
     ),
     (
         "snitch",
         "the same failure again, and the cause is not in this folder",
-        lambda s, most: bool(s.elsewhere) and s.seen + 1 >= _most(most.same_error_limit),
+        lambda s, most: (
+            bool(s.external_cause) and s.failure_count + 1 >= _or_infinity(most.same_error_limit)
+        ),
     ),
     (
         "verifier",
         "the cause is not in this folder; it may be gone by now",
-        lambda s, _: bool(s.elsewhere),
+        lambda s, _: bool(s.external_cause),
     ),
     (
         "snitch",
         "the coder has changed nothing, turn after turn",
         lambda s, most: (
-            not s.escalated and s.idle > 0 and s.idle + 1 >= _most(most.no_change_limit)
+            not s.escalated
+            and s.unchanged_turns > 0
+            and s.unchanged_turns + 1 >= _or_infinity(most.no_change_limit)
         ),
     ),
-    ("researcher", "find out where it fails", lambda s, _: not s.visits),
+    ("researcher", "find out where it fails", lambda s, _: not s.research_visits),
     (
         "researcher",
         "not enough is known yet",
         lambda s, most: (
-            s.score < most.research_good
-            and s.in_vain + 1 < _most(most.research_limit)
-            and not s.idle
+            s.research_score < most.research_good
+            and s.fruitless_visits + 1 < _or_infinity(most.research_limit)
+            and not s.unchanged_turns
         ),
     ),
     ("coder", "the checks are red", lambda s, _: True),
@@ -135,5 +139,5 @@ STEPS: tuple[tuple[str, str, Fits], ...] = (
 """(to whom, why, when), in the order in which they are looked at."""
 
 
-def next_step(known: Standing, most: Limits) -> tuple[str, str]:
-    return next((to, why) for to, why, fits in STEPS if fits(known, most))
+def next_step(status: CodingStatus, limits: Limits) -> tuple[str, str]:
+    return next((to, reason) for to, reason, fits in NEXT_STEP_RULES if fits(status, limits))

@@ -13,12 +13,12 @@ from pathlib import PurePosixPath
 
 from handrail.kernel.decision import Value
 from handrail.teams.coding.failures import Failure
-from handrail.teams.coding.workspace import NotAllowed, Workspace
+from handrail.teams.coding.workspace import NotAllowedError, Workspace
 
 NAMES_MAX = 50
-FOUND_MAX = 100
-_TICKED = re.compile(r"`([^`\n]{1,100})`")
-_CODE = re.compile(
+LOCATIONS_MAX = 100
+_BACKTICKED = re.compile(r"`([^`\n]{1,100})`")
+_CODE_NAME = re.compile(
     r"[A-Za-z_][\w-]*\.(?:py|md|txt|toml|yaml|json)\b"
     r"|[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+"
     r"|[A-Za-z_]\w*(?=\(\))"
@@ -28,109 +28,127 @@ _CODE = re.compile(
 _WORD = re.compile(r"[A-Za-z_]\w{3,}")
 
 
-class Definition(Value):
+class CodeDefinition(Value):
     """A function or class of the folder, by its lines."""
 
     path: str
     name: str
-    first: int
-    last: int
+    first_line: int
+    last_line: int
 
 
-class Found(Value):
+class ResearchResult(Value):
     """What the research came to."""
 
     score: float
-    places: tuple[str, ...]
+    locations: tuple[str, ...]
     """`path:line name`, in the order of their worth."""
     missing: tuple[str, ...]
 
 
-def named(text: str) -> list[str]:
+def find_code_names(text: str) -> list[str]:
     """What the text names that looks like code."""
-    ticked = [name.strip("() ") for name in _TICKED.findall(text)]
-    names = [name for name in (*ticked, *_CODE.findall(text)) if name]
+    backticked = [name.strip("() ") for name in _BACKTICKED.findall(text)]
+    names = [name for name in (*backticked, *_CODE_NAME.findall(text)) if name]
     return list(dict.fromkeys(names))[:NAMES_MAX]
 
 
-def definitions(workspace: Workspace) -> list[Definition]:
+def find_definitions(workspace: Workspace) -> list[CodeDefinition]:
     """Every function and class of the folder."""
-    found: list[Definition] = []
-    for path in workspace.sources():
-        tree = parsed(workspace, path)
+    results: list[CodeDefinition] = []
+    for path in workspace.python_files():
+        tree = parse_source(workspace, path)
         for node in ast.walk(tree) if tree is not None else ():
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-                last = node.end_lineno or node.lineno
-                found.append(Definition(path=path, name=node.name, first=node.lineno, last=last))
-    return found
+                last_line = node.end_lineno or node.lineno
+                results.append(
+                    CodeDefinition(
+                        path=path, name=node.name, first_line=node.lineno, last_line=last_line
+                    )
+                )
+    return results
 
 
-def parsed(workspace: Workspace, path: str) -> ast.Module | None:
+def parse_source(workspace: Workspace, path: str) -> ast.Module | None:
     """The file as a tree; None if it is no Python that can be read."""
     try:
         return ast.parse(workspace.read(path))
-    except (NotAllowed, SyntaxError, ValueError, RecursionError):
+    except (NotAllowedError, SyntaxError, ValueError, RecursionError):
         return None
 
 
 def research(
     workspace: Workspace, task: str, failures: Iterable[Failure], documents: Mapping[str, str]
-) -> Found:
+) -> ResearchResult:
     """Everything that task and failures name, looked up in the folder and in the documents."""
-    known = definitions(workspace)
+    code_definitions = find_definitions(workspace)
     files = workspace.files()
-    wanted: dict[str, str] = {}
+    locations_by_name: dict[str, str] = {}
     for failure in failures:
         for frame in failure.frames:
             if frame.path in files:
-                where = _enclosing(known, frame.path, frame.line)
-                wanted[f"{frame.path}:{frame.line}"] = f"{frame.path}:{frame.line} {where}".strip()
-        for name in called_in_test(workspace, failure):
-            wanted[name] = _definition(known, name)
-    for name in named(task):
-        wanted[name] = _lookup(name, known, files) or _in_documents(name, documents)
-    if not wanted:
-        wanted = {word: _lookup(word, known, files) for word in _words(task)}
-        wanted = {word: place for word, place in wanted.items() if place} or {task[:80]: ""}
-    places = [place for place in wanted.values() if place]
-    return Found(
-        score=round(len(places) / len(wanted), 2),
-        places=tuple(dict.fromkeys(places))[:FOUND_MAX],
-        missing=tuple(name for name, place in wanted.items() if not place)[:FOUND_MAX],
+                enclosing = _enclosing_name(code_definitions, frame.path, frame.line)
+                locations_by_name[f"{frame.path}:{frame.line}"] = (
+                    f"{frame.path}:{frame.line} {enclosing}".strip()
+                )
+        for name in find_called_names(workspace, failure):
+            locations_by_name[name] = _locate_definition(code_definitions, name)
+    for name in find_code_names(task):
+        locations_by_name[name] = _locate_name(
+            name, code_definitions, files
+        ) or _locate_in_documents(name, documents)
+    if not locations_by_name:
+        locations_by_name = {
+            word: _locate_name(word, code_definitions, files) for word in _task_words(task)
+        }
+        locations_by_name = {
+            word: location for word, location in locations_by_name.items() if location
+        } or {task[:80]: ""}
+    locations = [location for location in locations_by_name.values() if location]
+    return ResearchResult(
+        score=round(len(locations) / len(locations_by_name), 2),
+        locations=tuple(dict.fromkeys(locations))[:LOCATIONS_MAX],
+        missing=tuple(name for name, location in locations_by_name.items() if not location)[
+            :LOCATIONS_MAX
+        ],
     )
 
 
-def _words(task: str) -> list[str]:
+def _task_words(task: str) -> list[str]:
     """Of a task that names no code: its words, which may be names all the same."""
     return list(dict.fromkeys(word.lower() for word in _WORD.findall(task)))[:NAMES_MAX]
 
 
-def called_in_test(workspace: Workspace, failure: Failure) -> list[str]:
+def find_called_names(workspace: Workspace, failure: Failure) -> list[str]:
     """Names that the test's function calls: where an assertion fails, one of them is wrong."""
     tests = [frame for frame in failure.frames if is_test(frame.path)]
     if not tests:
         return []
-    tree = parsed(workspace, tests[0].path)
-    found: list[str] = []
+    tree = parse_source(workspace, tests[0].path)
+    names: list[str] = []
     for node in ast.walk(tree) if tree is not None else ():
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and (
             node.name == tests[0].name and node.lineno <= tests[0].line <= (node.end_lineno or 0)
         ):
-            found += _calls(node)
-    known = {one.name for one in definitions(workspace) if not is_test(one.path)}
-    return [name for name in dict.fromkeys(found) if name in known]
+            names += _called_names(node)
+    defined_names = {
+        definition.name
+        for definition in find_definitions(workspace)
+        if not is_test(definition.path)
+    }
+    return [name for name in dict.fromkeys(names) if name in defined_names]
 
 
-def _calls(node: ast.AST) -> list[str]:
-    found: list[str] = []
-    for one in ast.walk(node):
-        if isinstance(one, ast.Call):
-            called = one.func
-            if isinstance(called, ast.Name):
-                found.append(called.id)
-            elif isinstance(called, ast.Attribute):
-                found.append(called.attr)
-    return found
+def _called_names(node: ast.AST) -> list[str]:
+    names: list[str] = []
+    for child in ast.walk(node):
+        if isinstance(child, ast.Call):
+            function = child.func
+            if isinstance(function, ast.Name):
+                names.append(function.id)
+            elif isinstance(function, ast.Attribute):
+                names.append(function.attr)
+    return names
 
 
 def is_test(path: str) -> bool:
@@ -138,28 +156,34 @@ def is_test(path: str) -> bool:
     return name.startswith("test_") or name.endswith("_test.py")
 
 
-def _enclosing(known: Iterable[Definition], path: str, line: int) -> str:
-    inside = [one for one in known if one.path == path and one.first <= line <= one.last]
-    return max(inside, key=lambda one: one.first).name if inside else ""
+def _enclosing_name(code_definitions: Iterable[CodeDefinition], path: str, line: int) -> str:
+    enclosing = [
+        definition
+        for definition in code_definitions
+        if definition.path == path and definition.first_line <= line <= definition.last_line
+    ]
+    return max(enclosing, key=lambda definition: definition.first_line).name if enclosing else ""
 
 
-def _definition(known: Iterable[Definition], name: str) -> str:
-    for one in known:
-        if one.name == name and not is_test(one.path):
-            return f"{one.path}:{one.first} {one.name}"
+def _locate_definition(code_definitions: Iterable[CodeDefinition], name: str) -> str:
+    for definition in code_definitions:
+        if definition.name == name and not is_test(definition.path):
+            return f"{definition.path}:{definition.first_line} {definition.name}"
     return ""
 
 
-def _lookup(name: str, known: Iterable[Definition], files: Iterable[str]) -> str:
-    last = name.rpartition(".")[2]
+def _locate_name(
+    name: str, code_definitions: Iterable[CodeDefinition], files: Iterable[str]
+) -> str:
+    bare_name = name.rpartition(".")[2]
     return (
         next((path for path in files if path == name or path.endswith(f"/{name}")), "")
-        or _definition(known, last)
-        or _definition(known, name)
+        or _locate_definition(code_definitions, bare_name)
+        or _locate_definition(code_definitions, name)
     )
 
 
-def _in_documents(name: str, documents: Mapping[str, str]) -> str:
+def _locate_in_documents(name: str, documents: Mapping[str, str]) -> str:
     for title, text in documents.items():
         for number, line in enumerate(text.splitlines(), start=1):
             if name in line:

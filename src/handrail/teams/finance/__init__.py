@@ -14,76 +14,76 @@ import asyncio
 from collections.abc import Callable
 from typing import cast
 
-from handrail.engine.dispatch import Dispatch
+from handrail.engine.dispatch.dispatch import Dispatch
 from handrail.engine.engine import Engine
 from handrail.kernel.result import Result
 from handrail.teams.finance import audit, closing, invoice
 from handrail.teams.finance.routing import planner
 from handrail.teams.finance.tables import FILE_BYTES_MAX, FILES_MAX, Files
-from handrail.teams.scripted import Agent, hand
+from handrail.teams.scripted import ScriptedAgent, hand_off
 
 NO_FILES: Files = {}
 
 
-Specialist = Callable[[list[str], Files], tuple[list[str], list[str]]]
+SpecialistFunction = Callable[[list[str], Files], tuple[list[str], list[str]]]
 """Of all that was said, the task first, and the files: what came of it, line by line, and which of
 the texts say nothing that the rules know."""
-SPECIALISTS: dict[str, Specialist] = {
+SPECIALISTS: dict[str, SpecialistFunction] = {
     "invoice": invoice.work_out,
     "closing": closing.work_out,
     "audit": audit.work_out,
 }
 
 
-def staff() -> dict[str, Agent]:
+def scripted_agents() -> dict[str, ScriptedAgent]:
     """Without an engine there are no files."""
-    agents: dict[str, Agent] = {"planner": planner}
+    agents: dict[str, ScriptedAgent] = {"planner": planner}
     for name in SPECIALISTS:
-        agents[name] = _alone
+        agents[name] = _run_without_files
     return agents
 
 
-def employed(
+def build_agents(
     engine: Engine, *, model: str = "", workspaces: tuple[str, ...] = ()
-) -> dict[str, Agent]:
+) -> dict[str, ScriptedAgent]:
     """The team's agents on an engine, from which they read the bead's files."""
     del workspaces  # finance changes no files
     if model:
-        from handrail.teams.finance.modelled import modelled
+        from handrail.teams.finance.model_agents import build_model_agents
 
-        return modelled(engine, model)
+        return build_model_agents(engine, model)
 
     async def specialist(dispatch: Dispatch) -> Result:
-        files = await files_of(engine, dispatch.bead.id)
-        return await asyncio.to_thread(worked, dispatch, files)
+        files = await load_text_files(engine, dispatch.bead.id)
+        return await asyncio.to_thread(run_specialist, dispatch, files)
 
-    agents: dict[str, Agent] = {"planner": planner}
+    agents: dict[str, ScriptedAgent] = {"planner": planner}
     for name in SPECIALISTS:
-        agents[name] = cast("Agent", specialist)
+        agents[name] = cast("ScriptedAgent", specialist)
     return agents
 
 
-async def files_of(engine: Engine, bead_id: str) -> Files:
+async def load_text_files(engine: Engine, bead_id: str) -> Files:
     """The texts among the bead's files."""
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for info in (await engine.files(bead_id))[:FILES_MAX]:
         if info.size <= FILE_BYTES_MAX:
             _, body = await engine.file(bead_id, info.name)
-            found[info.name] = body.decode("utf-8-sig", "replace")
-    return found
+            texts[info.name] = body.decode("utf-8-sig", "replace")
+    return texts
 
 
-def _alone(dispatch: Dispatch) -> Result:
-    return worked(dispatch, NO_FILES)
+def _run_without_files(dispatch: Dispatch) -> Result:
+    return run_specialist(dispatch, NO_FILES)
 
 
-def worked(dispatch: Dispatch, files: Files) -> Result:
+def run_specialist(dispatch: Dispatch, files: Files) -> Result:
     """The specialist's result, for a person to look at."""
     bead = dispatch.bead
     revisions = [one.text for one in dispatch.iterations if one.text.strip()]
-    said = [f"{bead.title}\n{bead.description}", *revisions]
-    rows, unknown = SPECIALISTS[dispatch.agent](said, files)
+    texts = [f"{bead.title}\n{bead.description}", *revisions]
+    rows, unknown = SPECIALISTS[dispatch.agent](texts, files)
     applied = [one for one in revisions if one not in unknown]
     notes = [f"revised: {' '.join(applied[-1].split())}"] if applied else []
     notes += [f"not applied, the rules do not know it: {' '.join(one.split())}" for one in unknown]
-    return hand("review", f"{dispatch.agent} is done", "\n".join([*rows, *notes]))
+    return hand_off("review", f"{dispatch.agent} is done", "\n".join([*rows, *notes]))

@@ -13,7 +13,14 @@ from datetime import date
 from decimal import Decimal
 from typing import NamedTuple
 
-from handrail.teams.finance.tables import Files, Row, amount, day, rounded, tables
+from handrail.teams.finance.tables import (
+    Files,
+    Row,
+    parse_amount,
+    parse_date,
+    read_tables,
+    round_to_cent,
+)
 
 SIDES: dict[str, tuple[str, ...]] = {"ledger": ("ledger", "books", "gl"), "bank": ("bank", "state")}
 """A side, and what a table's name, or a row's source, says of it."""
@@ -21,7 +28,7 @@ MONTHS: tuple[str, ...] = (
     *("jan", "feb", "mar", "apr", "may", "jun"),
     *("jul", "aug", "sep", "oct", "nov", "dec"),
 )
-DIFFERENCES_MAX = 200
+LISTED_DIFFERENCES_MAX = 200
 """So many are listed; all are counted."""
 ZERO = Decimal(0)
 _FIGURE = r"(-?\d[\d.,' ]*)"
@@ -34,11 +41,11 @@ _PERIOD = re.compile(r"\b(\d{4})-(0[1-9]|1[0-2])\b(?!-\d)")
 _MONTH = re.compile(rf"\b({'|'.join(MONTHS)})[a-z]*\.?\s+(\d{{4}})\b", re.I)
 
 
-class Entry(NamedTuple):
+class ClosingEntry(NamedTuple):
     reference: str
     date: date | None
     amount: Decimal | None
-    place: str
+    label: str
 
     @property
     def key(self) -> str:
@@ -46,7 +53,7 @@ class Entry(NamedTuple):
         return self.reference or f"{self.date or 'no date'} {self.amount}"
 
 
-class Wanted(NamedTuple):
+class ClosingOptions(NamedTuple):
     """What was said about it."""
 
     tolerance: Decimal = ZERO
@@ -56,64 +63,66 @@ class Wanted(NamedTuple):
     accepted: frozenset[str] = frozenset()
 
 
-def work_out(said: list[str], files: Files) -> tuple[list[str], list[str]]:
-    found = tables(said, files)
-    entries = {side: _entries(found, side) for side in SIDES}
-    wanted, unknown = _wanted(said)
-    rows = [_there(side, entries[side]) for side in SIDES]
-    rows += [_readable(entries), *_in_period(entries, wanted), _unique(entries)]
-    differences = _differences(entries, wanted)
+def work_out(texts: list[str], files: Files) -> tuple[list[str], list[str]]:
+    found_tables = read_tables(texts, files)
+    entries = {side: _entries_of(found_tables, side) for side in SIDES}
+    options, unknown = _read_options(texts)
+    rows = [_presence_item(side, entries[side]) for side in SIDES]
+    rows += [_readable_item(entries), *_period_items(entries, options), _unique_item(entries)]
+    differences = _differences(entries, options)
     agreed = all(entries.values()) and not differences
-    rows.append(_item(f"ledger and bank agree: {_count(differences, 'difference')}", ok=agreed))
-    rows += [f"    {one}" for one in differences[:DIFFERENCES_MAX]]
-    rows += [f"    accepted: {', '.join(sorted(wanted.accepted))}"] if wanted.accepted else []
-    rows += _balance(entries, wanted)
+    rows.append(
+        _checklist_item(f"ledger and bank agree: {_count(differences, 'difference')}", ok=agreed)
+    )
+    rows += [f"    {difference}" for difference in differences[:LISTED_DIFFERENCES_MAX]]
+    rows += [f"    accepted: {', '.join(sorted(options.accepted))}"] if options.accepted else []
+    rows += _balance_items(entries, options)
     ledger, bank = (_sum(entries[side]) for side in SIDES)
     rows.append(f"ledger {ledger}, bank {bank}, difference {ledger - bank}")
     done = all(not row.startswith("[ ]") for row in rows)
     return [*rows, f"ready to close: {'yes' if done else 'no'}"], unknown
 
 
-def _item(told: str, *, ok: bool) -> str:
-    return f"[{'x' if ok else ' '}] {told}"
+def _checklist_item(text: str, *, ok: bool) -> str:
+    return f"[{'x' if ok else ' '}] {text}"
 
 
-def _count(found: list[str], what: str) -> str:
-    return f"{len(found)} {what}{'' if len(found) == 1 else 's'}"
+def _count(items: list[str], noun: str) -> str:
+    return f"{len(items)} {noun}{'' if len(items) == 1 else 's'}"
 
 
 # What there is
 
 
-def _entries(found: dict[str, list[Row]], side: str) -> list[Entry]:
-    entries: list[Entry] = []
-    for name, rows in found.items():
-        named = _side(name)
+def _entries_of(found_tables: dict[str, list[Row]], side: str) -> list[ClosingEntry]:
+    entries: list[ClosingEntry] = []
+    for name, rows in found_tables.items():
+        table_side = _side_of(name)
         for n, row in enumerate(rows, 1):
-            if (_side(row.get("source", "")) or named) == side and "amount" in row:
-                entries.append(_entry(row, f"{side} {n}"))
+            if (_side_of(row.get("source", "")) or table_side) == side and "amount" in row:
+                entries.append(_read_entry(row, f"{side} {n}"))
     return entries
 
 
-def _side(name: str) -> str:
+def _side_of(name: str) -> str:
     low = name.lower()
     return next((side for side, keys in SIDES.items() if any(key in low for key in keys)), "")
 
 
-def _entry(row: Row, place: str) -> Entry:
-    value = amount(row["amount"])
-    return Entry(
+def _read_entry(row: Row, label: str) -> ClosingEntry:
+    value = parse_amount(row["amount"])
+    return ClosingEntry(
         row.get("reference", "").strip(),
-        day(row.get("date", "")),
-        rounded(value) if value is not None else None,
-        place,
+        parse_date(row.get("date", "")),
+        round_to_cent(value) if value is not None else None,
+        label,
     )
 
 
-def _wanted(said: list[str]) -> tuple[Wanted, list[str]]:
+def _read_options(texts: list[str]) -> tuple[ClosingOptions, list[str]]:
     """What was said last counts; what was accepted stays so."""
-    wanted, unknown = Wanted(), list[str]()
-    for n, text in enumerate(said):
+    options, unknown = ClosingOptions(), list[str]()
+    for n, text in enumerate(texts):
         figures = {
             name: value
             for name, pattern in (
@@ -121,19 +130,21 @@ def _wanted(said: list[str]) -> tuple[Wanted, list[str]]:
                 ("opening", _OPENING),
                 ("closing", _CLOSING),
             )
-            if (match := pattern.search(text)) and (value := amount(match[1])) is not None
+            if (match := pattern.search(text)) and (value := parse_amount(match[1])) is not None
         }
         rest = _TOLERANCE.sub(" ", text)  # its figure is no reference
-        accepted = {one for part in _ACCEPTED.findall(rest) for one in _REFERENCE.findall(part)}
-        period = _period(text)
-        if n and not (figures or accepted or period or tables([text], {})):
+        accepted = {
+            reference for part in _ACCEPTED.findall(rest) for reference in _REFERENCE.findall(part)
+        }
+        period = _read_period(text)
+        if n and not (figures or accepted or period or read_tables([text], {})):
             unknown.append(text)
-        wanted = wanted._replace(**figures, accepted=wanted.accepted | accepted)
-        wanted = wanted._replace(period=period or wanted.period)
-    return wanted, unknown
+        options = options._replace(**figures, accepted=options.accepted | accepted)
+        options = options._replace(period=period or options.period)
+    return options, unknown
 
 
-def _period(text: str) -> tuple[int, int] | None:
+def _read_period(text: str) -> tuple[int, int] | None:
     if match := _PERIOD.search(text):
         return int(match[1]), int(match[2])
     if match := _MONTH.search(text):
@@ -144,76 +155,85 @@ def _period(text: str) -> tuple[int, int] | None:
 # The checklist
 
 
-def _there(side: str, entries: list[Entry]) -> str:
+def _presence_item(side: str, entries: list[ClosingEntry]) -> str:
     if not entries:
-        told = f"{side} is missing: attach a table named {side}, with reference, date and amount"
-        return _item(told, ok=False)
-    return _item(f"{side}: {len(entries)} lines, sum {_sum(entries)}", ok=True)
+        text = f"{side} is missing: attach a table named {side}, with reference, date and amount"
+        return _checklist_item(text, ok=False)
+    return _checklist_item(f"{side}: {len(entries)} lines, sum {_sum(entries)}", ok=True)
 
 
-def _sum(entries: Iterable[Entry]) -> Decimal:
-    return rounded(sum((one.amount for one in entries if one.amount is not None), ZERO))
+def _sum(entries: Iterable[ClosingEntry]) -> Decimal:
+    return round_to_cent(sum((entry.amount for entry in entries if entry.amount is not None), ZERO))
 
 
-def _readable(entries: dict[str, list[Entry]]) -> str:
-    wrong = [one.place for side in entries.values() for one in side if one.amount is None]
-    told = f"{_count(wrong, 'line')} cannot be read: {', '.join(wrong[:20])}"
-    return _item(told if wrong else "every amount can be read", ok=not wrong)
-
-
-def _in_period(entries: dict[str, list[Entry]], wanted: Wanted) -> list[str]:
-    if wanted.period is None:
-        return []
-    named = f"{wanted.period[0]}-{wanted.period[1]:02}"
-    every = [one for side in entries.values() for one in side]
-    out = [
-        one.reference or one.place
-        for one in every
-        if one.date is None or (one.date.year, one.date.month) != wanted.period
+def _readable_item(entries: dict[str, list[ClosingEntry]]) -> str:
+    unreadable = [
+        entry.label for side in entries.values() for entry in side if entry.amount is None
     ]
-    told = f"{_count(out, 'line')} outside of {named}: {', '.join(out[:20])}"
-    return [_item(told if out else f"all dates are in {named}", ok=not out)]
+    text = f"{_count(unreadable, 'line')} cannot be read: {', '.join(unreadable[:20])}"
+    return _checklist_item(text if unreadable else "every amount can be read", ok=not unreadable)
 
 
-def _unique(entries: dict[str, list[Entry]]) -> str:
-    twice = [
+def _period_items(entries: dict[str, list[ClosingEntry]], options: ClosingOptions) -> list[str]:
+    if options.period is None:
+        return []
+    period_text = f"{options.period[0]}-{options.period[1]:02}"
+    all_entries = [entry for side in entries.values() for entry in side]
+    outside = [
+        entry.reference or entry.label
+        for entry in all_entries
+        if entry.date is None or (entry.date.year, entry.date.month) != options.period
+    ]
+    text = f"{_count(outside, 'line')} outside of {period_text}: {', '.join(outside[:20])}"
+    return [_checklist_item(text if outside else f"all dates are in {period_text}", ok=not outside)]
+
+
+def _unique_item(entries: dict[str, list[ClosingEntry]]) -> str:
+    duplicates = [
         f"{side} {reference}"
         for side, lines in entries.items()
-        for reference, count in Counter(one.reference for one in lines if one.reference).items()
+        for reference, count in Counter(
+            entry.reference for entry in lines if entry.reference
+        ).items()
         if count > 1
     ]
-    told = f"stands more than once: {', '.join(twice[:20])}"
-    return _item(told if twice else "no reference stands twice", ok=not twice)
+    text = f"stands more than once: {', '.join(duplicates[:20])}"
+    return _checklist_item(text if duplicates else "no reference stands twice", ok=not duplicates)
 
 
-def _differences(entries: dict[str, list[Entry]], wanted: Wanted) -> list[str]:
-    sums = {side: _by_key(lines) for side, lines in entries.items()}
+def _differences(entries: dict[str, list[ClosingEntry]], options: ClosingOptions) -> list[str]:
+    sums = {side: _sums_by_key(lines) for side, lines in entries.items()}
     ledger, bank = sums["ledger"], sums["bank"]
-    found: list[str] = []
-    for key in sorted({*ledger, *bank} - wanted.accepted):
-        ours, theirs = ledger.get(key), bank.get(key)
-        if theirs is None:
-            found.append(f"{key}: ledger {ours}, not in the bank")
-        elif ours is None:
-            found.append(f"{key}: bank {theirs}, not in the ledger")
-        elif abs(ours - theirs) > wanted.tolerance:
-            found.append(f"{key}: ledger {ours}, bank {theirs}, difference {ours - theirs}")
-    return found
+    differences: list[str] = []
+    for key in sorted({*ledger, *bank} - options.accepted):
+        ledger_amount, bank_amount = ledger.get(key), bank.get(key)
+        if bank_amount is None:
+            differences.append(f"{key}: ledger {ledger_amount}, not in the bank")
+        elif ledger_amount is None:
+            differences.append(f"{key}: bank {bank_amount}, not in the ledger")
+        elif abs(ledger_amount - bank_amount) > options.tolerance:
+            differences.append(
+                f"{key}: ledger {ledger_amount}, bank {bank_amount}, difference "
+                f"{ledger_amount - bank_amount}"
+            )
+    return differences
 
 
-def _by_key(entries: Iterable[Entry]) -> dict[str, Decimal]:
-    found: dict[str, Decimal] = {}
-    for one in entries:
-        if one.amount is not None:
-            found[one.key] = found.get(one.key, ZERO) + one.amount
-    return found
+def _sums_by_key(entries: Iterable[ClosingEntry]) -> dict[str, Decimal]:
+    sums: dict[str, Decimal] = {}
+    for entry in entries:
+        if entry.amount is not None:
+            sums[entry.key] = sums.get(entry.key, ZERO) + entry.amount
+    return sums
 
 
-def _balance(entries: dict[str, list[Entry]], wanted: Wanted) -> list[str]:
-    if wanted.opening is None or wanted.closing is None:
+def _balance_items(entries: dict[str, list[ClosingEntry]], options: ClosingOptions) -> list[str]:
+    if options.opening is None or options.closing is None:
         return []
-    moved = _sum(entries["bank"])
-    comes_to = rounded(wanted.opening + moved)
-    ok = abs(comes_to - wanted.closing) <= wanted.tolerance
-    told = f"balance: {rounded(wanted.opening)} and {moved} come to {comes_to}"
-    return [_item(told if ok else f"{told}, not to {rounded(wanted.closing)}", ok=ok)]
+    bank_sum = _sum(entries["bank"])
+    computed = round_to_cent(options.opening + bank_sum)
+    ok = abs(computed - options.closing) <= options.tolerance
+    text = f"balance: {round_to_cent(options.opening)} and {bank_sum} come to {computed}"
+    return [
+        _checklist_item(text if ok else f"{text}, not to {round_to_cent(options.closing)}", ok=ok)
+    ]

@@ -6,16 +6,16 @@ What was said last counts first. A revision changes the specialist only if it na
 
 import re
 
-from handrail.engine.dispatch import Dispatch
+from handrail.engine.dispatch.dispatch import Dispatch
 from handrail.kernel.result import Result
-from handrail.teams.scripted import hand, words
+from handrail.teams.scripted import bead_text, hand_off
 
 SUBJECTS: dict[str, str] = {
     "audit": "audit audits audited auditing",
     "closing": "closing close closed reconcile reconciled reconciliation",
     "invoice": "invoice invoices invoiced bill bills billing",
 }
-WEAKER: dict[str, str] = {
+WEAK_SUBJECTS: dict[str, str] = {
     "audit": "sample finding findings receipts entries",
     "closing": "ledger bank month checklist balance",
     "invoice": "tax total vat price prices discount",
@@ -25,17 +25,17 @@ _WORD = re.compile(r"[a-z]+")
 
 def planner(dispatch: Dispatch) -> Result:
     """Everything that was said is there, in full; the newest is read first."""
-    task = words(dispatch)
-    for text in (*(one.text for one in reversed(dispatch.iterations)), task):
-        found = _named(text, SUBJECTS)
-        if found:
-            return hand(found, f"it concerns {found}: {' '.join(text.split())[:80]}")
-    found = _named(task, WEAKER)
-    if found:
-        return hand(found, f"the task reads like {found}")
-    return hand("invoice", "nothing names a subject; invoices are the most common")
+    task = bead_text(dispatch)
+    for text in (*(iteration.text for iteration in reversed(dispatch.iterations)), task):
+        subject = _find_subject(text, SUBJECTS)
+        if subject:
+            return hand_off(subject, f"it concerns {subject}: {' '.join(text.split())[:80]}")
+    subject = _find_subject(task, WEAK_SUBJECTS)
+    if subject:
+        return hand_off(subject, f"the task reads like {subject}")
+    return hand_off("invoice", "nothing names a subject; invoices are the most common")
 
 
-def _named(text: str, subjects: dict[str, str]) -> str:
-    said = set(_WORD.findall(text.lower()))
-    return next((name for name, keys in subjects.items() if said & set(keys.split())), "")
+def _find_subject(text: str, subjects: dict[str, str]) -> str:
+    text_words = set(_WORD.findall(text.lower()))
+    return next((name for name, keys in subjects.items() if text_words & set(keys.split())), "")

@@ -8,24 +8,24 @@ investigation by a language model, `sample.py` a small shop with bugs to try it 
 """
 
 from handrail.engine.engine import Engine
-from handrail.teams.healing.crew import TRUSTED, Healers
+from handrail.teams.healing.agents import MEASURING_ROLES, HealingAgents
+from handrail.teams.healing.reverts import REVERT_WORKFLOW_ID, watch_for_reverts
 from handrail.teams.healing.service import Service, read_service
-from handrail.teams.healing.taking_back import REVERT, watch
-from handrail.teams.scripted import Staff
+from handrail.teams.scripted import AgentsByRole
 
-__all__ = ["REVERT", "Healers", "Service", "healing", "read_service"]
+__all__ = ["REVERT_WORKFLOW_ID", "HealingAgents", "Service", "build_healing_agents", "read_service"]
 
 
-async def healing(
+async def build_healing_agents(
     engine: Engine, service: Service, *, model: str = ""
-) -> tuple[Staff, frozenset[str]]:
+) -> tuple[AgentsByRole, frozenset[str]]:
     """The agents that heal this service, by role, and the roles that measure; the investigation is
     the model's, if one is named. What their runs push and do not verify is taken back."""
     investigate = None
     if model:
-        from handrail.teams.healing.modelled import by_model
+        from handrail.teams.healing.model_investigator import model_investigator
 
-        investigate = by_model(model)
+        investigate = model_investigator(model)
     if service.reverts:
-        await watch(engine)
-    return Healers(engine, service, investigate=investigate).agents(), TRUSTED
+        await watch_for_reverts(engine)
+    return HealingAgents(engine, service, investigate=investigate).agents(), MEASURING_ROLES

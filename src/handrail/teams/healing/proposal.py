@@ -8,13 +8,13 @@ from typing import Any
 
 import msgspec
 
-from handrail.commits import Proposal
+from handrail.commits import PatchProposal
 from handrail.kernel.decision import Value
 from handrail.kernel.result import Check
 from handrail.teams.coding.search import is_test
 
-SMALL_LINES = 10
-HIDING = frozenset({"missing-check", "wrong-exception"})
+SMALL_CHANGE_LINES = 10
+ERROR_HIDING_PATTERNS = frozenset({"missing-check", "wrong-exception"})
 """Repairs after which an error is silent: it may have been a sign of another one."""
 
 
@@ -32,26 +32,30 @@ class Cause(Value):
     pattern: str = ""
 
 
-def risk_of(proposal: Proposal, pattern: str, known: frozenset[str]) -> Risk:
+def assess_risk(proposal: PatchProposal, pattern: str, existing_files: frozenset[str]) -> Risk:
     """By rules that anybody can check; `known` are the files that were there before."""
     sources = [path for path in proposal.files if not is_test(path)]
-    changed = [path for path in proposal.files if is_test(path) and path in known]
-    lines = _lines_changed(proposal.patch)
+    changed_tests = [path for path in proposal.files if is_test(path) and path in existing_files]
+    lines = _count_changed_lines(proposal.patch)
     rules = (
-        ("high", "it changes tests that were there before", bool(changed)),
+        ("high", "it changes tests that were there before", bool(changed_tests)),
         ("medium", f"it changes {len(sources)} files", len(sources) > 1),
-        ("medium", f"it changes {lines} lines", lines > SMALL_LINES),
-        ("medium", "it makes an error silent, which may be a sign of another", pattern in HIDING),
+        ("medium", f"it changes {lines} lines", lines > SMALL_CHANGE_LINES),
+        (
+            "medium",
+            "it makes an error silent, which may be a sign of another",
+            pattern in ERROR_HIDING_PATTERNS,
+        ),
     )
-    met = [(level, why) for level, why, holds in rules if holds]
-    usual = f"it changes {lines} lines of {', '.join(sources) or 'tests alone'}"
+    applying_rules = [(level, reason) for level, reason, applies in rules if applies]
+    default_reason = f"it changes {lines} lines of {', '.join(sources) or 'tests alone'}"
     return Risk(
-        level=next((level for level, _ in met), "low"),  # the worst stand first
-        why=tuple(why for _, why in met) or (usual,),
+        level=next((level for level, _ in applying_rules), "low"),  # the worst stand first
+        why=tuple(reason for _, reason in applying_rules) or (default_reason,),
     )
 
 
-def _lines_changed(patch: str) -> int:
+def _count_changed_lines(patch: str) -> int:
     """Lines that the patch takes or gives, without those of tests."""
     count = 0
     for part in patch.split("diff --git ")[1:]:
@@ -61,23 +65,25 @@ def _lines_changed(patch: str) -> int:
     return count
 
 
-def shown(proposal: Proposal, cause: Cause, checks: tuple[Check, ...], risk: Risk) -> str:
+def format_proposal(
+    proposal: PatchProposal, cause: Cause, checks: tuple[Check, ...], risk: Risk
+) -> str:
     """The proposal as a person reads it."""
     lines = [f"Cause: {cause.told}"]
     if proposal.commit:
         lines.append(f"On the branch already: this run committed it as {proposal.commit}")
     lines += [f"Written by: {cause.blame}"] if cause.blame else []
     lines += [f"Risk: {risk.level}, because {'; '.join(risk.why)}", "Tests:"]
-    lines += [f"  {one.command}: {'green' if not one.exit_code else 'red'}" for one in checks]
+    lines += [f"  {check.command}: {'green' if not check.exit_code else 'red'}" for check in checks]
     lines += [f"Patch {proposal.patch_id}:", "", proposal.patch]
     return "\n".join(lines)
 
 
-def packed(
-    proposal: Proposal, cause: Cause, checks: tuple[Check, ...], risk: Risk
+def encode_proposal(
+    proposal: PatchProposal, cause: Cause, checks: tuple[Check, ...], risk: Risk
 ) -> dict[str, Any]:
     """As it lies in the bead's context under `proposal`."""
-    tests = [{"command": one.command, "exit_code": one.exit_code} for one in checks]
+    tests = [{"command": check.command, "exit_code": check.exit_code} for check in checks]
     return {
         **msgspec.to_builtins(proposal),
         "cause": msgspec.to_builtins(cause),

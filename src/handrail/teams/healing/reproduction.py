@@ -16,16 +16,16 @@ from urllib.parse import unquote
 
 import msgspec
 
-from handrail.engine.bugs import place
-from handrail.kernel.decision import Value, learn
-from handrail.teams.coding.failures import Failure, tracebacks
-from handrail.teams.coding.workspace import NotAllowed, Workspace
+from handrail.engine.services.bugs import normalize_route
+from handrail.kernel.decision import Value, prepare_types
+from handrail.teams.coding.failures import Failure, parse_tracebacks
+from handrail.teams.coding.workspace import NotAllowedError, Workspace
 
 EXAMPLES_MAX = 10
 """Of one route."""
-TITLE_CHARS = 60
+TITLE_CHARS_MAX = 60
 NAMED_TEST = re.compile(r"[A-Za-z_][\w./:]*")
-TEMPLATE = '''\
+TEST_FILE_TEMPLATE = '''\
 """{title}
 
 A request that failed once; this test keeps it from failing again.
@@ -42,7 +42,7 @@ from {module} import {name} as app
 class Request(unittest.TestCase):
 {tests}
 '''
-TEST = """\
+TEST_TEMPLATE = """\
     def test_{number}_{called}(self):
         told = []
         body = {body!r}
@@ -57,14 +57,14 @@ TEST = """\
         answer = b"".join(app(environ, lambda status, headers, *_: told.append(status)))
         {asserted}
 """
-ANSWERED = """\
+ANSWER_ASSERTION = """\
 self.assertEqual(told[0][:3], {status!r})
         self.assertEqual(json.loads(answer), {answer!r})"""
-NO_ERROR = """\
+NO_ERROR_ASSERTION = """\
 self.assertLess(told[0], "500", answer)"""
 
 
-class Example(Value):
+class RequestExample(Value):
     """A request of the repository's examples, and what it should be answered."""
 
     path: str
@@ -75,94 +75,113 @@ class Example(Value):
     answer: Any = msgspec.UNSET
 
 
-learn(Example)
+prepare_types(RequestExample)
 
 
 class Reproduction(Value):
     """What shows the failure: a command, and the file that it needs, if that is not there yet."""
 
     command: str
-    told: str
+    label: str
     path: str = ""
     text: str = ""
 
 
-def reproduction(
-    workspace: Workspace, context: dict[str, Any], title: str, app: str, examples: str
+def build_reproduction(
+    workspace: Workspace, context: dict[str, Any], title: str, app: str, examples_file: str
 ) -> Reproduction:
     """What would show the bead's failure in this copy. Raises `NotAllowed` if nothing would."""
     test = context.get("test")
     if isinstance(test, str) and NAMED_TEST.fullmatch(test):
         runner = "pytest -q --tb=native" if ".py" in test else "unittest"
-        return Reproduction(command=f"python -m {runner} {test}", told=f"the test {test}")
-    held: object = context.get("error")
-    error = cast("dict[str, Any]", held) if isinstance(held, dict) else {}
+        return Reproduction(command=f"python -m {runner} {test}", label=f"the test {test}")
+    stored_value: object = context.get("error")
+    error = cast("dict[str, Any]", stored_value) if isinstance(stored_value, dict) else {}
     method, route = str(error.get("method", "")), str(error.get("route", ""))
     if not route or not app:
-        told = "the bead names no request that failed" if app else "the service names no app"
-        raise NotAllowed(f"{told}, and no test; give context.test, or a report with its route")
-    found = _examples(workspace, examples, method, route)
-    if not found and (method != "GET" or "{}" in route):
-        told = f"'{examples}' has no request for {method} {route}, and the report has no query"
-        raise NotAllowed(f"{told}; add one there, and file the bug again")
-    path, text = _test(app, title, found or [Example(path=route)])
+        message = "the bead names no request that failed" if app else "the service names no app"
+        raise NotAllowedError(
+            f"{message}, and no test; give context.test, or a report with its route"
+        )
+    route_examples = _load_examples(workspace, examples_file, method, route)
+    if not route_examples and (method != "GET" or "{}" in route):
+        message = (
+            f"'{examples_file}' has no request for {method} {route}, and the report has no query"
+        )
+        raise NotAllowedError(f"{message}; add one there, and file the bug again")
+    path, text = _build_test_file(app, title, route_examples or [RequestExample(path=route)])
     name = path.removesuffix(".py").replace("/", ".")
     return Reproduction(
-        command=f"python -m unittest {name}", told=f"{method} {route}", path=path, text=text
+        command=f"python -m unittest {name}", label=f"{method} {route}", path=path, text=text
     )
 
 
-def reported(description: str) -> Failure | None:
+def reported_failure(description: str) -> Failure | None:
     """The failure that the report tells of, if it has a traceback."""
-    found = tracebacks(description)
-    return found[-1] if found else None
+    failures = parse_tracebacks(description)
+    return failures[-1] if failures else None
 
 
-def is_same(told: Failure | None, seen: Failure) -> bool:
+def is_same_failure(expected: Failure | None, actual: Failure) -> bool:
     """Whether what was seen here is what was reported: the same error at the same place."""
-    if told is None or not told.frames or not seen.frames:
+    if expected is None or not expected.frames or not actual.frames:
         return True
-    there, here = told.frames[-1], seen.frames[-1]
-    alike = f"/{there.path}".endswith(f"/{here.path}") or there.path == here.path
-    return told.kind == seen.kind and there.name == here.name and alike
+    expected_frame, actual_frame = expected.frames[-1], actual.frames[-1]
+    is_same_file = (
+        f"/{expected_frame.path}".endswith(f"/{actual_frame.path}")
+        or expected_frame.path == actual_frame.path
+    )
+    return (
+        expected.exception == actual.exception
+        and expected_frame.name == actual_frame.name
+        and is_same_file
+    )
 
 
-def _examples(workspace: Workspace, file: str, method: str, route: str) -> list[Example]:
+def _load_examples(
+    workspace: Workspace, file: str, method: str, route: str
+) -> list[RequestExample]:
     if file not in workspace.files():
         return []
     try:
-        found = msgspec.json.decode(workspace.read(file), type=list[Example])
-    except (msgspec.DecodeError, NotAllowed) as error:
-        raise NotAllowed(f"'{file}' has no examples that can be read: {error}") from None
-    fitting = [one for one in found if (one.method, place(one.path)) == (method, route)]
-    return fitting[:EXAMPLES_MAX]
+        examples = msgspec.json.decode(workspace.read(file), type=list[RequestExample])
+    except (msgspec.DecodeError, NotAllowedError) as error:
+        raise NotAllowedError(f"'{file}' has no examples that can be read: {error}") from None
+    matching = [
+        example
+        for example in examples
+        if (example.method, normalize_route(example.path)) == (method, route)
+    ]
+    return matching[:EXAMPLES_MAX]
 
 
-def _test(app: str, title: str, examples: list[Example]) -> tuple[str, str]:
+def _build_test_file(app: str, title: str, examples: list[RequestExample]) -> tuple[str, str]:
     """A test file: the same for the same requests, so that it is never written twice."""
     module, _, name = app.partition(":")
-    asked = hashlib.sha256(msgspec.json.encode(examples)).hexdigest()[:8]
-    called = re.sub(r"\W+", "_", examples[0].path).strip("_").lower() or "root"
-    tests = [_one(number, called, example) for number, example in enumerate(examples, 1)]
-    plain = re.sub(r"[^\x20-\x7e]|[\"\\]", " ", title)[:TITLE_CHARS].strip().rstrip(".")
-    text = TEMPLATE.format(
-        title=f"{plain}.", module=module, name=name or "app", tests="\n".join(tests).rstrip()
+    digest = hashlib.sha256(msgspec.json.encode(examples)).hexdigest()[:8]
+    slug = re.sub(r"\W+", "_", examples[0].path).strip("_").lower() or "root"
+    tests = [_build_test(number, slug, example) for number, example in enumerate(examples, 1)]
+    clean_title = re.sub(r"[^\x20-\x7e]|[\"\\]", " ", title)[:TITLE_CHARS_MAX].strip().rstrip(".")
+    text = TEST_FILE_TEMPLATE.format(
+        title=f"{clean_title}.", module=module, name=name or "app", tests="\n".join(tests).rstrip()
     )
-    return f"tests/test_{called}_{asked}.py", text
+    return f"tests/test_{slug}_{digest}.py", text
 
 
-def _one(number: int, called: str, example: Example) -> str:
-    known = example.answer is not msgspec.UNSET
+def _build_test(number: int, slug: str, example: RequestExample) -> str:
+    has_answer = example.answer is not msgspec.UNSET
     body = b"" if example.body is None else json.dumps(example.body).encode()
-    asserted = (
-        ANSWERED.format(status=str(example.status), answer=example.answer) if known else NO_ERROR
+    assertion = (
+        ANSWER_ASSERTION.format(status=str(example.status), answer=example.answer)
+        if has_answer
+        else NO_ERROR_ASSERTION
     )
-    return TEST.format(
+    return TEST_TEMPLATE.format(
         number=number,
-        called=called,
+        called=slug,
         body=body,
         method=example.method,
         path=unquote(example.path),
         query=example.query,
-        asserted=asserted,
+        asserted=assertion,
     )

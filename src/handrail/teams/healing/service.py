@@ -9,11 +9,11 @@ from pathlib import Path
 import msgspec
 import yaml
 
-from handrail.commits import Copies, Lane, Repository
-from handrail.kernel.decision import Value, learn
-from handrail.kernel.definition import Constraints
+from handrail.commits import CommitLane, Repository, WorkingCopies
+from handrail.kernel.decision import Value, prepare_types
+from handrail.kernel.definition.model import Constraints
 
-GUARDED = (".git", ".githooks")
+GUARDED_PATHS = (".git", ".githooks")
 
 
 class Service(Value, forbid_unknown_fields=True):
@@ -33,32 +33,34 @@ class Service(Value, forbid_unknown_fields=True):
     reverts: bool = True
 
     @property
-    def copies(self) -> Copies:
-        return Copies(self.repository, Path(self.home) / "copies")
+    def working_copies(self) -> WorkingCopies:
+        return WorkingCopies(self.repository, Path(self.home) / "copies")
 
     @property
-    def lane(self) -> Lane:
-        return Lane(self.repository, Path(self.home) / "lane")
+    def lane(self) -> CommitLane:
+        return CommitLane(self.repository, Path(self.home) / "lane")
 
     @property
     def constraints(self) -> Constraints:
         """What no repair may touch. A folder of the lane's own rules is refused there as well."""
-        hooks = (self.repository.hooks_within,) if self.repository.hooks_within else ()
-        named = (*GUARDED, *hooks, *self.repository.protected)
-        return Constraints(paths=tuple(one.rstrip("/") for one in dict.fromkeys(named)))
+        hooks = (
+            (self.repository.tracked_hooks_folder,) if self.repository.tracked_hooks_folder else ()
+        )
+        guarded = (*GUARDED_PATHS, *hooks, *self.repository.protected)
+        return Constraints(paths=tuple(path.rstrip("/") for path in dict.fromkeys(guarded)))
 
 
-learn(Service)
+prepare_types(Service)
 
 
 def read_service(file: Path | str) -> Service:
     """The service that a YAML file describes. Raises `ValueError`, which says what is wrong."""
-    place = Path(file)
+    path = Path(file)
     try:
-        found = yaml.safe_load(place.read_text(encoding="utf-8"))
-        return msgspec.convert(found, Service)
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+        return msgspec.convert(document, Service)
     except OSError as error:
-        raise ValueError(f"'{place}' cannot be read: {error.strerror}; name a file") from None
+        raise ValueError(f"'{path}' cannot be read: {error.strerror}; name a file") from None
     except (yaml.YAMLError, msgspec.ValidationError, ValueError) as error:
-        told = f"'{place}' describes no service: {error}"
-        raise ValueError(f"{told}; docs/healing.md shows one that does") from None
+        message = f"'{path}' describes no service: {error}"
+        raise ValueError(f"{message}; docs/healing.md shows one that does") from None

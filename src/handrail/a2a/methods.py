@@ -1,0 +1,328 @@
+"""What each call does, as whoever its token is of: the server judges every one of them.
+
+A message without a task files a bead, and its run is the task. A message to a task that waits
+answers the question that it waits for, if the token may. The same message sent again is the same
+bead, or the same answer. Waits are bounded: a task that is not settled by then is given as it
+stands, to be asked for again.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
+from contextlib import aclosing, suppress
+from functools import partial
+from typing import Any, NamedTuple, NoReturn, TypeVar, cast
+
+from handrail.a2a.cards import extended_card
+from handrail.a2a.errors import JsonRpcError
+from handrail.a2a.message_content import MessageContent, read_content
+from handrail.a2a.params import CallContext, check_name, check_task_id, decode_params
+from handrail.a2a.task_list import list_tasks
+from handrail.a2a.tasks import (
+    CONTEXT_KEY,
+    build_task,
+    find_answered_approval,
+    find_open_approval,
+    read_context_id,
+    task_state,
+)
+from handrail.agents.a2a_types import (
+    SETTLED_STATES,
+    TERMINAL_STATES,
+    A2AMessage,
+    A2ATask,
+    A2AType,
+    AgentCard,
+    SendMessageRequest,
+    SendMessageResponse,
+    TaskArtifactUpdateEvent,
+    TaskRequest,
+    TaskState,
+    TaskStatusUpdateEvent,
+    join_text,
+)
+from handrail.client.call import join_path
+from handrail.client.call import json_send as send_call
+from handrail.client.clients import AsyncClient
+from handrail.client.errors import ConflictError, InvalidRequestError, NotFoundError
+from handrail.client.shapes import AnsweredApproval
+from handrail.client.sse import StreamEvent
+from handrail.engine.services.beads import BeadView
+from handrail.views.run_view import RunView
+
+T = TypeVar("T")
+
+WAIT_SECONDS_MAX = 50.0
+"""That an answer is kept back, for a caller that wants to wait for the end."""
+CANCEL_REASON = "cancelled over A2A"
+KEY_REUSED_CODE = "key_reused"
+STATE_CHANGE_EVENTS = frozenset(
+    {"asked", "reasked", "answered", "paused", "resumed", "moved", "ended"}
+)
+"""Events after which a task may stand otherwise."""
+
+
+class Subscription(NamedTuple):
+    """A task that is watched until it stands so, told with so much of what was said in it."""
+
+    run: RunView
+    until: Collection[str]
+    history_length: int | None = None
+
+
+# Calls
+
+
+async def send_message(call_context: CallContext, raw: bytes) -> SendMessageResponse:
+    params = decode_params(raw, SendMessageRequest)
+    subscription = await _begin(call_context, params)
+    task = await build_task(call_context.client, subscription.run, subscription.history_length)
+    if params.configuration.return_immediately:
+        return SendMessageResponse(task=task)
+    with suppress(TimeoutError):
+        async with (
+            asyncio.timeout(WAIT_SECONDS_MAX),
+            aclosing(_task_states(call_context, subscription)) as states,
+        ):
+            async for state in states:
+                task = state
+    return SendMessageResponse(task=task)
+
+
+async def get_task(call_context: CallContext, raw: bytes) -> A2ATask:
+    params = decode_params(raw, TaskRequest)
+    run = await call_context.client.get_run(check_task_id(params.id))
+    return await build_task(call_context.client, run, params.history_length)
+
+
+async def cancel_task(call_context: CallContext, raw: bytes) -> A2ATask:
+    """Closes the run; an operator those of beads that it filed, a ceo any."""
+    run = await call_context.client.get_run(check_task_id(decode_params(raw, TaskRequest).id))
+    try:
+        run = await call_context.client.override_run(run.id, "close", CANCEL_REASON)
+    except ConflictError as error:
+        raise JsonRpcError("TASK_NOT_CANCELABLE", error.detail) from error
+    return await build_task(call_context.client, run)
+
+
+async def get_extended_card(call_context: CallContext, _: bytes) -> AgentCard:
+    return await extended_card(call_context.client, call_context.url, call_context.definition)
+
+
+async def reject_push_config(_: CallContext, __: bytes) -> NoReturn:
+    message = "nothing is pushed from here, as the card says"
+    raise JsonRpcError(
+        "PUSH_NOTIFICATION_NOT_SUPPORTED", f"{message}; use SubscribeToTask, or GetTask"
+    )
+
+
+METHODS: dict[str, Callable[[CallContext, bytes], Awaitable[A2AType]]] = {
+    "SendMessage": send_message,
+    "GetTask": get_task,
+    "ListTasks": list_tasks,
+    "CancelTask": cancel_task,
+    "GetExtendedAgentCard": get_extended_card,
+    "CreateTaskPushNotificationConfig": reject_push_config,
+    "GetTaskPushNotificationConfig": reject_push_config,
+    "ListTaskPushNotificationConfigs": reject_push_config,
+    "DeleteTaskPushNotificationConfig": reject_push_config,
+}
+
+
+# Streams
+
+
+async def send_streaming_message(call_context: CallContext, raw: bytes) -> Subscription:
+    return await _begin(call_context, decode_params(raw, SendMessageRequest))
+
+
+async def subscribe_to_task(call_context: CallContext, raw: bytes) -> Subscription:
+    """To its end: what it asks meanwhile others may answer, too."""
+    run = await call_context.client.get_run(check_task_id(decode_params(raw, TaskRequest).id))
+    if task_state(run) in TERMINAL_STATES:
+        raise JsonRpcError("UNSUPPORTED_OPERATION", f"task '{run.id}' has ended; get it")
+    return Subscription(run, TERMINAL_STATES)
+
+
+STREAMING_METHODS: dict[str, Callable[[CallContext, bytes], Awaitable[Subscription]]] = {
+    "SendStreamingMessage": send_streaming_message,
+    "SubscribeToTask": subscribe_to_task,
+}
+"""What comes before the first word of a stream, and may be refused."""
+
+
+async def stream_updates(
+    call_context: CallContext, subscription: Subscription
+) -> AsyncGenerator[SendMessageResponse]:
+    """The task, then what changes."""
+    previous: A2ATask | None = None
+    async with aclosing(_task_states(call_context, subscription)) as states:
+        async for task in states:
+            for update in _updates(previous, task):
+                yield update
+            previous = task
+
+
+def _updates(before: A2ATask | None, task: A2ATask) -> list[SendMessageResponse]:
+    if before is None:
+        return [SendMessageResponse(task=task)]
+    ids = {"task_id": task.id, "context_id": task.context_id}
+    artifact_updates = [
+        SendMessageResponse(
+            artifact_update=TaskArtifactUpdateEvent(**ids, artifact=artifact, last_chunk=True)
+        )
+        for artifact in task.artifacts
+    ]
+    return [
+        *artifact_updates,
+        SendMessageResponse(status_update=TaskStatusUpdateEvent(**ids, status=task.status)),
+    ]
+
+
+async def _task_states(
+    call_context: CallContext, subscription: Subscription
+) -> AsyncGenerator[A2ATask]:
+    """The task as it stands, and whenever it stands otherwise, or asks something else."""
+    client, run = call_context.client, subscription.run
+    task = await build_task(client, run, subscription.history_length)
+    yield task
+    if task.status.state in subscription.until:
+        return
+    event_stream = cast("AsyncGenerator[StreamEvent]", client.follow_run(run.id))
+    async with aclosing(event_stream) as events:
+        async for event in events:
+            if event.type not in STATE_CHANGE_EVENTS or event.at < run.updated_at:
+                continue
+            run = await client.get_run(run.id)
+            before, task = task, await build_task(client, run, subscription.history_length)
+            if _state_and_text(task) != _state_and_text(before):
+                yield task
+            if task.status.state in subscription.until:
+                return
+
+
+def _state_and_text(task: A2ATask) -> tuple[str, str]:
+    message = task.status.message
+    return task.status.state, join_text(message.parts) if message is not None else ""
+
+
+# Messages
+
+
+async def _begin(call_context: CallContext, params: SendMessageRequest) -> Subscription:
+    """The run that a message begins, or goes to, until nothing more happens to it by itself."""
+    configuration = params.configuration
+    if configuration.task_push_notification_config is not None:
+        await reject_push_config(call_context, b"")
+    return Subscription(
+        await _deliver(call_context, params), SETTLED_STATES, configuration.history_length
+    )
+
+
+async def _deliver(call_context: CallContext, params: SendMessageRequest) -> RunView:
+    content = read_content(params.message)
+    if params.message.task_id:
+        return await _answer_approval(call_context.client, params.message, content)
+    requested = params.message.metadata.get("definition") or params.metadata.get("definition")
+    definition = call_context.definition or requested
+    if not isinstance(definition, str) or definition in ("", ".", ".."):
+        reason = "this agent is that of all definitions, and the message does not say which"
+        raise JsonRpcError("INVALID_PARAMS", f"{reason}; say so in its metadata, as `definition`")
+    return await _file_bead(call_context.client, definition, params.message, content)
+
+
+async def _file_bead(
+    client: AsyncClient, definition: str, message: A2AMessage, content: MessageContent
+) -> RunView:
+    context_id = check_name(message.context_id, "contextId")
+    context = {**content.data, CONTEXT_KEY: context_id} if context_id else content.data
+    bead_fields = {"title": content.title, "description": content.text, "context": context}
+    if content.files:
+        return await _file_bead_with_files(client, definition, message, content, bead_fields)
+    bead = await _post_once(
+        client, message, "/beads", BeadView, {**bead_fields, "workflow_id": definition}
+    )
+    assert bead.execution_id is not None, "filed with a definition"
+    return await client.get_run(bead.execution_id)
+
+
+async def _file_bead_with_files(
+    client: AsyncClient,
+    definition: str,
+    message: A2AMessage,
+    content: MessageContent,
+    bead_fields: dict[str, Any],
+) -> RunView:
+    """The run begins when the files are there: its first agent is given them, too."""
+    try:
+        await client.get_definition(check_name(definition, "definition"))
+    except NotFoundError as error:
+        raise JsonRpcError("INVALID_PARAMS", f"{error.detail}; nothing was filed") from error
+    bead = await _post_once(client, message, "/beads", BeadView, bead_fields)
+    for file in content.files:
+        await client.add_bead_file(bead.id, file.name, file.content, content_type=file.media_type)
+    endpoint, run_fields = join_path("beads", bead.id, "executions"), {"workflow_id": definition}
+    return await _post_once(client, message, endpoint, RunView, run_fields, "-run")
+
+
+async def _answer_approval(
+    client: AsyncClient, message: A2AMessage, content: MessageContent
+) -> RunView:
+    run = await client.get_run(check_task_id(message.task_id))
+    if message.context_id and message.context_id != read_context_id(
+        await client.get_bead(run.bead_id)
+    ):
+        reason = f"task '{run.id}' is not of the context that the message names"
+        raise JsonRpcError("INVALID_PARAMS", f"{reason}; leave contextId out, or take the task's")
+    if content.data or content.files:
+        reason = "an answer is text, and this one brings data or files"
+        raise JsonRpcError(
+            "CONTENT_TYPE_NOT_SUPPORTED", f"{reason}; say it in words, or begin another task"
+        )
+    state = task_state(run)
+    is_waiting = state is TaskState.INPUT_REQUIRED
+    # Whoever did not hear that its answer was taken sends it again.
+    find_approval = (
+        find_open_approval if is_waiting else partial(find_answered_approval, text=content.text)
+    )
+    approval = await find_approval(client, run)
+    if approval is None:
+        reason = "has ended" if state in TERMINAL_STATES else "is at work, and asks nothing"
+        raise JsonRpcError(
+            "UNSUPPORTED_OPERATION", f"task '{run.id}' {reason}; begin another, or wait"
+        )
+    endpoint = join_path("approvals", approval.id, "answer")
+    body = {"text": content.text, "digest": approval.digest}
+    answered = await _post_once(client, message, endpoint, AnsweredApproval, body)
+    return answered.execution if is_waiting else run
+
+
+async def _post_once(
+    client: AsyncClient,
+    message: A2AMessage,
+    endpoint: str,
+    response_type: type[T],
+    body: dict[str, Any],
+    key_suffix: str = "",
+) -> T:
+    """A call that a message means: sent again, it is the same one, and never the answer to what
+    was asked later. `part`: which, if it means more than one."""
+    if not message.message_id:
+        raise JsonRpcError(
+            "INVALID_PARAMS", "messageId is empty; give every message one of its own"
+        )
+    key = hashlib.sha256(message.message_id.encode()).hexdigest()[:40]
+    try:
+        return await client.execute(
+            send_call("POST", endpoint, response_type, body, key=f"a2a-{key}{key_suffix}")
+        )
+    except InvalidRequestError as error:
+        if error.code != KEY_REUSED_CODE:
+            raise
+        reason = (
+            f"messageId '{check_name(message.message_id, 'messageId')}' was used for another "
+            "message"
+        )
+        raise JsonRpcError(
+            "INVALID_PARAMS", f"{reason}; give every message one of its own"
+        ) from error

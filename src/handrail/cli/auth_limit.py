@@ -1,0 +1,79 @@
+"""Before a door that asks the server about every token: whoever comes with wrong ones comes no
+further for a while.
+
+At the server all of them have one address, the door's, so that the wrong tokens of one would slow
+down the others there. Here each has its own, and fewer. Whoever was let in before is not slowed
+down by others at its address.
+"""
+
+import time
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+import msgspec
+
+from handrail.client.bearer import read_bearer_token
+from handrail.server.credentials import digest_secret
+from handrail.server.outer_middleware import RecentCallers, TokenBuckets
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+INVALID_CREDENTIALS_PER_SECOND = 1.0
+RETRY_SECONDS = 5
+STATUS_UNAUTHORIZED, STATUS_TOO_MANY_REQUESTS, STATUS_BAD_REQUEST = 401, 429, 400
+REFUSAL_DETAIL = (
+    "too many requests from your address had no valid token; mend it, and try again in a while"
+)
+
+
+class AuthRateLimit:
+    def __init__(self, app: App) -> None:
+        self.app = app
+        self.failures, self.admitted = TokenBuckets(INVALID_CREDENTIALS_PER_SECOND), RecentCallers()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        address = scope["client"][0] if scope["client"] else ""
+        token = read_bearer_token(scope["headers"])
+        credential_digest = digest_secret(token) if token else ""
+        if (
+            credential_digest not in self.admitted
+            and self.failures.level(address, time.monotonic()) < 1
+        ):
+            await _refuse(send)
+            return
+
+        async def send_and_record(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                self._record_status(address, credential_digest, message["status"])
+            await send(message)
+
+        await self.app(scope, receive, send_and_record)
+
+    def _record_status(self, address: str, credential_digest: str, status: int) -> None:
+        is_unproven = status == STATUS_TOO_MANY_REQUESTS and credential_digest not in self.admitted
+        if (
+            status == STATUS_UNAUTHORIZED or is_unproven
+        ):  # the server has had enough of tokens that are wrong
+            self.failures.take(address, time.monotonic())
+            self.admitted.discard(credential_digest)
+        elif credential_digest and status < STATUS_BAD_REQUEST:
+            self.admitted.add(credential_digest)
+
+
+async def _refuse(send: Send) -> None:
+    problem = {"type": "about:blank", "status": STATUS_TOO_MANY_REQUESTS, "detail": REFUSAL_DETAIL}
+    headers = [
+        (b"content-type", b"application/problem+json"),
+        (b"retry-after", b"%d" % RETRY_SECONDS),
+    ]
+    await send(
+        {"type": "http.response.start", "status": STATUS_TOO_MANY_REQUESTS, "headers": headers}
+    )
+    await send({"type": "http.response.body", "body": msgspec.json.encode(problem)})

@@ -1,0 +1,191 @@
+"""A run as it happens: one line for each thing that somebody watching wants to know.
+
+`Lines` turns events into lines; `PlainView` writes them; `RichView` adds colour and, at the bottom,
+a bar that shows how much of the certificate is used. How it ended is the report's to say. Agents'
+texts, and the names in definitions, are never taken as markup, and steer no terminal.
+"""
+
+import sys
+from typing import Literal, Protocol, TextIO
+
+from handrail.cli.formatting import first_line, printable
+from handrail.kernel.definition.certificate import Bound
+from handrail.kernel.run.events import (
+    Answered,
+    Faulted,
+    HandedOff,
+    Lost,
+    Moved,
+    Offered,
+    Reported,
+    RunEvent,
+    TimedOut,
+    Warned,
+)
+from handrail.kernel.run.state import Run
+
+Style = Literal["move", "said", "doubt", "person", "good", "bad"]
+StyledLine = tuple[str, Style]
+MOVE_COLUMNS = 34
+INDENT = " " * 9
+
+
+class EventFormatter:
+    """Events to lines; numbers are those of the stretch, against its certificate."""
+
+    def __init__(self, bound: Bound, kind: str) -> None:
+        self.moves_max = bound.transitions if kind == "workflow" else bound.handoffs
+        self.dispatches_max = bound.dispatches
+        self.moves = self.dispatches = 0
+
+    def format_event(self, event: RunEvent, run: Run) -> list[StyledLine]:
+        match event:
+            case Offered():
+                self.dispatches += 1
+                return []
+            case Moved(renews=True):
+                self.moves = self.dispatches = 0
+                return [
+                    _format_move("", event.source, event.targets, f"{event.outcome} by {event.by}")
+                ]
+            case Moved():
+                why = f"{event.outcome}: {event.reason}" if event.reason else event.outcome
+                return [_format_move(self._next_move_number(), event.source, event.targets, why)]
+            case HandedOff():
+                return [self._format_handoff(event)]
+            case Reported():
+                return self._format_report(event, run)
+            case _:
+                return _format_other_event(event)
+
+    def _next_move_number(self) -> str:
+        self.moves += 1
+        return f"{self.moves}/{self.moves_max}"
+
+    def _format_handoff(self, event: HandedOff) -> StyledLine:
+        if not event.accepted:
+            return f"{INDENT}refused: {event.source} -> {event.target}", "doubt"
+        why = f"{event.reason} (done before)" if event.already_done else event.reason
+        return _format_move(self._next_move_number(), event.source, (event.target,), why)
+
+    def _format_report(self, event: Reported, run: Run) -> list[StyledLine]:
+        text = first_line(event.result.text)
+        if event.phase:
+            detail = f", {event.phase_detail}" if event.phase_detail else ""
+            text = f"{text} [{event.phase}{detail}]"
+        agent = event.agent.partition("@")[0]  # a function of this process, by its plain name
+        who = event.step_id if event.step_id == agent else f"{event.step_id} ({agent})"
+        return [(f"{INDENT}{who}: {text}", "said")] if text else []
+
+
+def _format_move(number: str, source: str, targets: tuple[str, ...], why: str) -> StyledLine:
+    way = f"{source or 'a person'} -> {', '.join(targets)}"
+    return f"{number:>7}  {way:<{MOVE_COLUMNS}} {first_line(why)}".rstrip(), "move"
+
+
+def _format_other_event(event: RunEvent) -> list[StyledLine]:
+    match event:
+        case Faulted(step_id=step_id, message=message):
+            return [(f"{INDENT}{step_id} gave no usable answer: {first_line(message)}", "doubt")]
+        case Lost(step_id=step_id, reason=reason):
+            return [(f"{INDENT}{step_id} was lost: {first_line(reason)}", "doubt")]
+        case TimedOut(step_id=step_id, clock=clock):
+            return [(f"{INDENT}{step_id} took too long ({clock})", "doubt")]
+        case Warned(code=code, message=message):
+            return [(f"{INDENT}warning: {first_line(message)} [{code}]", "doubt")]
+        case Answered(by=by, decision=decision, text=text):
+            suffix = f": {first_line(text)}" if text else ""
+            return [(f"{INDENT}{by}, {decision}{suffix}", "person")]
+        case _:
+            return []
+
+
+class LiveView(Protocol):
+    def show_event(self, event: RunEvent, run: Run) -> None: ...
+    def write(self, text: str, style: Style | None = None) -> None: ...
+    def read(self, prompt: str, /) -> str: ...
+    def close(self) -> None: ...
+
+
+class PlainView:
+    """Lines without colour, for files, pipes and logs."""
+
+    def __init__(self, formatter: EventFormatter, out: TextIO) -> None:
+        self.formatter, self.out = formatter, out
+
+    def show_event(self, event: RunEvent, run: Run) -> None:
+        for text, _ in self.formatter.format_event(event, run):
+            self.write(text)
+
+    def write(self, text: str, style: Style | None = None) -> None:
+        self.out.write(f"{printable(text)}\n")
+
+    def read(self, prompt: str, /) -> str:
+        self.out.write(prompt)
+        self.out.flush()
+        line = sys.stdin.readline()
+        if not line:
+            raise EOFError
+        return line.rstrip("\n")
+
+    def close(self) -> None:
+        self.out.flush()
+
+
+class RichView:
+    """Colour, and the used part of the certificate at the bottom of the terminal."""
+
+    STYLES: dict[Style, str] = {
+        "move": "bold",
+        "said": "dim",
+        "doubt": "yellow",
+        "person": "cyan",
+        "good": "bold green",
+        "bad": "bold red",
+    }
+
+    def __init__(self, formatter: EventFormatter, out: TextIO) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        self.formatter, self.shown_footer = formatter, ""
+        self.console = Console(file=out, highlight=False, markup=False, emoji=False)
+        self.live = Live(console=self.console, transient=True, auto_refresh=False)
+        self.live.start()
+
+    def show_event(self, event: RunEvent, run: Run) -> None:
+        from rich.text import Text
+
+        for text, style in self.formatter.format_event(event, run):
+            self.write(text, style)
+        footer = self.footer()
+        if footer != self.shown_footer:
+            self.shown_footer = footer
+            self.live.update(Text(footer), refresh=True)
+
+    def footer(self) -> str:
+        formatter, size = self.formatter, 24
+        filled = min(size, size * formatter.dispatches // max(1, formatter.dispatches_max))
+        bar = "━" * filled + "┄" * (size - filled)
+        usage = (
+            f"{formatter.dispatches}/{formatter.dispatches_max} dispatches, "
+            f"{formatter.moves}/{formatter.moves_max}"
+        )
+        return f"{bar} {usage} moves of the certificate"
+
+    def write(self, text: str, style: Style | None = None) -> None:
+        from rich.text import Text
+
+        # A style of its own: one given to `print` would colour the bar below as well.
+        styled_text = Text(printable(text), style=self.STYLES[style] if style else "")
+        self.console.print(styled_text, soft_wrap=True)
+
+    def read(self, prompt: str, /) -> str:
+        self.live.stop()
+        try:
+            return self.console.input(prompt)
+        finally:
+            self.live.start()
+
+    def close(self) -> None:
+        self.live.stop()

@@ -1,0 +1,223 @@
+"""Events as they happen: server-sent events, read on across breaks. No I/O here.
+
+Like a conversation (`talk.py`), following a stream is a generator that says what to do next: `Open`
+the stream, `Read` from it, `Pause`; `Found` is an event for whoever follows.
+
+Rules
+1. Every opening after the first says where it was (`Last-Event-ID`), to whichever server it goes;
+   what was seen is not shown again.
+2. An event is seen when all of it has come, with the empty line that ends it.
+3. A stream that is silent for too long is taken for broken: the server says something all the time.
+4. It is opened again while somebody answers within `patience` seconds; after that it is given up.
+"""
+
+from collections.abc import Generator, Iterator
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import msgspec
+
+from handrail.client.call import Call
+from handrail.client.errors import error_from_response, unreachable_error, unreadable_response
+from handrail.client.retry import (
+    RETRY_STATUSES,
+    AttemptOutcome,
+    Backoff,
+    RawResponse,
+    RetryPolicy,
+    SendRequest,
+    ServerAddresses,
+    TransportFailure,
+    backoff_seconds,
+    build_headers,
+    build_request,
+)
+from handrail.kernel.decision import Value, prepare_types
+
+SILENCE_SECONDS_MAX = 60.0
+FRAME_BYTES_MAX = 64_000_000
+STATUS_OK, STATUS_NO_MORE_EVENTS = 200, 204
+"""The second is the answer to somebody who has seen everything that there will ever be."""
+LAST_EVENT_TYPE = "ended"
+"""The type of a run's last event."""
+
+
+class StreamEvent(Value):
+    """Something that happened. `data` is all of it, as the history has it."""
+
+    id: str
+    """Where it stands in the stream: go on after it with `after`."""
+    type: str
+    at: datetime
+    execution_id: str = ""
+    """Empty for what happens to no run: see `stream` in the data."""
+    seq: int = 0
+    actor: str = ""
+    data: dict[str, Any] = {}
+
+
+prepare_types(StreamEvent)
+
+
+class OpenStream(NamedTuple):
+    request: SendRequest
+
+
+class ReadChunk(NamedTuple):
+    """The next bytes; none at the end of the stream."""
+
+
+class EventReceived(NamedTuple):
+    event: StreamEvent
+
+
+StreamStep = OpenStream | ReadChunk | Backoff | EventReceived
+StreamSteps = Generator[StreamStep, AttemptOutcome | bytes, None]
+
+
+class SSEFrame(NamedTuple):
+    """One event as it stands in the stream."""
+
+    id: str
+    event: str
+    data: str
+
+
+class SSEParser:
+    """Bytes in, whole frames out; a comment alone is one without data."""
+
+    def __init__(self) -> None:
+        self._partial_line = b""
+        self._lines: list[str] = []
+        self._id = ""
+        self.pending_bytes = 0
+        """Bytes of the frame that is not whole yet."""
+
+    def feed(self, chunk: bytes) -> Iterator[SSEFrame]:
+        self.pending_bytes += len(chunk)
+        *lines, self._partial_line = (self._partial_line + chunk).split(b"\n")
+        for line in lines:
+            text = line.removesuffix(b"\r").decode(errors="replace")
+            if text:
+                self._lines.append(text)
+            elif self._lines:
+                yield self._frame()
+                self._lines, self.pending_bytes = [], len(self._partial_line)
+
+    def _frame(self) -> SSEFrame:
+        fields: dict[str, list[str]] = {}
+        for line in self._lines:
+            name, _, value = line.partition(":")
+            fields.setdefault(name, []).append(value.removeprefix(" "))
+        self._id = fields.get("id", [self._id])[-1]
+        return SSEFrame(self._id, fields.get("event", [""])[-1], "\n".join(fields.get("data", [])))
+
+
+class EventSubscription(NamedTuple):
+    """Which events are followed: those after that one; the last one is known by its type."""
+
+    call: Call[None]
+    after: str
+    last_type: str = ""
+
+
+def follow_subscription(
+    subscription: EventSubscription, servers: ServerAddresses, retry_policy: RetryPolicy
+) -> StreamSteps:
+    """Every event, until there will be no more: the server says so, or it was the last one."""
+    call, position = subscription.call, StreamPosition(subscription)
+    tries, deadline = 0, retry_policy.clock() + retry_policy.patience_seconds
+    while True:
+        address = servers.current
+        outcome = yield OpenStream(
+            build_request(call, address, position.headers(retry_policy.token))
+        )
+        if isinstance(outcome, RawResponse) and outcome.status == STATUS_OK:
+            position_before = position.after
+            outcome = yield from _read_stream(position)
+            if position.is_over:
+                return
+            deadline = retry_policy.clock() + retry_policy.patience_seconds
+            tries = 0 if position.after != position_before else tries
+        elif isinstance(outcome, RawResponse) and outcome.status not in RETRY_STATUSES:
+            if outcome.status == STATUS_NO_MORE_EVENTS:
+                return
+            raise error_from_response(str(call), outcome.status, outcome.body)
+        assert not isinstance(outcome, bytes), "nothing is read of a stream that is not open"
+        servers.mark_failed(address)
+        tries += 1
+        seconds = backoff_seconds(tries, servers, outcome, retry_policy.jitter)
+        if retry_policy.clock() + seconds > deadline:
+            reason = (
+                outcome.reason
+                if isinstance(outcome, TransportFailure)
+                else "it answers that it cannot now"
+            )
+            raise unreachable_error(str(call), servers.addresses, reason, tries)
+        yield Backoff(seconds)
+
+
+class StreamPosition:
+    """How far a stream was followed."""
+
+    def __init__(self, subscription: EventSubscription) -> None:
+        self.call, self.after, self.last_type = (
+            subscription.call,
+            subscription.after,
+            subscription.last_type,
+        )
+        self.is_over = False
+
+    def headers(self, token: str) -> dict[str, str]:
+        return build_headers(self.call, token) | (
+            {"Last-Event-ID": self.after} if self.after else {}
+        )
+
+    def accept(self, frame: SSEFrame) -> StreamEvent | None:
+        """The event, unless it was seen before, or only says where the stream is."""
+        if frame.id == self.after or not frame.data:
+            self.after = frame.id or self.after
+            return None
+        try:
+            event = _decode_event(frame)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise unreadable_response(str(self.call), STATUS_OK, error) from error
+        self.after, self.is_over = event.id, event.type == self.last_type
+        return event
+
+
+def _read_stream(
+    position: StreamPosition,
+) -> Generator[StreamStep, AttemptOutcome | bytes, TransportFailure | None]:
+    """What one opening of the stream gives."""
+    parser = SSEParser()
+    while True:
+        chunk = yield ReadChunk()
+        if not isinstance(chunk, bytes):
+            assert not isinstance(chunk, RawResponse), "it was opened"
+            return chunk
+        for frame in parser.feed(chunk):
+            event = position.accept(frame)
+            if event is not None:
+                yield EventReceived(event)
+            if position.is_over:
+                return None
+        if parser.pending_bytes > FRAME_BYTES_MAX:
+            raise unreadable_response(
+                str(position.call),
+                STATUS_OK,
+                f"an event has more than {parser.pending_bytes} bytes",
+            )
+        if not chunk:
+            return None
+
+
+def _decode_event(frame: SSEFrame) -> StreamEvent:
+    data = msgspec.json.decode(frame.data, type=dict[str, Any])
+    known_fields = {
+        name: data[name] for name in ("execution_id", "seq", "at", "actor") if name in data
+    }
+    kind = frame.event or data.get("type", "")
+    return msgspec.convert(
+        {"id": frame.id, "type": kind, **known_fields, "data": data}, StreamEvent
+    )

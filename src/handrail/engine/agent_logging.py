@@ -1,0 +1,262 @@
+"""The log of agents (T12): a line whenever the state of one changes, by the table of lifecycle.py.
+
+An agent is OFFLINE if it is disabled, gone or silent, ACTIVE while it holds a dispatch, else IDLE;
+a claim passes through QUEUED. What is known of each stands in memory, from what this engine
+committed and heard, and from a look at everybody now and then.
+
+Several engines on one database: each tells what it committed or heard itself, so a change is told
+once. What an event shows of the state before it is believed (whoever reports was ACTIVE). A look
+tells nothing but learns, with one exception: that an agent without work fell silent nobody hears,
+so the oldest engine that is alive says it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+from handrail.engine.commit.stream_change import RunChange
+from handrail.engine.dispatch.registry import AgentView
+from handrail.engine.engine import Engine
+from handrail.engine.listeners import AgentPresenceChanged, EngineClosed, EngineNotification
+from handrail.engine.log_events import AGENT_EVENTS, LogMessage
+from handrail.engine.run_logging import make_record
+from handrail.kernel.agent_lifecycle import (
+    LOST_TRIGGERS,
+    TRANSITIONS,
+    AgentState,
+    Trigger,
+    log_name,
+)
+from handrail.kernel.run.events import Claimed, Faulted, Lost, Reported, TimedOut
+from handrail.kernel.run.state import CLAIMED
+from handrail.store.engine_store import StoreError
+from handrail.views.steps import dispatch_id
+
+log = logging.getLogger("handrail.agents")
+
+EVENT_NAME = "state_transition"
+LEVEL = AGENT_EVENTS[EVENT_NAME].level
+AGENTS_MAX = 100_000
+REFRESH_SECONDS = 5.0
+
+OFFLINE, IDLE, ACTIVE = AgentState.OFFLINE, AgentState.IDLE, AgentState.ACTIVE
+END_TRIGGERS: dict[type, tuple[Trigger, ...]] = {
+    Reported: (Trigger.RESULT,),
+    Faulted: (Trigger.RESULT,),
+    TimedOut: (Trigger.TIMEOUT, Trigger.REMOVED),
+}
+"""How an agent's dispatch ends, beside being lost."""
+
+
+class _AgentRecord:
+    """What is known of an agent."""
+
+    __slots__ = ("held", "in_process", "last_heard", "session", "state", "version")
+
+    def __init__(self, state: AgentState) -> None:
+        self.state = state
+        self.held: set[str] = set()
+        self.last_heard: datetime | None = None
+        self.session = ""
+        self.in_process = False
+        self.version = 0
+
+
+class AgentLogger:
+    """For `engine.listeners`. `lease` is how long an agent may be silent."""
+
+    def __init__(self, lease: float) -> None:
+        self.lease = timedelta(seconds=lease)
+        self._records: dict[str, _AgentRecord] = {}
+        self._version = 0
+
+    def __call__(self, notification: EngineNotification) -> None:
+        if isinstance(notification, RunChange):
+            if (
+                not notification.plan.is_guarded
+            ):  # whose agents work elsewhere, under whatever names
+                self._on_run_changed(notification)
+        elif isinstance(notification, AgentPresenceChanged):
+            self._on_presence_changed(notification)
+        elif isinstance(notification, EngineClosed):
+            for name, record in self._records.items():
+                if record.in_process and record.state is not OFFLINE:
+                    self._transition(name, record, notification.at, LOST_TRIGGERS[record.state])
+
+    # What happens to runs
+
+    def _on_run_changed(self, change: RunChange) -> None:
+        before = change.before.run.positions.values() if change.before is not None else ()
+        held = {position.fence: position.agent for position in before if position.phase is CLAIMED}
+        for event in change.events:
+            if isinstance(event, Claimed):
+                held[event.fence] = event.agent
+                self._on_claimed(event.agent, dispatch_id(change.stream, event.fence), event.at)
+            elif isinstance(event, Reported | Faulted | TimedOut | Lost):
+                agent = held.pop(event.fence, "")
+                if agent:
+                    self._on_dispatch_over(agent, dispatch_id(change.stream, event.fence), event)
+        if held and change.run is not None:
+            still_claimed = {
+                position.fence
+                for position in change.run.positions.values()
+                if position.phase is CLAIMED
+            }
+            for fence in held.keys() - still_claimed:
+                dispatch = dispatch_id(change.stream, fence)
+                self._on_dispatch_done(
+                    held[fence], dispatch, change.events[-1].at, (Trigger.REMOVED,)
+                )
+
+    def _on_claimed(self, agent: str, dispatch: str, at: datetime) -> None:
+        record = self._record_of(agent, IDLE)
+        if not record.held:
+            record.state = IDLE
+            self._transition(agent, record, at, Trigger.ASSIGNED, Trigger.TURN_GRANTED)
+        record.held.add(dispatch)
+
+    def _on_dispatch_over(
+        self, agent: str, dispatch: str, event: Reported | Faulted | TimedOut | Lost
+    ) -> None:
+        if not isinstance(event, Lost):
+            self._on_dispatch_done(agent, dispatch, event.at, END_TRIGGERS[type(event)])
+            return
+        record = self._record_of(agent, ACTIVE)
+        if record.in_process or (
+            record.last_heard is not None and event.at - record.last_heard < self.lease
+        ):
+            if dispatch in record.held:  # it gave it back
+                self._on_dispatch_done(agent, dispatch, event.at, (Trigger.TURN_COMPLETE_SOLO,))
+        elif record.state is not OFFLINE:
+            record.held.clear()
+            record.state = ACTIVE
+            self._transition(agent, record, event.at, Trigger.AGENT_CRASHES)
+
+    def _on_dispatch_done(
+        self, agent: str, dispatch: str, at: datetime, triggers: tuple[Trigger, ...]
+    ) -> None:
+        record = self._record_of(agent, ACTIVE)
+        record.held.discard(dispatch)
+        if not record.held and record.state is not OFFLINE:
+            record.state = ACTIVE
+            self._transition(agent, record, at, *triggers)
+
+    # What agents do
+
+    def _on_presence_changed(self, presence: AgentPresenceChanged) -> None:
+        record = self._record_of(presence.agent, OFFLINE)
+        if presence.trigger is Trigger.AGENT_STARTS:
+            self._on_started(presence, record)
+        elif presence.trigger is Trigger.AGENT_STOPS:
+            self._on_gone(presence.agent, record, presence.at)
+            del self._records[presence.agent]
+        else:
+            record.held.clear()
+            self._transition(presence.agent, record, presence.at, presence.trigger)
+
+    def _on_started(self, presence: AgentPresenceChanged, record: _AgentRecord) -> None:
+        if record.session not in ("", presence.session):  # another stay
+            self._on_gone(presence.agent, record, presence.at)
+        record.last_heard, record.session, record.in_process = (
+            presence.at,
+            presence.session,
+            presence.in_process,
+        )
+        if record.state is OFFLINE:
+            self._transition(presence.agent, record, presence.at, Trigger.AGENT_STARTS)
+
+    def _on_gone(self, agent: str, record: _AgentRecord, at: datetime) -> None:
+        record.held.clear()
+        if record.state is not OFFLINE:
+            self._transition(agent, record, at, LOST_TRIGGERS[record.state])
+
+    # Looking at everybody
+
+    def version(self) -> int:
+        """For `look`: what happens from now on is newer than what it is given."""
+        return self._version
+
+    def refresh(
+        self, agents: Iterable[AgentView], at: datetime, version: int, *, log_silent: bool
+    ) -> None:
+        """Everybody as they were at the mark. `tells`: that somebody fell silent is ours to say."""
+        present: set[str] = set()
+        for view in agents:
+            present.add(view.id)
+            record = self._records.get(view.id)
+            if record is None or record.version <= version:
+                self._refresh_agent(view, at, log_silent=log_silent)
+        for name in [
+            agent
+            for agent, record in self._records.items()
+            if agent not in present and record.version <= version
+        ]:
+            del self._records[name]
+
+    def _refresh_agent(self, view: AgentView, at: datetime, *, log_silent: bool) -> None:
+        record = self._record_of(view.id, view.state)
+        is_silent = view.state is OFFLINE and view.enabled and not view.current_work
+        if is_silent and log_silent and record.state is not OFFLINE:
+            record.held.clear()
+            self._transition(view.id, record, at, LOST_TRIGGERS[IDLE])
+        elif view.state is not OFFLINE or not view.current_work:
+            record.state = (
+                view.state
+            )  # else what it held is about to be lost, and that is told then
+        record.held = set(view.current_work)
+        record.in_process = record.in_process and view.in_process
+
+    def _record_of(self, agent: str, state: AgentState) -> _AgentRecord:
+        """What is known of it; of one that is new, that it was in that state."""
+        record = self._records.get(agent)
+        if record is None:
+            record = self._records[agent] = _AgentRecord(state)
+            if len(self._records) > AGENTS_MAX:
+                del self._records[next(iter(self._records))]
+        self._version += 1
+        record.version = self._version
+        return record
+
+    def _transition(
+        self, agent: str, agent_record: _AgentRecord, at: datetime, *triggers: Trigger
+    ) -> None:
+        """By the table; a trigger that it does not have for this state changes nothing."""
+        for trigger in triggers:
+            old, new = (
+                agent_record.state,
+                TRANSITIONS.get((agent_record.state, trigger), agent_record.state),
+            )
+            agent_record.state = new
+            if new is not old and log.isEnabledFor(LEVEL):
+                fields = {
+                    "agentId": agent,
+                    "from": old.value,
+                    "to": new.value,
+                    "trigger": log_name(trigger),
+                    "channel": None,
+                }
+                log.handle(make_record(log.name, LEVEL, LogMessage(EVENT_NAME, fields, at)))
+
+
+async def watch_agents(engine: Engine, logger: AgentLogger) -> None:
+    """Look at everybody now and then, until cancelled. The first look only learns."""
+    log_silent = False
+    while True:
+        try:
+            await refresh_agents(engine, logger, log_silent=log_silent)
+            log_silent = True
+        except StoreError:
+            pass  # the engine says so itself
+        await asyncio.sleep(REFRESH_SECONDS)
+
+
+async def refresh_agents(engine: Engine, logger: AgentLogger, *, log_silent: bool = True) -> None:
+    version = logger.version()
+    agents = await engine.agents()
+    logger.refresh(
+        agents,
+        engine.clock(),
+        version,
+        log_silent=log_silent and await engine.maintenance.is_oldest_engine(),
+    )

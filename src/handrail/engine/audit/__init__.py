@@ -1,0 +1,1 @@
+"""Whether the record is whole: the trail of acts, verification, the doctor."""

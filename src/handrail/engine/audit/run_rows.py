@@ -1,0 +1,254 @@
+"""Rows against events: what is stored about a run or a lock is what its events make.
+
+The rows are made again with the functions that made them (`project.py`, `works.py`) and compared
+column by column. Not compared are a run's `priority` and `notes`, of which no event speaks; of its
+`next_due` only that it is not later than what the events themselves say is due.
+"""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+
+import msgspec
+from msgspec.structs import replace
+
+from handrail.engine.audit.findings import Findings, format_value
+from handrail.engine.commit.projection import (
+    NO_STATE,
+    RUNNING,
+    approval_rows,
+    decode_events,
+    encode,
+    execution_row,
+    transition_rows,
+)
+from handrail.engine.commit.stream_change import LOCK_STREAM_PREFIX, lock_row
+from handrail.kernel import lock as locks
+from handrail.kernel.run.events import RunEvent
+from handrail.kernel.run.machine import evolve
+from handrail.kernel.run.state import Run
+from handrail.store.engine_store import (
+    ApprovalRow,
+    JournalEntry,
+    LockRow,
+    Row,
+    RunRow,
+    StoredEntry,
+    StoreError,
+    TransitionRow,
+    iso,
+)
+from handrail.store.maintenance import MaintenanceStore
+
+PAGE_ENTRIES = 500
+PAGE_TRANSITIONS = 1_000
+APPROVALS_MAX = 10_000_000
+decode_lock_events = msgspec.json.Decoder(list[locks.LockEvent]).decode
+
+
+def check_run(store: MaintenanceStore, findings: Findings, row: RunRow) -> None:
+    """Its row, its state, its transitions and its approvals."""
+    replay = _RunReplay(store, findings, row)
+    entry: StoredEntry | None = None
+    try:
+        for entry in read_entries(store, row.id):
+            replay.apply_entry(entry)
+    except StoreError:
+        raise
+    except Exception as error:  # whatever a forged event does to the kernel
+        seq = entry.seq if entry is not None else 0
+        message = f"the events of run {row.id} up to {seq} cannot be replayed"
+        reason = str(error) or type(error).__name__
+        findings.add("unreadable", f"{message}: {format_value(reason)}", row.id, seq)
+        return
+    replay.finish()
+
+
+def read_entries(store: MaintenanceStore, stream: str) -> Iterator[StoredEntry]:
+    """All of a stream, by pages."""
+    after = 0
+    while page := store.read_journal(stream, after, PAGE_ENTRIES):
+        yield from page
+        after = page[-1].seq
+
+
+class _RunReplay:
+    def __init__(self, store: MaintenanceStore, findings: Findings, row: RunRow) -> None:
+        self.store, self.findings, self.row = store, findings, row
+        self.run: Run | None = None
+        self.at: datetime | None = None
+        self.last: JournalEntry | None = None
+        self.approvals: dict[str, ApprovalRow] = {}
+        self.transitions = self._stored_transitions()
+        self.transitions_match = True
+        """Whether the transitions were as they should be so far."""
+        self.state_matches = row.state == NO_STATE and row.state_seq == 0
+        """Whether the stored state is one that the run had; none, if it has never rested."""
+
+    def apply_entry(self, entry: StoredEntry) -> None:
+        events = decode_events(entry.body)
+        if len(events) != entry.count:
+            message = f"run {self.row.id} has an entry with {len(events)} events, not {entry.count}"
+            self._add_finding("entry_changed", message, entry.seq)
+        before, run = self.run, self.run
+        for event in events:
+            run = evolve(run, event)
+        assert run is not None, "an entry has events"
+        self.run = run
+        last_at = events[-1].at
+        self.at = last_at if self.at is None or last_at > self.at else self.at
+        at = iso(self.at)
+        self.last = JournalEntry(
+            stream=entry.stream, seq=entry.seq, count=entry.count, body="", hash=entry.hash
+        )
+        self._apply_approvals(before, run, events, at)
+        self._check_transitions(transition_rows(run, events))
+        if run.status is not RUNNING and self.row.state == NO_STATE:
+            self.state_matches = False
+        if run.seq == self.row.state_seq:
+            self.state_matches = True
+            if encode(run).decode() != self.row.state:
+                message = f"workflow_executions.state is not what the events up to {run.seq} make"
+                self._add_finding("row_changed", f"run {self.row.id}: {message}", run.seq)
+
+    def _add_finding(self, code: str, message: str, seq: int | None = None) -> None:
+        self.findings.add(code, message, self.row.id, seq)
+
+    def _apply_approvals(
+        self, before: Run | None, run: Run, events: Sequence[RunEvent], at: str
+    ) -> None:
+        """As the store writes them: what is settled stays."""
+        for new in approval_rows(before, run, events, at):
+            old = self.approvals.get(new.id)
+            if old is None:
+                self.approvals[new.id] = new
+            elif old.status == "open":
+                self.approvals[new.id] = replace(
+                    old,
+                    status=new.status,
+                    deadline=new.deadline,
+                    decision=new.decision,
+                    answer=new.answer,
+                    answered_by=new.answered_by,
+                    settled_at=new.settled_at,
+                )
+
+    def _stored_transitions(self) -> Iterator[tuple[int, TransitionRow]]:
+        after = -(2**62)
+        while page := self.store.list_transition_rows(self.row.id, after, PAGE_TRANSITIONS):
+            yield from page
+            after = page[-1][0]
+
+    def _check_transitions(self, expected: Sequence[TransitionRow]) -> None:
+        for expected_row in expected:
+            if not self.transitions_match:
+                return
+            number, stored = next(self.transitions, (0, None))
+            if stored != expected_row:
+                self.transitions_match = False
+                self._report_transition(number, stored, expected_row)
+
+    def _report_transition(
+        self, number: int, stored: TransitionRow | None, expected: TransitionRow
+    ) -> None:
+        passage = f"{expected.from_node_id} to {expected.to_node_id} at event {expected.seq}"
+        if stored is None or stored.seq > expected.seq:
+            message = f"workflow_transitions lacks the way from {passage}"
+            self._add_finding("row_missing", f"run {self.row.id}: {message}", expected.seq)
+        elif stored.seq < expected.seq:
+            message = f"workflow_transitions has a row {number} that no event made"
+            self._add_finding("row_extra", f"run {self.row.id}: {message}", stored.seq)
+        else:
+            self._compare("workflow_transitions", f"row {number}", stored, expected)
+
+    def _compare(self, table: str, label: str, stored: Row, expected: Row) -> None:
+        for name in stored.__struct_fields__:
+            actual, expected_value = getattr(stored, name), getattr(expected, name)
+            if actual != expected_value:
+                message = (
+                    f"{table}.{name} of {label} is {format_value(actual)}, by the events "
+                    f"{format_value(expected_value)}"
+                )
+                self._add_finding(
+                    "row_changed", f"run {self.row.id}: {message}", getattr(expected, "seq", None)
+                )
+
+    def finish(self) -> None:
+        assert self.run is not None, "there are events"
+        assert self.at is not None
+        assert self.last is not None
+        self._finish_row(self.run, iso(self.at), self.last)
+        extra = next(self.transitions, None)
+        if self.transitions_match and extra is not None:
+            message = f"workflow_transitions has a row {extra[0]} that no event made"
+            self._add_finding("row_extra", f"run {self.row.id}: {message}", extra[1].seq)
+        stored = self.store.list_approvals(execution_id=self.row.id, limit=APPROVALS_MAX)
+        for approval in stored:
+            expected = self.approvals.pop(approval.id, None)
+            if expected is None:
+                message = f"run {self.row.id}: approvals has '{approval.id}', which was never asked"
+                self._add_finding("row_extra", message)
+            elif approval != expected:
+                self._compare("approvals", f"'{approval.id}'", approval, expected)
+        for name in self.approvals:
+            self._add_finding("row_missing", f"run {self.row.id}: approvals lacks '{name}'")
+
+    def _finish_row(self, run: Run, at: str, last: JournalEntry) -> None:
+        row = self.row
+        expected = execution_row(None, run, last, None, at, row.priority)
+        due = row.next_due
+        if not _is_possible_due(due, run):
+            due = _latest_due(run) if run.has_ended else _latest_due(run) or "some moment"
+        expected = replace(
+            expected,
+            next_due=due,
+            state=row.state,
+            state_seq=row.state_seq if self.state_matches else run.seq,
+        )
+        if row != expected:
+            self._compare("workflow_executions", "its row", row, expected)
+
+
+def _latest_due(run: Run) -> str | None:
+    """What the events themselves say will be due first; a dispatch's clock is the definition's."""
+    if run.has_ended:
+        return None
+    if run.pause_deadline is not None:
+        return iso(run.pause_deadline)
+    return (
+        iso(min(approval.deadline for approval in run.pending_approvals.values()))
+        if run.pending_approvals
+        else None
+    )
+
+
+def _is_possible_due(due: str | None, run: Run) -> bool:
+    if run.has_ended or due is None:
+        return run.has_ended and due is None
+    latest = _latest_due(run)
+    return latest is None or due <= latest
+
+
+def check_lock(store: MaintenanceStore, findings: Findings, row: LockRow, stream: str) -> None:
+    lock = locks.CommitLock(repository=stream.removeprefix(LOCK_STREAM_PREFIX))
+    seq, head, at = 0, b"", ""
+    try:
+        for entry in read_entries(store, stream):
+            seq, head = entry.seq, entry.hash
+            for event in decode_lock_events(entry.body):
+                lock = locks.evolve(lock, event)
+                at = iso(event.at)
+    except StoreError:
+        raise
+    except Exception as error:  # as above
+        message = f"the events of {stream} up to {seq} cannot be replayed"
+        findings.add("unreadable", f"{message}: {format_value(str(error))}", stream, seq)
+        return
+    expected_row = lock_row(lock, seq, head, at)
+    for name in row.__struct_fields__:
+        actual, expected = getattr(row, name), getattr(expected_row, name)
+        if actual != expected:
+            message = (
+                f"commit_locks.{name} is {format_value(actual)}, by the events "
+                f"{format_value(expected)}"
+            )
+            findings.add("row_changed", f"{stream}: {message}", stream, seq)

@@ -1,0 +1,327 @@
+"""`verify`: is the record what was written? Every hash again, every row against the events.
+
+Pass 1 walks the commits in order: each must follow from the one before, have exactly the entries it
+says, and each entry must follow from the last one of its stream. Pass 2 replays every run, lock
+and channel and compares what is stored about it (`audit_rows.py`, `audit_channels.py`).
+
+What this cannot see by itself: a record whose end was cut off or written anew, with all hashes and
+rows to match. Whoever kept a head elsewhere sees it: every head that the database ever had is the
+hash of one of its commits.
+
+A finished run may have been archived: its rows and bodies are gone, its hashes are not, and an
+event in the stream "care" says who did it, and names the run with its last hash.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from handrail.engine.audit.channel_rows import check_channel
+from handrail.engine.audit.findings import Finding, Findings
+from handrail.engine.audit.run_rows import check_lock, check_run
+from handrail.engine.commit.channel_change import CHANNEL_STREAM_PREFIX
+from handrail.engine.commit.stream_change import LOCK_STREAM_PREFIX
+from handrail.engine.maintenance import archive_file as archives
+from handrail.kernel.decision import Value
+from handrail.store.engine_store import CommitRow, StoredEntry, StoreError
+from handrail.store.hash_chain import EMPTY_HEAD, commit_hash, entry_hash
+from handrail.store.maintenance import MaintenanceStore
+
+RETENTION_STREAM = "care"
+BEFORE_FIRST_COMMIT = -(2**62)
+ALL_COMMITS = 2**62
+PAGE_RUNS = 100
+"""Whose states are in memory at once."""
+
+
+class RunArchived(Value, tag="archived", tag_field="type"):
+    """What the stream "care" says: this run was written to a file, and removed from here."""
+
+    execution_id: str
+    seq: int
+    head: str
+    file: str
+    by: str
+    at: str
+
+
+decode_retention_events = msgspec.json.Decoder(list[RunArchived]).decode
+
+
+def _continue() -> None:
+    """For a check that goes on to its end."""
+
+
+class Verification(Value):
+    """What was looked at, and what is wrong with it. `head` is the hash of the last commit: keep it
+    elsewhere, and nobody can cut off what came before."""
+
+    head: str
+    at: str
+    commits: int
+    entries: int
+    runs: int
+    archived: int
+    findings: tuple[Finding, ...] = ()
+    more: int = 0
+    """Findings beyond those that are kept."""
+
+    @property
+    def unaltered(self) -> bool:
+        return not self.findings
+
+
+def verify(
+    store: MaintenanceStore,
+    head: str | None = None,
+    archive: Path | None = None,
+    on_progress: Callable[[], None] = _continue,
+) -> Verification:
+    """Looks at everything, as of one moment. `head` was kept elsewhere; `archive` is a file that
+    finished runs were moved to. `going` is called again and again, and may raise to break off."""
+    findings = Findings()
+    with store.snapshot():
+        chain = _ChainCheck(
+            store, findings, bytes.fromhex(head) if head is not None else None, on_progress
+        )
+        chain.walk()
+        chain.check_bodies()
+        rows = _RowCheck(store, findings, chain)
+        rows.check_runs()
+        rows.check_locks()
+        rows.check_channels()
+        rows.check_streams()
+        rows.check_missing()
+        rows.check_strays()
+        if archive is not None:
+            rows.check_archive(archive)
+    return Verification(
+        head=chain.head.hex(),
+        at=chain.at,
+        commits=chain.commits,
+        entries=chain.entries,
+        runs=rows.runs,
+        archived=rows.archived,
+        findings=tuple(findings.items),
+        more=findings.dropped,
+    )
+
+
+class _ChainCheck:
+    """Pass 1: the commits in order, and where every stream ends."""
+
+    def __init__(
+        self,
+        store: MaintenanceStore,
+        findings: Findings,
+        expected_head: bytes | None,
+        on_progress: Callable[[], None],
+    ) -> None:
+        self.store, self.findings, self.expected_head, self.on_progress = (
+            store,
+            findings,
+            expected_head,
+            on_progress,
+        )
+        self.n, self.head, self.at = 0, EMPTY_HEAD, ""
+        self.commits = self.entries = 0
+        self.stream_ends: dict[str, tuple[int, bytes]] = {}
+        self.empty_streams: dict[str, int] = {}
+        """Streams with an entry that has no body, and the last such entry."""
+        self.archived: dict[str, tuple[int, bytes]] = {}
+
+    def walk(self) -> None:
+        for commit, entries in self.store.iter_commits(BEFORE_FIRST_COMMIT, ALL_COMMITS):
+            self.on_progress()
+            self._check_commit(commit, entries)
+            for entry in entries:
+                self._check_entry(entry)
+            self.n, self.head, self.at = commit.n, commit.hash, commit.at
+            self.commits += 1
+            self.entries += len(entries)
+            if commit.hash == self.expected_head:
+                self.expected_head = None
+        if self.expected_head is not None:
+            message = f"no commit has the head {self.expected_head.hex()}"
+            message += ": the record was cut or replaced after that head was kept"
+            self.findings.add("head_missing", message)
+
+    def _check_commit(self, commit: CommitRow, entries: list[StoredEntry]) -> None:
+        n, surplus = commit.n, len(entries) - commit.entries
+        if n != self.n + 1:
+            missing = f"{self.n + 1}" if n == self.n + 2 else f"{self.n + 1} to {n - 1}"
+            if n > self.n:
+                self.findings.add("commit_missing", f"of commit {missing} there is nothing left")
+            else:
+                self.findings.add("commit_extra", f"a commit has the number {n}")
+        if surplus:
+            code = "entry_missing" if surplus < 0 else "entry_extra"
+            message = f"commit {n} wrote {commit.entries} entries, and has {len(entries)}"
+            self.findings.add(code, message)
+        elif n == self.n + 1:
+            hashes = [entry.hash for entry in entries]
+            if commit_hash(self.head, hashes) != commit.hash:
+                message = f"commit {n} does not follow from the one before and its entries"
+                message += ": one of them, their order or its own hash was changed"
+                self.findings.add("commit_changed", message, entries[0].stream if entries else "")
+
+    def _check_entry(self, entry: StoredEntry) -> None:
+        stream, seq = entry.stream, entry.seq
+        last, head = self.stream_ends.get(stream, (0, EMPTY_HEAD))
+        first = seq - entry.count + 1
+        if first > last + 1:
+            message = f"of {_stream_label(stream)} the events {last + 1} to {first - 1} are gone"
+            self.findings.add("entry_missing", message, stream, first - 1)
+        elif first != last + 1:
+            message = f"{_stream_label(stream)} has events {first} to {seq} after {last}"
+            self.findings.add(
+                "entry_order", f"{message}: inserted, or in another order", stream, seq
+            )
+        elif not entry.body:
+            self.empty_streams[stream] = seq
+        elif not _has_valid_hash(entry, head):
+            message = (
+                f"{_stream_label(stream)}: the events {first} to {seq} are not those that were "
+                "written"
+            )
+            self.findings.add("entry_changed", message, stream, seq)
+        self.stream_ends[stream] = (seq, entry.hash)
+        if stream == RETENTION_STREAM:
+            self._read_retention(entry)
+
+    def _read_retention(self, entry: StoredEntry) -> None:
+        try:
+            for event in decode_retention_events(entry.body):
+                self.archived[event.execution_id] = (event.seq, bytes.fromhex(event.head))
+        except (msgspec.DecodeError, ValueError) as error:
+            message = f"what was archived cannot be read: {error}"
+            self.findings.add("unreadable", message, RETENTION_STREAM, entry.seq)
+
+    def check_bodies(self) -> None:
+        for stream, seq in self.empty_streams.items():
+            if not self.is_archived(stream):
+                message = (
+                    f"{_stream_label(stream)}: the events up to {seq} are empty, and nothing "
+                    "on record"
+                )
+                message += " says that they were archived as they were"
+                self.findings.add("body_missing", message, stream, seq)
+
+    def is_archived(self, stream: str) -> bool:
+        """Whether it ends as it did when it was archived."""
+        return stream in self.archived and self.archived[stream] == self.stream_ends.get(stream)
+
+
+class _RowCheck:
+    """Pass 2: what is stored about each stream, against its events."""
+
+    def __init__(self, store: MaintenanceStore, findings: Findings, chain: _ChainCheck) -> None:
+        self.store, self.findings, self.chain = store, findings, chain
+        self.runs = self.archived = 0
+        self.unseen_streams = dict(chain.stream_ends)
+        """Streams that nothing has been seen of yet."""
+
+    def check_runs(self) -> None:
+        after = ""
+        while page := self.store.list_runs_by_id(after=after, limit=PAGE_RUNS):
+            loaded = self.store.load_runs([row.id for row in page])
+            for row in page:
+                self.runs += 1
+                self.chain.on_progress()
+                after = row.id
+                if not self._is_replayable(row.id, "workflow_executions"):
+                    continue
+                check_run(self.store, self.findings, loaded[row.id].row)
+
+    def _is_replayable(self, stream: str, table: str) -> bool:
+        """Whether its events can be replayed."""
+        if self.unseen_streams.pop(stream, None) is None:
+            message = f"{table} has {_stream_label(stream)}, but there are no events of it"
+        elif self.chain.is_archived(stream):
+            message = f"{table} has {_stream_label(stream)}, but it was archived"
+        else:
+            return stream not in self.chain.empty_streams
+        self.findings.add("row_extra", message, stream)
+        return False
+
+    def check_locks(self) -> None:
+        for row in self.store.list_all_locks():
+            stream = LOCK_STREAM_PREFIX + row.repository
+            if self._is_replayable(stream, "commit_locks"):
+                check_lock(self.store, self.findings, row, stream)
+
+    def check_channels(self) -> None:
+        after = ""
+        while page := self.store.list_channels(after, PAGE_RUNS):
+            for row in page:
+                self.chain.on_progress()
+                after = row.id
+                if self._is_replayable(CHANNEL_STREAM_PREFIX + row.id, "channels"):
+                    check_channel(self.store, self.findings, row)
+
+    def check_streams(self) -> None:
+        for row in self.store.list_streams():
+            end = self.unseen_streams.get(row.name)
+            if self._is_replayable(row.name, "streams") and end != (row.seq, row.head):
+                message = (
+                    f"streams says that {_stream_label(row.name)} ends elsewhere than its events"
+                )
+                self.findings.add("row_changed", message, row.name, row.seq)
+
+    def check_missing(self) -> None:
+        for stream, (seq, _) in self.unseen_streams.items():
+            if self.chain.is_archived(stream):
+                self.archived += 1
+                continue
+            message = f"{_stream_label(stream)} has {seq} events, but its row was deleted"
+            self.findings.add("row_missing", message, stream, seq)
+
+    def check_strays(self) -> None:
+        for stray in self.store.find_irregularities("stray"):
+            label, is_archived = _stream_label(stray.subject), self.chain.is_archived(stray.subject)
+            if stray.code == "entry":
+                message = (
+                    f"{label} has an entry up to event {stray.detail} that no commit has written"
+                )
+                self.findings.add("entry_extra", message, stray.subject, int(stray.detail))
+            elif stray.code == "chain":
+                message = (
+                    f"the chain went on to commit {stray.detail}: the last commits were changed"
+                )
+                self.findings.add("commit_missing", message)
+            elif stray.code == "bead" and is_archived:
+                continue
+            elif stray.code == "bead":
+                message = f"bead {stray.detail} was worked on in {label}, which was deleted"
+                self.findings.add("row_missing", message, stray.subject)
+            else:
+                message = f"a row ({stray.detail}) in the table of {stray.code}s is of {label}"
+                message += ", which does not exist"
+                self.findings.add("row_extra", message, stray.subject)
+
+    def check_archive(self, file: Path) -> None:
+        try:
+            for run in archives.check_archive(file):
+                if self.chain.archived.get(run.id) != (run.seq, run.head):
+                    message = f"{file} has run {run.id} otherwise than it was when it was archived"
+                    self.findings.add("archive_changed", message, run.id, run.seq)
+        except StoreError as error:
+            self.findings.add("archive_changed", str(error))
+
+
+def _has_valid_hash(entry: StoredEntry, head: bytes) -> bool:
+    try:
+        return entry_hash(head, entry.stream, entry.seq, entry.body) == entry.hash
+    except UnicodeError:  # bytes that are no text
+        return False
+
+
+def _stream_label(stream: str) -> str:
+    if stream.startswith(LOCK_STREAM_PREFIX):
+        return f"the commit lock of {stream.removeprefix(LOCK_STREAM_PREFIX)}"
+    if stream.startswith(CHANNEL_STREAM_PREFIX):
+        return f"channel {stream.removeprefix(CHANNEL_STREAM_PREFIX)}"
+    return (
+        f"the stream '{stream}'" if stream == RETENTION_STREAM or ":" in stream else f"run {stream}"
+    )

@@ -1,0 +1,1 @@
+"""From a command to the disk: batches, stream changes, projections, one commit for all."""

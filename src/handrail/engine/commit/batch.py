@@ -1,0 +1,319 @@
+"""One batch being decided: commands in, writes out, nothing on disk yet. No I/O.
+
+1. What waited in the database for a free seat comes first; then the commands, in their order; then
+   what they offered goes to seats that are free.
+2. One run's trouble is not everybody's: a run whose command raises is left out of the batch, as if
+   nothing had happened to it, and whoever asked hears of it.
+3. A clock that ran while no engine was alive is pushed before anything else happens to its run.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any
+
+from handrail.engine.commit.channel_change import ChannelStreamChange
+from handrail.engine.commit.plan_cache import PlanCache, UnknownDefinitionError
+from handrail.engine.commit.projection import CachedRun
+from handrail.engine.commit.stream_change import (
+    Command,
+    Forfeited,
+    Granted,
+    LockChange,
+    RunChange,
+    StreamChange,
+)
+from handrail.engine.dispatch.matcher import AgentSlot, DispatchMatcher
+from handrail.engine.log_events import log_event
+from handrail.kernel.decision import Refusal, Value
+from handrail.kernel.run import commands as c
+from handrail.kernel.run.machine import Run
+from handrail.kernel.run.state import OFFERED, Position
+from handrail.store.engine_store import (
+    DispatchRow,
+    IdempotencyKeyRow,
+    LockRow,
+    StreamWrite,
+    parse_iso,
+)
+
+log = logging.getLogger("handrail.engine")
+
+Outage = tuple[datetime, datetime]
+CHUNK_STREAMS = 100
+"""Runs that are brought from their commands to their writes together."""
+
+
+class CommandResult(Value):
+    """What became of a command: the run after it, or why it was refused."""
+
+    run: Run | None = None
+    refusal: Refusal | None = None
+    duplicate_of: IdempotencyKeyRow | None = None
+    """The first answer, if this was a repetition under the same idempotency key."""
+    channel: ChannelStreamChange | None = None
+    """What became of the channel that it was about, in the whole batch."""
+
+
+OnDone = Callable[[CommandResult | Exception], None]
+
+
+class CommandJob:
+    """A command on its way. `done` hears what became of it, once; `message` is the id of the
+    message that it came with."""
+
+    __slots__ = (
+        "command",
+        "conflicts",
+        "key",
+        "message_id",
+        "on_done",
+        "priority",
+        "refusal",
+        "stream",
+    )
+
+    def __init__(
+        self,
+        stream: str,
+        command: Command,
+        on_done: OnDone | None = None,
+        key: IdempotencyKeyRow | None = None,
+        message_id: str = "",
+        priority: int = 0,
+    ) -> None:
+        self.stream, self.command, self.on_done, self.key = stream, command, on_done, key
+        self.message_id, self.priority = message_id, priority
+        self.conflicts = 0
+        self.refusal: Refusal | None = None
+
+
+class Batch:
+    """`runs` are those in memory; all that the jobs are about have been loaded into it."""
+
+    def __init__(
+        self,
+        jobs: Sequence[CommandJob],
+        cached_runs: dict[str, CachedRun],
+        plans: PlanCache,
+        matcher: DispatchMatcher,
+        outages: Sequence[Outage],
+    ) -> None:
+        self.jobs, self.cached_runs, self.plans, self.matcher, self.outages = (
+            jobs,
+            cached_runs,
+            plans,
+            matcher,
+            outages,
+        )
+        self.changes: dict[str, StreamChange] = {}
+        self.errors: dict[str, Exception] = {}
+        self.duplicates: dict[CommandJob, IdempotencyKeyRow] = {}
+        self.claims: list[tuple[RunChange, AgentSlot, int]] = []
+        self.loaded_streams: set[str] = set()
+        """Runs that were loaded for it."""
+        self.stale: set[str] = set()
+        """Runs of which it had a copy that is true no more."""
+
+    def add_lock(self, stream: str, row: LockRow | None, now: datetime) -> None:
+        """Whoever holds it could say nothing while no engine was alive."""
+        self.changes[stream] = change = LockChange(stream, row)
+        if row is not None and any(ended > parse_iso(row.updated_at) for _, ended in self.outages):
+            change.extend(now)
+
+    def add_channel(self, change: ChannelStreamChange, now: datetime) -> None:
+        """Its clocks did not run while no engine was alive."""
+        self.changes[change.stream] = change
+        if change.row is not None and self.outages:
+            since = parse_iso(change.row.updated_at)
+            outage_seconds = sum(_overlap_seconds(outage, since) for outage in self.outages)
+            if outage_seconds > 0:
+                change.push_clocks(outage_seconds, now)
+
+    def unconfirmed_refusals(self) -> list[str]:
+        """Runs for which a command was refused on nothing but what memory has of them. A change is
+        guarded when it is written; a refusal would be wrong for good."""
+        return [
+            job.stream
+            for job in self.jobs
+            if job.refusal is not None
+            and job.stream in self.cached_runs
+            and job.stream not in self.loaded_streams
+            and not self.changes[job.stream].events
+        ]
+
+    def decide(self, offers: Sequence[DispatchRow], now: datetime) -> list[StreamWrite]:
+        """Every write that follows, each of another stream.
+
+        Some runs at a time, and of those one kind of work after the other: so both the runs and the
+        code stay at the processor's hand. It is a third faster than run by run, or all at once.
+        """
+        for row in offers:
+            self._claim_reserved(row, now)
+        streams: dict[str, list[CommandJob]] = {stream: [] for stream in self.changes}
+        for job in self.jobs:
+            streams.setdefault(job.stream, []).append(job)
+        writes: list[StreamWrite] = []
+        names = list(streams)
+        for start in range(0, len(names), CHUNK_STREAMS):
+            self._decide_chunk(
+                {name: streams[name] for name in names[start : start + CHUNK_STREAMS]}, now
+            )
+            for name in names[start : start + CHUNK_STREAMS]:
+                change = self.changes.get(name)
+                if change is not None and change.events and name not in self.errors:
+                    try:
+                        writes.append(change.build_write())
+                    except Exception as error:  # what cannot be written down has not happened
+                        self.fail_stream(name, error)
+        return writes
+
+    def _decide_chunk(self, streams: dict[str, list[CommandJob]], now: datetime) -> None:
+        for jobs in streams.values():
+            for job in jobs:
+                self._decide_command(job, now)
+        for name in streams:
+            change = self.changes.get(name)
+            if change is not None and change.events:
+                self._match_offers(change, now)
+
+    def _match_offers(self, change: StreamChange, now: datetime) -> None:
+        """Offers go to free seats at once, unless others of their role have waited longer."""
+        run = change.run
+        for position in run.positions.values() if run is not None else ():
+            if position.phase is OFFERED:
+                if self.matcher.skipped:
+                    self.matcher.unskip(position.role, change.stream, position.fence)
+                if position.role not in self.matcher.maybe_waiting:
+                    self._offer_to_slots(change, position, now)
+
+    def fail_stream(self, stream: str, error: Exception) -> None:
+        log_event(log, "run_broken", execution_id=stream, reason=str(error), error=error)
+        self.errors[stream] = error
+
+    def _change_for(
+        self, stream: str, job: CommandJob | None, now: datetime
+    ) -> StreamChange | None:
+        change = self.changes.get(stream)
+        if change is not None:
+            return change
+        cached = self.cached_runs.get(stream)
+        if cached is not None:
+            change = RunChange(stream, cached.plan, cached, cached.row.priority)
+            if (
+                self.outages
+                and cached.last_event_at < self.outages[-1][1]
+                and not cached.run.has_ended
+            ):
+                outage_seconds = sum(
+                    _overlap_seconds(outage, cached.last_event_at) for outage in self.outages
+                )
+                if outage_seconds > 0:
+                    change.decide(c.PushClocks(seconds=outage_seconds), now)
+        elif job is not None and isinstance(job.command, c.Start):
+            command = job.command
+            plan = self.plans.get(command.definition_id, command.version)
+            change = RunChange(stream, plan, None, job.priority)
+        else:
+            return None
+        self.changes[stream] = change
+        return change
+
+    def _decide_command(self, job: CommandJob, now: datetime) -> None:
+        if job.stream in self.errors or (job.key is not None and self._is_duplicate(job)):
+            return
+        try:
+            change = self._change_for(job.stream, job, now)
+            if change is None:
+                message = f"there is no run '{job.stream}'"
+                job.refusal = Refusal(code="unknown_run", message=message, hint="look at the list")
+                return
+            events_before = len(change.events)
+            handler = _SPECIAL_HANDLERS.get(type(job.command))
+            if handler is None:
+                job.refusal = change.decide(job.command, now)  # pyright: ignore[reportArgumentType] - of its kind
+            else:
+                job.refusal = handler(self, change, job.command, now)
+            if len(change.events) > events_before:
+                if job.key is not None and job.refusal is None:
+                    change.keys += (job.key,)
+                if job.message_id:
+                    change.consumed += (job.message_id,)
+        except UnknownDefinitionError as error:
+            hint = "define it first"
+            job.refusal = Refusal(code="unknown_definition", message=str(error), hint=hint)
+        except Exception as error:
+            self.fail_stream(job.stream, error)
+
+    def _is_duplicate(self, job: CommandJob) -> bool:
+        """Whether it was asked before, under the same key: long ago, or in this batch."""
+        change = self.changes.get(job.stream)
+        if change is not None and job.key is not None:
+            identity = job.key.key, job.key.actor
+            for key in change.keys:
+                if (key.key, key.actor) == identity:
+                    self.duplicates[job] = key
+        return job in self.duplicates
+
+    def _migrate(self, change: RunChange, command: c.Migrate, now: datetime) -> Refusal | None:
+        """Decided under the new version; if it is refused, the old one stays."""
+        old_plan = change.plan
+        change.plan = self.plans.get(command.definition_id, command.version)
+        refusal = change.decide(command, now)
+        if refusal is not None:
+            change.plan = old_plan
+        return refusal
+
+    def _apply_message(
+        self, change: RunChange, message: Granted | Forfeited, now: datetime
+    ) -> Refusal | None:
+        command = change.command_for(message)
+        return change.decide(command, now) if command is not None else None
+
+    def _claim_reserved(self, row: DispatchRow, now: datetime) -> None:
+        """A dispatch that waited in the database."""
+        try:
+            change = self._change_for(row.execution_id, None, now)
+        except Exception as error:
+            self.fail_stream(row.execution_id, error)
+            change = None
+        run = change.run if change is not None else None
+        position = run.find_position(row.fence) if run is not None else None
+        if position is not None and position.phase is OFFERED:
+            self._offer_to_slots(change, position, now)
+        else:
+            self.matcher.skip(row.role, row.execution_id, row.fence)
+
+    def _offer_to_slots(self, change: Any, position: Position, now: datetime) -> None:  # noqa: ANN401 - a RunWork
+        """To the first free seat whose agent the run accepts."""
+        tried = False
+        try:
+            for slot in self.matcher.free_slots(position.role):
+                tried = True
+                if slot.definitions and change.run.definition_id not in slot.definitions:
+                    continue
+                claim = c.Claim(fence=position.fence, agent=slot.agent, roles=slot.roles)
+                if change.decide(claim, now) is None:
+                    slot.free_capacity -= 1
+                    change.sessions[position.fence] = slot.session
+                    self.claims.append((change, slot, position.fence))
+                    return
+        except Exception as error:
+            self.fail_stream(change.stream, error)
+        if tried:
+            self.matcher.skip(position.role, change.stream, position.fence)
+        else:
+            self.matcher.maybe_waiting.add(position.role)
+
+
+_SPECIAL_HANDLERS: dict[type[Any], Callable[[Batch, Any, Any, datetime], Refusal | None]] = {
+    c.Migrate: Batch._migrate,  # pyright: ignore[reportPrivateUsage] - its own
+    Granted: Batch._apply_message,  # pyright: ignore[reportPrivateUsage] - its own
+    Forfeited: Batch._apply_message,  # pyright: ignore[reportPrivateUsage] - its own
+}
+
+
+def _overlap_seconds(outage: Outage, since: datetime) -> float:
+    """Seconds of the outage after that moment."""
+    began, ended = outage
+    return max(0.0, (ended - max(began, since)).total_seconds())

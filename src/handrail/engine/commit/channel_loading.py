@@ -1,0 +1,40 @@
+"""Channels for a batch: their rows, and what all of their members hold elsewhere at this moment."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
+from typing import Any
+
+from handrail.engine.commit.batch import Batch
+from handrail.engine.commit.channel_change import (
+    CHANNEL_STREAM_PREFIX,
+    ChannelRequest,
+    ChannelStreamChange,
+)
+from handrail.kernel.channel.events import AddMember
+from handrail.store.channels import AgentLoad, ChannelRow, ChannelStore
+
+StoreCall = Callable[..., Awaitable[Any]]
+
+
+async def load_channels(
+    call_store: StoreCall, store: ChannelStore, batch: Batch, streams: Sequence[str], now: datetime
+) -> None:
+    """All that the batch asks about."""
+    names = [stream.removeprefix(CHANNEL_STREAM_PREFIX) for stream in streams]
+    rows: dict[str, ChannelRow] = await call_store(store.load_channels, names)
+    changes: list[ChannelStreamChange] = []
+    for stream, name in zip(streams, names, strict=True):
+        try:
+            changes.append(ChannelStreamChange(stream, rows.get(name)))
+        except Exception as error:  # one channel's trouble is not everybody's
+            batch.fail_stream(stream, error)
+    agents = {agent for change in changes for agent in change.agent_ids()}
+    for job in batch.jobs:
+        if isinstance(job.command, ChannelRequest) and isinstance(job.command.command, AddMember):
+            agents.add(job.command.command.agent_id)
+    agent_loads: dict[str, AgentLoad] = (
+        await call_store(store.get_agent_loads, sorted(agents)) if agents else {}
+    )
+    for change in changes:
+        change.agent_loads = agent_loads
+        batch.add_channel(change, now)

@@ -1,0 +1,530 @@
+"""Group commit: commands from everywhere, decided in memory, on disk in one transaction, answered
+after it.
+
+    jobs -> load what is not in memory -> decide -> commit -> answer, start work, deliver messages
+
+Rules
+1. Whatever comes in while a commit is under way makes the next batch: a lone run pays one commit a
+   step, a thousand runs share it.
+2. A store that is called inline has one batch at a time. One that has its own thread has two: while
+   one is being committed, the next is decided, of other runs.
+3. Nobody is answered, and no agent starts, before the commit. If it fails, nothing has happened.
+4. A write whose run was changed by another engine loses: its run is loaded again and its commands
+   are decided anew, at most LOSSES_MAX times.
+5. A run in memory is a copy. It is dropped when it comes to rest, when memory is full, and whenever
+   a commit did not go well; the database is the truth.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from time import perf_counter
+from typing import TypeVar
+
+from handrail.engine.clock import Clock
+from handrail.engine.commit.batch import Batch, CommandJob, CommandResult, Outage
+from handrail.engine.commit.channel_change import CHANNEL_STREAM_PREFIX, ChannelStreamChange
+from handrail.engine.commit.channel_loading import load_channels
+from handrail.engine.commit.own_commits import OwnCommits
+from handrail.engine.commit.plan_cache import PlanCache
+from handrail.engine.commit.projection import CachedRun, cache_run, rebuild_run
+from handrail.engine.commit.stream_change import (
+    LOCK_STREAM_PREFIX,
+    Command,
+    Granted,
+    RunChange,
+    decode_lock_command,
+    decode_run_message,
+    is_at_rest,
+)
+from handrail.engine.dispatch.matcher import AgentSlot, DispatchMatcher
+from handrail.engine.listeners import CommitCompleted, Listeners
+from handrail.engine.log_events import log_event
+from handrail.engine.threads import StoreThreads
+from handrail.kernel import lock as locks
+from handrail.kernel.definition.plan import Plan
+from handrail.kernel.run import commands as c
+from handrail.kernel.run.machine import Run
+from handrail.store.engine_store import (
+    CommitOutcomeUnknownError,
+    DispatchRow,
+    EngineStore,
+    IdempotencyKeyRow,
+    MessageRow,
+    RunRow,
+    StoreError,
+    StreamWrite,
+    iso,
+)
+
+T = TypeVar("T")
+log = logging.getLogger("handrail.engine")
+
+BATCH_COMMANDS_MAX = 500
+PIPELINED_BATCH_COMMANDS_MAX = 400
+"""Jobs of a batch where the next is decided while one is committed."""
+COMMITS_IN_FLIGHT_MAX = 2
+QUEUED_COMMANDS_MAX = 100_000
+WRITE_CONFLICTS_MAX = 8
+CACHED_RUNS_MAX = 20_000
+STORE_THREADS = 4
+STORE_RETRY_SECONDS = 0.1
+"""How long a free seat waits before it asks a database again that is away."""
+
+
+class EngineBusyError(StoreError):
+    """More is asked than the engine will hold."""
+
+
+class GroupCommitter:
+    def __init__(
+        self, store: EngineStore, clock: Clock, plans: PlanCache, matcher: DispatchMatcher
+    ) -> None:
+        self.store, self.clock, self.plans, self.matcher = store, clock, plans, matcher
+        self.outages: list[Outage] = []
+        self.on_run_changed: Callable[[RunChange], None] = _ignore_change
+        """Called with every run that was changed, once it is on disk."""
+        self.on_channel_changed: Callable[[ChannelStreamChange], None] = _ignore_change
+        self.listeners = Listeners()
+        self._jobs: deque[CommandJob] = deque()
+        self._cached_runs: dict[str, CachedRun] = {}
+        self._work_available = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._threads = StoreThreads(0 if store.inline else STORE_THREADS, "handrail-store")
+        self._commits_in_flight: dict[asyncio.Task[None], Batch] = {}
+        self._roles_to_recheck: set[str] = set()
+        """Roles of which nothing more was on offer, but perhaps in what was being committed."""
+        self._failure: BaseException | None = None
+        self._messages_in_delivery: set[str] = set()
+        self.uncertain_claims: list[DispatchRow] = []
+        """Claims that may be on disk, though nobody works on them: a commit broke, and what became
+        of it could not be seen."""
+        self._flushes: list[asyncio.Future[None]] = []
+        self.own_commits = OwnCommits()
+
+    # Getting in
+
+    def submit(self, job: CommandJob) -> None:
+        """The job's `done` will hear of it. Raises `Busy` if too many wait."""
+        if len(self._jobs) >= QUEUED_COMMANDS_MAX:
+            raise EngineBusyError(
+                f"{QUEUED_COMMANDS_MAX} commands wait already; send fewer at a time"
+            )
+        self.enqueue(job)
+
+    def enqueue(self, job: CommandJob) -> None:
+        """As `submit`, for what is bounded elsewhere: results of dispatches, messages."""
+        if self._failure is not None:
+            raise _as_store_error(self._failure)
+        self._jobs.append(job)
+        self.wake()
+
+    async def execute(
+        self,
+        stream: str,
+        command: Command,
+        *,
+        key: IdempotencyKeyRow | None = None,
+        priority: int = 0,
+    ) -> CommandResult:
+        """Submit, and wait for the answer. Raises what kept it from being decided or stored."""
+        future: asyncio.Future[CommandResult] = asyncio.get_running_loop().create_future()
+
+        def resolve(result: CommandResult | Exception) -> None:
+            if future.done():  # whoever asked has gone
+                return
+            if isinstance(result, Exception):
+                future.set_exception(result)
+            else:
+                future.set_result(result)
+
+        self.submit(CommandJob(stream, command, resolve, key, priority=priority))
+        return await future
+
+    @property
+    def failed(self) -> bool:
+        return self._failure is not None
+
+    def cached_run(self, run_id: str) -> Run | None:
+        """A run that goes on, if it is in memory."""
+        cached = self._cached_runs.get(run_id)
+        return cached.run if cached is not None else None
+
+    def plan_of(self, run: Run) -> Plan:
+        """Its definition."""
+        cached = self._cached_runs.get(run.id)
+        return cached.plan if cached is not None else self.plans.get(run.definition_id, run.version)
+
+    def wake(self) -> None:
+        """There is a job, a seat is free, or there may be something behind."""
+        if self._failure is None:
+            self._idle.clear()
+            self._work_available.set()
+
+    async def call_store(self, function: Callable[..., T], *args: object) -> T:
+        """A store's method, on a thread if the store wants one."""
+        return function(*args) if self.store.inline else await self._threads.run(function, *args)
+
+    def close(self) -> None:
+        self._threads.close()
+
+    # The loop
+
+    async def run_forever(self) -> None:
+        """Runs as long as the engine is open. If it fails, nobody is left waiting."""
+        try:
+            while True:
+                self._work_available.clear()
+                if self._failure is not None:
+                    raise self._failure
+                jobs, flushes, self._flushes = self._next_jobs(), self._flushes, []
+                if jobs or self.matcher.capacity_to_fill():
+                    self._idle.clear()
+                    await self._process_batch(jobs)
+                    await asyncio.sleep(0)  # those who were answered go on, and fill the next one
+                elif not flushes:
+                    if not self._commits_in_flight:
+                        self._idle.set()
+                    await self._work_available.wait()
+                if flushes:
+                    await asyncio.gather(*self._commits_in_flight, return_exceptions=True)
+                    self._complete_flushes(flushes)
+        except Exception as error:
+            self._failure = error
+            raise
+        finally:
+            await asyncio.gather(*self._commits_in_flight, return_exceptions=True)
+            if self._failure is not None:
+                while self._jobs:
+                    self._notify(self._jobs.popleft(), _as_store_error(self._failure))
+            self._complete_flushes(self._flushes)
+            self._idle.set()
+
+    def _complete_flushes(self, flushes: Sequence[asyncio.Future[None]]) -> None:
+        for flush in flushes:
+            if not flush.done():
+                flush.set_result(None)
+
+    async def wait_idle(self) -> None:
+        """Until nothing is left to commit."""
+        await self._idle.wait()
+
+    async def flush(self) -> None:
+        """Until what is being committed now is settled, however much comes after it."""
+        if self._failure is not None:
+            raise _as_store_error(self._failure)
+        flushed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._flushes.append(flushed)
+        self.wake()
+        await flushed
+
+    async def wait_in_flight(self) -> None:
+        """Until what is being committed now is known to be on disk, or not."""
+        if self._commits_in_flight:
+            await asyncio.wait(tuple(self._commits_in_flight))
+
+    def _next_jobs(self) -> list[CommandJob]:
+        """The oldest jobs whose runs are not just being committed."""
+        if not self._commits_in_flight:
+            jobs_max = BATCH_COMMANDS_MAX if self.store.inline else PIPELINED_BATCH_COMMANDS_MAX
+            return [self._jobs.popleft() for _ in range(min(len(self._jobs), jobs_max))]
+        busy_streams = self._streams_in_flight()
+        jobs: list[CommandJob] = []
+        rest: deque[CommandJob] = deque()
+        for job in self._jobs:
+            is_free = len(jobs) < PIPELINED_BATCH_COMMANDS_MAX and job.stream not in busy_streams
+            (jobs if is_free else rest).append(job)
+        self._jobs = rest
+        return jobs
+
+    def _streams_in_flight(self) -> set[str]:
+        """Streams that are just being committed."""
+        return {stream for batch in self._commits_in_flight.values() for stream in batch.changes}
+
+    async def _process_batch(self, jobs: Sequence[CommandJob]) -> None:
+        batch = Batch(jobs, self._cached_runs, self.plans, self.matcher, self.outages)
+        try:
+            offers = await self._reserve_dispatches()
+            await self._load(batch, offers)
+            writes = batch.decide(offers, self.clock())
+            if unconfirmed := batch.unconfirmed_refusals():
+                loaded_runs = await self.call_store(self.store.load_runs, unconfirmed)
+                heads = {stream: stored.row.head for stream, stored in loaded_runs.items()}
+                batch.stale = {
+                    s for s in unconfirmed if heads.get(s) != self._cached_runs[s].row.head
+                }
+        except StoreError as error:
+            self._fail_batch(batch, error)
+            await asyncio.sleep(STORE_RETRY_SECONDS if not jobs else 0)
+            return
+        except Exception as error:
+            self._fail_batch(batch, _as_store_error(error))
+            raise
+        if self.store.inline or not writes:
+            await self._commit(batch, writes)
+            return
+        if len(self._commits_in_flight) >= COMMITS_IN_FLIGHT_MAX:
+            await asyncio.wait(self._commits_in_flight, return_when=asyncio.FIRST_COMPLETED)
+        task = asyncio.create_task(self._commit(batch, writes))
+        self._commits_in_flight[task] = batch
+        task.add_done_callback(self._on_commit_done)
+
+    def _on_commit_done(self, task: asyncio.Task[None]) -> None:
+        del self._commits_in_flight[task]
+        self.matcher.maybe_waiting.update(self._roles_to_recheck)
+        self._roles_to_recheck.clear()
+        self._work_available.set()
+        if not task.cancelled():
+            self._failure = self._failure or task.exception()
+
+    async def _commit(self, batch: Batch, writes: Sequence[StreamWrite]) -> None:
+        try:
+            written = await self._write_batch(writes) if writes else ()
+        except StoreError as error:
+            self._fail_batch(batch, error)
+        except Exception as error:
+            self._fail_batch(batch, _as_store_error(error))
+            raise
+        else:
+            self._settle(batch, writes, written)
+
+    async def _write_batch(self, writes: Sequence[StreamWrite]) -> Sequence[bool]:
+        at, started_at = iso(self.clock()), perf_counter()
+        try:
+            commit, written = await self.call_store(self.store.commit, writes, at)
+        except CommitOutcomeUnknownError as unsure:
+            log_event(log, "commit_unsure")
+            try:
+                return await self.call_store(self._find_written, writes)
+            except StoreError:
+                self.uncertain_claims += [row for w in writes for row in w.dispatches if row.agent]
+                raise unsure from None
+        self.own_commits.add(commit)
+        if self.listeners:
+            self.listeners.notify(CommitCompleted(len(writes), perf_counter() - started_at))
+        return written
+
+    def _find_written(self, writes: Sequence[StreamWrite]) -> list[bool]:
+        """After a broken commit: which entries are there, once it cannot arrive any more."""
+        self.store.check_commit_settled()
+        written: list[bool] = []
+        for write in writes:
+            entries = self.store.read_journal(write.entry.stream, write.entry.seq - 1, 1)
+            written.append(bool(entries) and entries[0].hash == write.entry.hash)
+        return written
+
+    # Loading
+
+    async def _reserve_dispatches(self) -> list[DispatchRow]:
+        """Dispatches that waited in the database for a seat that is free now."""
+        rows: list[DispatchRow] = []
+        for role, free in self.matcher.capacity_to_fill().items():
+            skipped = self.matcher.skipped.get(role, ())
+            limit = free + len(skipped)
+            # Before the question: what lands while it is asked need not be in the answer.
+            self.matcher.maybe_waiting.discard(role)
+            self._roles_to_recheck.update((role,) if self._commits_in_flight else ())
+            try:
+                reserved = await self.call_store(self.store.reserve_dispatches, role, limit)
+            except StoreError:
+                self.matcher.maybe_waiting.add(role)
+                raise
+            if len(reserved) >= limit:
+                self.matcher.maybe_waiting.add(role)
+            rows += [row for row in reserved if (row.execution_id, row.fence) not in skipped]
+        busy_streams = self._streams_in_flight()
+        self._roles_to_recheck.update(row.role for row in rows if row.execution_id in busy_streams)
+        return [row for row in rows if row.execution_id not in busy_streams]
+
+    async def _load(self, batch: Batch, offers: Sequence[DispatchRow]) -> None:
+        """Everything that the batch is about, in memory."""
+        jobs = [job for job in batch.jobs if job.stream not in self._cached_runs]
+        unknown = {job.stream for job in jobs}
+        unknown.update(row.execution_id for row in offers if not self._has_offer(row))
+        lock_names = [
+            s.removeprefix(LOCK_STREAM_PREFIX) for s in unknown if s.startswith(LOCK_STREAM_PREFIX)
+        ]
+        new = {job.stream for job in jobs if isinstance(job.command, c.Start)}
+        retried = {job.stream for job in jobs if job.conflicts}
+        runs = [
+            s
+            for s in unknown - (new - retried)
+            if not s.startswith((LOCK_STREAM_PREFIX, CHANNEL_STREAM_PREFIX))
+        ]
+        loaded_runs = await self.call_store(self.store.load_runs, runs) if runs else {}
+        await self._load_plans(batch, [stored.row for stored in loaded_runs.values()])
+        for stream, stored in loaded_runs.items():
+            try:
+                run = rebuild_run(stored.row, stored.tail)
+                plan = self.plans.get(run.definition_id, run.version)
+                self._cached_runs[stream] = cache_run(plan, run, stored.row)
+                batch.loaded_streams.add(stream)
+            except Exception as error:  # one run's trouble is not everybody's
+                batch.fail_stream(stream, error)
+        lock_rows = await self.call_store(self.store.load_locks, lock_names) if lock_names else {}
+        for name in lock_names:
+            batch.add_lock(LOCK_STREAM_PREFIX + name, lock_rows.get(name), self.clock())
+        if channel_streams := [s for s in unknown if s.startswith(CHANNEL_STREAM_PREFIX)]:
+            await load_channels(self.call_store, self.store, batch, channel_streams, self.clock())
+        for job in batch.jobs:
+            if job.key is not None:
+                first_answer = await self.call_store(
+                    self.store.get_idempotency_key, job.key.key, job.key.actor
+                )
+                if first_answer is not None:
+                    batch.duplicates[job] = first_answer
+
+    def _has_offer(self, row: DispatchRow) -> bool:
+        """Whether the run is in memory, and what memory has of it knows of this offer."""
+        cached = self._cached_runs.get(row.execution_id)
+        return cached is not None and cached.run.find_position(row.fence) is not None
+
+    async def _load_plans(self, batch: Batch, rows: Sequence[RunRow]) -> None:
+        """The definitions of the runs that were loaded, and of those that begin or migrate."""
+        versions = {(row.workflow_id, row.workflow_version) for row in rows}
+        for job in batch.jobs:
+            if isinstance(job.command, _COMMANDS_WITH_DEFINITION):
+                versions.add((job.command.definition_id, job.command.version))
+        self.plans.trim(versions)
+        for workflow_id, version in versions:
+            if not self.plans.has(workflow_id, version):
+                row = await self.call_store(self.store.get_definition, workflow_id, version)
+                self.plans.add(workflow_id, version, row)
+
+    # Settling
+
+    def _settle(self, batch: Batch, writes: Sequence[StreamWrite], written: Sequence[bool]) -> None:
+        """On disk, but for the losers: keep, start what was claimed, answer, tell."""
+        conflicted = {
+            w.entry.stream for w, is_written in zip(writes, written, strict=True) if not is_written
+        }
+        conflicted |= batch.stale
+        dropped = conflicted | batch.errors.keys()
+        for change in batch.changes.values():
+            if isinstance(change, RunChange):
+                self._cache_run(change, dropped)
+        for change, slot, fence in batch.claims:
+            if change.stream in dropped:
+                self._release_slot(slot)
+            else:
+                slot.on_claimed(change.stream, fence)
+        self._reply_all(batch, conflicted)
+        for change in batch.changes.values():
+            if change.events and change.stream not in dropped:
+                for message in change.messages:
+                    self.deliver(message)
+                if isinstance(change, RunChange):
+                    self.on_run_changed(change)
+                elif isinstance(change, ChannelStreamChange):
+                    self.on_channel_changed(change)
+
+    def _reply_all(self, batch: Batch, conflicted: set[str]) -> None:
+        retries: list[CommandJob] = []
+        for job in batch.jobs:
+            if job.stream not in conflicted:
+                self._reply(batch, job)
+            elif self._can_retry(job):
+                retries.append(job)
+        self._jobs.extendleft(reversed(retries))
+
+    def _cache_run(self, change: RunChange, dropped: set[str]) -> None:
+        cached = change.after or change.before
+        if cached is None or change.stream in dropped or is_at_rest(cached):
+            self._cached_runs.pop(change.stream, None)
+            return
+        self._cached_runs[change.stream] = cached
+        if len(self._cached_runs) > CACHED_RUNS_MAX:
+            self._cached_runs.pop(next(iter(self._cached_runs)))
+
+    def _release_slot(self, slot: AgentSlot) -> None:
+        self.matcher.release(slot)
+        self.matcher.maybe_waiting.update(slot.roles)
+
+    def _can_retry(self, job: CommandJob) -> bool:
+        job.conflicts += 1
+        job.refusal = None
+        if job.conflicts <= WRITE_CONFLICTS_MAX:
+            return True
+        self._messages_in_delivery.discard(job.message_id)
+        self._notify(
+            job, EngineBusyError(f"'{job.stream}' is changed by others all the time; try again")
+        )
+        return False
+
+    def _reply(self, batch: Batch, job: CommandJob) -> None:
+        if job.message_id:
+            self._finish_message(batch, job)
+        if job.on_done is None:
+            return
+        error = batch.errors.get(job.stream)
+        if error is not None:
+            job.on_done(error)
+            return
+        change = batch.changes.get(job.stream)
+        duplicate_of = batch.duplicates.get(job) if job.key is not None else None
+        run = change.run if change is not None else None
+        channel = change if isinstance(change, ChannelStreamChange) else None
+        job.on_done(
+            CommandResult(run=run, refusal=job.refusal, duplicate_of=duplicate_of, channel=channel)
+        )
+
+    def _notify(self, job: CommandJob, result: CommandResult | Exception) -> None:
+        if job.on_done is not None:
+            job.on_done(result)
+
+    def _fail_batch(self, batch: Batch, error: StoreError) -> None:
+        """Nothing was written: everybody hears it, and nothing in memory is believed any more."""
+        for _, slot, _ in batch.claims:
+            self._release_slot(slot)
+        for stream in batch.changes:
+            self._cached_runs.pop(stream, None)
+        for job in batch.jobs:
+            self._messages_in_delivery.discard(job.message_id)
+            self._notify(job, error)
+
+    # Messages
+
+    def deliver(self, message: MessageRow) -> None:
+        """To its stream; what is not delivered now is found again by the pulse."""
+        if message.id in self._messages_in_delivery:
+            return
+        to_lock = message.target.startswith(LOCK_STREAM_PREFIX)
+        command = (decode_lock_command if to_lock else decode_run_message)(message.body)
+        self._messages_in_delivery.add(message.id)
+        self.enqueue(CommandJob(message.target, command, message_id=message.id))
+
+    def _finish_message(self, batch: Batch, job: CommandJob) -> None:
+        """A message that changed nothing is still to be cleared away; a lock that its run no longer
+        wants goes back."""
+        self._messages_in_delivery.discard(job.message_id)
+        change = batch.changes.get(job.stream)
+        if job.stream in batch.errors or (change is not None and job.message_id in change.consumed):
+            return
+        if isinstance(job.command, Granted) and job.refusal is not None:
+            withdrawal = locks.Withdraw(run=job.stream, step=job.command.place)
+            self._messages_in_delivery.add(job.message_id)
+            self.enqueue(
+                CommandJob(
+                    LOCK_STREAM_PREFIX + job.command.repository,
+                    withdrawal,
+                    message_id=job.message_id,
+                )
+            )
+            return
+        self.call_store_soon(self.store.delete_message, job.message_id)
+
+    def call_store_soon(self, function: Callable[[T], None], argument: T) -> None:
+        """A small write that nobody waits for and that may fail."""
+        self._threads.run_soon(function, argument)
+
+
+_COMMANDS_WITH_DEFINITION = (c.Start, c.Migrate)
+
+
+def _as_store_error(error: BaseException) -> StoreError:
+    return StoreError(f"the engine has failed: {error}")
+
+
+def _ignore_change(change: RunChange | ChannelStreamChange) -> None:
+    """For an engine that nobody listens to."""

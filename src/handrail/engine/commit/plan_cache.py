@@ -1,0 +1,45 @@
+"""Definitions that are in use, checked and ready. A version never changes, so a plan is kept."""
+
+from collections.abc import Set
+
+import msgspec
+
+from handrail.kernel.definition.model import Settings
+from handrail.kernel.definition.plan import Plan, check_definition
+from handrail.store.engine_store import DefinitionRow
+
+CACHED_PLANS_MAX = 500
+
+
+class UnknownDefinitionError(LookupError):
+    """Nothing is defined by that id and version, or it is valid no more."""
+
+
+class PlanCache:
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self._plans: dict[tuple[str, int], Plan | str] = {}
+
+    def has(self, workflow_id: str, version: int) -> bool:
+        return (workflow_id, version) in self._plans
+
+    def trim(self, in_use: Set[tuple[str, int]]) -> None:
+        """Make room, but not of what is wanted."""
+        excess = len(self._plans) - CACHED_PLANS_MAX
+        for key in [key for key in self._plans if key not in in_use][: max(0, excess)]:
+            del self._plans[key]
+
+    def add(self, workflow_id: str, version: int, row: DefinitionRow | None) -> None:
+        """What is stored, or that nothing is."""
+        if row is None:
+            return
+        plan, validation = check_definition(msgspec.json.decode(row.definition), self.settings)
+        self._plans[workflow_id, version] = plan or str(validation.errors[0])
+
+    def get(self, workflow_id: str, version: int) -> Plan:
+        plan = self._plans.get((workflow_id, version))
+        if isinstance(plan, Plan):
+            return plan
+        reason = f": {plan}" if plan else ""
+        message = f"there is no usable version {version} of the definition '{workflow_id}'{reason}"
+        raise UnknownDefinitionError(message)

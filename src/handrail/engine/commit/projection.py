@@ -1,0 +1,365 @@
+"""From a decision to rows: what a run's new events change in every table. Pure.
+
+The journal's entry holds the events; all other rows are projections that could be made again from
+the journal (`audit.py` does, and compares). Rules:
+
+1. A run's state is stored when it comes to rest (waits for a person, is paused, has ended) and
+   every STATE_EVERY events. In between a step writes only where the run stands; one that has not
+   rested yet has no state but its events.
+2. `next_due` is a lower bound: it moves later only when it has passed, so that a step does not move
+   an index. Whoever is woken too early finds nothing due, and it moves.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import msgspec
+from msgspec.structs import replace
+
+from handrail.kernel.definition.plan import Plan
+from handrail.kernel.run.events import Answered, Asked, HandedOff, Moved, Reasked, RunEvent, Started
+from handrail.kernel.run.machine import evolve, next_due
+from handrail.kernel.run.state import CLAIMED, OFFERED, PendingApproval, Position, Run, RunStatus
+from handrail.store.engine_store import (
+    ApprovalRow,
+    BeadRow,
+    DispatchRow,
+    IdempotencyKeyRow,
+    JournalEntry,
+    MessageRow,
+    RunRow,
+    StreamWrite,
+    TransitionRow,
+    iso,
+    parse_iso,
+)
+from handrail.store.hash_chain import EMPTY_HEAD, entry_hash
+from handrail.views.history import event_transitions
+from handrail.views.run_view import bead_error
+
+STATE_EVERY_EVENTS = 200
+"""Events between two stored states of a run that goes on: how many a restart replays at most."""
+NO_STATE = "null"
+"""In place of the state, as of event 0: the run begins with its events."""
+
+encode = msgspec.json.Encoder().encode
+decode_events = msgspec.json.Decoder(list[RunEvent]).decode
+decode_run = msgspec.json.Decoder(Run | None).decode
+
+_TRANSITION_EVENTS = frozenset({HandedOff, Moved, Started})
+_APPROVAL_EVENTS = frozenset({Asked, Reasked})
+RUNNING = RunStatus.RUNNING
+
+
+class CachedRun(msgspec.Struct, frozen=True, gc=False):
+    """A run as it is stored: its plan, its state in full and its row; when something last happened
+    to it, and the clock that its row says it has."""
+
+    plan: Plan
+    run: Run
+    row: RunRow
+    last_event_at: datetime
+    stored_due: datetime | None
+
+
+class ExtraRows(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What goes into the same transaction beside what follows from the events."""
+
+    priority: int = 0
+    sessions: dict[int, str] = {}
+    """Fence -> the session of the agent that claimed it just now."""
+    messages: Sequence[MessageRow] = ()
+    consumed: Sequence[str] = ()
+    keys: Sequence[IdempotencyKeyRow] = ()
+
+
+NO_EXTRA_ROWS = ExtraRows()
+
+
+def project(
+    plan: Plan,
+    before: CachedRun | None,
+    run: Run,
+    events: Sequence[RunEvent],
+    extra: ExtraRows = NO_EXTRA_ROWS,
+) -> tuple[StreamWrite, CachedRun]:
+    """Everything that these events change, and the run as it is stored afterwards."""
+    last_event_at = (
+        max(events[-1].at, before.last_event_at) if before is not None else events[-1].at
+    )
+    at = iso(last_event_at)
+    head = before.row.head if before is not None else EMPTY_HEAD
+    body = encode(events).decode()
+    entry = JournalEntry(
+        stream=run.id,
+        seq=run.seq,
+        count=len(events),
+        body=body,
+        hash=entry_hash(head, run.id, run.seq, body),
+    )
+    due, due_unchanged = _next_stored_due(plan, before, run, last_event_at)
+    if before is not None and due_unchanged and _has_only_moved(before, run):
+        only_moved = True
+        step_id = next(iter(run.positions), None)
+        row = replace(
+            before.row, current_node_id=step_id, seq=run.seq, head=entry.hash, updated_at=at
+        )
+    else:
+        only_moved = False
+        row = execution_row(before, run, entry, due, at, extra.priority)
+    old_run = before.run if before is not None else None
+    dispatches, closed = _dispatch_rows(old_run, run, row, at, extra.sessions)
+    write = StreamWrite(
+        expected_head=head,
+        entry=entry,
+        row=row,
+        position_only=only_moved,
+        bead=_bead_row(before, run, row),
+        transitions=transition_rows(run, events),
+        approvals=approval_rows(old_run, run, events, at),
+        dispatches=dispatches,
+        closed_fences=closed,
+        messages=extra.messages,
+        consumed_message_ids=extra.consumed,
+        keys=extra.keys,
+    )
+    return write, CachedRun(plan, run, row, last_event_at, due)
+
+
+def _next_stored_due(
+    plan: Plan, before: CachedRun | None, run: Run, now: datetime
+) -> tuple[datetime | None, bool]:
+    """The clock for the row, and whether it is the one that stands there already."""
+    due = next_due(plan, run)
+    stored = before.stored_due if before is not None else None
+    if due is not None and stored is not None and now < stored <= due:
+        return stored, True
+    return due, False
+
+
+def _needs_state(before: CachedRun | None, run: Run) -> bool:
+    """Whether the run has come to rest, or something changed while it rests; or too many events
+    have come since the last one."""
+    if before is None:
+        return run.status is not RUNNING
+    if run.seq - before.row.state_seq >= STATE_EVERY_EVENTS:
+        return True
+    old_run = before.run
+    changed = run.status is not old_run.status or run.pending_approvals != old_run.pending_approvals
+    return run.status is not RUNNING and changed
+
+
+def _has_only_moved(before: CachedRun, run: Run) -> bool:
+    """Whether nothing of the row changes but where the run stands."""
+    old_run = before.run
+    unchanged = run.status is old_run.status and run.version == old_run.version
+    return (
+        unchanged and run.definition_id == old_run.definition_id and not _needs_state(before, run)
+    )
+
+
+def execution_row(
+    before: CachedRun | None,
+    run: Run,
+    entry: JournalEntry,
+    due: datetime | None,
+    at: str,
+    priority: int,
+) -> RunRow:
+    state: str | None = None
+    state_seq = before.row.state_seq if before is not None else 0
+    if _needs_state(before, run):
+        state, state_seq = encode(run).decode(), run.seq
+    elif before is None:
+        state = NO_STATE
+    return RunRow(
+        id=run.id,
+        bead_id=run.bead_id,
+        workflow_id=run.definition_id,
+        workflow_version=run.version,
+        current_node_id=next(iter(run.positions), None),
+        status=run.status.value,
+        terminal_status=run.terminal_status.value if run.terminal_status is not None else None,
+        stop_rule=run.stop.rule.value if run.stop is not None else None,
+        priority=before.row.priority if before is not None else priority,
+        seq=run.seq,
+        head=entry.hash,
+        next_due=iso(due) if due is not None else None,
+        created_at=before.row.created_at if before is not None else iso(run.started_at),
+        updated_at=at,
+        ended_at=at if run.has_ended else None,
+        state=state,
+        state_seq=state_seq,
+    )
+
+
+def transition_rows(run: Run, events: Sequence[RunEvent]) -> list[TransitionRow]:
+    """Where the run went; `events` are its last ones."""
+    rows: list[TransitionRow] = []
+    first_seq = run.seq - len(events) + 1
+    for n, event in enumerate(events):
+        if type(event) in _TRANSITION_EVENTS:
+            for source, target, outcome, reason, actor in event_transitions(event):
+                rows.append(
+                    TransitionRow(
+                        execution_id=run.id,
+                        seq=first_seq + n,
+                        from_node_id=source,
+                        to_node_id=target,
+                        outcome=outcome,
+                        reason=reason,
+                        actor=actor,
+                        timestamp=iso(event.at),
+                    )
+                )
+    return rows
+
+
+def _dispatch_rows(
+    old_run: Run | None, run: Run, row: RunRow, at: str, sessions: dict[int, str]
+) -> tuple[list[DispatchRow], list[int]]:
+    """The open dispatches that are new or were claimed, and the fences of those that are over."""
+    old_positions = (
+        {}
+        if old_run is None
+        else {
+            open_position.fence: open_position
+            for open_position in old_run.positions.values()
+            if _is_open(open_position)
+        }
+    )
+    rows: list[DispatchRow] = []
+    for position in run.positions.values():
+        if not _is_open(position):
+            continue
+        old_position = old_positions.pop(position.fence, None)
+        if old_position is not None and old_position.phase is position.phase:
+            continue
+        is_claimed = position.phase is CLAIMED
+        offered_at = (
+            iso(old_position.since)
+            if old_position is not None and is_claimed
+            else iso(position.since)
+        )
+        rows.append(
+            DispatchRow(
+                execution_id=run.id,
+                fence=position.fence,
+                place=position.step_id,
+                role=position.role,
+                priority=row.priority,
+                offered_at=offered_at,
+                agent=position.agent if is_claimed else None,
+                session=sessions.get(position.fence, "") if is_claimed else None,
+                claimed_at=at if is_claimed else None,
+            )
+        )
+    return rows, list(old_positions)
+
+
+def _is_open(position: Position) -> bool:
+    return position.phase is CLAIMED or position.phase is OFFERED
+
+
+def _bead_row(before: CachedRun | None, run: Run, row: RunRow) -> BeadRow | None:
+    """The bead follows its run's status; its context is stored when the run comes to rest."""
+    if before is not None and before.run.status is run.status and not run.has_ended:
+        return None
+    error = bead_error(run)
+    if error is not None:
+        status = "error"
+    elif run.has_ended:
+        status = "closed"
+    else:
+        status = "waiting" if run.status is RunStatus.WAITING else "in_progress"
+    return BeadRow(
+        id=run.bead_id,
+        title=run.title,
+        description=run.description,
+        status=status,
+        priority=row.priority,
+        filed_by=run.filed_by,
+        context=encode(run.context).decode(),
+        error=encode(error).decode() if error is not None else None,
+        workflow_id=run.definition_id,
+        execution_id=run.id,
+        created_at=row.created_at,
+        updated_at=row.updated_at,
+    )
+
+
+def approval_rows(
+    old_run: Run | None, run: Run, events: Sequence[RunEvent], at: str
+) -> Sequence[ApprovalRow]:
+    """Questions that were asked, put off, or settled. One may be asked and settled at once."""
+    old_approvals = old_run.pending_approvals if old_run is not None else {}
+    if not old_approvals and _APPROVAL_EVENTS.isdisjoint(map(type, events)):
+        return ()
+    new_approvals = {
+        event.approval.id: event.approval for event in events if isinstance(event, Asked | Reasked)
+    }
+    answers = {
+        event.approval_id: event for event in events if isinstance(event, Answered) and event.final
+    }
+    rows: list[ApprovalRow] = []
+    for approval in {**old_approvals, **new_approvals}.values():
+        current = run.pending_approvals.get(approval.id)
+        if current is None:
+            expired = run.ended_at is not None and run.ended_at >= approval.deadline
+            is_expired = expired and approval.id not in answers
+            row = approval_row(run, approval, at, answers.get(approval.id), expired=is_expired)
+            rows.append(row)
+        elif approval.id not in old_approvals or current.deadline != approval.deadline:
+            rows.append(approval_row(run, current))
+    return rows
+
+
+def approval_row(
+    run: Run,
+    approval: PendingApproval,
+    settled_at: str | None = None,
+    answer: Answered | None = None,
+    *,
+    expired: bool = False,
+) -> ApprovalRow:
+    """Open without `settled_at`; else answered, expired, or void because the run went elsewhere."""
+    if settled_at is None:
+        status = "open"
+    elif answer is not None:
+        status = "answered"
+    else:
+        status = "expired" if expired else "void"
+    return ApprovalRow(
+        id=approval.id,
+        execution_id=run.id,
+        bead_id=run.bead_id,
+        node_id=approval.step_id,
+        type=approval.kind.value,
+        status=status,
+        question=approval.text,
+        digest=approval.digest,
+        deadline=iso(approval.deadline),
+        created_at=iso(approval.asked_at),
+        decision=answer.decision if answer is not None else None,
+        answer=answer.text if answer is not None else None,
+        answered_by=answer.by if answer is not None else None,
+        settled_at=settled_at,
+    )
+
+
+def rebuild_run(subject: RunRow, tail: Sequence[str]) -> Run:
+    """The run of a stored row: its last stored state, and the events since."""
+    assert subject.state is not None, "loaded with its state"
+    run = decode_run(subject.state)
+    for body in tail:
+        for event in decode_events(body):
+            run = evolve(run, event)
+    assert run is not None, f"run {subject.id} has neither a state nor events"
+    assert run.seq == subject.seq, f"run {run.id} is stored up to {run.seq}, not {subject.seq}"
+    return run
+
+
+def cache_run(plan: Plan, run: Run, row: RunRow) -> CachedRun:
+    """A run that was loaded."""
+    due = parse_iso(row.next_due) if row.next_due is not None else None
+    return CachedRun(plan, run, replace(row, state=None), parse_iso(row.updated_at), due)

@@ -1,0 +1,196 @@
+"""What an agent has to know to answer well: who it is, to whom it may turn, what counts against it.
+
+Made from the plan and the run that the kernel decides by, so that what an agent is told and what is
+accepted of it cannot drift apart. It goes over the wire with the dispatch: whoever works outside of
+the engine's process (a worker, a program, a service) is told the same.
+"""
+
+from typing import Any, cast
+
+from msgspec.structs import asdict
+
+from handrail.kernel.definition.model import REVIEW_STEP_ID, Agent, Constraints, Task
+from handrail.kernel.definition.plan import Plan
+from handrail.kernel.run.state import Position, Run
+from handrail.kernel.stop.ledger import Ledger, ResearchScores, find_edge
+from handrail.views.view_types import View
+
+_NON_NUMERIC_LIMITS = ("constraints", "profile")
+
+
+class TaskBrief(View):
+    """What an agent may be asked for. `done`: it was, and a once-only task is not done again."""
+
+    id: str
+    description: str
+    when: str
+    milestone: str
+    once: bool
+    done: bool
+
+
+class Colleague(View):
+    """Somebody to hand to, and how often this agent did since the last progress."""
+
+    id: str
+    description: str
+    marker: str
+    tasks: tuple[TaskBrief, ...]
+    handed: int
+
+
+class ResearchGoal(View):
+    """Research: the best score of an agent at a task, and the visits that brought none better."""
+
+    goal: str
+    best: float
+    in_vain: int
+
+
+class RepeatedFailure(View):
+    """A failure that was met again, and how often since the last progress."""
+
+    signature: str
+    count: int
+
+
+class UsedLimits(View):
+    """What this stretch of the run has used up of its limits."""
+
+    steps: int = 0
+    handoffs: int = 0
+    tokens: int = 0
+    cost: float = 0.0
+
+
+class Briefing(View):
+    """`limits` are those in force by their names in `stop_rules`; one that is off is not there."""
+
+    kind: str = "workflow"
+    name: str = ""
+    about: str = ""
+    you: str = ""
+    """What the agent, or the node, is there for."""
+    marker: str = ""
+    tasks: tuple[TaskBrief, ...] = ()
+    colleagues: tuple[Colleague, ...] = ()
+    terminator: str | None = None
+    """Who alone may end the run; None where a reviewing person does."""
+    review: bool = False
+    """Whether a person has to approve before the run can end."""
+    facts: tuple[str, ...] = ()
+    """Names in the work's context that the definition knows of, and its conditions look at."""
+    limits: dict[str, Any] = {}
+    constraints: Constraints = Constraints()
+    profile: str = "strict"
+    used: UsedLimits = UsedLimits()
+    last_progress_step: int = 0
+    research: tuple[ResearchGoal, ...] = ()
+    failing: tuple[RepeatedFailure, ...] = ()
+    unchanged: int = 0
+    """Turns since the last progress that left every file as it was."""
+    returned: int = 0
+    """Turns since the last progress that went back to earlier contents."""
+
+
+def build_briefing(plan: Plan, run: Run, position: Position) -> Briefing:
+    """For whoever has this turn."""
+    ledger, limits = run.ledger, run.limits
+    fields: dict[str, Any] = {
+        "kind": plan.kind,
+        "name": plan.definition.name,
+        "about": plan.definition.description,
+        "facts": _context_names(plan),
+        "limits": {
+            name: value
+            for name, value in asdict(limits).items()
+            if value is not None and name not in _NON_NUMERIC_LIMITS
+        },
+        "constraints": limits.constraints,
+        "profile": limits.profile,
+        "used": UsedLimits(
+            steps=ledger.steps - ledger.steps_before,
+            handoffs=ledger.handoffs - ledger.handoffs_before,
+            tokens=ledger.tokens,
+            cost=float(ledger.cost),
+        ),
+        "last_progress_step": ledger.last_progress_step,
+        "research": _research(ledger),
+        "failing": _repeated_failures(ledger),
+        "unchanged": ledger.idle.count,
+        "returned": ledger.returns.count,
+    }
+    if plan.kind == "workflow":
+        return Briefing(you=plan.node(position.step_id).description, **fields)
+    return Briefing(**fields, **_team_fields(plan, run, plan.agents[position.step_id]))
+
+
+def _context_names(plan: Plan) -> tuple[str, ...]:
+    declared: object = plan.definition.metadata.get("context")
+    names = cast("list[object]", declared) if isinstance(declared, list | tuple) else []
+    return tuple(name for name in names if isinstance(name, str))
+
+
+def _team_fields(plan: Plan, run: Run, agent: Agent) -> dict[str, Any]:
+    team = plan.team
+    return {
+        "you": agent.description,
+        "marker": agent.marker,
+        "tasks": _tasks(agent, run),
+        "colleagues": tuple(
+            _colleague(plan, run, agent, to) for to in plan.handoff_targets[agent.id]
+        ),
+        "terminator": team.terminator,
+        "review": team.review is not None and (team.review.required or run.review == "required"),
+    }
+
+
+def _colleague(plan: Plan, run: Run, source: Agent, to: str) -> Colleague:
+    edge = find_edge(run.ledger, source.id, to)
+    is_current = edge is not None and edge.epoch == run.ledger.epoch
+    handed = edge.count if edge is not None and is_current else 0
+    if to == REVIEW_STEP_ID and plan.team.review is not None:
+        description = "A person, who approves the result or says what to change."
+        return Colleague(id=to, description=description, marker="", tasks=(), handed=handed)
+    other = plan.agents[to]
+    return Colleague(
+        id=to,
+        description=other.description,
+        marker=other.marker,
+        tasks=_tasks(other, run),
+        handed=handed,
+    )
+
+
+def _tasks(agent: Agent, run: Run) -> tuple[TaskBrief, ...]:
+    def brief(task: Task) -> TaskBrief:
+        return TaskBrief(
+            id=task.id,
+            description=task.description,
+            when=task.when,
+            milestone=task.milestone,
+            once=task.once,
+            done=f"{agent.id}/{task.id}" in run.done,
+        )
+
+    return tuple(brief(task) for task in agent.tasks)
+
+
+def _research(ledger: Ledger) -> tuple[ResearchGoal, ...]:
+    """What was measured counts before what was claimed."""
+    research_by_goal: dict[str, ResearchScores] = {
+        **ledger.claimed.research,
+        **ledger.measured.research,
+    }
+    return tuple(
+        ResearchGoal(goal=goal, best=float(research.best), in_vain=research.stale.count)
+        for goal, research in research_by_goal.items()
+    )
+
+
+def _repeated_failures(ledger: Ledger) -> tuple[RepeatedFailure, ...]:
+    return tuple(
+        RepeatedFailure(signature=signature, count=error.seen.count)
+        for signature, error in ledger.errors.items()
+        if error.epoch == ledger.epoch and error.seen.count
+    )

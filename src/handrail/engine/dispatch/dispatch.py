@@ -1,0 +1,338 @@
+"""What an agent is given with its turn: a dispatch, with the history complete and in full.
+
+Everything that was said comes from the events by the kernel's own projections (`history.py`,
+`steps.py`), so an agent sees what the report and the page show. Nothing is cut off: a planner that
+sees half of a revision plans half of it. All of it is made when an agent asks for it: made for
+every dispatch, it would cost a long run more than all its steps.
+"""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from functools import cached_property
+from typing import Any, Literal
+
+import msgspec
+
+from handrail.engine.dispatch.briefing import Briefing, build_briefing
+from handrail.kernel.decision import Value
+from handrail.kernel.definition.plan import Plan
+from handrail.kernel.definition.team_certificate import allowed_targets
+from handrail.kernel.run.events import Answered, Asked, Reported
+from handrail.kernel.run.measure import measure
+from handrail.kernel.run.state import PendingApproval, Position, Run
+from handrail.kernel.run.team import may_finish
+from handrail.store.store import FileRow
+from handrail.views.history import handoff_sequence, human_acts, iterations
+from handrail.views.steps import Events, dispatch_id, steps
+from handrail.views.view_types import Handoff, HumanAct, Iteration, Step, View
+
+
+class Bead(Value):
+    """The work itself. The context is what agents and people have merged into it so far."""
+
+    id: str
+    title: str
+    description: str = ""
+    context: dict[str, Any] = {}
+
+
+class AllowedOutcomes(View):
+    """What the holder of the turn may answer; in a team also whom it may hand off to."""
+
+    outcomes: tuple[str, ...]
+    to: tuple[str, ...] = ()
+
+
+class BeadFile(View):
+    """A file that belongs to the bead."""
+
+    name: str
+    size: int
+    sha256: str
+    content_type: str
+
+
+class DispatchBead(View):
+    """The work itself, with its files."""
+
+    id: str
+    title: str
+    description: str
+    context: dict[str, Any]
+    files: tuple[BeadFile, ...]
+
+
+class HeldLock(View):
+    """The commit lock that goes with the dispatch, and when a silent holder loses it."""
+
+    repository: str
+    fence: int
+    expires_at: datetime | None
+
+
+class DispatchView(View):
+    """Contract: "A dispatch". `node` is set in a workflow, `agent` in a team."""
+
+    id: str
+    kind: Literal["step"]
+    execution_id: str
+    bead: DispatchBead
+    definition: str
+    node: str | None
+    agent: str | None
+    task: str | None
+    phase: str
+    role: str
+    attempt: int
+    max_attempts: int
+    step: int
+    fence: int
+    key: str
+    """The same until somebody reports: for what must not be done twice outside."""
+    lease_expires_at: datetime | None
+    history: tuple[Step, ...]
+    iterations: tuple[Iteration, ...]
+    handoff_sequence: tuple[Handoff, ...]
+    people: tuple[HumanAct, ...]
+    last_refusal: str | None
+    answer: str | None
+    """What a person said to this agent's own question, if that is why it has the turn again."""
+    allowed: AllowedOutcomes
+    lock: HeldLock | None
+    remaining: int
+    briefing: Briefing = msgspec.field(default_factory=Briefing)
+    """Who the agent is, to whom it may turn, and what is counted; empty from an older server."""
+    question: str | None = None
+    """Its own question, which `answer` answers."""
+
+
+def no_files() -> Sequence[FileRow]:
+    """For a bead that has none."""
+    return ()
+
+
+class Dispatch:
+    """One turn. `node` is set in a workflow, `agent` in a team; `past` are the run's events."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        run: Run,
+        position: Position,
+        load_events: Callable[[], Events],
+        load_files: Callable[[], Sequence[FileRow]] = no_files,
+    ) -> None:
+        self.plan, self.run, self.position, self._load_events, self._load_files = (
+            plan,
+            run,
+            position,
+            load_events,
+            load_files,
+        )
+
+    @property
+    def id(self) -> str:
+        return dispatch_id(self.run.id, self.position.fence)
+
+    @property
+    def execution_id(self) -> str:
+        return self.run.id
+
+    @property
+    def bead(self) -> Bead:
+        run = self.run
+        return Bead(
+            id=run.bead_id, title=run.title, description=run.description, context=run.context
+        )
+
+    @property
+    def definition(self) -> str:
+        return self.run.definition_id
+
+    @property
+    def node(self) -> str:
+        return "" if self.plan.kind == "team" else self.position.step_id
+
+    @property
+    def agent(self) -> str:
+        return self.position.step_id if self.plan.kind == "team" else ""
+
+    @property
+    def task(self) -> str:
+        return self.position.task
+
+    @property
+    def phase(self) -> str:
+        return self.run.phase
+
+    @property
+    def role(self) -> str:
+        return self.position.role
+
+    @property
+    def attempt(self) -> int:
+        return self.position.faults + 1 if self.plan.kind == "team" else self.position.attempts
+
+    @property
+    def step(self) -> int:
+        """Which step of the whole run this is, from 1."""
+        return self.position.step
+
+    @property
+    def max_attempts(self) -> int:
+        if self.plan.kind == "team":
+            return self.run.limits.protocol_error_limit
+        return self.plan.node(self.position.step_id).max_attempts
+
+    @property
+    def fence(self) -> int:
+        return self.position.fence
+
+    @property
+    def lock(self) -> int | None:
+        """The fence of the commit lock that this dispatch holds, at a commit node."""
+        return self.position.lock
+
+    @property
+    def key(self) -> str:
+        """The same until somebody reports what came of it: for what must not be done twice outside.
+        An attempt that was lost may have done it; the next one has the same key."""
+        return f"{self.run.id}:{self.position.step_id}:{self.position.result}"
+
+    @property
+    def last_refusal(self) -> str:
+        """Why this agent's last answer could not be used, if that is why it has the turn again."""
+        return self.position.refusal
+
+    @property
+    def remaining(self) -> int:
+        """The measure: how many events the run may still take without a person."""
+        return measure(self.plan, self.run)
+
+    @property
+    def allowed(self) -> AllowedOutcomes:
+        return _allowed_outcomes(self.plan, self.position)
+
+    @property
+    def briefing(self) -> Briefing:
+        """Who this agent is, to whom it may turn, and what is counted."""
+        return build_briefing(self.plan, self.run, self.position)
+
+    @cached_property
+    def events(self) -> Events:
+        return self._load_events()
+
+    @cached_property
+    def files(self) -> tuple[BeadFile, ...]:
+        """The bead's files; their contents are the engine's to give."""
+        return tuple(
+            BeadFile(name=row.name, size=row.size, sha256=row.sha256, content_type=row.content_type)
+            for row in self._load_files()
+        )
+
+    @property
+    def history(self) -> tuple[Step, ...]:
+        """Every step that is over, with what was said, in full."""
+        return tuple(step for step in steps(self.events) if step.outcome)
+
+    @property
+    def iterations(self) -> tuple[Iteration, ...]:
+        return iterations(self.events)
+
+    @property
+    def handoff_sequence(self) -> tuple[Handoff, ...]:
+        return handoff_sequence(self.events)
+
+    @property
+    def people(self) -> tuple[HumanAct, ...]:
+        return human_acts(self.events)
+
+    @property
+    def answer(self) -> str:
+        """What a person said to this agent's own question, if that is why it has the turn again."""
+        return _own_question(self.node or self.agent, self.events)[1]
+
+    @property
+    def question(self) -> str:
+        """That question."""
+        return _own_question(self.node or self.agent, self.events)[0]
+
+
+def dispatch_view(
+    dispatch: Dispatch, lease_expires_at: datetime | None, lock_expires_at: datetime | None
+) -> DispatchView:
+    """A dispatch as it goes over a wire, with everything that was said."""
+    run, position = dispatch.run, dispatch.position
+    lock = None
+    if position.lock is not None:
+        repository = position.repository
+        lock = HeldLock(repository=repository, fence=position.lock, expires_at=lock_expires_at)
+    return DispatchView(
+        id=dispatch.id,
+        kind="step",
+        execution_id=run.id,
+        bead=DispatchBead(
+            id=run.bead_id,
+            title=run.title,
+            description=run.description,
+            context=run.context,
+            files=dispatch.files,
+        ),
+        definition=dispatch.definition,
+        node=dispatch.node or None,
+        agent=dispatch.agent or None,
+        task=dispatch.task or None,
+        phase=dispatch.phase,
+        role=dispatch.role,
+        attempt=dispatch.attempt,
+        max_attempts=dispatch.max_attempts,
+        step=dispatch.step,
+        fence=dispatch.fence,
+        key=dispatch.key,
+        lease_expires_at=lease_expires_at,
+        history=dispatch.history,
+        iterations=dispatch.iterations,
+        handoff_sequence=dispatch.handoff_sequence,
+        people=dispatch.people,
+        last_refusal=dispatch.last_refusal or None,
+        answer=dispatch.answer or None,
+        allowed=dispatch.allowed,
+        lock=lock,
+        remaining=dispatch.remaining,
+        briefing=dispatch.briefing,
+        question=dispatch.question or None,
+    )
+
+
+def result_text(approval: PendingApproval, events: Events) -> str:
+    """The text that a question is about, in full."""
+    event = events[approval.result - 1] if approval.result else None
+    return event.result.text if isinstance(event, Reported) else ""
+
+
+def _own_question(step_id: str, events: Events) -> tuple[str, str]:
+    """A question that the agent at this place asked after its last result, and the answer to it."""
+    question, answer, own_approval = "", "", None
+    for event in events:
+        if isinstance(event, Reported) and event.step_id == step_id:
+            question, answer = "", ""
+        elif isinstance(event, Asked) and event.approval.own:
+            own_approval = event.approval if event.approval.step_id == step_id else own_approval
+        elif (
+            isinstance(event, Answered)
+            and own_approval is not None
+            and event.approval_id == own_approval.id
+        ):
+            question, answer = own_approval.text, event.text or event.decision
+    return question, answer
+
+
+def _allowed_outcomes(plan: Plan, position: Position) -> AllowedOutcomes:
+    if plan.kind == "workflow":
+        multi_dispatch = ("continue",) if plan.node(position.step_id).config.multi_dispatch else ()
+        return AllowedOutcomes(outcomes=("success", "failure", *multi_dispatch, "ask"))
+    agent = plan.agents[position.step_id]
+    to = allowed_targets(plan.team, agent, to_review=True)
+    handoff = ("handoff",) if to else ()
+    terminate = ("terminate",) if may_finish(plan, agent) else ()
+    return AllowedOutcomes(outcomes=(*handoff, *terminate, "failure", "ask"), to=to)

@@ -1,0 +1,285 @@
+"""Who is there: agents outside of this process, known by their id, and what they hold.
+
+An agent's *session* names one stay and is nobody's business but the database's: what was claimed in
+one is lost when another begins. Every call of an agent is a sign of life (`seen`).
+
+Rows of agents are kept in memory until others may have written. An old one does no harm: a session
+that is over is found when it gives a sign of life, and what is claimed in it is soon offered again.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any, NoReturn
+
+import msgspec
+from uuid_utils import uuid7
+
+from handrail.engine.commit.channel_change import turn_id
+from handrail.engine.commit.projection import encode
+from handrail.engine.core import EngineCore
+from handrail.engine.listeners import AgentPresenceChanged
+from handrail.engine.pagination import refuse
+from handrail.kernel.agent_lifecycle import AgentState, Trigger
+from handrail.store.channels import ChannelMemberRow
+from handrail.store.engine_store import AgentRow, DispatchRow, iso, parse_iso
+from handrail.store.store import Store
+from handrail.views.steps import dispatch_id
+from handrail.views.view_types import View
+
+AGENT_ID_CHARS_MAX = 200
+ROLES_MAX = 100
+CAPACITY_MAX = 10_000
+SIGNS_PER_HEARTBEAT = 3
+"""How often the calls of an agent are written down, at most."""
+DISCONNECT_GRACE_HEARTBEATS = 2
+"""So many heartbeats after its line was cut an agent that has not called again is gone."""
+CACHED_SESSIONS_MAX = 100_000
+STATES_BUSIEST_FIRST = (AgentState.ACTIVE, AgentState.WAITING, AgentState.QUEUED, AgentState.IDLE)
+"""Of an agent in several channels the first of these that it is anywhere is shown."""
+
+
+class AgentView(View):
+    """An agent as it is shown. `state` is OFFLINE if it is disabled or silent, ACTIVE if it holds a
+    dispatch or a turn, else WAITING or QUEUED if it is so in some channel, else IDLE."""
+
+    id: str
+    roles: tuple[str, ...]
+    capacity: int
+    enabled: bool
+    state: AgentState
+    channels: dict[str, AgentState]
+    """Its state in each channel that it is a member of."""
+    current_work: tuple[str, ...]
+    """Ids of the dispatches that it holds, the oldest first, then of its turns in channels."""
+    last_seen: datetime
+    in_process: bool
+    """A function of an engine."""
+
+
+class WithAgentRegistry(EngineCore):
+    """An engine that knows who is there."""
+
+    def __init__(self, store: Store, **options: Any) -> None:  # noqa: ANN401 - as Core
+        super().__init__(store, **options)
+        self._agent_rows: dict[str, AgentRow] = {}
+        self._last_signs: dict[str, datetime] = {}
+        """Session -> when a sign of life was last written here."""
+
+    async def register(
+        self, agent_id: str, roles: Sequence[str], capacity: int = 1, *, key: str = ""
+    ) -> AgentView:
+        """An agent outside of this process is there, as these roles. What it had claimed before is
+        lost; under the same `key` it is the same stay, and nothing is. Refused: bad_agent,
+        no_roles, bad_capacity, agent_taken."""
+        self._check_open()
+        _check_agent(agent_id, roles, capacity)
+        keyed_session = hashlib.sha256(encode([agent_id, key])).hexdigest()[:32]
+        row = AgentRow(
+            id=agent_id,
+            roles=encode(tuple(dict.fromkeys(roles))).decode(),
+            capacity=capacity,
+            enabled=True,
+            session=keyed_session if key else uuid7().hex,
+            engine=None,
+            beat_at=iso(self.clock()),
+        )
+        if not await self._call_store(self.store.register_agent, row):
+            message = f"'{agent_id}' is a function of an engine"
+            refuse("agent_taken", message, "take another id")
+        self._drop_cached_agent(agent_id)
+        view = await self.agent_view(agent_id)
+        if self.listeners and view.enabled:
+            self._notify_presence(agent_id, Trigger.AGENT_STARTS, row.session)
+        return view
+
+    async def agents(self) -> list[AgentView]:
+        """Everybody, by id."""
+        rows, held, members = await self._query(
+            lambda store: (
+                store.list_agents(),
+                store.list_claimed_dispatches(),
+                store.list_memberships(),
+            )
+        )
+        by_session: dict[str | None, list[DispatchRow]] = {}
+        for dispatch in held:
+            by_session.setdefault(dispatch.session, []).append(dispatch)
+        by_agent: dict[str, list[ChannelMemberRow]] = {}
+        for member in members:
+            by_agent.setdefault(member.agent_id, []).append(member)
+        return [
+            self._agent_view_of(row, by_session.get(row.session, []), by_agent.get(row.id, []))
+            for row in rows
+        ]
+
+    async def agent_view(self, agent_id: str) -> AgentView:
+        """Refused: unknown_agent."""
+        row = await self._call_store(self.store.get_agent, agent_id)
+        if row is None:
+            refuse_unknown_agent(agent_id)
+        held = await self._call_store(self.store.list_claimed_dispatches, row.session)
+        return self._agent_view_of(
+            row, held, await self._call_store(self.store.list_memberships, agent_id)
+        )
+
+    async def enable(self, agent_id: str, *, enabled: bool) -> AgentView:
+        """One that is disabled is offline, and loses what it has claimed. Refused:
+        unknown_agent."""
+        self._check_open()
+
+        def change() -> bool:
+            return self.store.set_agent_enabled(agent_id, enabled=enabled)
+
+        if not await self._call_store(change):
+            refuse_unknown_agent(agent_id)
+        self._drop_cached_agent(agent_id)
+        view = await self.agent_view(agent_id)
+        if self.listeners and (not enabled or view.state is not AgentState.OFFLINE):
+            self._notify_presence(agent_id, Trigger.ENABLED if enabled else Trigger.DISABLED)
+        return view
+
+    async def remove(self, agent_id: str) -> None:
+        """It is gone, and loses what it has claimed. Refused: unknown_agent, agent_taken."""
+        self._check_open()
+        row = await self._call_store(self.store.get_agent, agent_id)
+        if row is None:
+            refuse_unknown_agent(agent_id)
+        if row.engine is not None:
+            message = f"'{agent_id}' is a function of an engine, and goes with it"
+            refuse("agent_taken", message, "disable it, or close the engine")
+        await self._call_store(self.store.remove_agent, agent_id)
+        self._drop_cached_agent(agent_id)
+        if self.listeners:
+            self._notify_presence(agent_id, Trigger.AGENT_STOPS)
+
+    async def heartbeat_agent(self, agent_id: str) -> bool:
+        """It is alive, and with it all that it has claimed; False if nobody knows it."""
+        self._check_open()
+        for _ in range(2):  # a session that is over may be known here still
+            row = await self._remote_agent(agent_id)
+            if row is None:
+                return False
+            if await self._write_heartbeat(row):
+                return True
+        return False
+
+    async def agent_disconnected(self, agent_id: str) -> None:
+        """The line that it held open was cut. Unless it calls again soon it is gone, and with it
+        its turns. What it has claimed it keeps for the lease that it was told."""
+        row = await self._remote_agent(agent_id)
+        if row is None or await self._call_store(self.store.list_claimed_dispatches, row.session):
+            return
+        settings = self.settings
+        spared_seconds = settings.lease - DISCONNECT_GRACE_HEARTBEATS * settings.heartbeat
+        if spared_seconds > 0:
+            self._last_signs.pop(row.session, None)
+            backdated_at = self.clock() - timedelta(seconds=spared_seconds)
+            await self._call_store(self.store.heartbeat_session, row.session, iso(backdated_at))
+
+    async def note_activity(self, agent_id: str) -> bool:
+        """As a heartbeat, for every call of an agent: written now and then, else from memory."""
+        row = await self._remote_agent(agent_id)
+        last = self._last_signs.get(row.session) if row is not None else None
+        interval = timedelta(seconds=self.settings.heartbeat / SIGNS_PER_HEARTBEAT)
+        if last is not None and self.clock() - last < interval:
+            return True
+        return await self.heartbeat_agent(agent_id)
+
+    async def _remote_agent(self, agent_id: str) -> AgentRow | None:
+        """An agent outside of all engines."""
+        row = self._agent_rows.get(agent_id)
+        if row is None:
+            row = await self._call_store(self.store.get_agent, agent_id)
+            if row is not None:
+                self._agent_rows[agent_id] = row
+        return row if row is not None and row.engine is None else None
+
+    async def _write_heartbeat(self, row: AgentRow) -> bool:
+        now = self.clock()
+        before = self._last_signs.get(row.session)
+        self._last_signs[row.session] = now  # those who call meanwhile need not write it too
+        try:
+            alive = await self._call_store(self.store.heartbeat_session, row.session, iso(now))
+        except BaseException:
+            self._restore_sign(row.session, before)
+            raise
+        if not alive:
+            self._restore_sign(row.session, None)
+            self._agent_rows.pop(row.id, None)
+        elif self.listeners and row.enabled:
+            self._notify_presence(row.id, Trigger.AGENT_STARTS, row.session)
+        return alive
+
+    def _notify_presence(self, agent_id: str, trigger: Trigger, session: str = "") -> None:
+        self.listeners.notify(AgentPresenceChanged(agent_id, trigger, self.clock(), session))
+
+    def _restore_sign(self, session: str, before: datetime | None) -> None:
+        self._last_signs.pop(session, None)
+        if before is not None:
+            self._last_signs[session] = before
+
+    def _drop_cached_agent(self, agent_id: str) -> None:
+        """Something about it has changed."""
+        row = self._agent_rows.pop(agent_id, None)
+        if row is not None:
+            self._last_signs.pop(row.session, None)
+
+    def _lease_expires_at(self, row: AgentRow) -> datetime:
+        last = self._last_signs.get(row.session) or parse_iso(row.beat_at)
+        return last + timedelta(seconds=self.settings.lease)
+
+    async def _on_foreign_commits(self) -> None:
+        self._agent_rows.clear()
+        if len(self._last_signs) > CACHED_SESSIONS_MAX:
+            self._last_signs.clear()
+        await super()._on_foreign_commits()
+
+    def _agent_view_of(
+        self, row: AgentRow, held: Sequence[DispatchRow], members: Sequence[ChannelMemberRow]
+    ) -> AgentView:
+        last_seen = parse_iso(row.beat_at)
+        is_silent = self.clock() - last_seen > timedelta(seconds=self.settings.offline_after)
+        channels = {one.channel_id: AgentState(one.state) for one in members}
+        states = {*channels.values(), AgentState.ACTIVE if held else AgentState.IDLE}
+        state = next(one for one in STATES_BUSIEST_FIRST if one in states)
+        turns = [turn_id(one.channel_id, one.turn) for one in members if one.turn is not None]
+        return AgentView(
+            id=row.id,
+            roles=tuple(msgspec.json.decode(row.roles, type=list[str])),
+            capacity=row.capacity,
+            enabled=row.enabled,
+            state=state if row.enabled and not is_silent else AgentState.OFFLINE,
+            channels=channels,
+            current_work=(
+                *(dispatch_id(one.execution_id, one.fence) for one in held),
+                *turns,
+            ),
+            last_seen=last_seen,
+            in_process=row.engine is not None,
+        )
+
+
+def _check_agent(agent_id: str, roles: Sequence[str], capacity: int) -> None:
+    if not 0 < len(agent_id) <= AGENT_ID_CHARS_MAX or not agent_id.isprintable():
+        message = (
+            f"{agent_id[:40]!r} is no id for an agent: 1 to {AGENT_ID_CHARS_MAX} plain characters"
+        )
+        refuse("bad_agent", message, "take another id")
+    if not roles or not all(role and role.isprintable() for role in roles):
+        refuse("no_roles", f"agent '{agent_id}' works as no role, or one without a name")
+    if len(roles) > ROLES_MAX or any(len(role) > AGENT_ID_CHARS_MAX for role in roles):
+        message = (
+            f"agent '{agent_id}' has more than {ROLES_MAX} roles, or one with a very long name"
+        )
+        refuse("no_roles", message, "name fewer, shorter ones")
+    if not 0 < capacity <= CAPACITY_MAX:
+        message = (
+            f"agent '{agent_id}' has room for {capacity} dispatches; it is 1 to {CAPACITY_MAX}"
+        )
+        refuse("bad_capacity", message, "name another capacity")
+
+
+def refuse_unknown_agent(agent_id: str) -> NoReturn:
+    message = f"there is no agent '{agent_id}'"
+    refuse("unknown_agent", message, "register it first, or look at the list of agents")

@@ -1,0 +1,123 @@
+"""A run with somebody who watches it and answers its questions, until it ends or nobody answers.
+
+For `handrail run`, for the demonstration and for tests: the engine does the work; here every event
+is heard in order, and every question put to one function until its answer can be used.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Literal
+
+from msgspec.structs import replace
+
+from handrail.engine.core import RefusedError
+from handrail.engine.dispatch.dispatch import result_text
+from handrail.engine.services.run_handle import RunHandle
+from handrail.kernel.decision import Value
+from handrail.kernel.run.events import RunEvent
+from handrail.kernel.run.human_commands import PERSON_LEVELS
+from handrail.kernel.run.machine import Person, Run, evolve
+from handrail.kernel.run.state import PendingApproval
+
+REFUSED_ANSWERS_MAX = 100
+"""Answers that could not be used, to one question in a row; then nobody is asked any more."""
+
+
+class ApprovalPrompt(Value):
+    """What a person is shown: the question, the result it is about, and why it is asked again."""
+
+    approval: PendingApproval
+    result: str = ""
+    refusal: str = ""
+
+
+class PromptReply(Value):
+    """A text, or an explicit decision."""
+
+    text: str = ""
+    decision: Literal["approve", "reject", "revise"] | None = None
+
+
+AnswerCallback = Callable[[ApprovalPrompt], PromptReply | str | None]
+"""Called on a thread of its own. None: nobody answers now, and the run is left open."""
+RunEventCallback = Callable[[RunEvent, Run], None]
+
+
+def answer_nothing(request: ApprovalPrompt) -> None:
+    """An answerer for runs without people."""
+
+
+def ignore_event(event: RunEvent, run: Run) -> None:
+    """A listener for runs that nobody watches."""
+
+
+def answering_person(approval: PendingApproval) -> Person:
+    """The one at the keyboard answers as whoever is asked: by name, else as you, person 2, 3..."""
+    named = [name for name in approval.approvers if name not in PERSON_LEVELS]
+    excluded = {*approval.approved_by, *approval.barred}
+    numbered = [f"person {i + 2}" for i in range(len(excluded))]
+    candidates = (name for name in (*named, "you", *numbered) if name not in excluded)
+    return Person(name=next(candidates), role="admin")
+
+
+class InteractiveRun:
+    """A run that is watched; `events` and `run` are what was heard so far."""
+
+    def __init__(
+        self,
+        handle: RunHandle,
+        *,
+        answer: AnswerCallback = answer_nothing,
+        on_event: RunEventCallback = ignore_event,
+    ) -> None:
+        self.handle, self.answer, self.on_event = handle, answer, on_event
+        self.events: list[RunEvent] = []
+        self._run: Run | None = None
+
+    @property
+    def run(self) -> Run:
+        assert self._run is not None, "heard of by `to_its_end`"
+        return self._run
+
+    async def run_to_end(self) -> None:
+        """Until the end, or until a question that nobody answers; look at `run` then."""
+        async for _ in self.handle.engine.changes(self.handle.id):
+            await self._read_events()
+            for approval in tuple(self.run.pending_approvals.values()):
+                if not await self._prompt(approval):
+                    return
+                await self._read_events()
+            if self.run.has_ended:
+                return
+
+    async def _read_events(self) -> None:
+        async for _, event in self.handle.events(len(self.events), follow=False):
+            self._run = evolve(self._run, event)
+            self.events.append(event)
+            self.on_event(event, self._run)
+
+    async def _prompt(self, approval: PendingApproval) -> bool:
+        """Put the question until there is an answer that can be used; False if none comes."""
+        prompt = ApprovalPrompt(approval=approval, result=result_text(approval, self.events))
+        for _ in range(REFUSED_ANSWERS_MAX):
+            if self.run.has_ended or approval.id not in self.run.pending_approvals:
+                return True  # it is over, or void: the run went another way meanwhile
+            reply = await asyncio.to_thread(self.answer, prompt)
+            if reply is None:
+                return False
+            response = reply if isinstance(reply, PromptReply) else PromptReply(text=reply)
+            try:
+                await self.handle.answer(
+                    approval.id,
+                    response.text,
+                    by=answering_person(approval),
+                    decision=response.decision,
+                    digest=approval.digest,
+                )
+            except RefusedError as refused:
+                problem = f"{refused.refusal.message}: {refused.refusal.hint}"
+                prompt = replace(prompt, refusal=problem)
+                await self._read_events()
+            else:
+                return True
+        return False

@@ -1,0 +1,414 @@
+"""What is logged, and what it means: the one table of every line that Handrail writes.
+
+A line has a name (`event`), a level and fields. Rules:
+
+1. A line is a row of LINES, and has the fields of its row, each of which is a row of FIELDS; a test
+   looks at every call. So whoever searches the log finds everything in this file.
+2. What happens to a run is logged under the name of its event, with the event's number in its run:
+   log, history and audit say the same words.
+3. Lines about runs and agents are made from what is on disk, after the commit. The others are about
+   this process.
+4. What is written where, and that no secret is, is the business of whoever sets up logging
+   (`server/logs.py`). Embedded in another program, lines are plain records of Python's `logging`
+   that read `name field=value …`.
+"""
+
+import logging
+import sys
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+TEXT_CHARS_MAX = 500
+"""Characters of a text in a line."""
+
+
+class LogEventSpec(msgspec.Struct, frozen=True):
+    """One kind of line. `fields` are names; in a line about a run's event `name=path` says where
+    the event has it, and `name=` that it is worked out."""
+
+    level: int
+    meaning: str
+    fields: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(field.partition("=")[0] for field in self.fields)
+
+
+def _spec(level: int, fields: str, meaning: str) -> LogEventSpec:
+    return LogEventSpec(level, meaning, tuple(fields.split()))
+
+
+DEBUG, INFO, WARNING, ERROR, CRITICAL = (
+    logging.DEBUG,
+    logging.INFO,
+    logging.WARNING,
+    logging.ERROR,
+    logging.CRITICAL,
+)
+
+RUN_EVENTS: dict[str, LogEventSpec] = {
+    "started": _spec(
+        INFO,
+        "bead_id workflow_id=definition_id workflow_version=version first_agent=step_id title"
+        " actor=filed_by",
+        "A run began, with its first agent or node.",
+    ),
+    "offered": _spec(DEBUG, "place=step_id role attempt fence", "A dispatch is on offer."),
+    "claimed": _spec(DEBUG, "place=step_id fence agent", "An agent took it."),
+    "reported": _spec(
+        DEBUG,
+        "place=step_id fence agent outcome=result.outcome text=result.text "
+        "tokens=result.usage.tokens"
+        " cost=result.usage.cost",
+        "An agent's result was accepted.",
+    ),
+    "faulted": _spec(
+        WARNING,
+        "place=step_id fence agent fault message",
+        "An answer could not be used; it cost a try.",
+    ),
+    "lost": _spec(
+        WARNING, "place=step_id fence agent reason", "An agent lost its dispatch, or gave it back."
+    ),
+    "timed_out": _spec(
+        WARNING, "place=step_id fence agent clock", "A clock of a dispatch ran out."
+    ),
+    "handed_off": _spec(
+        INFO,
+        "source target reason task accepted already_done number",
+        "An agent of a team handed off; a refused handoff is not `accepted`.",
+    ),
+    "moved": _spec(
+        INFO,
+        "from_node_id= to_node_id= outcome= reason= actor=",
+        "A run went from one node to another; one line for each branch of a fork.",
+    ),
+    "asked": _spec(
+        INFO,
+        "question_id=approval.id place=approval.step_id kind=approval.kind question=approval.text"
+        " deadline=approval.deadline",
+        "A person is asked.",
+    ),
+    "answered": _spec(
+        INFO, "question_id=approval_id actor=by decision final", "A person answered."
+    ),
+    "reasked": _spec(
+        INFO,
+        "question_id=approval.id place=approval.step_id reason",
+        "What had been shown has changed, and the question is asked again.",
+    ),
+    "paused": _spec(INFO, "actor=by reason deadline", "A person paused a run."),
+    "resumed": _spec(INFO, "actor=by reason", "A person let it go on."),
+    "patched": _spec(
+        INFO,
+        "actor=by keys=",
+        "A bead was changed from outside; only the keys, and names of files.",
+    ),
+    "migrated": _spec(
+        INFO,
+        "actor=by reason workflow_id=definition_id workflow_version=version",
+        "A run goes on under another version.",
+    ),
+    "clocks_pushed": _spec(
+        INFO, "seconds", "Nobody was alive so long; the run's clocks did not run meanwhile."
+    ),
+    "heard_of": _spec(
+        DEBUG, "place=step_id", "A sign of life of a guarded program in which nothing happened."
+    ),
+    "warned": _spec(
+        WARNING, "code message place=step_id", "Something doubtful that did not stop a run."
+    ),
+    "ended": _spec(
+        INFO,
+        "terminal_status=status rule=stop.rule reason=stop.reason actor=by bead_id= workflow_id="
+        " final_agent= seconds= steps=",
+        "A run ended: how, by which rule, why, with which agent, after how long.",
+    ),
+    "loop_detected": _spec(
+        WARNING,
+        "rule=stop.rule pattern=stop.pattern limit=stop.limit seen=stop.seen reason=stop.reason",
+        "A run ended because it went in circles: the repeating pattern. Follows `ended`.",
+    ),
+}
+
+AGENT_EVENTS: dict[str, LogEventSpec] = {
+    "state_transition": _spec(
+        INFO,
+        "agentId from to trigger channel",
+        "An agent's state changed. The line has `timestamp`, `event` and these, and nothing else.",
+    ),
+}
+
+CHANNEL_EVENTS: dict[str, LogEventSpec] = {
+    "channel_warned": _spec(
+        WARNING, "channel code agent message", "Something doubtful in a channel: an agent was lost."
+    ),
+    "channel_noticed": _spec(
+        INFO, "channel code text", "A channel was told something: a timeout, that it rests."
+    ),
+}
+
+ENGINE_EVENTS: dict[str, LogEventSpec] = {
+    "engine_failed": _spec(
+        CRITICAL, "reason exception", "A loop of the engine died, and the engine with it."
+    ),
+    "database_away": _spec(WARNING, "reason", "The database could not be used now."),
+    "commit_unsure": _spec(
+        WARNING, "", "The connection broke during a commit; what became of it is looked up."
+    ),
+    "outage_found": _spec(
+        WARNING, "began ended", "Nobody was alive in between; clocks are pushed by that time."
+    ),
+    "run_broken": _spec(
+        ERROR,
+        "execution_id reason exception",
+        "A run could not be worked on, and was left as it was; all others went on.",
+    ),
+    "look_failed": _spec(WARNING, "reason", "A run whose clock was due could not be looked at."),
+    "result_refused": _spec(
+        INFO, "execution_id code reason", "A function's result came too late; kept as a note."
+    ),
+    "result_lost": _spec(
+        ERROR, "execution_id agent reason", "A result could not be handed in before the end."
+    ),
+    "report_not_written": _spec(
+        WARNING,
+        "execution_id file reason",
+        "The files of a run that ended could not be written; the run has ended all the same.",
+    ),
+    "listener_failed": _spec(
+        ERROR,
+        "listener reason exception",
+        "Whoever listens to the engine made a mistake; told once for each listener.",
+    ),
+}
+
+SERVER_EVENTS: dict[str, LogEventSpec] = {
+    "server_started": _spec(INFO, "url engine_id", "The server listens."),
+    "server_draining": _spec(INFO, "seconds", "It was told to end, and still takes requests."),
+    "server_ended": _spec(INFO, "reason", "It is over; without a reason, as it was told to."),
+    "request": _spec(DEBUG, "method path status seconds actor role", "A request was answered."),
+    "request_failed": _spec(
+        ERROR, "method path exception", "A mistake of ours; the answer was 500."
+    ),
+    "forged_author": _spec(
+        WARNING,
+        "actor role execution_id reason",
+        "A request said that it is by somebody else, and was refused; kept as a note of its run.",
+    ),
+    "replayed_answer": _spec(
+        WARNING,
+        "actor role execution_id reason",
+        "An answer to a question that is settled, or shows something else by now; kept as a note.",
+    ),
+    "answers_not_kept": _spec(
+        WARNING, "reason", "Answers under an Idempotency-Key could not be written down yet."
+    ),
+    "webhook_failed": _spec(
+        WARNING, "webhook_id reason", "Something could not be told to a webhook; it is tried again."
+    ),
+    "webhook_disabled": _spec(
+        WARNING, "webhook_id reason", "A webhook is told nothing any more, until it is enabled."
+    ),
+    "webhooks_waiting": _spec(
+        WARNING, "reason", "What is to be told to webhooks waits; it is looked at again."
+    ),
+    "lines_dropped": _spec(
+        WARNING, "count", "So many lines were not written: whoever reads the log is too slow."
+    ),
+    "message": _spec(
+        INFO, "message", "What a library said, in its own words; `logger` says which."
+    ),
+}
+
+WORKER_EVENTS: dict[str, LogEventSpec] = {
+    "worker_started": _spec(INFO, "agent roles count", "It has registered, and works on so many."),
+    "worker_disabled": _spec(
+        WARNING, "agent reason", "It is given nothing until somebody enables it."
+    ),
+    "worker_stopping": _spec(
+        INFO, "count seconds", "It was told to end; what it has in hand has so long."
+    ),
+    "server_lost": _spec(WARNING, "reason", "No server answers; the worker tries on."),
+    "server_back": _spec(INFO, "", "One answers again."),
+    "dispatch_cancelled": _spec(
+        INFO, "dispatch_id reason", "What the worker has in hand counts no more, and is stopped."
+    ),
+    "dispatch_given_back": _spec(
+        WARNING, "dispatch_id reason", "Nothing will come of it here; it is offered again."
+    ),
+    "result_not_accepted": _spec(
+        WARNING, "dispatch_id reason", "A result could not be used; it cost a try."
+    ),
+    "result_dropped": _spec(
+        WARNING, "dispatch_id reason", "What came of a dispatch came too late."
+    ),
+    "channel_not_joined": _spec(
+        WARNING, "channel reason", "A worker takes no turns in this channel until it may."
+    ),
+    "turn_lost": _spec(WARNING, "channel reason", "A turn was over before it was complete."),
+    "turn_passed": _spec(
+        WARNING, "channel reason", "A function said nothing in its turn, which went on to the next."
+    ),
+    "not_handed_back": _spec(
+        WARNING, "reason", "A worker ended with work in hand, and no server heard of it."
+    ),
+}
+
+EVENT_GROUPS = {
+    "Runs": RUN_EVENTS,
+    "Agents": AGENT_EVENTS,
+    "Channels": CHANNEL_EVENTS,
+    "The engine": ENGINE_EVENTS,
+    "The server": SERVER_EVENTS,
+    "Workers": WORKER_EVENTS,
+}
+LOG_EVENTS: dict[str, LogEventSpec] = {
+    name: line for group in EVENT_GROUPS.values() for name, line in group.items()
+}
+
+COMMON_FIELDS = {
+    "timestamp": "When, in UTC: for runs and agents as recorded, else when it was said.",
+    "level": "debug, info, warning, error or critical.",
+    "event": "The name of the line.",
+    "logger": "Which part said it.",
+}
+FIELDS: dict[str, str] = {
+    "accepted": "Whether the handoff was made.",
+    "actor": "Who did it: a person, or nothing if it was the engine or an agent's result.",
+    "agent": "An agent's id.",
+    "agentId": "An agent's id.",
+    "already_done": "Whether the target had done it before, and gave its earlier answer.",
+    "attempt": "Which try of this visit it is, from 1.",
+    "bead_id": "The ticket, bug or other unit of work.",
+    "began": "When the last engine was last alive.",
+    "channel": "The channel; null for work on a dispatch.",
+    "clock": "queue, role or work.",
+    "code": "What it is, for programs.",
+    "cost": "What the result cost.",
+    "count": "How many.",
+    "deadline": "When the run will no longer wait.",
+    "decision": "approve, reject, revise or answer.",
+    "ended": "When an engine was alive again.",
+    "dispatch_id": "The dispatch.",
+    "engine_id": "The engine in this process.",
+    "exception": "Where it was raised.",
+    "execution_id": "The run.",
+    "fault": "What was wrong with the answer, for programs.",
+    "fence": "The number of the dispatch in its run.",
+    "file": "The folder for reports.",
+    "final": "Whether the question is settled by it.",
+    "final_agent": "The agent or node at which the run ended.",
+    "first_agent": "The agent or node at which the run begins.",
+    "from": "The state before.",
+    "from_node_id": "Where the run was.",
+    "keys": "Names of what was changed.",
+    "kind": "clarification_request, approval or escalation.",
+    "limit": "What the rule allows.",
+    "listener": "Which one.",
+    "message": "In words.",
+    "method": "GET, POST, …",
+    "number": "Which accepted handoff of the run it is; 0 if it was refused.",
+    "outcome": "What the agent said of its work; of a move, which way it was.",
+    "path": "The path's template, never the path itself.",
+    "pattern": "What was repeated.",
+    "place": "The node, or the agent of a team.",
+    "question": "What is asked.",
+    "question_id": "The question, which is also an approval and a bead.",
+    "reason": "Why, in words.",
+    "role": "The role that is needed; of a request, the caller's.",
+    "roles": "The roles that an agent works as.",
+    "rule": "The stop rule.",
+    "seconds": "How long; of a run, from its start to its end.",
+    "seen": "What the rule saw.",
+    "seq": "The event's number in its run.",
+    "source": "Who hands off.",
+    "status": "The HTTP status.",
+    "steps": "Steps of the run.",
+    "target": "Whom to.",
+    "task": "The task that is handed over.",
+    "terminal_status": "How the run ended.",
+    "text": "What the agent said.",
+    "title": "The bead's title.",
+    "to": "The state after.",
+    "to_node_id": "Where the run went.",
+    "tokens": "What the result used.",
+    "trigger": "What moved the agent.",
+    "url": "Where the server listens.",
+    "webhook_id": "The webhook.",
+    "workflow_id": "The definition.",
+    "workflow_version": "Its version.",
+}
+
+
+class LogMessage:
+    """One line: the message of a record of Python's `logging`."""
+
+    __slots__ = ("at", "fields", "name")
+
+    def __init__(self, name: str, fields: Mapping[str, Any], at: datetime | None = None) -> None:
+        self.name, self.fields, self.at = name, fields, at
+
+    def __str__(self) -> str:
+        present = {name: value for name, value in self.fields.items() if value is not None}
+        return " ".join((self.name, *(f"{name}={fit_text(str(v))}" for name, v in present.items())))
+
+
+def fit_text(text: str) -> str:
+    """The text as it may stand in a line: cut, and with escapes for what does not print."""
+    fitted = (
+        f"{text[:TEXT_CHARS_MAX]}… {len(text) - TEXT_CHARS_MAX} more"
+        if len(text) > TEXT_CHARS_MAX
+        else text
+    )
+    return fitted if fitted.isprintable() else escape(fitted)
+
+
+def escape(text: str) -> str:
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def log_event(
+    log: logging.Logger,
+    name: str,
+    *,
+    at: datetime | None = None,
+    error: BaseException | None = None,
+    **fields: object,
+) -> None:
+    """Write that line. `error` is what was raised, for those that have an `exception`."""
+    level = LOG_EVENTS[name].level
+    if log.isEnabledFor(level):
+        log.log(level, LogMessage(name, fields, at), exc_info=error)
+
+
+def render_reference() -> str:
+    """The section of docs/observability.md about the log."""
+    parts: list[str] = []
+    for title, specs in EVENT_GROUPS.items():
+        rows = [
+            f"| `{name}` | {logging.getLevelName(spec.level).lower()} | {spec.meaning} |"
+            f" {', '.join(f'`{field}`' for field in spec.names)} |"
+            for name, spec in specs.items()
+        ]
+        parts += [f"### {title}", _table("event | level | when | fields", rows)]
+        if specs is RUN_EVENTS:
+            parts[-1:-1] = ["Every line about a run also has `execution_id` and `seq`."]
+    common_rows = [f"| `{name}` | {meaning} |" for name, meaning in COMMON_FIELDS.items()]
+    field_rows = [f"| `{name}` | {meaning} |" for name, meaning in sorted(FIELDS.items())]
+    parts += ["### Fields of every line", _table("field | meaning", common_rows)]
+    parts += ["### Fields", _table("field | meaning", field_rows)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _table(head: str, rows: list[str]) -> str:
+    under = "|".join("---" for _ in head.split("|"))
+    return "\n".join((f"| {head} |", f"|{under}|", *rows))
+
+
+if __name__ == "__main__":
+    sys.stdout.write(render_reference())

@@ -1,0 +1,286 @@
+"""What happens by itself: clocks, leases, messages that were left, the engine's own heartbeat.
+
+`beat` is one look at everything; an engine looks every `pulse` seconds, a test whenever it likes.
+Looking twice does no harm: whatever is done is decided by the kernel on what is stored. Each query
+takes a page; what is left is found the next time.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from datetime import UTC, datetime, timedelta
+
+from handrail.engine.clock import Clock
+from handrail.engine.commit.batch import CommandResult
+from handrail.engine.commit.channel_change import CHANNEL_STREAM_PREFIX, ChannelRequest
+from handrail.engine.commit.committer import EngineBusyError, GroupCommitter
+from handrail.engine.commit.stream_change import LOCK_STREAM_PREFIX, Command, LockChange
+from handrail.engine.log_events import log_event
+from handrail.engine.settings import EngineSettings
+from handrail.kernel import lock as locks
+from handrail.kernel.channel import events as ev
+from handrail.kernel.run import commands as c
+from handrail.kernel.run.machine import next_due
+from handrail.store.channels import PresenceChange, PresenceChangeKind
+from handrail.store.engine_store import (
+    DefinitionRow,
+    DispatchRow,
+    EngineStore,
+    StoreError,
+    iso,
+    parse_iso,
+)
+
+log = logging.getLogger("handrail.engine")
+
+PAGE_ROWS = 500
+HEARTBEATS_PER_LEASE = 6
+"""How often an engine beats within a lease: a busy moment must not look like death."""
+PRUNE_INTERVAL_SECONDS = 3600
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Maintenance:
+    def __init__(
+        self, committer: GroupCommitter, clock: Clock, settings: EngineSettings, engine_id: str
+    ) -> None:
+        self.committer, self.clock, self.settings, self.engine_id = (
+            committer,
+            clock,
+            settings,
+            engine_id,
+        )
+        self.store: EngineStore = committer.store
+        self.leases_extended_until = clock()
+        """Until then agents may be silent: they could not have been heard."""
+        self.newest_definitions: dict[str, DefinitionRow] = {}
+        """Definitions by name as of the last look: another engine may make a new version."""
+        self.has_peers = False
+        """Whether other engines are alive: then a run may end without a word here."""
+        self.on_foreign_commits: Callable[[], Awaitable[None]] = _ignore_foreign_commits
+        """Called when others may have written something."""
+        self._heartbeat_at: datetime | None = None
+        self._pruned_at: datetime | None = None
+
+    async def run_forever(self) -> None:
+        """Look again and again. A database that is away is waited for, at most so long; when it is
+        back, the time without it was an outage."""
+        loop = asyncio.get_running_loop()
+        last_success, is_away = loop.time(), False
+        while True:
+            try:
+                if is_away:
+                    await self.record_outage(is_alone=False)
+                await self.run_once()
+                last_success, is_away = loop.time(), False
+            except StoreError as error:
+                log_event(log, "database_away", reason=str(error))
+                if loop.time() - last_success > self.settings.store_patience:
+                    raise
+                is_away = True
+            await asyncio.sleep(self.settings.pulse)
+
+    async def run_once(self) -> None:
+        """One look at everything, and all that follows from it."""
+        now = self.clock()
+        await self._heartbeat(now)
+        if await self.committer.call_store(self.store.has_changed):
+            self.newest_definitions.clear()
+            self.has_peers = await self.has_live_peers(now)
+            await self._load_outages()
+            self.committer.matcher.recheck_all()
+            self.committer.wake()
+            await self.on_foreign_commits()
+        await self._deliver_messages()
+        await self._check_locks(now)
+        await self._fire_timers(now)
+        await self._expire_leases(now)
+        await self._expire_turns(now)
+        await self.update_presence()
+        await self._prune_keys(now)
+
+    @property
+    def heartbeat_seconds(self) -> float:
+        return self.settings.lease / HEARTBEATS_PER_LEASE
+
+    async def _heartbeat(self, now: datetime) -> None:
+        if self._heartbeat_at is None or now - self._heartbeat_at >= timedelta(
+            seconds=self.heartbeat_seconds
+        ):
+            await self.committer.call_store(self.store.heartbeat_engine, self.engine_id, iso(now))
+            self._heartbeat_at = now
+
+    async def has_live_peers(self, now: datetime) -> bool:
+        return bool(await self._live_engines(now) - {self.engine_id})
+
+    async def is_oldest_engine(self) -> bool:
+        """Whether no older engine is alive; ids are in the order of time."""
+        return min(await self._live_engines(self.clock()) | {self.engine_id}) == self.engine_id
+
+    async def _live_engines(self, now: datetime) -> set[str]:
+        dead_since = iso(now - timedelta(seconds=self.settings.lease))
+        beats = await self.committer.call_store(self.store.list_engines)
+        return {name for name, at in beats.items() if name and at > dead_since}
+
+    async def record_outage(self, *, is_alone: bool) -> None:
+        """If nobody was alive for a while, clocks did not run, and agents could not be heard."""
+        now = self.clock()
+        last = await self.committer.call_store(self.store.get_last_alive)
+        if last is not None and (now - parse_iso(last)).total_seconds() > self.heartbeat_seconds:
+            if is_alone or not await self.has_live_peers(now):
+                await self.committer.call_store(self.store.add_outage, last, iso(now))
+                log_event(log, "outage_found", began=last, ended=iso(now))
+            self.leases_extended_until = now + timedelta(seconds=self.settings.lease)
+        await self._load_outages()
+
+    async def _load_outages(self) -> None:
+        rows = await self.committer.call_store(self.store.list_outages, iso(EPOCH))
+        self.committer.outages = [(parse_iso(began), parse_iso(ended)) for began, ended in rows]
+
+    async def _execute_all(self, jobs: Iterable[tuple[str, Command]]) -> list[CommandResult]:
+        """One run's trouble is not everybody's; a database that is away is."""
+        requests = [self.committer.execute(stream, command) for stream, command in jobs]
+        results: list[CommandResult] = []
+        for result in await asyncio.gather(*requests, return_exceptions=True):
+            if isinstance(result, CommandResult):
+                results.append(result)
+            elif isinstance(result, EngineBusyError) or not isinstance(result, StoreError):
+                log_event(log, "look_failed", reason=str(result))
+                results.append(CommandResult())
+            else:
+                raise result
+        return results
+
+    async def _fire_timers(self, now: datetime) -> None:
+        due = await self.committer.call_store(self.store.list_due_runs, iso(now), PAGE_ROWS)
+        results = await self._execute_all((run_id, c.Tick()) for run_id in due)
+        early: list[tuple[str, bytes, str]] = []
+        loaded_runs = await self.committer.call_store(self.store.load_runs, due) if due else {}
+        for run_id, result in zip(due, results, strict=True):
+            run, stored = result.run, loaded_runs.get(run_id)
+            if run is None or run.has_ended or stored is None:
+                continue
+            if not self.committer.plans.has(run.definition_id, run.version):
+                continue  # so many are in use that it is in memory no more: the next time
+            at = next_due(self.committer.plan_of(run), run)
+            execution = stored.row
+            if at is not None and at > now and execution.seq == run.seq:
+                early.append((run_id, execution.head, iso(at)))
+        if early:
+            await self.committer.call_store(self.store.postpone_runs, early)
+
+    async def _expire_leases(self, now: datetime) -> None:
+        """Work of the dead is offered again; work that nobody alive can do is told to a person."""
+        since = self._silent_since(now)
+        orphans = await self.committer.call_store(
+            self.store.list_orphaned_dispatches, since, PAGE_ROWS
+        )
+        await self._execute_all((row.execution_id, _lose_command(row)) for row in orphans)
+        await self._resolve_uncertain_claims()
+        grace = iso(now - timedelta(seconds=self.settings.kernel.role_grace))
+        unmanned = await self.committer.call_store(
+            self.store.list_unmatched_dispatches, since, grace, PAGE_ROWS
+        )
+        await self._execute_all((row.execution_id, c.MissRole(fence=row.fence)) for row in unmanned)
+        if orphans:
+            self.committer.wake()
+
+    async def _resolve_uncertain_claims(self) -> None:
+        """Claims from a commit that broke, if they are on disk after all: nobody works on them."""
+        if self.committer.uncertain_claims:
+            await self.committer.call_store(self.store.check_commit_settled)
+        for row in tuple(self.committer.uncertain_claims):
+            dispatches = await self.committer.call_store(
+                self.store.list_dispatches, row.execution_id
+            )
+            claim = (row.fence, row.session, row.claimed_at)
+            matches = [
+                match
+                for match in dispatches
+                if (match.fence, match.session, match.claimed_at) == claim
+            ]
+            await self._execute_all((match.execution_id, _lose_command(match)) for match in matches)
+            self.committer.uncertain_claims.remove(row)
+
+    def _silent_since(self, now: datetime) -> str:
+        is_extended = now < self.leases_extended_until
+        return iso(EPOCH if is_extended else now - timedelta(seconds=self.settings.lease))
+
+    async def _deliver_messages(self) -> None:
+        for message in await self.committer.call_store(self.store.list_messages, PAGE_ROWS):
+            self.committer.deliver(message)
+
+    async def _check_locks(self, now: datetime) -> None:
+        """A holder whose agent is alive, or whose dispatch is still on offer, keeps the lock, well
+        before it is stale; a silent one loses it then."""
+        due_before = iso(now + timedelta(seconds=locks.STALE_SECONDS / 2))
+        for name in await self.committer.call_store(
+            self.store.list_due_locks, due_before, PAGE_ROWS
+        ):
+            lock_rows = await self.committer.call_store(self.store.load_locks, [name])
+            lock = LockChange(LOCK_STREAM_PREFIX + name, lock_rows[name]).lock
+            holder = lock.holder
+            if holder is not None and await self._is_holder_alive(holder, now):
+                request = holder.request
+                heartbeat = locks.Heartbeat(run=request.run, step=request.step, fence=holder.fence)
+                await self.committer.execute(LOCK_STREAM_PREFIX + name, heartbeat)
+            else:
+                await self.committer.execute(LOCK_STREAM_PREFIX + name, locks.LockTick())
+
+    async def _is_holder_alive(self, holder: locks.LockHolder, now: datetime) -> bool:
+        since = self._silent_since(now)
+        if now >= self.leases_extended_until:  # a lease may be longer than the lock's own patience
+            since = max(since, iso(now - timedelta(seconds=locks.STALE_SECONDS / 2)))
+        rows = await self.committer.call_store(self.store.list_dispatches, holder.request.run)
+        agents = {
+            agent.session: agent
+            for agent in await self.committer.call_store(self.store.list_agents)
+        }
+        own_dispatches = [row for row in rows if row.place == holder.request.step]
+        if any(row.agent is None for row in own_dispatches):  # the run's own clock ends that
+            return True
+        beats = [agents[row.session].beat_at for row in own_dispatches if row.session in agents]
+        return any(at > since for at in beats)
+
+    async def _expire_turns(self, now: datetime) -> None:
+        due = await self.committer.call_store(self.store.list_due_channels, iso(now), PAGE_ROWS)
+        await self._execute_all(
+            (CHANNEL_STREAM_PREFIX + name, ChannelRequest(command=ev.ChannelTick())) for name in due
+        )
+
+    async def update_presence(self) -> None:
+        """Channels hear who is gone and who is back; those that wait for somebody, who is free."""
+        since = self._silent_since(self.clock())
+        changes: list[PresenceChange] = await self.committer.call_store(
+            self.store.list_presence_changes, since, PAGE_ROWS
+        )
+        await self._execute_all(
+            (CHANNEL_STREAM_PREFIX + change.channel_id, ChannelRequest(command=command))
+            for change in changes
+            for command in _PRESENCE_COMMANDS[change.change](change.agent_id)
+        )
+
+    async def _prune_keys(self, now: datetime) -> None:
+        if self._pruned_at is None or now - self._pruned_at >= timedelta(
+            seconds=PRUNE_INTERVAL_SECONDS
+        ):
+            before = now - timedelta(seconds=self.settings.idempotency_keep)
+            await self.committer.call_store(self.store.delete_idempotency_keys, iso(before))
+            self._pruned_at = now
+
+
+_PRESENCE_COMMANDS: dict[PresenceChangeKind, Callable[[str], tuple[ev.ChannelCommand, ...]]] = {
+    "offline": lambda agent: (ev.TakeOffline(agent_id=agent, detail="it was silent, or is gone"),),
+    "disabled": lambda agent: (ev.Disable(agent_id=agent),),
+    "online": lambda agent: (ev.Enable(agent_id=agent), ev.BringOnline(agent_id=agent)),
+    "free": lambda _: (ev.ChannelTick(),),
+}
+"""What a channel is told of a member. What it holds elsewhere is looked up with every command."""
+
+
+async def _ignore_foreign_commits() -> None:
+    """For an engine whose memory of others matters to nobody."""
+
+
+def _lose_command(row: DispatchRow) -> c.Lose:
+    return c.Lose(fence=row.fence, reason=f"{row.agent} is gone, or was silent for too long")

@@ -1,0 +1,201 @@
+"""Care of a database: what it holds, finished runs moved to a file, copies, and their way back.
+
+An archived run leaves its hashes behind, so that the chain can still be checked, and an event in
+the stream "care" that says which run it was, with its last hash, where it went, and by whom.
+"""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from pathlib import Path
+
+from handrail.engine.audit.findings import Findings
+from handrail.engine.audit.run_rows import check_run, read_entries
+from handrail.engine.audit.verification import RETENTION_STREAM, RunArchived, verify
+from handrail.engine.commit.projection import decode_events, encode
+from handrail.engine.maintenance.archive_file import ArchivedRun, ArchiveWriter, row_fields
+from handrail.kernel.decision import Value
+from handrail.kernel.run.events import Migrated, RunEvent, Started
+from handrail.store.atomic_files import write_new_file
+from handrail.store.engine_store import (
+    CommitRow,
+    JournalEntry,
+    RunRow,
+    StoreError,
+    StreamRow,
+    StreamWrite,
+    iso,
+)
+from handrail.store.hash_chain import EMPTY_HEAD, entry_hash
+from handrail.store.maintenance import BrokenBackupError, MaintenanceStore, PrunedRun
+
+PRUNE_BATCH_RUNS = 200
+"""Runs that one transaction prunes: engines wait for it."""
+PAGE_RUNS = 500
+PAGE_TRANSITIONS = 1_000
+APPROVALS_MAX = 10_000_000
+
+
+class ArchiveSummary(Value):
+    """What an archive has taken in."""
+
+    file: str
+    runs: int
+    entries: int
+
+
+def archive(
+    store: MaintenanceStore,
+    file: Path,
+    *,
+    by: str,
+    now: datetime,
+    before: datetime | None = None,
+    runs: Sequence[str] | None = None,
+) -> ArchiveSummary:
+    """Moves finished runs to a new file: those named, or all that ended before that moment. The
+    file is complete and on disk before anything is removed. Without any run there is no file."""
+    run_ids = iter(runs) if runs is not None else _finished_runs(store, before or now)
+    first = next(run_ids, None)
+    if first is None:
+        return ArchiveSummary(file=str(file), runs=0, entries=0)
+    archived: list[tuple[ArchivedRun, PrunedRun]] = []
+    entry_count = 0
+    with write_new_file(file) as part_file:
+        writer = ArchiveWriter(part_file, by=by, at=iso(now), compressed=file.name.endswith(".gz"))
+        try:
+            for run_id in (first, *run_ids):
+                run, pruned, run_entries = _write_run(store, writer, run_id)
+                archived.append((run, pruned))
+                entry_count += run_entries
+        finally:
+            writer.close()
+    for start in range(0, len(archived), PRUNE_BATCH_RUNS):
+        batch = archived[start : start + PRUNE_BATCH_RUNS]
+        write = _retention_write(store, [run for run, _ in batch], file, by, iso(now))
+        store.prune_runs(write, [pruned for _, pruned in batch], iso(now))
+    return ArchiveSummary(file=str(file), runs=len(archived), entries=entry_count)
+
+
+def _finished_runs(store: MaintenanceStore, before: datetime) -> Iterator[str]:
+    after = ""
+    while page := store.list_finished_runs(iso(before), after, PAGE_RUNS):
+        yield from page
+        after = page[-1]
+
+
+def _write_run(
+    store: MaintenanceStore, writer: ArchiveWriter, run_id: str
+) -> tuple[ArchivedRun, PrunedRun, int]:
+    """The run with all that belongs to it, after a look whether it is what was written."""
+    stored = store.load_runs([run_id]).get(run_id)
+    if stored is None:
+        raise StoreError(
+            f"{store.display_name}: there is no run {run_id}; `handrail runs` lists them"
+        )
+    row = stored.row
+    if row.status != "ended":
+        raise StoreError(
+            f"{store.display_name}: run {run_id} is {row.status}; archive it when it has ended"
+        )
+    _check_unaltered(store, row)
+    notes, note_count = store.list_notes(run_id)
+    bead = store.get_bead(row.bead_id)
+    bead_fields = row_fields(bead) if bead is not None else None
+    writer.write_line("run", execution=row_fields(row), bead=bead_fields, notes=note_count)
+    head, entry_count = EMPTY_HEAD, 0
+    for entry in read_entries(store, run_id):
+        head = entry_hash(head, run_id, entry.seq, entry.body)
+        if head != entry.hash:
+            raise _altered_error(
+                store, run_id, f"event {entry.seq} is not the one that was written"
+            )
+        writer.write_line("entry", entry)
+        entry_count += 1
+        if entry_count == 1 or '"migrated"' in entry.body:
+            _write_definitions(store, writer, decode_events(entry.body))
+    after = -(2**62)
+    while page := store.list_transition_rows(run_id, after, PAGE_TRANSITIONS):
+        writer.write_rows("transition", [transition for _, transition in page])
+        after = page[-1][0]
+    writer.write_rows("approval", store.list_approvals(execution_id=run_id, limit=APPROVALS_MAX))
+    writer.write_rows("note", notes)
+    writer.runs += 1
+    run = ArchivedRun(id=run_id, seq=row.seq, head=row.head)
+    return run, PrunedRun(id=run_id, head=row.head, notes=note_count), entry_count
+
+
+def _write_definitions(
+    store: MaintenanceStore, writer: ArchiveWriter, events: Sequence[RunEvent]
+) -> None:
+    """The versions that the run was on from here."""
+    for event in events:
+        if isinstance(event, Started | Migrated):
+            name, version = event.definition_id, event.version
+            row = store.get_definition(name, version) if writer.add_version(name, version) else None
+            if row is not None:
+                writer.write_line("definition", row)
+
+
+def _check_unaltered(store: MaintenanceStore, row: RunRow) -> None:
+    findings = Findings()
+    check_run(store, findings, row)
+    if findings.items:
+        raise _altered_error(store, row.id, findings.items[0].message)
+
+
+def _altered_error(store: MaintenanceStore, run_id: str, reason: str) -> StoreError:
+    message = f"run {run_id} does not pass its check ({reason})"
+    return StoreError(
+        f"{store.display_name}: {message}; nothing was archived; see `handrail verify`"
+    )
+
+
+def _retention_write(
+    store: MaintenanceStore, runs: Sequence[ArchivedRun], file: Path, by: str, at: str
+) -> StreamWrite:
+    """The write that tells it."""
+    before = store.load_stream(RETENTION_STREAM)
+    seq = (before.seq if before is not None else 0) + len(runs)
+    head = before.head if before is not None else EMPTY_HEAD
+    events = [
+        RunArchived(
+            execution_id=run.id,
+            seq=run.seq,
+            head=run.head.hex(),
+            file=str(file.absolute()),
+            by=by,
+            at=at,
+        )
+        for run in runs
+    ]
+    body = encode(events).decode()
+    new_head = entry_hash(head, RETENTION_STREAM, seq, body)
+    entry = JournalEntry(
+        stream=RETENTION_STREAM, seq=seq, count=len(runs), body=body, hash=new_head
+    )
+    return StreamWrite(
+        expected_head=head,
+        entry=entry,
+        row=StreamRow(name=RETENTION_STREAM, seq=seq, head=new_head),
+    )
+
+
+def backup(store: MaintenanceStore, file: Path) -> CommitRow | None:
+    """Everything in a new file, while engines go on; the head that it ends with."""
+    with store.snapshot():
+        head = store.get_last_commit()
+        store.backup(file)
+    return head
+
+
+def restore(store: MaintenanceStore, file: Path, now: datetime) -> None:
+    """Everything becomes as it was when the file was written. The file is checked first, and
+    nothing is changed if it is not fit."""
+
+    def check(records: MaintenanceStore) -> None:
+        verification = verify(records)
+        if not verification.unaltered:
+            message = f"{file} does not pass its check ({verification.findings[0].message})"
+            raise BrokenBackupError(f"{message}; nothing was restored; name another backup")
+
+    store.restore(file, iso(now), check)

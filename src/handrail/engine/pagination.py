@@ -1,0 +1,42 @@
+"""Pages of lists: so many items, and where the next page begins."""
+
+from typing import Generic, NoReturn, TypeVar
+
+from handrail.engine.errors import RefusedError
+from handrail.kernel.decision import Refusal, Value
+
+T = TypeVar("T")
+
+PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX = 50, 500
+CURSOR_CHARS_MAX = 600
+
+
+class Page(Value, Generic[T], omit_defaults=False):
+    """`next_cursor` asks for the next page; None on the last one."""
+
+    items: tuple[T, ...]
+    next_cursor: str | None = None
+
+
+def refuse(code: str, message: str, hint: str = "") -> NoReturn:
+    raise RefusedError(Refusal(code=code, message=message, hint=hint))
+
+
+def check_limit(limit: int) -> int:
+    if not 1 <= limit <= PAGE_ITEMS_MAX:
+        refuse("bad_limit", f"a page has 1 to {PAGE_ITEMS_MAX} items, not {limit}", "ask for fewer")
+    return limit
+
+
+def check_cursor(cursor: str) -> str:
+    """A cursor that may have been given out; "" asks for the first page."""
+    if len(cursor) > CURSOR_CHARS_MAX or not cursor.isprintable():
+        refuse_cursor(cursor)
+    return cursor
+
+
+def refuse_cursor(cursor: str) -> NoReturn:
+    message = f"{cursor[:80]!r} is no cursor of this list"
+    refuse(
+        "bad_cursor", message, "take `next_cursor` of the page before, or none for the first page"
+    )

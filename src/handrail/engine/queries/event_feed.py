@@ -1,0 +1,174 @@
+"""The feed: everything that is recorded, in the order of commits, for streams and for the audit.
+
+A *position* is "N-I": the I-th event of commit N, counted from 1. After "N-0" comes the first event
+of commit N, so the end of the database is the beginning of the commit that comes next. Numbers of
+commits have no gaps and are given in the order in which commits become visible, on every engine of
+a database: whoever goes on from a position misses nothing and sees nothing twice.
+"""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from handrail.engine.audit.verification import RETENTION_STREAM
+from handrail.engine.core import ANY_STREAM, EngineCore
+from handrail.engine.pagination import (
+    PAGE_ITEMS_DEFAULT,
+    Page,
+    check_cursor,
+    check_limit,
+    refuse_cursor,
+)
+from handrail.store.engine_store import CommitRow, StoredEntry
+from handrail.store.store import Store
+from handrail.views.event_view import ENGINE_ACTOR, EventView, event_view, is_human_act_or_end
+
+FeedEvent = tuple[str, EventView]
+"""A position, and the event there. A run's has `execution_id`, any other's `stream`."""
+FeedPosition = tuple[int, int]
+FEED_START: FeedPosition = (0, 0)
+
+SCANNED_ENTRIES_MAX = 2_000
+"""Entries that are looked through for one page of what people did."""
+POSITION_DIGITS_MAX = 15
+
+
+class WithEventFeed(EngineCore):
+    """An engine whose record can be followed."""
+
+    async def feed(self, after: str = "", limit: int = PAGE_ITEMS_DEFAULT) -> list[FeedEvent]:
+        """The next events after that position, of the whole database; "" is before the first.
+        Refused: bad_cursor."""
+        position, limit = _parse_position(after), check_limit(limit)
+        return await self._query(lambda store: _read_events(store, position, limit))
+
+    async def feed_changed(self, timeout: float, after: str = "") -> bool:
+        """Waits until something may have been committed, here or elsewhere, at most so many
+        seconds; False if it waited in vain. `after` is the position up to which everything was
+        seen: if there is more already, it does not wait."""
+        self._check_open()
+        changed = self._change_waiters.subscribe(ANY_STREAM)
+        try:
+            if after and await self._has_more(_parse_position(after)):
+                return True
+            await asyncio.wait((changed,), timeout=timeout)
+            if changed.done():
+                changed.result()  # raises if the engine has failed
+            return changed.done()
+        finally:
+            self._change_waiters.unsubscribe(ANY_STREAM, changed)
+
+    async def _has_more(self, position: FeedPosition) -> bool:
+        head: CommitRow | None = await self._call_store(self.store.get_last_commit)
+        n, i = position
+        return head is not None and head.n >= (n + 1 if i else n)
+
+    async def position(self) -> str:
+        """The end: what comes after it has not happened yet."""
+        head: CommitRow | None = await self._call_store(self.store.get_last_commit)
+        return f"{head.n + 1 if head is not None else 1}-0"
+
+    async def audit(
+        self,
+        cursor: str = "",
+        limit: int = PAGE_ITEMS_DEFAULT,
+        *,
+        newest_first: bool = True,
+        people: bool = False,
+    ) -> Page[FeedEvent]:
+        """The record in pages; with `people` only what people did, and how runs ended. Such a page
+        may be short, or empty, and not be the last: go on with its cursor."""
+        position, limit = _parse_position(check_cursor(cursor)), check_limit(limit)
+        n, i = position
+        entries_max = SCANNED_ENTRIES_MAX if people else limit + i
+        if newest_first:
+            before = (n + 1 if i else n) or None
+            entries = await self._query(
+                lambda store: store.read_feed_backwards(before, entries_max)
+            )
+            events, offset = _events_before(entries, position), 0
+        else:
+            entries = await self._query(lambda store: store.read_feed(max(0, n - 1), entries_max))
+            events, offset = _events_after(entries, position), 1
+        next_cursor = f"{entries[-1].n + offset}-0" if len(entries) >= entries_max else None
+        return _build_page(events, limit, next_cursor, people=people)
+
+
+def _build_page(
+    events: Iterator[FeedEvent], limit: int, after: str | None, *, people: bool
+) -> Page[FeedEvent]:
+    """Up to the limit; if all of it was looked through, the next page begins at `after`."""
+    items: list[FeedEvent] = []
+    last_position = ""
+    for feed_event in events:
+        if len(items) == limit:
+            return Page(items=tuple(items), next_cursor=last_position)
+        last_position = feed_event[0]
+        if not people or is_human_act_or_end(feed_event[1]):
+            items.append(feed_event)
+    return Page(items=tuple(items), next_cursor=after)
+
+
+def _read_events(store: Store, position: FeedPosition, limit: int) -> list[FeedEvent]:
+    events: list[FeedEvent] = []
+    while len(events) < limit:  # what was archived says nothing, and is passed over
+        n, i = position
+        entries = store.read_feed(max(0, n - 1), limit + i)
+        events += _events_after(entries, position)
+        if len(entries) < limit + i:
+            break
+        position = entries[-1].n + 1, 0
+    return events[:limit]
+
+
+def _parse_position(position: str) -> FeedPosition:
+    if not position:
+        return FEED_START
+    n, _, i = position.partition("-")
+    if not all(
+        part.isascii() and part.isdigit() and len(part) <= POSITION_DIGITS_MAX for part in (n, i)
+    ):
+        refuse_cursor(position)
+    return int(n), int(i)
+
+
+def _events_after(entries: Sequence[StoredEntry], after: FeedPosition) -> Iterator[FeedEvent]:
+    """The events behind that place. What was archived is gone, but keeps its place."""
+    n = i = 0
+    for entry in entries:
+        n, i = (n, i) if entry.n == n else (entry.n, 0)
+        for number, event in enumerate(_decode_entry(entry), i + 1):
+            if (n, number) > after:
+                yield f"{n}-{number}", event
+        i += entry.count
+
+
+def _events_before(entries: Sequence[StoredEntry], before: FeedPosition) -> Iterator[FeedEvent]:
+    """The same, the last first."""
+    counts: dict[int, int] = {}
+    for entry in entries:
+        counts[entry.n] = counts.get(entry.n, 0) + entry.count
+    for entry in entries:
+        counts[entry.n] -= entry.count
+        events = _decode_entry(entry)
+        for number in range(counts[entry.n] + len(events), counts[entry.n], -1):
+            if before == FEED_START or (entry.n, number) < before:
+                yield f"{entry.n}-{number}", events[number - counts[entry.n] - 1]
+
+
+def _decode_entry(entry: StoredEntry) -> list[EventView]:
+    events: list[dict[str, Any]] = msgspec.json.decode(entry.body) if entry.body else []
+    first = entry.seq - entry.count + 1
+    if _is_run_stream(entry.stream):
+        return [event_view(entry.stream, seq, event) for seq, event in enumerate(events, first)]
+    return [
+        {"actor": event.get("by") or ENGINE_ACTOR, **event, "stream": entry.stream, "seq": seq}
+        for seq, event in enumerate(events, first)
+    ]
+
+
+def _is_run_stream(stream: str) -> bool:
+    """Any other stream has a kind before its name, or is the care of the database."""
+    return ":" not in stream and stream != RETENTION_STREAM

@@ -1,0 +1,68 @@
+"""The commit locks as they are looked at: who holds which, who waits, in which order."""
+
+from datetime import datetime
+
+from handrail.engine.commit.stream_change import decode_lock
+from handrail.engine.core import EngineCore
+from handrail.engine.pagination import PAGE_ITEMS_DEFAULT, Page, check_cursor, check_limit
+from handrail.kernel import lock as locks
+from handrail.store.engine_store import LockRow
+from handrail.views.view_types import View
+
+
+class LockWaiter(View):
+    """A run that waits for the lock, and since when."""
+
+    execution_id: str
+    node_id: str
+    asked_at: datetime
+
+
+class LockHolderView(LockWaiter, frozen=True, kw_only=True):
+    """The run that has it. A holder that is silent until `expires_at` loses it."""
+
+    fence: int
+    granted_at: datetime
+    expires_at: datetime
+
+
+class LockView(View):
+    """The lock of a repository. `fence` is the last that was given; the queue is in order."""
+
+    repository: str
+    fence: int
+    holder: LockHolderView | None
+    queue: tuple[LockWaiter, ...]
+
+
+class WithLockQueries(EngineCore):
+    """An engine whose locks can be looked at."""
+
+    async def locks(self, *, cursor: str = "", limit: int = PAGE_ITEMS_DEFAULT) -> Page[LockView]:
+        """By repository."""
+        after, limit = check_cursor(cursor) or None, check_limit(limit)
+        rows = await self._query(lambda store: store.list_locks(after=after, limit=limit + 1))
+        items = tuple(_to_view(row) for row in rows[:limit])
+        return Page(items=items, next_cursor=items[-1].repository if len(rows) > limit else None)
+
+
+def _to_view(row: LockRow) -> LockView:
+    lock = decode_lock(row.state)
+    held, due = lock.holder, locks.next_due(lock)
+    holder = None
+    if held is not None and due is not None:
+        holder = LockHolderView(
+            execution_id=held.request.run,
+            node_id=held.request.step,
+            asked_at=held.request.asked_at,
+            fence=held.fence,
+            granted_at=held.granted_at,
+            expires_at=due,
+        )
+    waiting = (
+        LockWaiter(execution_id=request.run, node_id=request.step, asked_at=request.asked_at)
+        for request in lock.queue
+    )
+    return LockView(
+        repository=lock.repository, fence=lock.fence, holder=holder, queue=tuple(waiting)
+    )

@@ -1,0 +1,269 @@
+"""Runs as they are shown: in lists, in full, step by step, event by event."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from handrail.engine.commit.projection import rebuild_run
+from handrail.engine.pagination import (
+    PAGE_ITEMS_DEFAULT,
+    Page,
+    check_cursor,
+    check_limit,
+    refuse,
+    refuse_cursor,
+)
+from handrail.engine.queries.journal import PAGE_ENTRIES
+from handrail.engine.queries.why import RunExplanation, explain, explain_waits
+from handrail.engine.services.runs import WithRuns
+from handrail.kernel.run.state import Run
+from handrail.store.engine_store import NoteRow, StoredEntry, TransitionItem, iso, parse_iso
+from handrail.store.store import RunListRow, Store
+from handrail.views.event_view import EventView, event_view
+from handrail.views.report import RunReport, build_report
+from handrail.views.run_view import RunSummary, RunView, run_summary, run_view
+from handrail.views.steps import StepDetails, step_details
+from handrail.views.view_types import TransitionView, View
+
+QUERY_CHARS_MAX = 200
+RUN_IDS_MAX = 100
+CURSOR_SEPARATOR = ":"
+"""Stands in a cursor between the run and the number of its event."""
+
+
+class RunItem(View):
+    """A run in a list."""
+
+    id: str
+    bead_id: str
+    title: str
+    workflow_id: str
+    workflow_version: int
+    current_node_id: str | None
+    status: str
+    terminal_status: str | None
+    stop_rule: str | None
+    priority: int
+    created_at: datetime
+    updated_at: datetime
+    ended_at: datetime | None
+    duration: float
+
+
+class NoteView(View):
+    """What was refused and is kept as evidence: a late, doubled or foreign result, an answer to
+    what is settled, a forged name. `said` is what was sent."""
+
+    at: datetime
+    actor: str
+    code: str
+    said: Any
+
+
+class WithRunQueries(WithRuns):
+    """An engine whose runs can be looked at."""
+
+    async def executions(
+        self,
+        *,
+        bead_id: str | None = None,
+        status: str | None = None,
+        terminal_status: str | None = None,
+        workflow_id: str | None = None,
+        q: str | None = None,
+        since: datetime | None = None,
+        ended_since: datetime | None = None,
+        ended_before: datetime | None = None,
+        cursor: str = "",
+        limit: int = PAGE_ITEMS_DEFAULT,
+    ) -> Page[RunItem]:
+        """The newest first. `q` is in the title, or begins the id of the run or its bead."""
+        before, limit = check_cursor(cursor) or None, check_limit(limit)
+        if q is not None and (len(q) > QUERY_CHARS_MAX or not q.isprintable()):
+            message = (
+                f"what is looked for is longer than {QUERY_CHARS_MAX} characters, or no plain text"
+            )
+            refuse("bad_query", message, "look for a part of a title, or the beginning of an id")
+        rows = await self._query(
+            lambda store: store.list_runs(
+                bead_id=bead_id,
+                status=status,
+                terminal_status=terminal_status,
+                workflow_id=workflow_id,
+                text=q or None,
+                since=_iso_or_none(since),
+                ended_since=_iso_or_none(ended_since),
+                ended_before=_iso_or_none(ended_before),
+                before=before,
+                limit=limit + 1,
+            )
+        )
+        now = self.clock()
+        items = tuple(_to_item(row, now) for row in rows[:limit])
+        return Page(items=items, next_cursor=items[-1].id if len(rows) > limit else None)
+
+    async def view(self, run_id: str) -> RunView:
+        """The run as it stands, with everything that is shown of it. Refused: unknown_run."""
+        run = await self.state(run_id)
+        return run_view(await self.plan_of(run), run, await self._read_history(run), self.clock())
+
+    async def summary(self, run: Run) -> RunSummary:
+        """What is shown of a run without a look at its events."""
+        return run_summary(await self.plan_of(run), run, self.clock())
+
+    async def summaries(self, ids: Sequence[str]) -> tuple[RunSummary, ...]:
+        """The same of many runs; those that nobody knows are left out. Refused: bad_limit."""
+        if len(ids) > RUN_IDS_MAX:
+            message = f"at most {RUN_IDS_MAX} runs are told of at a time, not {len(ids)}"
+            refuse("bad_limit", message, "ask for some, then for the others")
+        loaded_runs = await self._call_store(self.store.load_runs, list(ids))
+        runs = [rebuild_run(stored.row, stored.tail) for stored in loaded_runs.values()]
+        return tuple([await self.summary(run) for run in runs])
+
+    async def history_of(
+        self, run_id: str, after_seq: int = 0, limit: int = PAGE_ITEMS_DEFAULT
+    ) -> list[EventView]:
+        """Its events after that one, as they are shown. Refused: unknown_run."""
+        limit = check_limit(limit)
+        events = await self._query(
+            lambda store: _read_events(store, run_id, max(0, after_seq), limit)
+        )
+        if not events and not after_seq:
+            await self.state(run_id)  # which refuses a run that nobody knows
+        return events
+
+    async def bead_history(
+        self, bead_id: str, cursor: str = "", limit: int = PAGE_ITEMS_DEFAULT
+    ) -> Page[EventView]:
+        """The events of all runs of a bead, in order."""
+        run_id, seq = _parse_cursor(check_cursor(cursor))
+        limit = check_limit(limit)
+        events = await self._query(
+            lambda store: _read_bead_events(store, bead_id, run_id, seq, limit + 1)
+        )
+        items = tuple(events[:limit])
+        more = len(events) > limit
+        last = f"{items[-1]['execution_id']}{CURSOR_SEPARATOR}{items[-1]['seq']}" if more else None
+        return Page(items=items, next_cursor=last)
+
+    async def steps(self, run_id: str) -> tuple[StepDetails, ...]:
+        """Every dispatch of the run with its result in full. Refused: unknown_run."""
+        return step_details(await self.history(run_id))
+
+    async def notes(self, run_id: str) -> tuple[NoteView, ...]:
+        """What was refused and changed nothing: the first 100 of the run. Refused: unknown_run."""
+        rows, _ = await self._query(lambda store: store.list_notes(run_id))
+        if not rows:
+            await self.state(run_id)
+        return tuple(_to_note(row) for row in rows)
+
+    async def transitions(self, run_id: str) -> tuple[TransitionView, ...]:
+        """Where the run went, and who sent it. Refused: unknown_run."""
+        rows = await self._query(lambda store: store.list_transitions(run_id))
+        if not rows:
+            await self.state(run_id)
+        return tuple(_to_transition(row) for row in rows)
+
+    async def report_of(self, run_id: str) -> RunReport:
+        """What happened and why it stopped, from its events alone. Refused: unknown_run."""
+        return build_report(await self.history(run_id))
+
+    async def explain(self, run_id: str) -> RunExplanation:
+        """Why the run stopped, waits or is not worked on, and what to do. Refused: unknown_run."""
+        run = await self.state(run_id)
+        return await self._explain_run(run, build_report(await self._read_history(run)))
+
+    async def _explain_run(self, run: Run, report: RunReport) -> RunExplanation:
+        waiting = await explain_waits(self.committer, run, self.settings.offline_after)
+        newest = await self._call_store(self.store.get_definition, report.definition_id)
+        version = newest.version if newest is not None else report.version
+        guarded = (await self.plan_of(run)).is_guarded
+        if guarded:
+            version = report.version  # nobody takes it to another one but its program
+        _, refused_count = await self._call_store(self.store.list_notes, run.id)
+        return explain(report, waiting, version, refused_count, guarded=guarded)
+
+
+def _iso_or_none(at: datetime | None) -> str | None:
+    return None if at is None else iso(at)
+
+
+def _to_item(row: RunListRow, now: datetime) -> RunItem:
+    began = parse_iso(row.created_at)
+    ended = parse_iso(row.ended_at) if row.ended_at is not None else None
+    return RunItem(
+        id=row.id,
+        bead_id=row.bead_id,
+        title=row.title,
+        workflow_id=row.workflow_id,
+        workflow_version=row.workflow_version,
+        current_node_id=row.current_node_id,
+        status=row.status,
+        terminal_status=row.terminal_status,
+        stop_rule=row.stop_rule,
+        priority=row.priority,
+        created_at=began,
+        updated_at=parse_iso(row.updated_at),
+        ended_at=ended,
+        duration=((ended or max(now, began)) - began).total_seconds(),
+    )
+
+
+def _to_note(row: NoteRow) -> NoteView:
+    sent = msgspec.json.decode(row.body)
+    return NoteView(at=parse_iso(row.at), actor=row.actor, code=row.code, said=sent)
+
+
+def _to_transition(row: TransitionItem) -> TransitionView:
+    return TransitionView(
+        id=str(row.id),
+        from_node_id=row.from_node_id,
+        to_node_id=row.to_node_id,
+        outcome=row.outcome,
+        reason=row.reason,
+        actor=row.actor,
+        timestamp=parse_iso(row.timestamp),
+    )
+
+
+def _read_events(store: Store, run_id: str, after: int, limit: int) -> list[EventView]:
+    events: list[EventView] = []
+    while len(events) < limit:
+        entries = store.read_journal(run_id, after, min(PAGE_ENTRIES, limit))
+        for entry in entries:
+            events += [event for event in entry_events(entry) if event["seq"] > after]
+        if not entries:
+            break
+        after = entries[-1].seq
+    return events[:limit]
+
+
+def entry_events(entry: StoredEntry) -> list[EventView]:
+    """The events of a run's entry; none if it was archived."""
+    events: list[dict[str, Any]] = msgspec.json.decode(entry.body) if entry.body else []
+    first = entry.seq - entry.count + 1
+    return [event_view(entry.stream, seq, event) for seq, event in enumerate(events, first)]
+
+
+def _read_bead_events(
+    store: Store, bead_id: str, run_id: str, seq: int, limit: int
+) -> list[EventView]:
+    events = _read_events(store, run_id, seq, limit) if run_id else []
+    while len(events) < limit:
+        runs = store.list_bead_runs(bead_id, run_id, 1)
+        if not runs:
+            break
+        run_id = runs[0].id
+        events += _read_events(store, run_id, 0, limit - len(events))
+    return events
+
+
+def _parse_cursor(cursor: str) -> tuple[str, int]:
+    if not cursor:
+        return "", 0
+    run_id, _, seq = cursor.rpartition(CURSOR_SEPARATOR)
+    if not run_id or not (seq.isascii() and seq.isdigit()) or len(seq) > 15:
+        refuse_cursor(cursor)
+    return run_id, int(seq)

@@ -1,0 +1,506 @@
+"""Why a run stopped, waits or is not worked on, in sentences that say what to do next.
+
+One text for the API, the command line and the page: whoever shows it adds nothing. Each open place
+of a run is told with what it waits for, and with what happens if nobody does anything: every wait
+has its end. `code` is for programs.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+import msgspec
+
+from handrail.engine.commit.committer import GroupCommitter
+from handrail.engine.commit.stream_change import decode_lock
+from handrail.kernel.decision import Value
+from handrail.kernel.definition.model import TerminalStatus
+from handrail.kernel.definition.plan import Plan
+from handrail.kernel.lock import CommitLock
+from handrail.kernel.run.human_commands import REQUIRED_LEVELS
+from handrail.kernel.run.state import Position, PositionPhase, Run
+from handrail.kernel.run.workflow import needs_lock, repository_of
+from handrail.kernel.stop.rules import StopRule
+from handrail.store.engine_store import AgentRow, DispatchRow, iso, parse_iso
+from handrail.store.store import Store
+from handrail.views.report import RunReport
+from handrail.views.view_types import StopView, View
+
+NAMED_AGENTS_MAX = 3
+"""Agents that a sentence names."""
+PICKUP_GRACE = timedelta(seconds=5)
+"""A function in a server's process does not ask for work: within a pulse or a few it is given what
+it takes. What waits for longer beside one that is free is not for it."""
+
+
+class WaitReason(Value):
+    """One open place of a run. `code` is for programs, `message` and `hint` for people."""
+
+    place: str
+    code: str
+    message: str
+    since: datetime
+    hint: str = ""
+
+
+class RunExplanation(View):
+    """Why a run stopped, or what each of its open places waits for; `next` says what to do."""
+
+    status: str
+    terminal_status: str | None
+    why: str
+    """In one sentence."""
+    next: str
+    stop: StopView | None
+    waiting: tuple[WaitReason, ...]
+    notes: tuple[str, ...]
+    """What else is worth knowing: a newer version of its definition."""
+
+
+class RunSurroundings(NamedTuple):
+    """What the database says of everything around the run."""
+
+    now: datetime
+    offline_after: float
+    """Seconds of silence, as where agents are shown."""
+    agents: Sequence[AgentRow] = ()
+    dispatches: Sequence[DispatchRow] = ()
+    """Those of the run."""
+    busy: Mapping[str | None, int] = {}
+    """Session -> how many dispatches of any run it holds."""
+    locks: Mapping[str, CommitLock] = {}
+    """By repository."""
+
+
+async def explain_waits(
+    committer: GroupCommitter, run: Run, offline_after: float
+) -> tuple[WaitReason, ...]:
+    """What every open place of the run waits for, with all that one has to know for it."""
+    store, version = committer.store, (run.definition_id, run.version)
+    if not committer.plans.has(*version):
+        committer.plans.add(*version, await committer.call_store(store.get_definition, *version))
+    plan = committer.plan_of(run)
+    arguments = _repositories(plan, run), committer.clock(), offline_after
+    return wait_reasons(
+        plan, run, await committer.call_store(_load_surroundings, store, run, *arguments)
+    )
+
+
+def _load_surroundings(
+    store: Store, run: Run, repositories: list[str], now: datetime, offline_after: float
+) -> RunSurroundings:
+    lock_rows = store.load_locks(repositories) if repositories else {}
+    states = (decode_lock(row.state) for row in lock_rows.values())
+    return RunSurroundings(
+        now=now,
+        offline_after=offline_after,
+        agents=store.list_agents(),
+        dispatches=store.list_dispatches(run.id),
+        busy=Counter(row.session for row in store.list_claimed_dispatches()),
+        locks={lock.repository: lock for lock in states},
+    )
+
+
+def _repositories(plan: Plan, run: Run) -> list[str]:
+    """Whose commit locks its places may wait for."""
+    if plan.kind == "team":
+        return []
+    step_ids = [
+        step_id
+        for step_id in run.positions
+        if plan.has_step(step_id) and needs_lock(plan.node(step_id))
+    ]
+    return sorted({repository_of(plan, step_id) for step_id in step_ids})
+
+
+def wait_reasons(plan: Plan, run: Run, surroundings: RunSurroundings) -> tuple[WaitReason, ...]:
+    """What every open place of the run waits for; nothing if it has ended."""
+    return tuple(
+        _wait_reason(plan, run, position, surroundings) for position in run.positions.values()
+    )
+
+
+def _wait_reason(
+    plan: Plan, run: Run, position: Position, surroundings: RunSurroundings
+) -> WaitReason:
+    since = position.since
+    if run.paused_at is not None:
+        code, (message, hint), since = "paused", _paused(run), run.paused_at
+    elif position.phase is PositionPhase.ASKED:
+        code, (message, hint) = "asked", _approval_pending(run, position)
+    elif position.phase is PositionPhase.CLAIMED:
+        code, message, hint = _claimed(plan, run, position, surroundings)
+    elif position.phase is PositionPhase.OFFERED:
+        code, message, hint = _offered(plan, run, position, surroundings)
+    elif run.kind == "team":
+        code, (message, hint) = "elsewhere", _in_guarded_program(plan, run, position)
+    else:
+        code, (message, hint) = "lock", _waits_for_lock(plan, run, position, surroundings)
+    return WaitReason(place=position.step_id, code=code, message=message, since=since, hint=hint)
+
+
+def _paused(run: Run) -> tuple[str, str]:
+    until = (
+        f"; it ends by itself at {_format_time(run.pause_deadline)}" if run.pause_deadline else ""
+    )
+    message = f"the run is paused, and nobody works on it{until}"
+    return message, f"let it go on: `handrail override {run.id} resume --reason TEXT`"
+
+
+def _approval_pending(run: Run, position: Position) -> tuple[str, str]:
+    approval = run.pending_approvals[position.approval_id]
+    who = " or ".join(approval.approvers) or f"{REQUIRED_LEVELS[approval.kind]} or above"
+    left = approval.quorum - len(approval.approved_by)
+    quorum_text = f", {left} of them" if left > 1 else ""
+    until = f"unanswered, the run ends at {_format_time(approval.deadline)}"
+    hint = f"answer ({who}{quorum_text}): `handrail answer {approval.id} TEXT`; {until}"
+    return f"a person is asked: {approval.text}", hint
+
+
+def _claimed(
+    plan: Plan, run: Run, position: Position, surroundings: RunSurroundings
+) -> tuple[str, str, str]:
+    live_sessions = {row.session for row in surroundings.dispatches} & {
+        agent.session for agent in surroundings.agents
+    }
+    if not any(
+        agent.id == position.agent and agent.session in live_sessions
+        for agent in surroundings.agents
+    ):
+        message = f"{position.agent} took it and is gone; it is offered again in a moment"
+        return "lost", message, "wait; if nobody takes it, start the agent again"
+    until = _format_time(
+        position.since + plan.node_waits.get(position.step_id, plan.default_waits)[1]
+    )
+    then = "a person is asked then" if run.kind == "workflow" else "it is offered again then"
+    message = (
+        f"{position.agent} is at work on it{_retry_text(plan, position)}, and has until "
+        f"{until}; {then}"
+    )
+    take_away = f"`handrail override {run.id} move --node {position.step_id} --reason TEXT`"
+    return (
+        "claimed",
+        message,
+        f"wait for its result, or take it away from {position.agent}: {take_away}",
+    )
+
+
+def _in_guarded_program(plan: Plan, run: Run, position: Position) -> tuple[str, str]:
+    until = _format_time(position.since + plan.default_waits[0])
+    message = f"{position.step_id} has the turn, in a program elsewhere that is under guard"
+    message = f"{message}; unheard of, it is given up at {until}"
+    close_command = f"`handrail override {run.id} close --reason TEXT`"
+    return (
+        message,
+        f"wait for what it does next, or stop the program at its next step: {close_command}",
+    )
+
+
+def _retry_text(plan: Plan, position: Position) -> str:
+    """How often it was tried before, and what was wrong the last time."""
+    if position.attempts < 2:
+        return ""
+    limit_text = (
+        f" of {plan.node(position.step_id).max_attempts}" if plan.kind == "workflow" else ""
+    )
+    refusal_text = (
+        f" (the last answer could not be used: {position.refusal})" if position.refusal else ""
+    )
+    return f" for the {_ordinal(position.attempts)} time{limit_text}{refusal_text}"
+
+
+def _ordinal(number: int) -> str:
+    ending = {1: "st", 2: "nd", 3: "rd"}.get(number % 10 if number % 100 not in (11, 12, 13) else 0)
+    return f"{number}{ending or 'th'}"
+
+
+def _waits_for_lock(
+    plan: Plan, run: Run, position: Position, surroundings: RunSurroundings
+) -> tuple[str, str]:
+    repository = repository_of(plan, position.step_id)
+    lock = surroundings.locks.get(repository)
+    message = f"it waits for the commit lock of '{repository}'"
+    if lock is None or lock.holder is None:
+        return f"{message}, which is free; it is given in a moment", "wait"
+    holder = lock.holder.request.run
+    ahead = next(
+        (i for i, request in enumerate(lock.queue) if request.run == run.id), len(lock.queue)
+    )
+    before = f", and {ahead} more are before it" if ahead else ""
+    message = (
+        f"{message}, which run {holder} has had since "
+        f"{_format_time(lock.holder.granted_at)}{before}"
+    )
+    return message, f"wait for its turn; `handrail why {holder}` says what that run does"
+
+
+def _offered(
+    plan: Plan, run: Run, position: Position, surroundings: RunSurroundings
+) -> tuple[str, str, str]:
+    """(code, message, hint): the first that is so."""
+    role_agents = [agent for agent in surroundings.agents if _has_role(agent, position.role)]
+    offer = _Offer(plan, run, position, surroundings, role_agents)
+    for code, check in NOT_TAKEN_CHECKS.items():
+        explanation = check(offer)
+        if explanation is not None:
+            return code, *explanation
+    free = _agent_names([agent for agent in offer.takers if not offer.is_full(agent)])
+    explanation = f"{free} could take it and has not asked for work yet"
+    return "asking", explanation, f"wait a moment; if it stays so, look whether {free} still runs"
+
+
+class _Offer(NamedTuple):
+    """A dispatch on offer, and who has its role."""
+
+    plan: Plan
+    run: Run
+    position: Position
+    surroundings: RunSurroundings
+    role_agents: list[AgentRow]
+
+    @property
+    def enabled(self) -> list[AgentRow]:
+        return [agent for agent in self.role_agents if agent.enabled]
+
+    @property
+    def present(self) -> list[AgentRow]:
+        alive = iso(self.surroundings.now - timedelta(seconds=self.surroundings.offline_after))
+        return [agent for agent in self.enabled if agent.beat_at > alive]
+
+    @property
+    def eligible(self) -> list[AgentRow]:
+        """Who is there and has not committed in this run."""
+        is_verification = self.run.kind == "workflow" and self._node_kind == "verification"
+        return [
+            agent
+            for agent in self.present
+            if not is_verification or agent.id not in self.run.committers
+        ]
+
+    @property
+    def takers(self) -> list[AgentRow]:
+        """Who of them takes it, as far as one can tell."""
+        is_recent = self.surroundings.now - self.position.since <= PICKUP_GRACE
+        return [
+            agent
+            for agent in self.eligible
+            if is_recent or agent.engine is None or self.is_full(agent)
+        ]
+
+    @property
+    def _node_kind(self) -> str | None:
+        return self.plan.node(self.position.step_id).config.kind
+
+    @property
+    def role(self) -> str:
+        return f"the role '{self.position.role}'"
+
+    @property
+    def wait_seconds(self) -> float:
+        """Seconds that it waits for somebody who is there."""
+        return self.plan.node_waits.get(self.position.step_id, self.plan.default_waits)[
+            0
+        ].total_seconds()
+
+    def is_full(self, agent: AgentRow) -> bool:
+        return self.surroundings.busy.get(agent.session, 0) >= agent.capacity
+
+    def consequence(self, seconds: float) -> str:
+        """What happens if it stays so."""
+        then = "a person is asked" if self.run.kind == "workflow" else "the run ends"
+        return (
+            f"if it stays so, {then} at "
+            f"{_format_time(self.position.since + timedelta(seconds=seconds))}"
+        )
+
+
+MessageAndHint = tuple[str, str] | None
+
+
+def _no_agent(offer: _Offer) -> MessageAndHint:
+    if offer.role_agents:
+        return None
+    message = (
+        f"nobody is registered for {offer.role}; "
+        f"{offer.consequence(offer.plan.settings.role_grace)}"
+    )
+    hint = f"start an agent with {offer.role}: `handrail worker MODULE:NAME`"
+    return message, f"{hint}, or for a built-in team `handrail serve --builtin-agents`"
+
+
+def _disabled(offer: _Offer) -> MessageAndHint:
+    if offer.enabled:
+        return None
+    names, first = _agent_names(offer.role_agents), offer.role_agents[0].id
+    message = f"everybody with {offer.role} is disabled: {names}"
+    message += f"; {offer.consequence(offer.plan.settings.role_grace)}"
+    hint = f'let a ceo enable one: PATCH /api/v1/agents/{first} with {{"enabled": true}}'
+    return message, f"{hint}, or start another agent with the role"
+
+
+def _offline(offer: _Offer) -> MessageAndHint:
+    if offer.present:
+        return None
+    last = max(offer.enabled, key=lambda agent: agent.beat_at)
+    last_seen = f"{last.id} was last heard of at {_format_time(parse_iso(last.beat_at))}"
+    message = f"everybody with {offer.role} is offline: {_agent_names(offer.enabled)}; {last_seen}"
+    message += f"; {offer.consequence(offer.plan.settings.role_grace)}"
+    return message, f"start {last.id} again, and see `handrail agents`"
+
+
+def _own_commit(offer: _Offer) -> MessageAndHint:
+    if offer.eligible:
+        return None
+    names = _agent_names(offer.present)
+    message = (
+        f"it verifies what {names} committed in this run, and nobody else with {offer.role} is "
+        "there"
+    )
+    return message, f"start another agent with {offer.role}"
+
+
+def _not_theirs(offer: _Offer) -> MessageAndHint:
+    if offer.takers:
+        return None
+    message = f"nobody who works as {offer.position.role} takes '{offer.run.definition_id}'"
+    message += f": {_agent_names(offer.eligible)} is there, is free and leaves it"
+    message += (
+        " (built-in agents take built-in definitions only); "
+        f"{offer.consequence(offer.wait_seconds)}"
+    )
+    return message, f"start an agent with {offer.role}: `handrail worker MODULE:NAME`"
+
+
+def _full(offer: _Offer) -> MessageAndHint:
+    if not all(offer.is_full(agent) for agent in offer.takers):
+        return None
+    at_once = sum(agent.capacity for agent in offer.takers)
+    message = (
+        f"{_agent_names(offer.takers)} could take it, and works on {at_once} of {at_once} "
+        "things at once"
+    )
+    return (
+        f"{message}; {offer.consequence(offer.wait_seconds)}",
+        f"wait, or start another agent with {offer.role}",
+    )
+
+
+NOT_TAKEN_CHECKS: dict[str, Callable[[_Offer], MessageAndHint]] = {
+    "no_agent": _no_agent,
+    "disabled": _disabled,
+    "offline": _offline,
+    "own_commit": _own_commit,
+    "not_theirs": _not_theirs,
+    "full": _full,
+}
+"""Why nobody takes what is on offer, in the order in which it is looked at."""
+
+
+def _has_role(agent: AgentRow, role: str) -> bool:
+    return role in msgspec.json.decode(agent.roles, type=list[str])
+
+
+def _agent_names(agents: Sequence[AgentRow]) -> str:
+    unnamed = len(agents) - NAMED_AGENTS_MAX
+    names = [agent.id for agent in agents[:NAMED_AGENTS_MAX]] + (
+        [f"{unnamed} more"] if unnamed > 0 else []
+    )
+    return ", ".join(names)
+
+
+def _format_time(at: datetime | None) -> str:
+    return at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC") if at is not None else ""
+
+
+# An ended run
+
+LOOK_IN_REPORT = "look in the report"
+NEXT_BY_RULE: dict[str, str] = {
+    StopRule.CONSTRAINT: "keep the agents off what is forbidden, or change stop_rules.constraints",
+    StopRule.BUDGET: (
+        f"{LOOK_IN_REPORT} what was bought for it; if it is worth more, raise the budget"
+    ),
+    StopRule.RESEARCH_EXHAUSTED: "go on with the best that was found, or ask for something else",
+    StopRule.SAME_ERROR: (
+        f"{LOOK_IN_REPORT} at the command that fails: what was tried leaves its cause alone"
+    ),
+    StopRule.NO_CHANGE: f"{LOOK_IN_REPORT} what the agents were asked to do: they changed nothing",
+    StopRule.OSCILLATION: (
+        f"{LOOK_IN_REPORT} which demand contradicts another: one undoes what the other did"
+    ),
+    StopRule.REPEATED_PATTERN: f"{LOOK_IN_REPORT} what the agents told each other; say who decides",
+    StopRule.MAX_EDGE: f"{LOOK_IN_REPORT} what the two told each other; say who decides",
+    StopRule.MAX_HANDOFFS: (
+        f"{LOOK_IN_REPORT} whether it was getting anywhere; if so, raise max_handoffs"
+    ),
+    StopRule.MAX_STEPS: f"{LOOK_IN_REPORT} whether it was getting anywhere; if so, raise max_steps",
+    StopRule.MAX_DURATION: f"{LOOK_IN_REPORT} what took so long; if it has to, raise max_duration",
+    StopRule.PROTOCOL: (
+        f"{LOOK_IN_REPORT} what the agent answered: an answer says whom it hands to, or ends"
+    ),
+    StopRule.AGENT_LOST: "see `handrail agents`, and start one that has the role and stays",
+    StopRule.HUMAN_DEADLINE: "answer sooner, or give the question a longer deadline",
+    StopRule.PAUSE_DEADLINE: "resume sooner what is paused",
+    StopRule.CLOSED: "if it should be done after all",
+}
+"""By rule, what somebody does who wants the work done."""
+NEXT_BY_RULE_GUARDED: dict[str, str] = {
+    StopRule.AGENT_LOST: f"{LOOK_IN_REPORT} where the program was last heard of; "
+    "mend why it raised an error, or fell silent",
+}
+"""Likewise, where it is something else for a program under guard."""
+NEXT_BY_STATUS = {
+    TerminalStatus.DONE_SUCCESS: "nothing is left to do",
+    TerminalStatus.DONE_PARTIAL: "see what is left, and file it as another bead",
+}
+
+
+def explain(
+    report: RunReport,
+    waiting: tuple[WaitReason, ...],
+    newest_version: int,
+    refused_count: int = 0,
+    *,
+    guarded: bool = False,
+) -> RunExplanation:
+    """All of it. `newest` is the newest version of the run's definition, `refused` how much came
+    too late, twice or from somebody else. `guarded`: its agents work in a program elsewhere."""
+    notes: tuple[str, ...] = ()
+    if refused_count:
+        notes_path = f"GET /api/v1/executions/{report.run_id}/notes"
+        notes = (
+            f"{refused_count} refused and without effect: late, doubled or foreign; see "
+            f"{notes_path}",
+        )
+    if report.terminal_status is None and newest_version > report.version:
+        migrate_command = (
+            f"`handrail override {report.run_id} migrate --version {newest_version} --reason TEXT`"
+        )
+        notes += (
+            f"the run keeps version {report.version} of '{report.definition_id}'; "
+            f"version {newest_version} is newer, and {migrate_command} takes it there",
+        )
+    return RunExplanation(
+        status=report.status,
+        terminal_status=report.terminal_status,
+        why=report.why,
+        next=_next_step(report, waiting, guarded=guarded),
+        stop=report.stop,
+        waiting=waiting,
+        notes=notes,
+    )
+
+
+def _next_step(report: RunReport, waiting: tuple[WaitReason, ...], *, guarded: bool) -> str:
+    if report.stop is None or report.terminal_status is None:
+        return next((reason.hint for reason in waiting), "")
+    next_step = NEXT_BY_STATUS.get(TerminalStatus(report.terminal_status))
+    if next_step is not None:
+        return next_step
+    again = f"start another run of the bead: POST /api/v1/beads/{report.bead_id}/executions"
+    first = NEXT_BY_RULE.get(report.stop.rule, "see the report, `handrail report`")
+    if guarded:
+        again = "run that program again, under guard"
+        first = NEXT_BY_RULE_GUARDED.get(report.stop.rule, first)
+    return f"{first}, {again}" if report.stop.rule == StopRule.CLOSED else f"{first}; then {again}"

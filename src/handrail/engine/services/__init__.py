@@ -1,0 +1,1 @@
+"""What callers ask an engine for, one module a subject."""

@@ -1,0 +1,170 @@
+"""Questions to people: the inbox, and one question with all that belongs to it.
+
+In lists a question is made from its row; what an open one shows stands in its run, and is looked
+up, with the attempts that led to it. Of one that is settled all that is made from the run's events,
+for one question at a time.
+"""
+
+from typing import Any, NoReturn
+
+from handrail.engine.commit.projection import decode_events, rebuild_run
+from handrail.engine.pagination import (
+    PAGE_ITEMS_DEFAULT,
+    Page,
+    check_cursor,
+    check_limit,
+    refuse,
+    refuse_cursor,
+)
+from handrail.engine.queries.journal import read_events
+from handrail.engine.services.runs import WithRuns
+from handrail.kernel.run.events import Reported
+from handrail.kernel.run.state import ApprovalKind, PendingApproval, Run
+from handrail.store.engine_store import ApprovalRow, iso, parse_iso
+from handrail.store.store import Store
+from handrail.views.approvals import (
+    Approval,
+    ApprovalAttempt,
+    ApprovalStatus,
+    allowed_approvers,
+    approvals,
+    missing_approvers,
+    next_steps,
+)
+
+APPROVAL_STATUSES: tuple[ApprovalStatus, ...] = ("open", "answered", "void", "expired")
+CURSOR_SEPARATOR = "~"
+"""Stands in a cursor between the time and the id."""
+
+
+class WithApprovals(WithRuns):
+    """An engine whose questions can be listed."""
+
+    async def approvals(
+        self,
+        *,
+        status: str | None = None,
+        execution_id: str | None = None,
+        cursor: str = "",
+        limit: int = PAGE_ITEMS_DEFAULT,
+    ) -> Page[Approval]:
+        """Those asked last come first. Open ones have the result that they show and the attempts;
+        of those that are settled these stand in `approval` alone. Refused: bad_status."""
+        before, limit = _parse_cursor(check_cursor(cursor)), check_limit(limit)
+        if status is not None and status not in APPROVAL_STATUSES:
+            message = f"'{status[:40]}' is no status of an approval"
+            refuse("bad_status", message, f"it is one of {', '.join(APPROVAL_STATUSES)}")
+
+        def page(store: Store) -> tuple[list[ApprovalRow], list[Approval]]:
+            rows = store.list_newest_approvals(
+                execution_id=execution_id, status=status, before=before, limit=limit + 1
+            )
+            return rows, _to_approvals(store, rows[:limit])
+
+        rows, items = await self._query(page)
+        last_row = rows[limit - 1] if len(rows) > limit else None
+        next_cursor = (
+            f"{last_row.created_at}{CURSOR_SEPARATOR}{last_row.id}"
+            if last_row is not None
+            else None
+        )
+        return Page(items=tuple(items), next_cursor=next_cursor)
+
+    async def approval(self, approval_id: str) -> Approval:
+        """One, with its dossier. Refused: unknown_approval."""
+        row: ApprovalRow | None = await self._call_store(self.store.get_approval, approval_id)
+        if row is None:
+            _refuse_unknown(approval_id)
+        events = await self.history(row.execution_id)
+        match = next(
+            (approval for approval in approvals(events) if approval.id == approval_id), None
+        )
+        assert match is not None, "what has a row was asked"
+        return match
+
+
+def _parse_cursor(cursor: str) -> tuple[str, str] | None:
+    if not cursor:
+        return None
+    at, separator, approval_id = cursor.partition(CURSOR_SEPARATOR)
+    try:
+        is_valid = bool(separator) and iso(parse_iso(at)) == at
+    except ValueError:
+        is_valid = False
+    if not is_valid:
+        refuse_cursor(cursor)
+    return at, approval_id
+
+
+def _to_approvals(store: Store, rows: list[ApprovalRow]) -> list[Approval]:
+    """With what the open ones show."""
+    runs = list({row.execution_id for row in rows if row.status == "open"})
+    loaded_runs = store.load_runs(runs) if runs else {}
+    open_runs = {
+        run_id: rebuild_run(stored.row, stored.tail) for run_id, stored in loaded_runs.items()
+    }
+    return [_to_approval(store, row, open_runs.get(row.execution_id)) for row in rows]
+
+
+def _to_approval(store: Store, row: ApprovalRow, run: Run | None) -> Approval:
+    pending = run.pending_approvals.get(row.id) if run is not None else None
+    is_escalation = row.type == ApprovalKind.ESCALATION
+    status: ApprovalStatus = APPROVAL_STATUSES[APPROVAL_STATUSES.index(row.status)]  # pyright: ignore[reportArgumentType] - it is one
+    return Approval(
+        id=row.id,
+        type=ApprovalKind(row.type),
+        status=status,
+        bead_id=row.id,
+        original_bead_id=row.bead_id,
+        execution_id=row.execution_id,
+        node_id=row.node_id,
+        question=row.question,
+        result=_subject_text(store, row.execution_id, pending) if pending is not None else "",
+        digest=row.digest,
+        failure_reason=row.question if is_escalation else "",
+        attempt_history=_attempt_history(store, run, pending) if run and pending else (),
+        proposed_next_steps=next_steps(pending) if pending is not None else (),
+        created_at=parse_iso(row.created_at),
+        deadline=pending.deadline if pending is not None else parse_iso(row.deadline),
+        answer=row.answer or "",
+        decision=row.decision or "",
+        by=row.answered_by or "",
+        options=pending.options if pending is not None else (),
+        proposal=run.context.get("proposal") if run is not None and pending is not None else None,
+        **(_approver_fields(pending) if pending is not None else {}),
+    )
+
+
+def _approver_fields(pending: PendingApproval) -> dict[str, Any]:
+    """Who is asked, and who has answered already."""
+    return {
+        "own": pending.own,
+        "approvers": allowed_approvers(pending),
+        "quorum": pending.quorum,
+        "approved_by": pending.approved_by,
+        "waits_for": missing_approvers(pending),
+    }
+
+
+def _subject_text(store: Store, run_id: str, pending: PendingApproval) -> str:
+    """The whole text that the question is about."""
+    if not pending.result:
+        return ""
+    (entry,) = store.read_journal(run_id, pending.result - 1, 1)
+    event = decode_events(entry.body)[pending.result - (entry.seq - entry.count) - 1]
+    return event.result.text if isinstance(event, Reported) else ""
+
+
+def _attempt_history(
+    store: Store, run: Run, pending: PendingApproval
+) -> tuple[ApprovalAttempt, ...]:
+    """How it came to the question: nobody has tried anything at an approval node."""
+    if not pending.own and pending.kind is not ApprovalKind.ESCALATION:
+        return ()
+    dossiers = approvals(read_events(store, run.id, run.seq))
+    return next(dossier.attempt_history for dossier in dossiers if dossier.id == pending.id)
+
+
+def _refuse_unknown(approval_id: str) -> NoReturn:
+    message = f"there is no approval '{approval_id[:200]}'"
+    refuse("unknown_approval", message, "look at the list of approvals")

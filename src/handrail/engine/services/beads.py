@@ -1,0 +1,485 @@
+"""Beads: the work as people file it, change it, hang files on it, and have it run again.
+
+While a run is active the bead's context is the run's: a change goes through the kernel, which voids
+a question that had shown what changed. Without one it is the row's, guarded by what was read. One
+that begins meanwhile is told too: a patch that is merged twice is merged.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any, Literal, NoReturn
+from weakref import WeakValueDictionary
+
+import msgspec
+from msgspec.structs import replace
+from uuid_utils import uuid7
+
+from handrail.engine.commit.projection import encode, rebuild_run
+from handrail.engine.errors import RefusedError
+from handrail.engine.pagination import PAGE_ITEMS_DEFAULT, Page, check_cursor, check_limit, refuse
+from handrail.engine.services.approvals import WithApprovals
+from handrail.engine.services.run_handle import RunHandle
+from handrail.kernel.decision import Refusal
+from handrail.kernel.definition.model import PERSON_LEVELS
+from handrail.kernel.json_values import find_json_problem
+from handrail.kernel.result import merge_patch
+from handrail.kernel.run import commands as c
+from handrail.kernel.run.state import ENGINE_KEYS, Person
+from handrail.store.engine_store import BeadRow, IdempotencyKeyRow, LoadedRun, iso, parse_iso
+from handrail.store.store import BEAD_FILES_MAX, BeadItem, FileRow, Store
+from handrail.views.approvals import Approval
+from handrail.views.view_types import View
+
+NO_FILES: Mapping[str, str] = {}
+FILE_BYTES_MAX = 10_000_000
+"""Bytes of one file."""
+FILE_NAME_CHARS_MAX = 200
+CONTENT_TYPE_CHARS_MAX = 200
+WRITE_ATTEMPTS_MAX = 8
+"""Of a change that others are faster than."""
+PRIORITY_MAX = 1_000_000_000
+MICROSECOND = timedelta(microseconds=1)
+BEAD_TYPES = ("work", "approval")
+BEAD_STATUSES = ("open", "in_progress", "waiting", "closed", "error")
+APPROVAL_CONTEXT_FIELDS = (
+    *("type", "question", "result", "digest", "original_bead_id", "failure_reason"),
+    *("attempt_history", "proposed_next_steps", "proposal"),
+)
+"""What of an approval stands in its bead's context."""
+
+
+class BeadView(View):
+    """A bead: work, or a question to people about work, which is its parent."""
+
+    id: str
+    type: Literal["work", "approval"]
+    parent_id: str | None
+    title: str
+    description: str
+    status: str
+    priority: int
+    filed_by: str
+    context: dict[str, Any]
+    error: dict[str, Any] | None
+    """{rule, reason, pattern, execution_id} of the run that was aborted."""
+    workflow_id: str | None
+    execution_id: str | None
+    """Of the last run."""
+    created_at: datetime
+    updated_at: datetime
+
+
+class FileInfo(View):
+    """A file of a bead, without its content."""
+
+    name: str
+    size: int
+    sha256: str
+    content_type: str
+    uploaded_by: str
+    created_at: datetime
+
+
+class WithBeads(WithApprovals):
+    """An engine that beads are filed with."""
+
+    def __init__(self, store: Store, **options: Any) -> None:  # noqa: ANN401 - as Core
+        super().__init__(store, **options)
+        self._bead_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """Beads without a run that are changed or begun just now, one at a time."""
+
+    async def file_bead(
+        self,
+        *,
+        title: str,
+        description: str = "",
+        workflow_id: str = "",
+        context: dict[str, Any] | None = None,
+        review: Literal["required", "skip"] | None = None,
+        priority: int = 0,
+        filed_by: str = "",
+        key: str = "",
+    ) -> BeadView:
+        """A new bead; with a definition, its id or name, a run of it begins at once. Under the same
+        `key` the same bead is meant. Refused: unusable, engine_keys, no_workflow, and whatever
+        keeps the run from beginning."""
+        _check_context(context or {}, title, description, filed_by)
+        if not -PRIORITY_MAX <= priority <= PRIORITY_MAX:
+            message = f"a priority is a number up to {PRIORITY_MAX:,}, not {priority}"
+            refuse("bad_priority", message, "take a smaller one")
+        self._check_open()
+        bead = _new_bead(title, description, context or {}, priority, filed_by, self.clock())
+        run_id = uuid7().hex if workflow_id else ""
+        request = ["bead", workflow_id, title, description, context, review, priority]
+        key_row = self._idempotency_row(
+            key, filed_by, request, {"execution_id": run_id, "bead_id": bead.id}
+        )
+        if not workflow_id:
+            return await self._store_bead(bead, review, key_row)
+        command = c.Start(
+            run_id=run_id,
+            bead_id=bead.id,
+            title=title,
+            description=description,
+            filed_by=filed_by,
+            context=context or {},
+            review=review,
+        )
+        started = await self._start_run(workflow_id, command, key_row, priority)
+        return await self.bead(started["bead_id"])
+
+    async def _store_bead(
+        self, bead: BeadRow, review: str | None, key_row: IdempotencyKeyRow | None
+    ) -> BeadView:
+        if review is not None:
+            message = f"'{bead.title[:80]}' says how it is reviewed, and names no definition"
+            refuse("no_workflow", message, "leave `review` out, or name the definition")
+        first_answer = await self._call_store(self.store.create_bead, bead, key_row)
+        if first_answer is None:
+            return _to_view(bead)
+        if key_row is None or first_answer.digest != key_row.digest:
+            message = f"the key '{first_answer.key}' was used for another request"
+            refuse("key_reused", message, "take a new key")
+        return await self.bead(msgspec.json.decode(first_answer.answer)["bead_id"])
+
+    async def bead(self, bead_id: str) -> BeadView:
+        """A bead as it stands: of a run that goes on the run's context. Also a question to people,
+        by its id. Refused: unknown_bead."""
+        row = await self._call_store(self.store.get_bead, bead_id)
+        if row is None:
+            return await self._approval_as_bead(bead_id)
+        if row.status not in ("in_progress", "waiting") or row.execution_id is None:
+            return _to_view(row)
+        run = await self.state(row.execution_id)
+        return replace(_to_view(row), context=run.context)
+
+    async def _approval_as_bead(self, bead_id: str) -> BeadView:
+        try:
+            approval = await self.approval(bead_id)
+        except RefusedError:
+            _refuse_unknown(bead_id)
+        loaded_runs = await self._call_store(self.store.load_runs, [approval.execution_id])
+        execution = loaded_runs[approval.execution_id].row
+        return _approval_view(approval, execution.workflow_id, execution.priority)
+
+    async def beads(
+        self,
+        *,
+        type: Literal["work", "approval"] | None = None,  # noqa: A002 - as the API has it
+        status: str | None = None,
+        workflow_id: str | None = None,
+        cursor: str = "",
+        limit: int = PAGE_ITEMS_DEFAULT,
+    ) -> Page[BeadView]:
+        """The newest first, each as its row has it. Refused: bad_status, bad_type."""
+        before, limit = check_cursor(cursor) or None, check_limit(limit)
+        if status is not None and status not in BEAD_STATUSES:
+            message = f"'{status[:40]}' is no status of a bead"
+            refuse("bad_status", message, f"it is one of {', '.join(BEAD_STATUSES)}")
+        if type is not None and type not in BEAD_TYPES:
+            refuse("bad_type", f"'{type[:40]}' is no type of a bead", "it is work or approval")
+        rows = await self._query(
+            lambda store: store.list_beads(
+                type=type, status=status, workflow_id=workflow_id, before=before, limit=limit + 1
+            )
+        )
+        items = tuple(_to_view(row) for row in rows[:limit])
+        return Page(items=items, next_cursor=items[-1].id if len(rows) > limit else None)
+
+    async def patch_bead(self, bead_id: str, patch: Mapping[str, Any], by: Person) -> BeadView:
+        """The patch is merged into the context (RFC 7396). Refused: engine_keys, unusable,
+        context_too_large, not_allowed, unknown_bead."""
+        context_patch = dict(patch)
+        _check_context(context_patch, by.name)
+        if PERSON_LEVELS.get(by.role, -1) < PERSON_LEVELS["operator"]:
+            message = f"{by.name} ({by.role}) may not change bead '{bead_id}'"
+            refuse("not_allowed", message, "it takes an operator or above")
+        async with self._lock_for(bead_id):
+            for _ in range(WRITE_ATTEMPTS_MAX):
+                if await self._patch(bead_id, context_patch, by):
+                    return await self.bead(bead_id)
+            message = f"bead '{bead_id}' is changed by others all the time"
+            raise RefusedError(Refusal(code="bead_busy", message=message, hint="try again"))
+
+    async def _patch(self, bead_id: str, patch: dict[str, Any], by: Person) -> bool:
+        """False if somebody else was faster."""
+        active_run_id = await self._call_store(self.store.get_active_run_id, bead_id)
+        if active_run_id is None:
+            if not await self._patch_row(bead_id, patch):
+                return False
+            active_run_id = await self._call_store(self.store.get_active_run_id, bead_id)
+        return active_run_id is None or await self._patch_run(active_run_id, patch, by)
+
+    async def _patch_run(
+        self, run_id: str, patch: dict[str, Any], by: Person, files: Mapping[str, str] = NO_FILES
+    ) -> bool:
+        """False if the run has ended meanwhile."""
+        try:
+            await self.command(run_id, c.Patch(by=by, patch=patch, files=dict(files)))
+        except RefusedError as refused:
+            if refused.refusal.code != "ended":
+                raise
+            return False
+        return True
+
+    async def _patch_row(self, bead_id: str, patch: dict[str, Any]) -> bool:
+        row = await self._call_store(self.store.get_bead, bead_id)
+        if row is None:
+            _refuse_unknown(bead_id)
+        context = merge_patch(msgspec.json.decode(row.context), patch)
+        if reason := find_json_problem(context):
+            message = f"with this the context of bead '{bead_id}' cannot be stored: {reason}"
+            refuse("context_too_large", message, "take something out of it (a null removes a key)")
+        at = iso(
+            max(self.clock(), parse_iso(row.updated_at) + MICROSECOND)
+        )  # never the same as before
+        changed = replace(row, context=encode(context).decode(), updated_at=at)
+        return await self._call_store(self.store.update_bead_context, changed, row.updated_at)
+
+    async def restart(
+        self,
+        bead_id: str,
+        *,
+        workflow_id: str = "",
+        from_node: str = "",
+        by: str = "",
+        key: str = "",
+    ) -> RunHandle:
+        """Another run of the bead, or its first: of this definition, else of that of its last run.
+        It is the bead as it was filed, with its context as it is now. Refused: unknown_bead,
+        no_workflow, unknown_place, and while one is active bead_busy."""
+        run_id = uuid7().hex
+        request = ["restart", bead_id, workflow_id, from_node]
+        key_row = self._idempotency_row(
+            key, by, request, {"execution_id": run_id, "bead_id": bead_id}
+        )
+        async with self._lock_for(bead_id):
+            row = await self._call_store(self.store.get_bead, bead_id)
+            if row is None:
+                _refuse_unknown(bead_id)
+            definition = workflow_id or row.workflow_id
+            if not definition:
+                message = f"bead '{bead_id}' has never run, and no definition is named"
+                refuse("no_workflow", message, "name a definition")
+            await self._check_no_active_run(bead_id, key_row)
+            context = msgspec.json.decode(row.context)
+            command = c.Start(
+                run_id=run_id,
+                bead_id=bead_id,
+                title=row.title,
+                description=row.description,
+                filed_by=row.filed_by,
+                context={name: value for name, value in context.items() if name not in ENGINE_KEYS},
+                review=await self._last_review(row.execution_id),
+                from_step_id=from_node,
+            )
+            started = await self._start_run(definition, command, key_row, row.priority)
+        return RunHandle(self, started["execution_id"])
+
+    async def _last_review(self, run_id: str | None) -> Literal["required", "skip"] | None:
+        """What the bead wanted the last time; unknown once that run was archived."""
+        if run_id is None:
+            return None
+        loaded_runs: dict[str, LoadedRun] = await self._call_store(self.store.load_runs, [run_id])
+        return (
+            rebuild_run(loaded_runs[run_id].row, loaded_runs[run_id].tail).review
+            if loaded_runs
+            else None
+        )
+
+    async def _check_no_active_run(self, bead_id: str, key_row: IdempotencyKeyRow | None) -> None:
+        """Refused while a run is active, unless it is the one that was asked for with this key."""
+        active_run_id = await self._call_store(self.store.get_active_run_id, bead_id)
+        if active_run_id is None:
+            return
+        if (
+            key_row is None
+            or await self._call_store(self.store.get_idempotency_key, key_row.key, key_row.actor)
+            is None
+        ):
+            message = f"bead '{bead_id}' has the active run '{active_run_id}'"
+            refuse("bead_busy", message, "wait for its end, or close it")
+
+    def _lock_for(self, name: str) -> asyncio.Lock:
+        lock = self._bead_locks.get(name)
+        if lock is None:
+            lock = self._bead_locks[name] = asyncio.Lock()
+        return lock
+
+    async def put_file(
+        self,
+        bead_id: str,
+        name: str,
+        content: bytes,
+        *,
+        content_type: str = "application/octet-stream",
+        by: str = "",
+    ) -> FileInfo:
+        """A file of the bead, for its agents. The same file again changes nothing; another one of
+        that name is refused: file_exists. Also refused: bad_name, bad_content_type, file_too_large,
+        too_many_files, unknown_bead."""
+        _check_file(name, content, content_type)
+        await self._check_bead_exists(bead_id)
+        file = FileRow(
+            bead_id=bead_id,
+            name=name,
+            sha256=hashlib.sha256(content).hexdigest(),
+            size=len(content),
+            content_type=content_type,
+            content=content,
+            uploaded_by=by,
+            created_at=iso(self.clock()),
+        )
+        self._check_open()
+        files: list[FileRow] = await self._call_store(self.store.list_files, bead_id)
+        if len(files) < BEAD_FILES_MAX and all(row.name != name for row in files):
+            # before it is there: nobody hangs one on without being on record for it
+            await self._record_files(bead_id, {name: file.sha256}, by)
+        if await self._call_store(self.store.put_file, file):
+            return _file_info(file)
+        files = await self._call_store(self.store.list_files, bead_id)
+        existing = next((row for row in files if row.name == name), None)
+        if existing is None:
+            message = f"bead '{bead_id}' has {BEAD_FILES_MAX} files already"
+            refuse("too_many_files", message, "put several into one archive")
+        if existing.sha256 != file.sha256:
+            message = f"bead '{bead_id}' has another file '{name}'"
+            refuse("file_exists", message, "take another name: files do not change")
+        return _file_info(existing)
+
+    async def _record_files(self, bead_id: str, files: dict[str, str], by: str) -> None:
+        active_run_id = await self._call_store(self.store.get_active_run_id, bead_id)
+        if active_run_id is not None:
+            await self._patch_run(active_run_id, {}, Person(name=by or "engine"), files)
+
+    async def files(self, bead_id: str) -> list[FileInfo]:
+        """By name. Refused: unknown_bead."""
+        rows: list[FileRow] = await self._call_store(self.store.list_files, bead_id)
+        if not rows:
+            await self._check_bead_exists(bead_id)
+        return [_file_info(row) for row in rows]
+
+    async def file(self, bead_id: str, name: str) -> tuple[FileInfo, bytes]:
+        """One with its content. Refused: unknown_bead, unknown_file."""
+        row = await self._query(lambda store: store.get_file(bead_id, name))
+        if row is None:
+            await self._check_bead_exists(bead_id)
+            message = f"bead '{bead_id}' has no file '{name[:FILE_NAME_CHARS_MAX]}'"
+            refuse("unknown_file", message, "look at the list of its files")
+        return _file_info(row), row.content or b""
+
+    async def _check_bead_exists(self, bead_id: str) -> None:
+        if await self._call_store(self.store.get_bead, bead_id) is None:
+            _refuse_unknown(bead_id)
+
+
+def _check_context(context: dict[str, Any], *texts: str) -> None:
+    reason = find_json_problem([context, *texts])
+    if reason:
+        refuse("unusable", f"this cannot be stored: {reason}", "correct it and send it again")
+    reserved = [name for name in ENGINE_KEYS if name in context]
+    if reserved:
+        message = f"{' and '.join(reserved)} of a bead's context are the engine's own"
+        refuse("engine_keys", message, "leave them out")
+
+
+def _check_file(name: str, content: bytes, content_type: str) -> None:
+    is_plain = name.isprintable() and not {"/", "\\"} & set(name) and name not in (".", "..")
+    if not is_plain or not 0 < len(name) <= FILE_NAME_CHARS_MAX or find_json_problem(name):
+        message = (
+            f"{name[:80]!r} is no name for a file: 1 to {FILE_NAME_CHARS_MAX} plain "
+            "characters, no slash"
+        )
+        refuse("bad_name", message, "take another name")
+    if (
+        not content_type.isascii()
+        or not content_type.isprintable()
+        or len(content_type) > CONTENT_TYPE_CHARS_MAX
+    ):
+        refuse("bad_content_type", f"{content_type[:80]!r} is no type of a content")
+    if len(content) > FILE_BYTES_MAX:
+        message = f"'{name}' has {len(content):,} bytes; a file has at most {FILE_BYTES_MAX:,}"
+        refuse("file_too_large", message, "put it elsewhere, and its address into the context")
+
+
+def _new_bead(
+    title: str,
+    description: str,
+    context: dict[str, Any],
+    priority: int,
+    filed_by: str,
+    now: datetime,
+) -> BeadRow:
+    return BeadRow(
+        id=uuid7().hex,
+        title=title,
+        description=description,
+        status="open",
+        priority=priority,
+        filed_by=filed_by,
+        context=encode(context).decode(),
+        error=None,
+        workflow_id=None,
+        execution_id=None,
+        created_at=iso(now),
+        updated_at=iso(now),
+    )
+
+
+def _to_view(row: BeadRow) -> BeadView:
+    is_approval = isinstance(row, BeadItem) and row.type == "approval"
+    return BeadView(
+        id=row.id,
+        type="approval" if is_approval else "work",
+        parent_id=row.parent_id if isinstance(row, BeadItem) else None,
+        title=row.title,
+        description=row.description,
+        status=row.status,
+        priority=row.priority,
+        filed_by=row.filed_by,
+        context=msgspec.json.decode(row.context),
+        error=msgspec.json.decode(row.error) if row.error is not None else None,
+        workflow_id=row.workflow_id,
+        execution_id=row.execution_id,
+        created_at=parse_iso(row.created_at),
+        updated_at=parse_iso(row.updated_at),
+    )
+
+
+def _approval_view(approval: Approval, workflow_id: str, priority: int) -> BeadView:
+    """A question as a bead, with its dossier in the context."""
+    fields = msgspec.to_builtins(approval)
+    return BeadView(
+        id=approval.id,
+        type="approval",
+        parent_id=approval.original_bead_id,
+        title=approval.question,
+        description="",
+        status="open" if approval.status == "open" else "closed",
+        priority=priority,
+        filed_by="engine",
+        context={name: fields[name] for name in APPROVAL_CONTEXT_FIELDS if name in fields},
+        error=None,
+        workflow_id=workflow_id,
+        execution_id=approval.execution_id,
+        created_at=approval.created_at,
+        updated_at=approval.created_at,
+    )
+
+
+def _file_info(row: FileRow) -> FileInfo:
+    return FileInfo(
+        name=row.name,
+        size=row.size,
+        sha256=row.sha256,
+        content_type=row.content_type,
+        uploaded_by=row.uploaded_by,
+        created_at=parse_iso(row.created_at),
+    )
+
+
+def _refuse_unknown(bead_id: str) -> NoReturn:
+    message = f"there is no bead '{bead_id[:200]}'"
+    refuse("unknown_bead", message, "look at the list of beads")

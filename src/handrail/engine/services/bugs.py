@@ -1,0 +1,273 @@
+"""Errors that were reported become beads: one for each signature, however often it is seen.
+
+Rules
+1. What the caller did wrong (a status below 500) and what is no error is no bug: nothing is filed.
+2. While the bead of a signature is worked on, the same error again is counted, and nothing more:
+   its context stays as it is, so that no open question about it is voided.
+3. Once that bead is closed, the same error is a regression: a new bead, which names the old one.
+4. At most FILED_AN_HOUR beads are filed in an hour, whatever is reported, and of one reporter
+   FILED_BY_ONE, so that none keeps out the others. Beyond that errors of signatures that are not
+   known yet are turned away, and the answer says so.
+5. No text is stored as it came: `scrub.py` first.
+
+The bead runs through `auto-bug-workflow` if that is defined, and waits for somebody if not. Which
+specialist looks at it stands in ROUTING, unless the report names a role.
+"""
+
+import hashlib
+from datetime import datetime, timedelta
+from fnmatch import fnmatchcase
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from handrail.engine.errors import RefusedError
+from handrail.engine.pagination import PAGE_ITEMS_DEFAULT, Page, check_cursor, check_limit
+from handrail.engine.redaction import redact
+from handrail.engine.services.beads import WithBeads
+from handrail.kernel.decision import Value
+from handrail.kernel.stop.error_signature import error_signature, first_error_line
+from handrail.store.bugs import BugRow
+from handrail.store.engine_store import IdempotencyKeyRow, iso, parse_iso
+from handrail.views.view_types import View
+
+BUG_WORKFLOW_ID = "auto-bug-workflow"
+BUGS_PER_HOUR_MAX, BUGS_PER_REPORTER_MAX = 100, 50
+CLOSED_STATUSES = frozenset({"closed", "error", None})
+"""How a bead stands that nobody works on any more; None: it was archived."""
+NAME_CHARS_MAX = 200
+COUNT_MAX = 1_000_000
+WRITE_ATTEMPTS_MAX = 8
+ROUTING: tuple[tuple[str, str], ...] = (
+    ("*Template*", "web-designer"),
+    ("*Render*", "web-designer"),
+    ("*Assertion*", "qa-engineer"),
+    ("*", "backend-engineer"),
+)
+"""A pattern for the error's type, and the role of the specialist; the first that fits."""
+
+ShortText = Annotated[str, msgspec.Meta(max_length=NAME_CHARS_MAX)]
+LongText = Annotated[str, msgspec.Meta(max_length=200_000)]
+
+
+class ErrorReport(Value):
+    """An error of somebody's service. `type` is the exception's, with its module; without one the
+    status tells what happened. `specialist` names the role that should look at it."""
+
+    service: ShortText = ""
+    type: ShortText = ""
+    message: LongText = ""
+    traceback: LongText = ""
+    method: ShortText = ""
+    route: Annotated[str, msgspec.Meta(max_length=2_000)] = ""
+    """The template of the path, or the path: never its query."""
+    status: Annotated[int, msgspec.Meta(ge=0, le=999)] = 0
+    """Of the answer that the error led to; 0 if there was none."""
+    level: ShortText = "error"
+    release: ShortText = ""
+    specialist: ShortText = ""
+    count: Annotated[int, msgspec.Meta(ge=1, le=COUNT_MAX)] = 1
+
+
+class BugReportResult(View):
+    """What became of a report. `filed` is None where there is nothing to be worked on."""
+
+    filed: Literal["new", "regression", "known"] | None
+    reason: str
+    signature: str
+    bead_id: str | None
+    execution_id: str | None
+    count: int
+    earlier_bead_id: str | None
+
+
+class BugView(View):
+    """A signature with its newest bead, and how often it was seen since that was filed."""
+
+    signature: str
+    bead_id: str
+    bead_status: str | None
+    count: int
+    first_seen: datetime
+    last_seen: datetime
+    earlier_bead_id: str | None
+
+
+class WithBugs(WithBeads):
+    """An engine that errors are reported to."""
+
+    async def report_bug(self, report: ErrorReport, *, by: str) -> BugReportResult:
+        """One bead for each signature. Nothing is refused: what is no bug is told."""
+        error_signature = signature_of(report)
+        if reason := _reject_reason(report):
+            return _to_result(None, reason, error_signature)
+        digest = hashlib.sha256(error_signature.encode()).hexdigest()
+        async with self._lock_for(f"bug:{digest}"):
+            for _ in range(WRITE_ATTEMPTS_MAX):
+                result = await self._count_or_file(report, error_signature, digest, by)
+                if result is not None:
+                    return result
+        return _to_result(None, "others report it all the time; report it again", error_signature)
+
+    async def bugs(self, *, cursor: str = "", limit: int = PAGE_ITEMS_DEFAULT) -> Page[BugView]:
+        """The newest bead first."""
+        before, limit = check_cursor(cursor) or None, check_limit(limit)
+        rows = await self._query(lambda store: store.list_bugs(before=before, limit=limit + 1))
+        items = tuple(_to_view(row) for row in rows[:limit])
+        return Page(items=items, next_cursor=items[-1].bead_id if len(rows) > limit else None)
+
+    async def _count_or_file(
+        self, report: ErrorReport, error_signature: str, digest: str, by: str
+    ) -> BugReportResult | None:
+        """None if another engine was faster: look again."""
+        existing: BugRow | None = await self._call_store(self.store.get_bug, digest)
+        now = self.clock()
+        if existing is not None and existing.bead_status not in CLOSED_STATUSES:
+            counted = await self._call_store(
+                self.store.increment_bug, digest, existing.bead_id, report.count, iso(now)
+            )
+            if not counted:
+                return None
+            row = msgspec.structs.replace(existing, count=existing.count + report.count)
+            return _to_result("known", "it is worked on already", error_signature, row)
+        recent_count, reporter_count = await self._call_store(
+            self.store.count_bugs_since, iso(now - timedelta(hours=1)), by
+        )
+        if recent_count >= BUGS_PER_HOUR_MAX or reporter_count >= BUGS_PER_REPORTER_MAX:
+            reason = (
+                f"{recent_count} bugs were filed within the hour, {reporter_count} of them by {by}"
+            )
+            return _to_result(None, reason, error_signature)
+        earlier = existing.bead_id if existing is not None else None
+        bead_id, run_id = await self._file_bug(report, error_signature, digest, earlier, by)
+        row = BugRow(
+            digest=digest,
+            signature=error_signature,
+            bead_id=bead_id,
+            count=report.count,
+            first_seen=iso(now),
+            last_seen=iso(now),
+            earlier=earlier,
+        )
+        if not await self._call_store(self.store.put_bug, row):
+            return None
+        filed_as = "regression" if earlier is not None else "new"
+        return _to_result(
+            filed_as, f"filed for the {_specialist(report)}", error_signature, row, run_id
+        )
+
+    async def _file_bug(
+        self, report: ErrorReport, error_signature: str, digest: str, earlier: str | None, by: str
+    ) -> tuple[str, str | None]:
+        """The bead, filed once: the key is that of the signature and the bead before."""
+        key = f"bug:{digest[:40]}:{earlier or ''}"
+        workflow = (
+            BUG_WORKFLOW_ID
+            if await self._call_store(self.store.get_definition, BUG_WORKFLOW_ID, None)
+            else ""
+        )
+        try:
+            bead = await self.file_bead(
+                title=_title(report),
+                description=redact(report.traceback or report.message),
+                workflow_id=workflow,
+                context=_context(report, error_signature, earlier),
+                filed_by=by,
+                key=key,
+            )
+        except RefusedError as refused:
+            first_answer: IdempotencyKeyRow | None = await self._call_store(
+                self.store.get_idempotency_key, key, by
+            )
+            if refused.refusal.code != "key_reused" or first_answer is None:
+                raise
+            bead = await self.bead(msgspec.json.decode(first_answer.answer)["bead_id"])
+        return bead.id, bead.execution_id
+
+
+def signature_of(report: ErrorReport) -> str:
+    """What makes two errors the same: service and failure; without a traceback also where."""
+    text = redact(report.traceback)
+    if not text:
+        error_name = report.type or f"HTTP {report.status} error"
+        summary = f"{error_name}: {report.message}" if report.type or report.message else error_name
+        text = redact(f"{report.method} {normalize_route(report.route)}\n{summary}")
+    return error_signature(report.service or "service", text)
+
+
+def normalize_route(route: str) -> str:
+    """A path without its query, and without what names one thing of many: /orders/{}/items."""
+    path = route.partition("?")[0].partition("#")[0]
+    parts = (
+        "{}" if any(c.isdigit() for c in part) or len(part) > 40 else part
+        for part in path.split("/")
+    )
+    return "/".join(parts)[:NAME_CHARS_MAX]
+
+
+def _reject_reason(report: ErrorReport) -> str:
+    if 0 < report.status < 500:
+        return f"a status of {report.status} is the caller's, not the service's"
+    if report.level.lower() not in ("error", "fatal", "critical"):
+        return f"'{report.level[:40]}' is no error"
+    if not (report.type or report.message or report.traceback or report.status):
+        return "it says nothing"
+    return ""
+
+
+def _specialist(report: ErrorReport) -> str:
+    error_type = report.type.rpartition(".")[2]
+    return report.specialist or next(
+        role for pattern, role in ROUTING if fnmatchcase(error_type, pattern)
+    )
+
+
+def _title(report: ErrorReport) -> str:
+    error_name = report.type.rpartition(".")[2] or f"HTTP {report.status or 500}"
+    summary = first_error_line(redact(report.message)) or normalize_route(report.route)
+    return f"{error_name}: {summary}"[:NAME_CHARS_MAX].strip()
+
+
+def _context(report: ErrorReport, error_signature: str, earlier: str | None) -> dict[str, Any]:
+    error = {
+        "service": redact(report.service),
+        "type": redact(report.type),
+        "message": redact(report.message, 2_000),
+        "method": redact(report.method),
+        "route": redact(normalize_route(report.route)),
+        "status": report.status,
+        "release": redact(report.release),
+        "signature": error_signature,
+    }
+    earlier_field = {"earlier_bead": earlier} if earlier is not None else {}
+    return {"error": error, "specialist": _specialist(report), **earlier_field}
+
+
+def _to_result(
+    filed: Literal["new", "regression", "known"] | None,
+    reason: str,
+    error_signature: str,
+    row: BugRow | None = None,
+    run_id: str | None = None,
+) -> BugReportResult:
+    return BugReportResult(
+        filed=filed,
+        reason=reason,
+        signature=error_signature,
+        bead_id=row.bead_id if row is not None else None,
+        execution_id=run_id,
+        count=row.count if row is not None else 0,
+        earlier_bead_id=row.earlier if row is not None else None,
+    )
+
+
+def _to_view(row: BugRow) -> BugView:
+    return BugView(
+        signature=row.signature,
+        bead_id=row.bead_id,
+        bead_status=row.bead_status,
+        count=row.count,
+        first_seen=parse_iso(row.first_seen),
+        last_seen=parse_iso(row.last_seen),
+        earlier_bead_id=row.earlier,
+    )

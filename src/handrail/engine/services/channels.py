@@ -1,0 +1,487 @@
+"""Channels: conversations in which agents take turns, and people join in.
+
+Everything is decided by the kernel's machine (`kernel/channel.py`) and committed like a run's step
+(`channel_work.py`). Here is how it is asked, and what those who wait are told. Rules:
+
+1. Whoever asks is vouched for by the caller: `by` is a person's name, or an agent's id.
+2. A late answer (an old turn, a turn that ran out) is refused, changes nothing, and is kept.
+3. An agent that registers again begins anew: it has lost its turns, is IDLE in its channels, and is
+   not queued again until somebody assigns it (T4).
+4. When an agent is free again, the channels that wait for it are told at once; what is missed (an
+   engine died in between) the pulse finds.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import takewhile
+from typing import Any
+
+import msgspec
+from uuid_utils import uuid7
+
+from handrail.engine.commit.channel_change import (
+    CHANNEL_STREAM_PREFIX,
+    ENGINE_ACTOR,
+    ChannelRequest,
+    ChannelStreamChange,
+    CloseChannel,
+    Closed,
+    Noticed,
+    OpenChannel,
+    Opened,
+    decode_channel,
+    unknown_channel_refusal,
+)
+from handrail.engine.commit.projection import encode
+from handrail.engine.core import ANY_STREAM
+from handrail.engine.dispatch.registry import AgentView, WithAgentRegistry
+from handrail.engine.errors import RefusedError
+from handrail.engine.pagination import PAGE_ITEMS_DEFAULT, Page, check_cursor, check_limit, refuse
+from handrail.engine.queries.channel_views import (
+    ChannelView,
+    MessageView,
+    PostedMessage,
+    TurnView,
+    can_see,
+    channel_view,
+    message_view,
+    turn_view,
+)
+from handrail.kernel.agent_lifecycle import PROPERTIES, AgentState, Receiving
+from handrail.kernel.channel import events as ev
+from handrail.kernel.channel.evolve import Disposition, disposition
+from handrail.kernel.channel.state import RECENT_MESSAGES_MAX, Channel, TurnConfig, turn_queue
+from handrail.kernel.decision import Refusal, prepare_types
+from handrail.store.channels import ChannelLogRow, ChannelMemberRow, ChannelRow
+from handrail.store.engine_store import StoreError, iso
+from handrail.store.store import Store
+
+prepare_types(TurnConfig)
+
+CHANNEL_ID_CHARS_MAX = 200
+MESSAGE_CHARS_MAX = 100_000
+"""Characters of a message."""
+TURN_CHARS_MAX = 1_000_000
+"""Characters that an agent says in one turn: it may send as many messages as it likes."""
+SPEAKERS_MAX = 10_000
+"""Agents in channels of whom it is known here how much they have said."""
+TURN_MESSAGES_MAX = 1_000
+"""Messages that a turn brings with it; of more, the last."""
+LATE_CODES = frozenset({"stale_turn", "turn_expired"})
+TURN_KEY_PREFIX = "turn:"
+"""Before an agent's id: whoever listens for this hears that it has a turn."""
+
+
+class WithChannels(WithAgentRegistry):
+    """An engine with channels."""
+
+    def __init__(self, store: Store, **options: Any) -> None:  # noqa: ANN401 - as Core
+        super().__init__(store, **options)
+        self.committer.on_channel_changed = self._on_channel_changed
+        self._background_tasks: set[asyncio.Task[None]] = set()
+        self._any_members: bool | None = None
+        """Whether any channel has a member, as of the last look; None: look again."""
+        self._turn_chars: OrderedDict[tuple[str, str], tuple[int, int]] = OrderedDict()
+        """What agents have said here: channel and agent -> the turn, and characters in it."""
+
+    # The channel
+
+    def turn_config(self, overrides: Mapping[str, object] | None = None) -> TurnConfig:
+        """A channel's settings, by the names of `turnConfig`: those that are given, else the
+        installation's."""
+        defaults = {
+            "defaultTimeoutSeconds": self.settings.turn_timeout,
+            "waitTimeoutSeconds": self.settings.wait_timeout,
+        }
+        return msgspec.convert({**defaults, **(overrides or {})}, TurnConfig)
+
+    async def open_channel(
+        self, channel_id: str, config: TurnConfig | None = None, *, by: str
+    ) -> ChannelView:
+        """A new channel, or one that was closed. Refused: bad_channel, bad_config,
+        channel_exists."""
+        if not 0 < len(channel_id) <= CHANNEL_ID_CHARS_MAX or not channel_id.isprintable():
+            message = (
+                f"{channel_id[:40]!r} is no id for a channel: 1 to {CHANNEL_ID_CHARS_MAX} "
+                "plain characters"
+            )
+            refuse("bad_channel", message, "take another id")
+        if "/" in channel_id or channel_id in (".", ".."):
+            message = f"'{channel_id}' cannot be part of an address"
+            refuse("bad_channel", message, "take an id without a slash")
+        await self._execute_on_channel(
+            channel_id, OpenChannel(config=config or self.turn_config()), by
+        )
+        return await self.channel(channel_id)
+
+    async def configure_channel(
+        self, channel_id: str, config: TurnConfig, *, by: str
+    ) -> ChannelView:
+        """Other settings, from now on. Refused: unknown_channel, bad_config."""
+        return await self.command_channel(channel_id, ev.Configure(config=config), by=by)
+
+    async def close_channel(self, channel_id: str, *, by: str) -> None:
+        """Everybody leaves. What was said stays on record. Refused: unknown_channel."""
+        await self._execute_on_channel(channel_id, CloseChannel(), by)
+
+    async def channel(self, channel_id: str) -> ChannelView:
+        """Refused: unknown_channel."""
+        return channel_view(*await self._load_channel(channel_id))
+
+    async def channels(
+        self, cursor: str = "", limit: int = PAGE_ITEMS_DEFAULT
+    ) -> Page[ChannelView]:
+        """All that are open, by id."""
+        after, limit = check_cursor(cursor), check_limit(limit)
+        rows = await self._query(lambda store: store.list_open_channels(after, limit + 1))
+        items = tuple(channel_view(row, decode_channel(row.state)) for row in rows[:limit])
+        return Page(items=items, next_cursor=rows[limit - 1].id if len(rows) > limit else None)
+
+    async def _load_channel(self, channel_id: str) -> tuple[ChannelRow, Channel]:
+        rows: dict[str, ChannelRow] = await self._call_store(self.store.load_channels, [channel_id])
+        row = rows.get(channel_id)
+        if row is None or row.closed_at is not None:
+            raise RefusedError(unknown_channel_refusal(channel_id))
+        return row, decode_channel(row.state)
+
+    # Members
+
+    async def join_channel(
+        self,
+        channel_id: str,
+        agent_id: str,
+        *,
+        by: str,
+        timeout_seconds: float | None = None,
+        priority: int | None = None,
+    ) -> ChannelView:
+        """Assign an agent, at the end of the queue; of one that is assigned, change the settings.
+        Refused: unknown_channel, unknown_agent, agent_offline, agent_disabled, channel_full."""
+        await self._load_channel(channel_id)
+        view = await self.agent_view(agent_id)
+        if view.in_process:
+            message = f"'{agent_id}' is a function of an engine, which takes no turns"
+            refuse("agent_in_process", message, "name an agent that claims its work")
+        is_online = view.state is not AgentState.OFFLINE
+        command = ev.AddMember(
+            agent_id=agent_id, online=is_online, timeout_seconds=timeout_seconds, priority=priority
+        )
+        return await self.command_channel(channel_id, command, by=by)
+
+    async def leave_channel(self, channel_id: str, agent_id: str, *, by: str) -> ChannelView:
+        """Refused: unknown_channel, unknown_agent (it is no member)."""
+        return await self.command_channel(channel_id, ev.RemoveMember(agent_id=agent_id), by=by)
+
+    # Turns
+
+    async def command_channel(
+        self, channel_id: str, command: ev.ChannelCommand, *, by: str
+    ) -> ChannelView:
+        """Any command of the kernel; the channel after it."""
+        await self._execute_on_channel(channel_id, command, by)
+        return await self.channel(channel_id)
+
+    async def turns_of(self, agent_id: str) -> list[TurnView]:
+        """The turns that it has now, each with what it has not seen."""
+        turns: list[TurnView] = []
+        for channel_id, _, _ in await self._call_store(self.store.list_active_turns, [agent_id]):
+            turn = await self.turn_of(channel_id, agent_id)
+            turns += [turn] if turn is not None else []
+        return turns
+
+    async def turn_of(self, channel_id: str, agent_id: str) -> TurnView | None:
+        """Its turn there, if it is ACTIVE. Refused: unknown_channel."""
+        row, channel = await self._load_channel(channel_id)
+        turn = channel.turn
+        if turn is None or turn.agent_id != agent_id or turn.wait_until is not None:
+            return None
+        seen_until = next(member.seen for member in channel.members if member.agent_id == agent_id)
+        messages = await self._call_store(
+            self.store.list_channel_messages, channel_id, turn.after, seen_until, TURN_MESSAGES_MAX
+        )
+        return turn_view(row, channel, turn, messages)
+
+    # Messages
+
+    async def post(
+        self, channel_id: str, text: str, *, by: str, to: str | None = None, key: str = ""
+    ) -> PostedMessage:
+        """A person says something. Under the same `key` the same message is meant. Refused:
+        unknown_channel, unknown_agent (`to` is no member), empty_message, long_message."""
+        message_id = f"{by}:{key}" if key else uuid7().hex
+        command = ev.PostMessage(
+            message_id=message_id, author=by, text=_check_length(text, channel_id), to=to
+        )
+        return await self._post_message(channel_id, command, by)
+
+    async def say(
+        self,
+        channel_id: str,
+        agent_id: str,
+        text: str,
+        *,
+        turn: int | None = None,
+        to: str | None = None,
+        key: str = "",
+    ) -> PostedMessage:
+        """The active agent says something. Refused: not_active, stale_turn, turn_expired,
+        long_message."""
+        await self._check_turn_chars(channel_id, agent_id, text)
+        message_id = f"{agent_id}:{key}" if key else uuid7().hex
+        command = ev.Respond(
+            message_id=message_id,
+            agent_id=agent_id,
+            text=_check_length(text, channel_id),
+            turn=turn,
+            to=to,
+        )
+        return await self._post_message(channel_id, command, agent_id)
+
+    async def _post_message(
+        self, channel_id: str, command: ev.PostMessage | ev.Respond, by: str
+    ) -> PostedMessage:
+        change = await self._execute_on_channel(channel_id, command, by)
+        channel, count = change.channel, change.channel.message_count
+        rows: list[ChannelLogRow] = await self._call_store(
+            self.store.list_channel_messages,
+            channel_id,
+            count - RECENT_MESSAGES_MAX,
+            count,
+            RECENT_MESSAGES_MAX,
+        )
+        row = next(one for one in reversed(rows) if one.message_id == command.message_id)
+        if isinstance(command, ev.Respond):
+            self._count_turn_chars(channel, command)
+        events = [one.event for one in change.events if not isinstance(one.event, _SHELL_EVENTS)]
+        posted = [
+            event
+            for event in events
+            if isinstance(event, ev.MessagePosted) and event.number == row.number
+        ]
+        has_others = len(turn_queue(channel)) > 1
+        message_disposition = Disposition.QUEUED if has_others else Disposition.LOGGED
+        if row.human:
+            message_disposition = (
+                disposition(posted[0], events) if posted else _disposition_of(channel, row)
+            )
+        fields = {
+            name: getattr(view, name) for view in (message_view(row),) for name in _MESSAGE_FIELDS
+        }
+        return PostedMessage(**fields, disposition=message_disposition)
+
+    async def _check_turn_chars(self, channel_id: str, agent_id: str, text: str) -> None:
+        number, size = self._turn_chars.get((channel_id, agent_id), (0, 0))
+        if size + len(text) <= TURN_CHARS_MAX:
+            return
+        turn = (await self._load_channel(channel_id))[1].turn
+        if turn is not None and (turn.agent_id, turn.number) == (agent_id, number):
+            message = f"'{agent_id}' has said {size:,} characters in this turn of '{channel_id}'"
+            refuse("long_message", message, f"complete it: {TURN_CHARS_MAX:,} are the most")
+
+    def _count_turn_chars(self, channel: Channel, response: ev.Respond) -> None:
+        key, turn = (channel.id, response.agent_id), channel.turn
+        number, size = self._turn_chars.pop(key, (0, 0))
+        if turn is not None and turn.agent_id == response.agent_id:
+            before = size if turn.number == number else 0
+            self._turn_chars[key] = turn.number, before + len(response.text)
+        if len(self._turn_chars) > SPEAKERS_MAX:
+            self._turn_chars.popitem(last=False)
+
+    async def channel_log(
+        self,
+        channel_id: str,
+        after: int = 0,
+        limit: int = PAGE_ITEMS_DEFAULT,
+        *,
+        wait: float = 0,
+        reader: str | None = None,
+    ) -> tuple[MessageView, ...]:
+        """Messages and notices after that one, waiting for the first so many seconds. To an agent
+        (`reader`) what has reached it: refused, not_receiving, if nothing does."""
+        self._check_open()
+        limit, stream = check_limit(limit), CHANNEL_STREAM_PREFIX + channel_id
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + wait
+        while True:  # until something came, or time is up
+            changed = self._change_waiters.subscribe(stream)
+            try:
+                rows = await self._read_log(channel_id, after, limit, reader)
+                seconds_left = deadline - loop.time()
+                if rows or seconds_left <= 0:
+                    return tuple(message_view(row) for row in rows)
+                await asyncio.wait((changed,), timeout=seconds_left)
+                if changed.done():
+                    changed.result()  # raises if the engine has failed
+            finally:
+                self._change_waiters.unsubscribe(stream, changed)
+
+    async def _read_log(
+        self, channel_id: str, after: int, limit: int, reader: str | None
+    ) -> list[ChannelLogRow]:
+        _, channel = await self._load_channel(channel_id)
+        rows: list[ChannelLogRow] = await self._call_store(
+            self.store.read_channel_log, channel_id, after, limit
+        )
+        if reader is None:
+            return rows
+        _check_may_read(channel, reader)
+        return list(takewhile(lambda row: can_see(channel, reader, row), rows))
+
+    # What is told
+
+    async def _execute_on_channel(
+        self, channel_id: str, command: ev.ChannelCommand | OpenChannel | CloseChannel, by: str
+    ) -> ChannelStreamChange:
+        """Committed when it returns."""
+        self._check_open()
+        if self.visiting:  # as for a run
+            await self.maintenance.record_outage(is_alone=False)
+        request = ChannelRequest(command=command, by=by)
+        result = await self.committer.execute(CHANNEL_STREAM_PREFIX + channel_id, request)
+        if result.refusal is not None:
+            await self._record_late(channel_id, request, result.refusal)
+            raise RefusedError(result.refusal)
+        assert result.channel is not None, "it was about a channel"
+        return result.channel
+
+    async def _record_late(
+        self, channel_id: str, request: ChannelRequest, refusal: Refusal
+    ) -> None:
+        if refusal.code in LATE_CODES:
+            body = encode(request.command).decode()
+            values = (
+                CHANNEL_STREAM_PREFIX + channel_id,
+                iso(self.clock()),
+                request.by,
+                refusal.code,
+                body,
+            )
+            await self._call_store(self.store.add_late_answer, *values)
+
+    def _on_channel_changed(self, change: ChannelStreamChange) -> None:
+        """A channel was changed, and it is on disk."""
+        self._any_members = None
+        self._change_waiters.notify(change.stream, None)
+        self._change_waiters.notify(ANY_STREAM, None)
+        events = [stamped.event for stamped in change.events]
+        for event in events:
+            if isinstance(event, ev.TurnGranted | ev.TurnResumed):
+                self._change_waiters.notify(TURN_KEY_PREFIX + event.agent_id, None)
+        freed_agents = {event.agent_id for event in events if isinstance(event, ev.TurnEnded)}
+        if freed_agents and not self.visiting:
+            self._spawn_background(self._wake_waiting_channels(freed_agents))
+        if self.listeners:
+            self.listeners.notify(change)
+
+    def _spawn_background(self, coroutine: Any) -> None:  # noqa: ANN401 - a coroutine
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._background_tasks.add(task)
+        task.add_done_callback(self._background_tasks.discard)
+
+    async def _wake_waiting_channels(self, agents: Iterable[str]) -> None:
+        """Channels that wait for one of them look again; what goes wrong the pulse makes good."""
+        try:
+            waiting: Sequence[str] = await self._call_store(
+                self.store.list_channels_waiting_for, sorted(agents)
+            )
+            for channel_id in waiting:
+                await self.committer.execute(
+                    CHANNEL_STREAM_PREFIX + channel_id, ChannelRequest(command=ev.ChannelTick())
+                )
+        except StoreError:
+            return
+
+    async def _has_members(self) -> bool:
+        """Where nobody uses channels, nobody pays for them."""
+        if self._any_members is None:
+            self._any_members = await self._call_store(self.store.has_channel_members)
+        return self._any_members is True
+
+    async def _on_foreign_commits(self) -> None:
+        """Agents that wait for a turn, and have one by what another engine wrote."""
+        self._any_members = None
+        waiting_agents = [
+            key.removeprefix(TURN_KEY_PREFIX)
+            for key in self._change_waiters.keys()  # noqa: SIM118 - a method of ours
+            if key.startswith(TURN_KEY_PREFIX)
+        ]
+        for _, agent_id, _ in (
+            await self._call_store(self.store.list_active_turns, waiting_agents)
+            if waiting_agents
+            else ()
+        ):
+            self._change_waiters.notify(TURN_KEY_PREFIX + agent_id, None)
+        await super()._on_foreign_commits()
+
+    async def close(self) -> None:
+        await asyncio.gather(*self._background_tasks, return_exceptions=True)
+        await super().close()
+
+    # Agents come and go
+
+    async def register(
+        self, agent_id: str, roles: Sequence[str], capacity: int = 1, *, key: str = ""
+    ) -> AgentView:
+        before = await self._call_store(self.store.get_agent, agent_id)
+        view = await super().register(agent_id, roles, capacity, key=key)
+        if not view.channels:
+            return view
+        after = await self._call_store(self.store.get_agent, agent_id)
+        if before is not None and after is not None and before.session != after.session:
+            take_offline = ev.TakeOffline(agent_id=agent_id, detail="it registered again")
+            await self._execute_on_channels(
+                view.channels, take_offline, ev.BringOnline(agent_id=agent_id)
+            )
+        return await self.agent_view(agent_id)
+
+    async def enable(self, agent_id: str, *, enabled: bool) -> AgentView:
+        view = await super().enable(agent_id, enabled=enabled)
+        if not view.channels:
+            return view
+        await self.maintenance.update_presence()
+        return await self.agent_view(agent_id)
+
+    async def remove(self, agent_id: str) -> None:
+        await super().remove(agent_id)
+        rows: list[ChannelMemberRow] = await self._call_store(self.store.list_memberships, agent_id)
+        take_offline = ev.TakeOffline(agent_id=agent_id, detail="it was removed")
+        await self._execute_on_channels([row.channel_id for row in rows], take_offline)
+
+    async def _execute_on_channels(
+        self, channels: Iterable[str], *commands: ev.ChannelCommand
+    ) -> None:
+        for channel_id in channels:
+            for command in commands:
+                request = ChannelRequest(command=command, by=ENGINE_ACTOR)
+                await self.committer.execute(CHANNEL_STREAM_PREFIX + channel_id, request)
+
+
+_SHELL_EVENTS = (Opened, Closed, Noticed)
+_MESSAGE_FIELDS = MessageView.__struct_fields__
+
+
+def _check_length(text: str, channel_id: str) -> str:
+    if len(text) > MESSAGE_CHARS_MAX:
+        message = f"a message to channel '{channel_id}' has {len(text)} characters"
+        refuse("long_message", message, f"say it in at most {MESSAGE_CHARS_MAX}")
+    return text
+
+
+def _disposition_of(channel: Channel, row: ChannelLogRow) -> Disposition:
+    """What became of a message that was sent before."""
+    assert row.number is not None, "a message"
+    return Disposition.DELIVERED if row.number <= channel.routed else Disposition.QUEUED
+
+
+def _check_may_read(channel: Channel, reader: str) -> None:
+    receives = any(
+        member.agent_id == reader and _receives(member.state) for member in channel.members
+    )
+    if not receives:
+        message = f"agent '{reader}' receives nothing from channel '{channel.id}'"
+        refuse("not_receiving", message, "it has to be assigned to the channel, and online")
+
+
+def _receives(state: AgentState) -> bool:
+    return PROPERTIES[state].receives is not Receiving.NO

@@ -1,0 +1,238 @@
+"""Definitions: stored, listed, and looked up with all their versions."""
+
+import asyncio
+import json
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NoReturn
+
+import msgspec
+from msgspec.structs import asdict
+
+from handrail.engine.core import EngineCore
+from handrail.engine.document_parser import load_document
+from handrail.engine.pagination import PAGE_ITEMS_DEFAULT, Page, check_cursor, check_limit, refuse
+from handrail.kernel.definition.certificate import Bound
+from handrail.kernel.definition.model import PERSON_LEVELS, DocumentProblem
+from handrail.kernel.definition.plan import DefinitionCheck, Plan, check_definition
+from handrail.kernel.run.human_commands import OVERRIDE_LEVEL
+from handrail.store.engine_store import DefinitionRow, StoreError, iso, parse_iso
+from handrail.store.store import Store
+from handrail.views.view_types import View
+
+VERSION_MAX = 2**31 - 1
+STORE_ATTEMPTS_MAX = 1_000
+
+
+class InvalidDefinitionError(Exception):
+    """A document that is no valid definition. `problems` are all of them, each with its place."""
+
+    def __init__(self, problems: Sequence[DocumentProblem]) -> None:
+        super().__init__("; ".join(map(str, problems)))
+        self.problems = tuple(problems)
+
+
+class StoredDefinition(View):
+    """A stored definition: its id and version, and what a run of it can cost at most."""
+
+    id: str
+    name: str
+    kind: str
+    version: int
+    bound: Bound
+    warnings: tuple[DocumentProblem, ...] = ()
+
+
+class DefinitionItem(View):
+    """A version of a definition, in lists."""
+
+    id: str
+    name: str
+    kind: str
+    version: int
+    created_by: str
+    created_at: datetime
+
+
+class DefinitionView(DefinitionItem):
+    """With the document itself, and what a run of it can cost at most."""
+
+    definition: dict[str, Any]
+    bound: Bound | None
+    """None if the rules have become stricter since, and it is valid no more."""
+    warnings: tuple[DocumentProblem, ...]
+
+
+class WithDefinitions(EngineCore):
+    """An engine that definitions are stored with."""
+
+    def __init__(self, store: Store, **options: Any) -> None:  # noqa: ANN401 - as Core
+        super().__init__(store, **options)
+        self._check_lock = asyncio.Lock()
+
+    async def check_definition(self, document: object) -> tuple[Plan | None, DefinitionCheck]:
+        """All that is wrong with a document, or its plan. A large one takes seconds: on a thread,
+        where nobody else waits for it, and one at a time."""
+        async with self._check_lock:
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(
+                None, check_definition, document, self.settings.kernel
+            )
+
+    async def define(
+        self,
+        source: Path | str | dict[str, Any],
+        *,
+        by: str = "",
+        role: str = OVERRIDE_LEVEL,
+        workflow_id: str = "",
+        only_guarded: bool = False,
+    ) -> StoredDefinition:
+        """Store a definition: a document, or a file with one. The same again changes nothing; a
+        changed one becomes the next version. `role` is the role of `by`: below ceo, only its own
+        definitions, and none that commits. With `only_guarded` the version before is a guarded
+        team's. Both are decided with the write itself. Refused: foreign_definition,
+        commit_unapproved, not_guarded."""
+        document: Any = source
+        if not isinstance(source, dict):
+            document, problems = load_document(Path(source))
+            if problems:
+                raise InvalidDefinitionError(problems)
+        plan, checked = await self.check_definition(document)
+        if plan is None:
+            raise InvalidDefinitionError(checked.errors)
+        assert checked.bound is not None, "a plan has its certificate"
+        definition = plan.definition
+        owner = _required_owner(plan, by, role)
+        workflow_id = workflow_id or definition.id or definition.name
+        text = json.dumps(document, ensure_ascii=False, sort_keys=True)
+        for _ in range(STORE_ATTEMPTS_MAX):  # another engine may define it at the same moment
+            newest = await self._call_store(self.store.get_definition, workflow_id)
+            if only_guarded and newest is not None:
+                check_guarded(newest, workflow_id)
+            if newest is not None and newest.workflow_id != workflow_id:
+                newest = None  # another one of that name
+            if owner is not None:
+                await self._check_owner(workflow_id, definition.name, owner)
+            if newest is not None and newest.definition == text:
+                break
+            newest = DefinitionRow(
+                workflow_id=workflow_id,
+                version=newest.version + 1 if newest is not None else 1,
+                name=definition.name,
+                kind=plan.kind,
+                definition=text,
+                created_by=by,
+                created_at=iso(self.clock()),
+            )
+            self.maintenance.newest_definitions.clear()
+            if await self._call_store(self.store.put_definition, newest, owner):
+                break
+        else:
+            raise StoreError(f"'{workflow_id}' is defined by others all the time; try again")
+        return StoredDefinition(
+            id=workflow_id,
+            name=definition.name,
+            kind=plan.kind,
+            version=newest.version,
+            bound=checked.bound,
+            warnings=checked.warnings,
+        )
+
+    async def _check_owner(self, workflow_id: str, name: str, owner: str) -> None:
+        """Nobody below ceo edits what others defined, nor takes an id or a name by which something
+        of others was found until now: whoever asked for that would be given the new one."""
+        foreign = await self._call_store(
+            self.store.find_foreign_definition, workflow_id, name, owner
+        )
+        if foreign is not None:
+            message = f"{owner} did not define '{foreign}'"
+            hint = "ask a ceo to edit it, or take another id and name"
+            refuse("foreign_definition", message, hint)
+
+    async def _load_newest_definition(self, definition: str) -> DefinitionRow:
+        row = await self._call_store(self.store.get_definition, definition)
+        if row is None:
+            _refuse_unknown(definition)
+        self.maintenance.newest_definitions[definition] = row
+        return row
+
+    async def definitions(
+        self, cursor: str = "", limit: int = PAGE_ITEMS_DEFAULT
+    ) -> Page[DefinitionItem]:
+        """The newest version of each, by id."""
+        after, limit = check_cursor(cursor), check_limit(limit)
+        rows: list[DefinitionRow] = await self._call_store(
+            self.store.list_definitions_page, after, limit + 1
+        )
+        items = tuple(_to_item(row) for row in rows[:limit])
+        return Page(items=items, next_cursor=items[-1].id if len(rows) > limit else None)
+
+    async def definition(self, workflow_id: str, version: int | None = None) -> DefinitionView:
+        """That version, else the newest; by id, else by name. Refused: unknown_definition."""
+        is_version = version is None or 0 < version <= VERSION_MAX
+        row = (
+            await self._call_store(self.store.get_definition, workflow_id, version)
+            if is_version
+            else None
+        )
+        if row is None:
+            _refuse_unknown(workflow_id, version)
+        document = msgspec.json.decode(row.definition)
+        _, checked = await self.check_definition(document)
+        return DefinitionView(
+            **asdict(_to_item(row)),
+            definition=document,
+            bound=checked.bound,
+            warnings=checked.warnings,
+        )
+
+    async def versions(self, workflow_id: str) -> list[DefinitionItem]:
+        """The newest first. Refused: unknown_definition."""
+        rows: list[DefinitionRow] = await self._call_store(
+            self.store.list_definition_versions, workflow_id
+        )
+        if not rows:
+            _refuse_unknown(workflow_id)
+        return [_to_item(row) for row in rows]
+
+
+def check_guarded(row: DefinitionRow, team: str) -> dict[str, Any]:
+    """The document of a guarded team of that id. Refused: not_guarded."""
+    document = msgspec.json.decode(row.definition, type=dict[str, Any])
+    if row.workflow_id != team or not document.get("metadata", {}).get("guarded"):
+        message = f"there is a definition '{team}' that is no guarded team"
+        refuse("not_guarded", message, "give the guarded run another name")
+    return document
+
+
+def _required_owner(plan: Plan, by: str, role: str) -> str | None:
+    """Whose versions alone may stand below this one; None if anybody's. Refused:
+    commit_unapproved."""
+    if PERSON_LEVELS.get(role, -1) >= PERSON_LEVELS[OVERRIDE_LEVEL]:
+        return None
+    if plan.has_commit_nodes:
+        message = f"{by} ({role}) may not define '{plan.definition.name}': it has a commit node"
+        refuse("commit_unapproved", message, "ask a ceo to store it")
+    return by
+
+
+def _to_item(row: DefinitionRow) -> DefinitionItem:
+    return DefinitionItem(
+        id=row.workflow_id,
+        name=row.name,
+        kind=row.kind,
+        version=row.version,
+        created_by=row.created_by,
+        created_at=parse_iso(row.created_at),
+    )
+
+
+def _refuse_unknown(workflow_id: str, version: int | None = None) -> NoReturn:
+    version_text = "" if version is None else f"version {version} of "
+    refuse(
+        "unknown_definition",
+        f"nothing is defined as {version_text}'{workflow_id}'",
+        "define it first",
+    )

@@ -1,0 +1,294 @@
+"""Memory: what resolved tickets taught, found again when a ticket like them comes.
+
+Rules
+1. A resolution belongs to the run that it was found in, one of each. It answers others only once
+   that run has ended well, and no longer when its ticket is opened again.
+2. What answered a ticket from memory is not offered to the same ticket in another run.
+3. Agents of this process remember and recall; people look, correct and remove, and the record says
+   who did. No other agent gets at it.
+4. Texts are bounded, and so is their number: beyond `memory_max` those that were not used for
+   longest are forgotten.
+"""
+
+from datetime import datetime
+from functools import cached_property
+from typing import NoReturn
+
+from uuid_utils import uuid7
+
+from handrail.engine.commit.committer import WRITE_CONFLICTS_MAX, EngineBusyError
+from handrail.engine.commit.projection import encode
+from handrail.engine.core import ANY_STREAM, EngineCore
+from handrail.engine.pagination import PAGE_ITEMS_DEFAULT, Page, check_cursor, check_limit, refuse
+from handrail.engine.services.memory_writer import MemoryWriter
+from handrail.engine.services.similarity import (
+    TEXT_CHARS_MAX,
+    TITLE_CHARS_MAX,
+    score,
+    search_words,
+    signature,
+)
+from handrail.kernel.decision import Value
+from handrail.store.engine_store import JournalEntry, StreamRow, StreamWrite, iso, parse_iso
+from handrail.store.hash_chain import EMPTY_HEAD, entry_hash
+from handrail.store.ticket_memory import MemoryChange, MemoryRow, MemoryStanding
+from handrail.views.view_types import View
+
+SIMILARITY_MIN = 0.65
+"""From this score on the resolution of one ticket answers the other; measured on labelled pairs
+(`tests/engine/test_memory.py`)."""
+CANDIDATES_MAX = 50
+"""So many are weighed; the database puts those with most words in common first."""
+RECALLED_MAX = 5
+RESOLUTION_CHARS_MAX = 10_000
+QUERY_CHARS_MAX = 200
+MEMORY_STREAM = "memory:resolutions"
+MEMORY_STATUSES: tuple[MemoryStanding, ...] = ("pending", "kept", "reopened", "failed")
+
+
+class MemoryView(View):
+    """A remembered resolution. It is offered to other tickets while its status is "kept"; it is
+    "pending" while its run goes on, "failed" if that ended badly, and "reopened" if its ticket was
+    opened again."""
+
+    id: str
+    title: str
+    ticket: str
+    resolution: str
+    status: MemoryStanding
+    bead_id: str
+    execution_id: str
+    remembered_by: str
+    created_at: datetime
+    times_used: int
+    used_at: datetime | None
+    corrected_by: str | None
+    corrected_at: datetime | None
+
+
+class RecalledMemory(Value):
+    """A memory, and how alike its ticket is: from ALIKE to 1."""
+
+    memory: MemoryView
+    score: float
+
+
+class MemoryCorrected(Value, tag="memory_corrected", tag_field="type"):
+    """A person wrote another resolution."""
+
+    memory_id: str
+    was: str
+    resolution: str
+    by: str
+    at: str
+
+
+class MemoryRemoved(Value, tag="memory_removed", tag_field="type"):
+    """A person removed it; what it said is not repeated."""
+
+    memory_id: str
+    execution_id: str
+    by: str
+    at: str
+
+
+class WithMemory(EngineCore):
+    """An engine that remembers."""
+
+    async def remember(
+        self,
+        *,
+        execution_id: str,
+        bead_id: str,
+        title: str,
+        text: str = "",
+        resolution: str,
+        by: str,
+    ) -> MemoryView | None:
+        """Keeps the resolution of a run; a second one of the same run takes its place, unless a
+        person corrected the first. None if the ticket has no word to find it by."""
+        self._check_open()
+        title, text = _truncate(title, TITLE_CHARS_MAX), _truncate(text, TEXT_CHARS_MAX)
+        words, resolution_text = (
+            signature(title, text),
+            _truncate(resolution.strip(), RESOLUTION_CHARS_MAX),
+        )
+        if not words or not resolution_text:
+            return None
+        row = MemoryRow(
+            id=uuid7().hex,
+            execution_id=execution_id,
+            bead_id=bead_id,
+            title=title,
+            ticket=text,
+            words=words,
+            resolution=resolution_text,
+            remembered_by=by,
+            created_at=iso(self.clock()),
+        )
+        return _to_view(await self._memory_writer.write(row))
+
+    @cached_property
+    def _memory_writer(self) -> MemoryWriter:
+        return MemoryWriter(self._write_memories)
+
+    async def _write_memories(self, rows: list[MemoryRow]) -> list[MemoryRow]:
+        return await self._call_store(self.store.put_memories, rows, self.settings.memory_max)
+
+    async def close(self) -> None:
+        await super().close()
+        await self._memory_writer.wait_idle()
+
+    async def recall(
+        self,
+        title: str,
+        text: str = "",
+        *,
+        bead_id: str = "",
+        execution_id: str = "",
+        limit: int = RECALLED_MAX,
+    ) -> tuple[RecalledMemory, ...]:
+        """Resolutions of tickets like this one, the most alike first. `bead_id` and `execution_id`
+        say for whom: what answered that bead in another run is left out."""
+        self._check_open()
+        ticket = signature(title, text)
+        arguments = search_words(ticket), bead_id, execution_id, CANDIDATES_MAX
+        rows: list[MemoryRow] = (
+            await self._call_store(self.store.search_memories, *arguments) if ticket else []
+        )
+        scored = [(score(ticket, row.words), row) for row in rows]
+        alike = sorted(
+            (pair for pair in scored if pair[0] >= SIMILARITY_MIN),
+            key=lambda pair: pair[1].id,
+            reverse=True,
+        )  # of two that are equally alike the newer one
+        best = sorted(alike, key=lambda pair: pair[0], reverse=True)[:limit]
+        return tuple(
+            RecalledMemory(memory=_to_view(row), score=similarity) for similarity, row in best
+        )
+
+    async def use_memory(self, memory_id: str, *, bead_id: str, execution_id: str) -> None:
+        """It answers that run: counted once, however often the run asks."""
+        self._check_open()
+        at = iso(self.clock())
+        await self._call_store(self.store.record_memory_use, memory_id, bead_id, execution_id, at)
+
+    async def memories(
+        self, *, q: str | None = None, cursor: str = "", limit: int = PAGE_ITEMS_DEFAULT
+    ) -> Page[MemoryView]:
+        """All of them, the newest first. `q` is in the ticket or the resolution."""
+        before, limit = check_cursor(cursor) or None, check_limit(limit)
+        if q is not None and (len(q) > QUERY_CHARS_MAX or not q.isprintable()):
+            message = (
+                f"what is looked for is longer than {QUERY_CHARS_MAX} characters, or no plain text"
+            )
+            refuse("bad_query", message, "look for a part of a ticket or a resolution")
+        rows = await self._query(
+            lambda store: store.list_memories(text=q or None, before=before, limit=limit + 1)
+        )
+        items = tuple(map(_to_view, rows[:limit]))
+        return Page(items=items, next_cursor=items[-1].id if len(rows) > limit else None)
+
+    async def memory(self, memory_id: str) -> MemoryView:
+        """One. Refused: unknown_memory."""
+        return _to_view(await self._load_memory(memory_id))
+
+    async def correct_memory(self, memory_id: str, resolution: str, *, by: str) -> MemoryView:
+        """Another resolution, by a person, from now on. Refused: unknown_memory, no_text, and
+        memory_withdrawn for one that is not offered to anybody any more."""
+        resolution_text = _truncate(resolution.strip(), RESOLUTION_CHARS_MAX)
+        if not resolution_text:
+            refuse("no_text", "a resolution says something", "write one, or remove the memory")
+        return _to_view(await self._change_memory(memory_id, resolution_text, by))
+
+    async def forget(self, memory_id: str, *, by: str) -> None:
+        """It is removed, by a person. Refused: unknown_memory."""
+        await self._change_memory(memory_id, None, by)
+
+    async def _load_memory(self, memory_id: str) -> MemoryRow:
+        row: MemoryRow | None = await self._call_store(self.store.get_memory, memory_id)
+        if row is None:
+            _refuse_unknown(memory_id)
+        return row
+
+    async def _change_memory(self, memory_id: str, resolution: str | None, by: str) -> MemoryRow:
+        self._check_open()
+        if self.visiting:  # a commit is a sign of life: what was no life must be known before it
+            await self.maintenance.record_outage(is_alone=False)
+        for _ in range(WRITE_CONFLICTS_MAX):
+            row = await self._load_memory(memory_id)
+            if resolution is not None and row.standing in ("reopened", "failed"):
+                _refuse_withdrawn(row)
+            if resolution == row.resolution:
+                return row
+            change = MemoryChange(
+                id=row.id,
+                expected_resolution=row.resolution,
+                resolution=resolution,
+                by=by,
+                at=iso(self.clock()),
+            )
+            write = _change_write(
+                await self._call_store(self.store.load_stream, MEMORY_STREAM), row, change
+            )
+            if await self._call_store(self.store.change_memory, change, write):
+                self._change_waiters.notify(ANY_STREAM, None)
+                return row if resolution is None else await self._load_memory(memory_id)
+        raise EngineBusyError(f"memory '{memory_id}' is being changed by others; try again")
+
+
+def _change_write(before: StreamRow | None, row: MemoryRow, change: MemoryChange) -> StreamWrite:
+    """What the record says about it."""
+    event: MemoryCorrected | MemoryRemoved = MemoryRemoved(
+        memory_id=row.id, execution_id=row.execution_id, by=change.by, at=change.at
+    )
+    if change.resolution is not None:
+        event = MemoryCorrected(
+            memory_id=row.id,
+            was=change.expected_resolution,
+            resolution=change.resolution,
+            by=change.by,
+            at=change.at,
+        )
+    seq, head = (before.seq + 1, before.head) if before is not None else (1, EMPTY_HEAD)
+    body = encode([event]).decode()
+    new_head = entry_hash(head, MEMORY_STREAM, seq, body)
+    entry = JournalEntry(stream=MEMORY_STREAM, seq=seq, count=1, body=body, hash=new_head)
+    return StreamWrite(
+        expected_head=head, entry=entry, row=StreamRow(name=MEMORY_STREAM, seq=seq, head=new_head)
+    )
+
+
+def _truncate(text: str, chars_max: int) -> str:
+    """What a column can hold, and no more than that."""
+    text = text.replace("\x00", "")
+    return text if len(text) <= chars_max else f"{text[: chars_max - 1]}…"
+
+
+def _to_view(row: MemoryRow) -> MemoryView:
+    return MemoryView(
+        id=row.id,
+        title=row.title,
+        ticket=row.ticket,
+        resolution=row.resolution,
+        status=MEMORY_STATUSES[MEMORY_STATUSES.index(row.standing)],  # pyright: ignore[reportArgumentType] - it is one
+        bead_id=row.bead_id,
+        execution_id=row.execution_id,
+        remembered_by=row.remembered_by,
+        created_at=parse_iso(row.created_at),
+        times_used=row.times_used,
+        used_at=parse_iso(row.used_at) if row.used_at is not None else None,
+        corrected_by=row.corrected_by,
+        corrected_at=parse_iso(row.corrected_at) if row.corrected_at is not None else None,
+    )
+
+
+def _refuse_unknown(memory_id: str) -> NoReturn:
+    message = f"there is no memory '{memory_id[:200]}'"
+    refuse("unknown_memory", message, "look at the list of memories")
+
+
+def _refuse_withdrawn(row: MemoryRow) -> NoReturn:
+    reasons = {"reopened": "its ticket was opened again", "failed": "its run did not end well"}
+    message = f"memory '{row.id}' is not used any more: {reasons[row.standing]}"
+    refuse("memory_withdrawn", message, "remove it, or let the ticket be resolved again")

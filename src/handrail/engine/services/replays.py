@@ -1,0 +1,166 @@
+"""Recorded runs under other stop rules, and limits proposed from them. No agent is run.
+
+Reading and thinking take their time: both happen on a thread, for one caller at a time, and within
+bounds of how many runs and how many events are looked at.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from handrail.engine.pagination import refuse
+from handrail.engine.queries.journal import EventsGoneError, read_events
+from handrail.engine.services.definitions import InvalidDefinitionError
+from handrail.engine.services.runs import WithRuns
+from handrail.kernel.definition.model import Settings
+from handrail.kernel.definition.plan import Plan, check_definition
+from handrail.kernel.run.events import RunEvent
+from handrail.replay.replay_report import ReplayReport, ReplaySummary, replay_report, summarize
+from handrail.replay.rule_overrides import RuleOverrides, read_overrides
+from handrail.replay.tuning import TuningReport, tune
+from handrail.store.store import Store
+from handrail.views.view_types import View
+
+T = TypeVar("T")
+
+REPLAYED_RUNS_MAX = 200
+"""Runs that are replayed at once."""
+TUNING_RUNS_DEFAULT, TUNING_RUNS_MAX = 100, 500
+"""Ended runs that limits are proposed from: the newest."""
+REPLAYED_EVENTS_MAX = 200_000
+"""Of all runs together that are looked at in one call."""
+PAGE_RUNS = 100
+
+
+class ReplayResults(View):
+    """Runs under other rules, in the order they were named, and their sum."""
+
+    rules: dict[str, Any]
+    items: tuple[ReplayReport, ...]
+    summary: ReplaySummary
+
+
+class WithReplays(WithRuns):
+    """An engine whose runs can be looked at under other rules."""
+
+    def __init__(self, store: Store, **options: Any) -> None:  # noqa: ANN401 - as Core
+        super().__init__(store, **options)
+        self._replay_lock = asyncio.Lock()
+
+    async def replay(self, run_ids: Sequence[str], rules: object) -> ReplayResults:
+        """What these rules would have made of the runs: fields of `stop_rules`, which count before
+        those of the definition, or the name of a profile. Wrong ones raise `InvalidDefinition`.
+        Refused: unknown_run, too_many_runs, too_many_events, events_gone, unknown_definition."""
+        overrides, problems = read_overrides(rules)
+        if overrides is None:
+            raise InvalidDefinitionError(problems)
+        distinct_ids = list(dict.fromkeys(run_ids))
+        if not 0 < len(distinct_ids) <= REPLAYED_RUNS_MAX:
+            message = (
+                f"{len(distinct_ids)} runs were named; 1 to {REPLAYED_RUNS_MAX} are replayed "
+                "at once"
+            )
+            refuse("too_many_runs", message, "name fewer, or ask several times")
+        items = await self._query_exclusively(
+            lambda store: _replay_runs(store, self._kernel_settings, distinct_ids, overrides)
+        )
+        return ReplayResults(
+            rules=msgspec.to_builtins(dict(overrides)), items=items, summary=summarize(items)
+        )
+
+    async def tune(
+        self, workflow_id: str, *, share: float = 0.0, runs: int = TUNING_RUNS_DEFAULT
+    ) -> TuningReport:
+        """Limits for a definition, by id or name, from its newest ended runs. No limit is proposed
+        that would have cut more than that share of the good ones. Refused: unknown_definition."""
+        row = await self._load_newest_definition(workflow_id)
+        if not 0 < runs <= TUNING_RUNS_MAX or not 0 <= share <= 1:
+            message = f"1 to {TUNING_RUNS_MAX} runs are looked at, and a share is between 0 and 1"
+            refuse("bad_limit", message, "ask for fewer runs, or another share")
+        workflow_id, version = row.workflow_id, row.version
+
+        def propose(store: Store) -> TuningReport:
+            plans = _PlanLoader(store, self._kernel_settings)
+            histories = _read_ended_runs(store, workflow_id, runs)
+            plan = plans(workflow_id, version)
+            return tune(plan, workflow_id, version, histories, plans, share)
+
+        return await self._query_exclusively(propose)
+
+    @property
+    def _kernel_settings(self) -> Settings:
+        return self.settings.kernel
+
+    async def _query_exclusively(self, query: Callable[[Store], T]) -> T:
+        async with self._replay_lock:
+            return await self._query(query)
+
+
+class _PlanLoader:
+    """Plans of the versions that runs were recorded under."""
+
+    def __init__(self, store: Store, settings: Settings) -> None:
+        self.store, self.settings = store, settings
+        self.plans: dict[tuple[str, int], Plan] = {}
+
+    def __call__(self, workflow_id: str, version: int) -> Plan:
+        plan = self.plans.get((workflow_id, version))
+        if plan is None:
+            row = self.store.get_definition(workflow_id, version)
+            document = msgspec.json.decode(row.definition) if row is not None else None
+            plan, _ = check_definition(document, self.settings)
+            if plan is None:
+                message = f"there is no usable version {version} of the definition '{workflow_id}'"
+                refuse("unknown_definition", message, "`handrail check` says what is wrong with it")
+            self.plans[workflow_id, version] = plan
+        return plan
+
+
+def _replay_runs(
+    store: Store, settings: Settings, run_ids: Sequence[str], overrides: RuleOverrides
+) -> tuple[ReplayReport, ...]:
+    plans, events_left = _PlanLoader(store, settings), REPLAYED_EVENTS_MAX
+    replays: list[ReplayReport] = []
+    for run_id in run_ids:
+        events = _read_run_events(store, run_id, events_left)
+        events_left -= len(events)
+        replays.append(replay_report(events, plans, overrides))
+    return tuple(replays)
+
+
+def _read_run_events(store: Store, run_id: str, events_left: int) -> list[RunEvent]:
+    stored = store.load_runs([run_id]).get(run_id)
+    if stored is None:
+        refuse("unknown_run", f"there is no run '{run_id}'", "`handrail runs` lists them")
+    if stored.row.seq > events_left:
+        message = f"the runs up to '{run_id}' have more than {REPLAYED_EVENTS_MAX:,} events"
+        refuse("too_many_events", message, "name fewer runs")
+    try:
+        return read_events(store, run_id, stored.row.seq)
+    except EventsGoneError as error:
+        refuse("events_gone", str(error), "a run that was archived cannot be replayed")
+
+
+def _read_ended_runs(store: Store, workflow_id: str, runs_max: int) -> list[list[RunEvent]]:
+    """The newest runs that have ended, as many as the bounds allow; archived ones are left out."""
+    histories: list[list[RunEvent]] = []
+    before, events_left = None, REPLAYED_EVENTS_MAX
+    while len(histories) < runs_max:
+        rows = store.list_runs(
+            status="ended", workflow_id=workflow_id, before=before, limit=PAGE_RUNS
+        )
+        for row in rows[: runs_max - len(histories)]:
+            run = store.load_runs([row.id])[row.id].row
+            events_left -= run.seq
+            if events_left < 0:
+                return histories
+            try:
+                histories.append(read_events(store, row.id, run.seq))
+            except EventsGoneError:
+                continue
+        if len(rows) < PAGE_RUNS:
+            break
+        before = rows[-1].id
+    return histories

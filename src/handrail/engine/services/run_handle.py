@@ -1,0 +1,67 @@
+"""A run to hold on to: what can be asked of it and done with it, without naming it each time."""
+
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Literal
+
+from handrail.kernel.run import commands as c
+from handrail.kernel.run.events import RunEvent
+from handrail.kernel.run.machine import Person, Run
+from handrail.kernel.run.state import PendingApproval
+from handrail.views.report import RunReport, build_report
+
+if TYPE_CHECKING:
+    from handrail.engine.services.runs import WithRuns
+
+
+class RunHandle:
+    def __init__(self, engine: "WithRuns", run_id: str) -> None:
+        self.engine, self.id = engine, run_id
+
+    async def state(self) -> Run:
+        return await self.engine.state(self.id)
+
+    async def result(self, timeout: float | None = None) -> Run:
+        """The ended run: `terminal_status`, and `stop` with the reason. Raises `TimeoutError` if it
+        has not ended after so many seconds."""
+        run = await self.engine.wait(self.id, timeout)
+        if not run.has_ended:
+            raise TimeoutError(f"run '{self.id}' is {run.status} after {timeout} s")
+        return run
+
+    async def questions(self, timeout: float | None = None) -> list[PendingApproval]:
+        """What people are asked; waits until there is something, or the run has ended."""
+        async for _ in self.engine.changes(self.id, timeout):
+            run = await self.state()
+            if run.pending_approvals or run.has_ended:
+                return list(run.pending_approvals.values())
+        return []
+
+    async def answer(
+        self,
+        approval_id: str,
+        text: str = "",
+        *,
+        by: Person | str,
+        decision: Literal["approve", "reject", "revise"] | None = None,
+        digest: str = "",
+    ) -> Run:
+        return await self.engine.answer(approval_id, text, by=by, decision=decision, digest=digest)
+
+    def events(self, after: int = 0, *, follow: bool = True) -> AsyncIterator[tuple[int, RunEvent]]:
+        return self.engine.events(self.id, after, follow=follow)
+
+    async def report(self) -> RunReport:
+        """What happened and why it stopped, from its events alone."""
+        return build_report(await self.engine.history(self.id))
+
+    async def pause(self, *, by: Person, reason: str) -> Run:
+        return await self.engine.command(self.id, c.Pause(by=by, reason=reason))
+
+    async def resume(self, *, by: Person, reason: str) -> Run:
+        return await self.engine.command(self.id, c.Resume(by=by, reason=reason))
+
+    async def move(self, step_id: str, *, by: Person, reason: str) -> Run:
+        return await self.engine.command(self.id, c.Move(by=by, step_id=step_id, reason=reason))
+
+    async def close(self, *, by: Person, reason: str) -> Run:
+        return await self.engine.command(self.id, c.Close(by=by, reason=reason))

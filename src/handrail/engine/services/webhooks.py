@@ -1,0 +1,320 @@
+"""Who is told outside that something waits, has ended, or was said in a channel: webhooks, and what
+is to be told to each.
+
+Events of the feed become deliveries, rows of their own, in the same transaction in which the
+position in the feed moves on: so each is made once, by whichever engine comes first, and none is
+lost by a crash. A delivery's id says what it is about ("approval.opened:RUN.q1"), and is the same
+however often it is tried. Who sends them stands in `server/courier.py`; nothing here waits for it.
+
+Reminders are rows too: half of the time to a question's deadline, and a day before it. Each fires
+once, if the question is still open then.
+"""
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Any, Literal, get_args
+
+import msgspec
+
+from handrail.engine.commit.channel_change import CHANNEL_STREAM_PREFIX
+from handrail.engine.errors import RefusedError
+from handrail.engine.pagination import refuse
+from handrail.engine.queries.event_feed import WithEventFeed
+from handrail.engine.services.answer_links import WithAnswerLinks
+from handrail.store.engine_store import ApprovalRow, CommitRow, iso, parse_iso
+from handrail.store.notifications import WEBHOOKS_MAX, DeliveryRow, ReminderRow, WebhookRow
+from handrail.views.approvals import Approval
+from handrail.views.event_view import EventView
+
+WebhookEventType = Literal[
+    "approval.opened",
+    "approval.reminder",
+    "approval.answered",
+    "approval.void",
+    "approval.expired",
+    "run.ended",
+    "channel.message",
+]
+WEBHOOK_EVENT_TYPES: tuple[WebhookEventType, ...] = get_args(WebhookEventType)
+CHANNEL_MESSAGE: WebhookEventType = "channel.message"
+DEFAULT_EVENT_TYPES: tuple[WebhookEventType, ...] = tuple(
+    kind for kind in WEBHOOK_EVENT_TYPES if kind != CHANNEL_MESSAGE
+)
+"""What is told to a webhook that does not say what it wants: everything but talk."""
+STATUS_BY_EVENT_TYPE: dict[WebhookEventType, str] = {
+    "approval.opened": "open",
+    "approval.reminder": "open",
+    "approval.answered": "answered",
+    "approval.void": "void",
+    "approval.expired": "expired",
+}
+EVENT_TYPE_BY_STATUS: dict[str, WebhookEventType] = {
+    "void": "approval.void",
+    "expired": "approval.expired",
+}
+PAGE_EVENTS = 200
+"""Events, and reminders, that are looked at in one go."""
+PENDING_DELIVERIES_MAX = 10_000
+"""Deliveries that wait for one webhook; with more it is disabled."""
+RESULT_CHARS_MAX = 4_000
+"""Of the result that is shown; all of it stands in the approval."""
+DAY = timedelta(days=1)
+LAST_INDEX = 2**31
+
+Occurrence = tuple[WebhookEventType, str]
+"""What happened, to which approval or run, or in which channel."""
+
+
+class WithWebhooks(WithAnswerLinks, WithEventFeed):
+    """An engine that makes deliveries."""
+
+    async def add_webhook(self, row: WebhookRow) -> None:
+        """Refused: too_many_webhooks."""
+        self._check_open()
+        await self._skip_past_events()
+        if not await self._call_store(self.store.add_webhook, row):
+            message = f"there are {WEBHOOKS_MAX} webhooks already"
+            refuse("too_many_webhooks", message, "remove one")
+
+    async def webhooks(self) -> list[WebhookRow]:
+        return await self._call_store(self.store.list_webhooks)
+
+    async def webhook(self, webhook_id: str) -> WebhookRow:
+        """Refused: unknown_webhook."""
+        match = next((row for row in await self.webhooks() if row.id == webhook_id), None)
+        if match is None:
+            message = f"there is no webhook '{webhook_id[:200]}'"
+            refuse("unknown_webhook", message, "look at the list of webhooks")
+        return match
+
+    async def remove_webhook(self, webhook_id: str) -> None:
+        """Refused: unknown_webhook."""
+        await self.webhook(webhook_id)
+        await self._call_store(self.store.remove_webhook, webhook_id)
+
+    async def enable_webhook(self, webhook_id: str) -> None:
+        """Again: what waits is told, and what comes from now on. Refused: unknown_webhook."""
+        await self.webhook(webhook_id)
+        await self._skip_past_events()
+        at, since = iso(self.clock()), await self.last_commit()
+        await self._call_store(self.store.enable_webhook, webhook_id, at, since)
+
+    async def last_commit(self) -> int:
+        """Its number; 0 before the first."""
+        head: CommitRow | None = await self._call_store(self.store.get_last_commit)
+        return head.n if head is not None else 0
+
+    async def _skip_past_events(self) -> None:
+        """If nobody listened so far, nothing of the past is told."""
+        if not any(row.disabled_at is None for row in await self.webhooks()):
+            last_position, position = (
+                await self._call_store(self.store.get_delivery_position),
+                await self.position(),
+            )
+            if last_position != position:
+                await self._call_store(self.store.put_deliveries, last_position, position, ())
+
+    async def make_deliveries(self) -> bool:
+        """Of the next events in the feed; True if there may be more."""
+        hooks = [row for row in await self.webhooks() if row.disabled_at is None]
+        last_position: str | None = await self._call_store(self.store.get_delivery_position)
+        if not hooks or last_position is None:
+            return False
+        feed_events = await self.feed(last_position, PAGE_EVENTS)
+        if not feed_events:
+            return False
+        await self._disable_overflowing(hooks)
+        deliveries: list[DeliveryRow] = []
+        reminders: list[ReminderRow] = []
+        for position, event in feed_events:
+            occurrences = await self._occurrences_of(event)
+            deliveries += await self._build_deliveries(hooks, occurrences, position, event)
+            reminders += _reminder_rows(event, self.clock())
+        await self._call_store(
+            self.store.put_deliveries, last_position, feed_events[-1][0], deliveries, reminders
+        )
+        return len(feed_events) == PAGE_EVENTS
+
+    async def _disable_overflowing(self, hooks: list[WebhookRow]) -> None:
+        """Whoever takes nothing for so long is told no more."""
+        waiting: dict[str, int] = await self._call_store(self.store.count_pending_deliveries)
+        at = iso(self.clock())
+        for row in hooks:
+            if waiting.get(row.id, 0) > PENDING_DELIVERIES_MAX:
+                reason = f"more than {PENDING_DELIVERIES_MAX:,} deliveries wait for it"
+                await self._call_store(self.store.record_delivery_failure, row.id, at, reason, at)
+
+    async def _occurrences_of(self, event: EventView) -> list[Occurrence]:
+        kind, run_id = event["type"], event.get("execution_id", "")
+        if not run_id:
+            is_message = kind == "MessagePosted" and event["stream"].startswith(
+                CHANNEL_STREAM_PREFIX
+            )
+            return (
+                [(CHANNEL_MESSAGE, event["stream"].removeprefix(CHANNEL_STREAM_PREFIX))]
+                if is_message
+                else []
+            )
+        if kind == "asked":
+            return [("approval.opened", event["question"]["id"])]
+        if kind == "reasked":
+            opened_id = event["question"]["id"]
+            return [("approval.void", event["question_id"]), ("approval.opened", opened_id)]
+        if kind == "answered":
+            return [("approval.answered", event["question_id"])] if event.get("final", True) else []
+        if kind == "ended":
+            return [*await self._unanswered_approvals(run_id, event["at"]), ("run.ended", run_id)]
+        if kind == "moved" and event.get("cancels"):
+            return await self._unanswered_approvals(run_id, event["at"])
+        return []
+
+    async def _unanswered_approvals(self, run_id: str, at: str) -> list[Occurrence]:
+        """Questions that nobody will answer since that moment."""
+        rows: list[ApprovalRow] = await self._query(
+            lambda store: store.list_newest_approvals(execution_id=run_id, limit=PAGE_EVENTS)
+        )
+        since = parse_iso(at)
+        settled = [row for row in rows if row.settled_at and parse_iso(row.settled_at) >= since]
+        return [
+            (EVENT_TYPE_BY_STATUS[row.status], row.id)
+            for row in settled
+            if row.status in EVENT_TYPE_BY_STATUS
+        ]
+
+    async def _build_deliveries(
+        self,
+        hooks: list[WebhookRow],
+        occurrences: Iterable[Occurrence],
+        position: str,
+        event: EventView,
+    ) -> list[DeliveryRow]:
+        n, i = map(int, position.split("-"))
+        deliveries: list[DeliveryRow] = []
+        for kind, subject in occurrences:
+            subscribers = [row for row in hooks if n > row.since and kind in event_types_of(row)]
+            if kind == CHANNEL_MESSAGE:
+                body = _message_body(subject, event)
+            else:
+                body = (
+                    await self._delivery_body(kind, subject, event["at"]) if subscribers else None
+                )
+            if body is not None:
+                deliveries += [self._delivery_row(row, body, n, i) for row in subscribers]
+        return deliveries
+
+    def _delivery_row(self, hook: WebhookRow, body: dict[str, Any], n: int, i: int) -> DeliveryRow:
+        return DeliveryRow(
+            webhook_id=hook.id,
+            id=body["id"],
+            n=n,
+            i=i,
+            kind=body["type"],
+            body=msgspec.json.encode(body).decode(),
+            created_at=iso(self.clock()),
+            delivered_at=None,
+        )
+
+    async def _delivery_body(
+        self, kind: WebhookEventType, subject: str, at: str, reminder: str = ""
+    ) -> dict[str, Any] | None:
+        """What is told; None if it is not there any more."""
+        head = {"id": f"{kind}:{subject}{f':{reminder}' if reminder else ''}", "type": kind}
+        try:
+            if kind == "run.ended":
+                return {**head, "at": at, "run": await self._run_body(subject)}
+            approval = await self.approval(subject)
+        except RefusedError:
+            return None  # it was archived
+        more = {"reminder": reminder} if reminder else {}
+        run = await self.state(approval.execution_id)
+        approval_body = _approval_body(approval, kind)
+        return {**head, "at": at, "title": run.title, **more, "approval": approval_body}
+
+    async def _run_body(self, run_id: str) -> dict[str, Any]:
+        run = await self.state(run_id)
+        return {
+            "id": run.id,
+            "bead_id": run.bead_id,
+            "workflow_id": run.definition_id,
+            "title": run.title,
+            "terminal_status": run.terminal_status,
+            "rule": run.stop.rule if run.stop is not None else None,
+            "reason": run.stop.reason if run.stop is not None else "",
+            "ended_at": run.ended_at,
+        }
+
+    async def fire_reminders(self) -> None:
+        """Of questions that are open still, if it is time."""
+        now = iso(self.clock())
+        due: list[ReminderRow] = await self._call_store(
+            self.store.list_due_reminders, now, PAGE_EVENTS
+        )
+        kind: WebhookEventType = "approval.reminder"
+        for reminder in due:
+            hooks = [row for row in await self.webhooks() if row.disabled_at is None]
+            subscribers = [row for row in hooks if kind in event_types_of(row)]
+            body = await self._delivery_body(kind, reminder.approval_id, now, reminder.kind)
+            n = await self.last_commit()
+            deliveries = (
+                [self._delivery_row(row, body, n, LAST_INDEX) for row in subscribers]
+                if body
+                else []
+            )
+            await self._call_store(self.store.fire_reminder, reminder, now, deliveries)
+
+
+def event_types_of(row: WebhookRow) -> tuple[WebhookEventType, ...]:
+    return msgspec.json.decode(row.events, type=tuple[WebhookEventType, ...])
+
+
+def _reminder_rows(event: EventView, now: datetime) -> list[ReminderRow]:
+    """Of a question that is asked: the moments that are not over."""
+    if "execution_id" not in event or event["type"] not in ("asked", "reasked"):
+        return []
+    approval = event["question"]
+    asked_at, deadline = parse_iso(event["at"]), parse_iso(approval["deadline"])
+    due = {"half": asked_at + (deadline - asked_at) / 2, "day": deadline - DAY}
+    return [
+        ReminderRow(approval_id=approval["id"], kind=kind, due_at=iso(at), fired_at=None)
+        for kind, at in due.items()
+        if asked_at < at and now < deadline
+    ]
+
+
+def _message_body(channel_id: str, event: EventView) -> dict[str, Any]:
+    """What was said, by the names of `GET …/messages`."""
+    message = {
+        "channel": channel_id,
+        "id": event["seq"],
+        "author": event["author"],
+        "human": event["human"],
+        "text": event["text"],
+        "to": event.get("to"),
+    }
+    head = {
+        "id": f"{CHANNEL_MESSAGE}:{channel_id}.{event['seq']}",
+        "type": CHANNEL_MESSAGE,
+        "at": event["at"],
+    }
+    return {**head, "message": message}
+
+
+def _approval_body(approval: Approval, kind: WebhookEventType) -> dict[str, Any]:
+    body: dict[str, Any] = {
+        "id": approval.id,
+        "type": approval.type,
+        "status": STATUS_BY_EVENT_TYPE[kind],
+        "bead_id": approval.original_bead_id,
+        "execution_id": approval.execution_id,
+        "node_id": approval.node_id,
+        "question": approval.question,
+        "result": approval.result[:RESULT_CHARS_MAX],
+        "digest": approval.digest,
+        "approvers": approval.approvers,
+        "quorum": approval.quorum,
+        "created_at": approval.created_at,
+        "deadline": approval.deadline,
+    }
+    if kind == "approval.answered":
+        body |= {"decision": approval.decision, "answer": approval.answer, "by": approval.by}
+    return body

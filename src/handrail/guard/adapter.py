@@ -1,0 +1,314 @@
+"""What every adapter tells the guard: who has the turn, what models answered, what tools returned.
+
+A step is one answer of a model with the tools that it called; it is told to the run when the next
+one begins, so that nothing more is spent after a stop. Turns that pass from one agent to another
+are handoffs. A tool's call is evidence: a check that passed or failed, and what an agent's tools
+have found in a step is an artefact, whose digest is that of arguments and results. Times and ids in
+results are masked; those that a tool is asked about are not. So an agent whose tools find something
+new makes progress, and one that asks the same and is answered the same does not. What models say
+counts for nothing.
+
+Frameworks call from several threads and tasks; one lock lets them in one at a time.
+"""
+
+import hashlib
+import importlib
+import re
+from collections import Counter
+from collections.abc import AsyncIterator, Generator, Iterator
+from contextlib import aclosing, closing, contextmanager
+from contextvars import ContextVar
+from threading import RLock
+from typing import Any, NoReturn
+
+import msgspec
+
+from handrail.guard.errors import stop_error
+from handrail.guard.run import NO_USAGE, Guard, GuardedRun
+from handrail.guard.sanitising import safe_name, safe_text
+from handrail.kernel.result import FIGURE_MAX, NO_EVIDENCE, TOOL_PATH_PREFIX, Check, Evidence, Usage
+from handrail.kernel.run.state import Stop
+from handrail.kernel.stop.error_signature import error_signature
+
+DIGEST_CHARS = 16
+ANSWER_CHARS_MAX = 2_000
+"""Of what a model answered; the framework keeps the rest."""
+
+ARGUMENTS_CHARS_MAX = 20_000
+"""Of what a tool was given, where constraints have to look at it."""
+DIGESTED_CHARS_MAX = 1_000_000
+"""Characters of what a tool was given or returned."""
+_WORDS_WITH_DIGITS = re.compile(r"(?<!\S)[^\s\d]*+\d\S*")
+"""Words with a figure in them. Possessive, from the beginning of a word: each is looked at once."""
+
+_IDENTIFIERS = re.compile(
+    r"\b\d{4}-\d\d-\d\d\b(?![T ]\d)"
+    r"|\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"
+    r"|\b(?=[a-f]{0,63}\d)[0-9a-f]{7,64}\b",
+    re.IGNORECASE,
+)
+"""Days, ids and digests: what a tool is asked about goes by them."""
+
+TITLE_CHARS_MAX = 200
+STREAM_END = object()
+"""After the last piece of a stream."""
+
+current_watch: ContextVar["RunWatch | None"] = ContextVar("handrail_watch", default=None)
+"""The run that is being watched here, for hooks that a framework keeps for longer than a run."""
+_agent_chain: ContextVar[tuple[str, ...]] = ContextVar("handrail_asking", default=())
+"""The agent whose part this is, after those that have asked for it."""
+
+
+class RunWatch:
+    """One guarded run, as adapters see it. Every call returns the stop, once there is one."""
+
+    def __init__(self, run: GuardedRun, *, keep_arguments: bool = False) -> None:
+        self.run, self.keep_arguments = run, keep_arguments
+        self.active_agent = ""
+        """Who has the turn."""
+        self.partial: Any = None
+        self.stop: Stop | None = None
+        self._lock = RLock()
+        self._text = ""
+        self._tokens = 0
+        self.step_open = False
+        """Whether there was a step that the run was not told of."""
+        self._checks: list[Check] = []
+        self._tool_digests: dict[str, list[str]] = {}
+        """By agent, digests of what tools of this step have found, and were asked."""
+        self._open_calls = Counter[tuple[tuple[str, ...], str]]()
+        """Who is being asked, and by whom."""
+
+    def activate(self, agent: str, *, source: str | None = None, reason: str = "") -> Stop | None:
+        """The agent gets the turn from `source`; from whoever had it, if that is not said; from
+        nobody, if it is empty. From somebody it is a handoff."""
+        with self._lock:
+            source = self.active_agent if source is None else source
+            if self.step_open and (self._checks or not source):
+                self._flush_step()
+            if self.stop is None:
+                answering_agent, self.active_agent, run = self.active_agent, agent, self.run
+                if not run.first_agent:
+                    run.first_agent = source or agent
+                if self.step_open:
+                    usage = Usage(tokens=self._tokens) if self._tokens else NO_USAGE
+                    self.stop = run.record_handoff(
+                        source, agent, reason, answering_agent, self._text, usage
+                    )
+                    self._text, self._tokens, self.step_open = "", 0, False
+                elif source:
+                    self.stop = run.record_handoff(source, agent, reason)
+            return self.stop
+
+    def resume(self, agent: str) -> Stop | None:
+        """The turn is back with an agent that had only asked another one: no handoff."""
+        with self._lock:
+            if self.step_open:
+                self._flush_step()
+            self.active_agent = agent
+            return self.stop
+
+    def enter_call(self, callers: tuple[str, ...], agent: str) -> Stop | None:
+        """The agent's part begins, asked by the last of these, which the others have asked, or by
+        nobody. Several parts at once are one handoff; one that is asked by somebody whom it has
+        asked is another. Who has the turn, and is asked by nobody, goes on."""
+        with self._lock:
+            self._open_calls[callers, agent] += 1
+            if self._open_calls[callers, agent] > 1 or (not callers and self.active_agent == agent):
+                return self.resume(agent)
+            return self.activate(agent, source=callers[-1] if callers else None)
+
+    def leave_call(self, callers: tuple[str, ...], agent: str) -> None:
+        """The agent's part is over; whoever asked has the turn back."""
+        with self._lock:
+            self._open_calls[callers, agent] -= 1
+            if not self._open_calls[callers, agent]:
+                del self._open_calls[callers, agent]
+            if callers:
+                self.resume(callers[-1])
+
+    def begin_step(self) -> Stop | None:
+        """A model is about to be asked: the step before is over, and the run is told of it."""
+        with self._lock:
+            if self.step_open:
+                self._flush_step()
+            return self.stop
+
+    def record_answer(self, text: str = "", tokens: int = 0) -> None:
+        """A model has answered."""
+        with self._lock:
+            self._text, self.step_open = text[:ANSWER_CHARS_MAX], True
+            if tokens > 0:
+                self._tokens += int(tokens) if tokens < FIGURE_MAX else FIGURE_MAX
+
+    def record_tool_call(
+        self, tool: str, arguments: object, output: object = "", error: object = None
+    ) -> None:
+        """A tool has been called: what it was given, and what it returned or raised."""
+        with self._lock:
+            arguments_text, is_failure, tool = (
+                to_text(arguments),
+                error is not None,
+                safe_name(tool),
+            )
+            stderr = safe_text(to_text(error), ANSWER_CHARS_MAX) if is_failure else ""
+            if not is_failure:
+                output_text = to_text(output)
+                identifiers = " ".join(_IDENTIFIERS.findall(arguments_text[:DIGESTED_CHARS_MAX]))
+                masked_text = (
+                    error_signature(arguments_text, output_text)
+                    + _mask_words_with_digits(arguments_text)
+                    + _mask_words_with_digits(output_text)
+                )
+                digests = self._tool_digests.setdefault(
+                    next(reversed(_agent_chain.get()), self.active_agent), []
+                )
+                digests.append(_digest(f"{tool} {identifiers} {masked_text}"))
+            command = (
+                f"{tool} {safe_text(arguments_text, ARGUMENTS_CHARS_MAX)}"
+                if self.keep_arguments
+                else tool
+            )
+            self._checks.append(Check(command=command, exit_code=int(is_failure), stderr=stderr))
+            self.step_open = True
+
+    def _flush_step(self) -> None:
+        """Tells the run of the step that is over."""
+        if self.stop is None:
+            evidence = NO_EVIDENCE
+            if self._checks:
+                found = {
+                    f"{TOOL_PATH_PREFIX}{safe_name(agent)}": _digest(
+                        " ".join(sorted(found))
+                    )  # in any order
+                    for agent, found in self._tool_digests.items()
+                }
+                evidence = Evidence(files=found or None, checks=tuple(self._checks), measured=True)
+                self._checks, self._tool_digests = [], {}
+            usage = Usage(tokens=self._tokens) if self._tokens else NO_USAGE
+            self.stop = self.run.record_result(self.active_agent, self._text, evidence, usage)
+            self._text, self._tokens, self.step_open = "", 0, False
+
+    @contextmanager
+    def as_current(self) -> Generator[None]:
+        """What happens inside is part of the run; who asked for a run of its own is not in it."""
+        chain = _agent_chain.get() if current_watch.get() is self else ()
+        before, chain_before = current_watch.set(self), _agent_chain.set(chain)
+        try:
+            yield
+        finally:
+            _agent_chain.reset(chain_before)
+            current_watch.reset(before)
+
+    def iterate(self, pieces: Any) -> Iterator[Any]:
+        """What a framework yields; it is closed, whoever ends first."""
+        with closing(pieces):
+            while True:
+                with self.as_current():
+                    piece = next(pieces, STREAM_END)
+                if piece is STREAM_END:
+                    return
+                yield piece
+
+    async def iterate_async(self, pieces: Any) -> AsyncIterator[Any]:
+        """The same of what is waited for."""
+        async with aclosing(pieces):
+            while True:
+                with self.as_current():
+                    piece = await anext(pieces, STREAM_END)
+                if piece is STREAM_END:
+                    return
+                yield piece
+
+    def raise_if_stopped(self) -> None:
+        """Raises the stop, if there is one: for hooks that end a framework's run by an error."""
+        if self.stop is not None:
+            raise stop_error(self.stop, self.run, self.partial)
+
+
+@contextmanager
+def watching(guard: Guard, name: str, task: object = "") -> Generator[RunWatch]:
+    """A run that an adapter watches. When the framework has come to rest a stop is raised, with
+    what there is of its result; an error of its own passes through and is on record."""
+    with watching_stream(guard, name, task) as watch, watch.as_current():
+        yield watch
+
+
+@contextmanager
+def watching_stream(guard: Guard, name: str, task: object = "") -> Generator[RunWatch]:
+    """As `watching`, for what is drawn piece by piece: what the caller does between two pieces is
+    no part of the run."""
+    with guard.run(name, task=to_text(task)[:TITLE_CHARS_MAX], raises=False, team=name) as run:
+        watch = RunWatch(run, keep_arguments=bool(guard.limits.constraints.commands))
+        try:
+            yield watch
+            watch.begin_step()
+        except Exception:
+            if watch.stop is None:
+                raise
+    watch.raise_if_stopped()
+
+
+@contextmanager
+def watching_agent(guard: Guard | None, agent: str, task: object = "") -> Generator[RunWatch]:
+    """An agent's part in the run that is being watched already, or else a run of its own: for teams
+    that are somebody's own loop over agents, or agents that ask others."""
+    watch = current_watch.get()
+    if watch is not None:
+        with _agent_call(watch, agent):
+            yield watch
+        watch.raise_if_stopped()
+        return
+    with watching(guard or Guard(), agent, task) as watch, _agent_call(watch, agent):
+        yield watch
+
+
+@contextmanager
+def _agent_call(watch: RunWatch, agent: str) -> Generator[None]:
+    """An agent that was asked by another one gives the turn back when it is done."""
+    callers = _agent_chain.get()
+    watch.enter_call(callers, agent)
+    before = _agent_chain.set((*callers, agent))
+    try:
+        watch.raise_if_stopped()
+        yield
+    finally:
+        _agent_chain.reset(before)
+        watch.leave_call(callers, agent)
+
+
+def import_framework(module: str, extra: str) -> Any:
+    """A module of a framework, imported when it is used."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        from handrail.engine.install_hints import (
+            install_hint,  # only who misses something waits for it
+        )
+
+        message = f"'{error.name}' is not installed; {install_hint(extra)}"
+        raise ModuleNotFoundError(message, name=error.name) from None
+
+
+def refuse_stream(call: str, instead: str) -> NoReturn:
+    """A call that would go past the guard is not made."""
+    raise NotImplementedError(f"{call} cannot be guarded, so it is not called; {instead}")
+
+
+def to_text(value: object) -> str:
+    """One text for one value, whatever a framework passes."""
+    if isinstance(value, str):
+        return value
+    try:
+        return msgspec.json.encode(value, order="deterministic", enc_hook=repr).decode()
+    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
+        return repr(value)
+
+
+def _mask_words_with_digits(text: str) -> str:
+    """All of the text, as far as anybody looks, without what has a figure in it: times and ids."""
+    return _WORDS_WITH_DIGITS.sub("#", text[:DIGESTED_CHARS_MAX])
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:DIGEST_CHARS]

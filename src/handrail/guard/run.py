@@ -1,0 +1,558 @@
+"""A guarded run: the kernel's stop rules around somebody's own loop, in three lines.
+
+    guard = Guard(StopRules(max_handoffs=20))
+    with guard.run("ticket 4711") as run:
+        run.handoff("planner", "coder", reason="tests are red")
+
+A guarded run is a ledger and a history of the same events that the engine records, so reports and
+replays are the same. What the host program passes as evidence counts as measured: it is the host's
+own observation, not an agent's claim. A run belongs to one thread or task at a time.
+"""
+
+import functools
+import logging
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from threading import Lock
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from handrail.guard.errors import StoppedError, stop_error
+from handrail.guard.fast_path import FastPath
+from handrail.guard.sanitising import safe_name, safe_text, safe_texts
+from handrail.kernel.definition.limits import resolve_limits
+from handrail.kernel.definition.model import StopRules, TerminalStatus
+from handrail.kernel.definition.reader import read_stop_rules
+from handrail.kernel.json_values import are_simple_texts
+from handrail.kernel.result import NO_EVIDENCE, Evidence, Result, Usage
+from handrail.kernel.run.events import Ended, HandedOff, Reported, RunEvent, Started
+from handrail.kernel.run.lookahead import apply_guarded_events
+from handrail.kernel.run.state import Stop, build_stop
+from handrail.kernel.stop.ledger import Ledger, find_edge, short_key
+from handrail.kernel.stop.progress import assess_result
+from handrail.kernel.stop.repetition import unrepeated_handoffs
+from handrail.kernel.stop.rules import (
+    FiredRule,
+    RuleContext,
+    StopRule,
+    judge_handoff,
+    judge_result,
+    judge_step,
+    terminal_status_of,
+)
+from handrail.kernel.validation_messages import explain_validation_error
+from handrail.views.report import RunReport, build_report
+
+if TYPE_CHECKING:
+    from handrail.guard.server_recorder import HumanReply, ServerRecorder
+
+log = logging.getLogger("handrail.guard")
+
+SERVER_URL_PREFIXES = ("http://", "https://")
+ANSWER_SECONDS_DEFAULT = 24 * 3600.0
+"""That a person has for an answer, if nothing else is said."""
+REASON_CHARS_MAX, TITLE_CHARS_MAX = 2_000, 200
+"""Characters of a reason, and of what a run is called."""
+NEVER_SECONDS = 10**9
+"""Seconds that no run takes, where nothing is said of time."""
+Clock = Callable[[], datetime]
+
+
+_utc_now = functools.partial(datetime.now, UTC)
+
+V = TypeVar("V", Evidence, Usage)
+NO_USAGE = Usage()
+
+
+def _convert(value: V | Mapping[str, Any], cls: type[V]) -> V:
+    """The host's dictionary as a value; a wrong one is the host's mistake and says where."""
+    try:
+        return msgspec.convert(safe_texts(msgspec.to_builtins(value)), cls)
+    except msgspec.ValidationError as error:
+        reason, _, path = str(error).partition(" - at ")
+        where = f" at {path}" if path else ""
+        raise ValueError(
+            f"{cls.__name__.lower()}{where}: {explain_validation_error(reason)}"
+        ) from None
+
+
+def _is_storable(reason: str) -> bool:
+    """Whether it can be kept as it is."""
+    return len(reason) <= REASON_CHARS_MAX and are_simple_texts(reason)
+
+
+class Guard:
+    """Stop rules, checked once, for any number of runs."""
+
+    def __init__(
+        self,
+        rules: StopRules | None = None,
+        *,
+        clock: Clock = _utc_now,
+        record: str = "",
+        token: str = "",
+        answer_seconds: float = ANSWER_SECONDS_DEFAULT,
+    ) -> None:
+        """Raises ValueError, naming the limit, if a rule cannot be used. `record` is a Handrail
+        database, such as `sqlite:///work.db`, that every run is written to when it has ended; or a
+        server, such as `http://127.0.0.1:8080`, that is told of it while it goes on, with `token`,
+        else `HANDRAIL_TOKEN`. People who are asked there have `answer_seconds` for an answer."""
+        checked, problems = read_stop_rules(msgspec.to_builtins(rules or StopRules()))
+        if checked is None:
+            raise ValueError("; ".join(str(problem) for problem in problems))
+        self.limits = resolve_limits(checked)
+        self.clock, self.record, self.token = clock, record, token
+        self.answer_seconds = answer_seconds
+        self.last: GuardedRun | None = None
+        """The run that was begun last: its report, its stop, its id where it was recorded."""
+
+    @contextmanager
+    def run(
+        self,
+        name: str,
+        *,
+        task: str = "",
+        paths: tuple[str, ...] | None = None,
+        goal: str = "",
+        raises: bool = True,
+        team: str = "guarded team",
+    ) -> Generator["GuardedRun"]:
+        """A run under guard. `paths`: files that exist at the start; `goal`: the command that
+        decides whether a stopped run was a partial success. With `raises=False` a stop is not
+        raised but returned by the call that met it. `team`: the name of its definition, where it is
+        recorded."""
+        name, task, team = (
+            safe_text(name, TITLE_CHARS_MAX),
+            safe_text(task, TITLE_CHARS_MAX),
+            safe_name(team),
+        )
+        run = GuardedRun(self, name, task=task, paths=paths, goal=goal, raises=raises)
+        self.last = run
+        if self.record.startswith(SERVER_URL_PREFIXES):
+            from handrail.guard.server_recorder import (
+                ServerRecorder,  # only who records waits for a client
+            )
+
+            run.recorder = ServerRecorder(run, self.record, self.token, team)
+        try:
+            yield run
+        except StoppedError as stop:
+            if stop.run is not run:
+                run.fail(f"a run inside it was stopped: {stop}")
+            raise
+        except GeneratorExit:
+            run.fail("the stream was left before its end")
+            raise
+        except BaseException as error:
+            run.fail(f"{type(error).__name__}: {error}")
+            raise
+        else:
+            run.complete()
+        finally:
+            if run.recorder is not None:
+                run.recorder.close()
+            elif self.record:
+                run.recorded = _record_run(run.events, self.record, team)
+
+
+def _record_run(events: Sequence[RunEvent], database: str, team: str) -> str:
+    """The id of the run in the database. Whatever is wrong with that costs nobody a result that is
+    there, or hides a stop: it is logged, and the id is empty."""
+    from handrail.guard.recording import (  # only who records waits for an engine
+        StoreError,
+        record_run,
+    )
+
+    try:
+        return record_run(events, database, team)
+    except StoreError as error:
+        log.error("a guarded run was not recorded: %s", error)
+    except Exception:
+        log.exception("a guarded run was not recorded; this should not happen, please report it")
+    return ""
+
+
+class GuardedRun:
+    """One run: tell it each handoff and each result, and it tells when to stop."""
+
+    def __init__(
+        self,
+        guard: Guard,
+        name: str,
+        *,
+        task: str,
+        paths: tuple[str, ...] | None,
+        goal: str,
+        raises: bool,
+    ) -> None:
+        self.name = name
+        self.stop: Stop | None = None
+        self.recorded = ""
+        """Its id where it is recorded."""
+        self.unrecorded = 0
+        """Of a run on a server, the events that it could not be told."""
+        self.recorder: ServerRecorder | None = None
+        self.first_agent = ""
+        """Who has the turn first, where that is known before anything has happened."""
+        self.server_end: tuple[TerminalStatus, Stop] | None = None
+        """How the run was ended on the server; it ends here at its next step."""
+        self._answer_seconds = guard.answer_seconds
+        self._limits, self._clock, self._raises, self._goal = (
+            guard.limits,
+            guard.clock,
+            raises,
+            goal,
+        )
+        self._paths = None if paths is None else frozenset(paths)
+        self._ledger = Ledger(steps=1)
+        """As of its first `_known` events: what came after them went nowhere near a rule."""
+        self._applied_count = 1
+        self._fast_path = FastPath(self._ledger, self._limits)
+        self._has_result = False
+        self._last_agent = ""
+        self._asks_lock, self._open_asks = Lock(), 0
+        """Questions that people have not settled."""
+        self._started_at = self._asked_at = self._clock()
+        self._deadline = self._compute_deadline()
+        self.events: list[RunEvent] = [
+            Started(
+                at=self._started_at,
+                run_id=name,
+                bead_id=name,
+                definition_id="guard",
+                version=1,
+                kind="team",
+                step_id="",
+                limits=guard.limits,
+                title=task or name,
+                paths=paths,
+            )
+        ]
+
+    def handoff(self, source: str, target: str, *, reason: str = "") -> Stop | None:
+        """Before control goes from source to target."""
+        return self.record_handoff(source, target, reason)
+
+    def record_handoff(
+        self,
+        source: str,
+        target: str,
+        reason: str = "",
+        agent: str = "",
+        text: str = "",
+        usage: Usage | None = None,
+    ) -> Stop | None:
+        """A handoff, right after a result of `agent` that shows nothing if `spent` says that there
+        was one: of both together most go nowhere near a rule."""
+        fast_path = self._fast_path
+        symbol = fast_path.edge_symbols.get((source, target)) or fast_path.add_edge(source, target)
+        if (
+            symbol
+            and fast_path.moves_left > 0
+            and self.server_end is None
+            and (usage is None or (fast_path.usage_only and agent == source))
+            and text.isascii()
+            and "\0" not in text
+            and (not reason or _is_storable(reason))
+        ):
+            now, headroom, handoffs = self._clock(), fast_path.headroom, fast_path.handoffs
+            steps, tokens, cost = fast_path.steps, fast_path.tokens, fast_path.cost
+            if usage is not None:
+                steps += self._has_result
+                tokens += usage.tokens
+                cost += usage.cost
+            trail = symbol + fast_path.trail
+            unrepeated_left = fast_path.unrepeated_left if symbol != fast_path.last_symbol else 0
+            if not unrepeated_left:
+                unrepeated_left = unrepeated_handoffs(
+                    trail, headroom.repeat_limit, headroom.period_max
+                )
+            if (
+                unrepeated_left
+                and now < self._deadline
+                and tokens < headroom.tokens_max
+                and cost < headroom.cost_max
+            ):
+                events = self.events
+                if usage is not None:
+                    result = Result(text=text, usage=usage)
+                    events.append(
+                        Reported(at=now, step_id=agent, fence=steps, agent=agent, result=result)
+                    )
+                    fast_path.tokens, fast_path.cost = tokens, cost
+                fast_path.handoffs, fast_path.steps = handoffs + 1, steps + 1
+                fast_path.trail = trail[: headroom.trail_handoffs_max]
+                fast_path.unrepeated_left, fast_path.last_symbol = unrepeated_left - 1, symbol
+                fast_path.moves_left -= 1
+                self._last_agent, self._has_result = source, False
+                events.append(
+                    HandedOff(
+                        at=now, source=source, target=target, reason=reason, number=handoffs + 1
+                    )
+                )
+                return None
+        stop = self.record_result(agent, text, NO_EVIDENCE, usage) if usage is not None else None
+        return stop or self._judge_handoff(source, target, reason)
+
+    def _judge_handoff(self, source: str, target: str, reason: str) -> Stop | None:
+        """A handoff that is looked at closely."""
+        if self.stop is not None or self.server_end is not None:
+            return self._repeat_stop()
+        source, target, reason = (
+            safe_name(source),
+            safe_name(target),
+            safe_text(reason, REASON_CHARS_MAX),
+        )
+        now, ledger = self._clock(), self._catch_up()
+        ctx = RuleContext(
+            ledger,
+            self._limits,
+            source,
+            None,
+            source,
+            target,
+            find_edge(ledger, source, target),
+            ledger.steps,
+            self._elapsed(now),
+        )
+        handoff_fired = judge_handoff(ctx)
+        step_fired = judge_step(ctx)
+        accepted = not (handoff_fired or step_fired)
+        if (
+            handoff_fired and not step_fired
+        ):  # the handoff that completes a repetition is still made
+            accepted = all(
+                fired_rule.rule is StopRule.REPEATED_PATTERN for fired_rule in handoff_fired
+            )
+        self.events.append(
+            HandedOff(
+                at=now,
+                source=source,
+                target=target,
+                reason=reason,
+                accepted=accepted,
+                number=ledger.handoffs + 1 if accepted else 0,
+            )
+        )
+        self._last_agent = source
+        if accepted:
+            self._has_result = False
+            self._catch_up()
+        if handoff_fired or step_fired:
+            return self._stop_run([*handoff_fired, *step_fired], source, now)
+        self._fast_path.refresh(self._ledger, self._limits)
+        return None
+
+    def result(
+        self,
+        agent: str,
+        *,
+        text: str = "",
+        evidence: Evidence | Mapping[str, Any] | None = None,
+        usage: Usage | Mapping[str, Any] | None = None,
+        milestone: str = "",
+        task: str = "",
+    ) -> Stop | None:
+        """After an agent's turn: what it rests on, what it used. Several in one turn are steps."""
+        measured_evidence = (
+            replace(_convert(evidence, Evidence), measured=True) if evidence else NO_EVIDENCE
+        )
+        checked_usage = _convert(usage, Usage) if usage else NO_USAGE
+        milestone, task = milestone and safe_name(milestone), task and safe_name(task)
+        return self.record_result(
+            agent, text, measured_evidence, checked_usage, milestone=milestone, task=task
+        )
+
+    def record_result(
+        self,
+        agent: str,
+        text: str,
+        evidence: Evidence,
+        usage: Usage,
+        *,
+        milestone: str = "",
+        task: str = "",
+    ) -> Stop | None:
+        """As `result`, of values that need no reading: evidence is measured, or none."""
+        if self.stop is not None or self.server_end is not None:
+            return self._repeat_stop()
+        agent, text = safe_name(agent), safe_text(text)
+        now, fast_path = self._clock(), self._fast_path
+        tokens, cost, headroom = (
+            fast_path.tokens + usage.tokens,
+            fast_path.cost + usage.cost,
+            fast_path.headroom,
+        )
+        if (
+            evidence is NO_EVIDENCE
+            and fast_path.usage_only
+            and not milestone
+            and fast_path.moves_left > 0
+            and tokens < headroom.tokens_max
+            and cost < headroom.cost_max
+            and now < self._deadline
+        ):
+            fast_path.steps += self._has_result
+            fast_path.tokens, fast_path.cost, fast_path.moves_left = (
+                tokens,
+                cost,
+                fast_path.moves_left - 1,
+            )
+            self._has_result, self._last_agent = True, agent
+            result = Result(text=text, usage=usage)
+            self.events.append(
+                Reported(at=now, step_id=agent, fence=fast_path.steps, agent=agent, result=result)
+            )
+            return None
+        return self._judge_result(agent, now, text, evidence, usage, milestone, task)
+
+    def _judge_result(
+        self,
+        agent: str,
+        now: datetime,
+        text: str,
+        evidence: Evidence,
+        usage: Usage,
+        milestone: str,
+        task: str,
+    ) -> Stop | None:
+        """A result that is looked at closely."""
+        ledger, limits = self._catch_up(), self._limits
+        step_fired = self._judge_next_step(agent, now)
+        if step_fired:
+            return self._stop_run(step_fired, agent, now)
+        step = ledger.steps + self._has_result
+        self._has_result = True
+        assessment = assess_result(
+            ledger, limits, agent, evidence, task=task, milestone=milestone, paths=self._paths
+        )
+        result = Result(text=text, evidence=evidence, usage=usage)
+        self.events.append(
+            Reported(
+                at=now,
+                step_id=agent,
+                fence=step,
+                agent=agent,
+                result=result,
+                weighed=assessment,
+                phase=milestone,
+            )
+        )
+        self._last_agent = agent
+        ledger = self._catch_up()
+        ctx = RuleContext(ledger=ledger, limits=limits, agent=agent, evidence=evidence, step=step)
+        fired = judge_result(ctx)
+        if fired:
+            return self._stop_run(fired, agent, now)
+        self._fast_path.refresh(self._ledger, self._limits)
+        return None
+
+    def _catch_up(self) -> Ledger:
+        """The ledger with every event in it."""
+        if self._applied_count == len(self.events):
+            return self._ledger
+        ledger = apply_guarded_events(
+            self._ledger, self._limits, self.events[self._applied_count :]
+        )
+        self._ledger, self._applied_count = ledger, len(self.events)
+        return ledger
+
+    def _compute_deadline(self) -> datetime:
+        never = self._started_at + timedelta(seconds=NEVER_SECONDS)
+        limit = self._limits.max_duration
+        end = (
+            never
+            if limit is None
+            else self._started_at + timedelta(seconds=min(limit, NEVER_SECONDS))
+        )
+        return (
+            never if self._open_asks and self._asked_at < end else end
+        )  # the clock stands, or was late
+
+    def ask(self, question: str) -> "HumanReply | None":
+        """Asks a person, through the inbox of the server that the run is recorded on, and waits.
+        None if nobody answered in time, or the run was closed: then it is stopped. Raises
+        ClientError if the server cannot be asked, ValueError if there is none."""
+        if self.recorder is None:
+            message = "people are asked through a server, and this run is recorded on none"
+            raise ValueError(f"{message}; say Guard(record='http://HOST:PORT')")
+        self._change_open_asks(1)
+        try:
+            reply = self.recorder.ask(safe_text(question), self._answer_seconds)
+        finally:
+            self._change_open_asks(-1)
+        if reply is None:
+            self._repeat_stop()
+        return reply
+
+    def _change_open_asks(self, change: int) -> None:
+        """The time that people take is not the run's: it stands from the first of questions that
+        are open together until the last is settled."""
+        with self._asks_lock:
+            if not self._open_asks:
+                self._asked_at = self._clock()
+            self._open_asks += change
+            if not self._open_asks:
+                self._started_at += self._clock() - self._asked_at
+            self._deadline = self._compute_deadline()
+
+    def _elapsed(self, now: datetime) -> float:
+        return ((self._asked_at if self._open_asks else now) - self._started_at).total_seconds()
+
+    def report(self) -> RunReport:
+        """The run report so far: status, counters, the rule that fired, why."""
+        return build_report(self.events)
+
+    def complete(self, reason: str = "the guarded block ended") -> None:
+        """The loop came to its own end. Nothing happens if a rule ended the run before."""
+        self._conclude(TerminalStatus.DONE_SUCCESS, StopRule.COMPLETED, reason)
+
+    def fail(self, reason: str) -> None:
+        """The host program gave up."""
+        self._conclude(TerminalStatus.ABORTED_STUCK, StopRule.AGENT_LOST, reason)
+
+    def _conclude(self, status: TerminalStatus, rule: StopRule, reason: str) -> None:
+        if self.stop is None:
+            self._fast_path.moves_left = 0
+            self.stop = Stop(
+                rule=rule, reason=safe_text(reason, REASON_CHARS_MAX), agent=self._last_agent
+            )
+            self.events.append(Ended(at=self._clock(), status=status, stop=self.stop))
+
+    def _judge_next_step(self, agent: str, now: datetime) -> list[FiredRule]:
+        """Rules against this result as such: time is up, or it would be one step too many."""
+        ledger, limits, elapsed = self._ledger, self._limits, self._elapsed(now)
+        ctx = RuleContext(ledger, limits, agent, elapsed=elapsed, step=ledger.steps)
+        fired = judge_step(ctx)
+        return [
+            fired_rule
+            for fired_rule in fired
+            if self._has_result or fired_rule.rule is StopRule.MAX_DURATION
+        ]
+
+    def _repeat_stop(self) -> Stop:
+        """Nothing goes on after the end: the reason again, raised or as a value."""
+        if self.stop is None and self.server_end is not None:
+            status, self.stop = self.server_end
+            self._fast_path.moves_left = 0
+            self.events.append(Ended(at=self._clock(), status=status, stop=self.stop))
+        assert self.stop is not None, "it is over"
+        if self._raises:
+            raise stop_error(self.stop, self)
+        return self.stop
+
+    def _stop_run(self, fired: list[FiredRule], agent: str, now: datetime) -> Stop:
+        """Whoever found that caught up before."""
+        self._fast_path.moves_left = 0
+        self.stop = build_stop(fired, agent, self._ledger.handoffs)
+        goal_met = (
+            bool(self._goal) and self._ledger.measured.checks.get(short_key(self._goal)) == ""
+        )
+        status = terminal_status_of(self.stop.rule, goal_met=goal_met)
+        self.events.append(Ended(at=now, status=status, stop=self.stop))
+        if self._raises:
+            raise stop_error(self.stop, self)
+        return self.stop

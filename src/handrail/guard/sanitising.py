@@ -1,0 +1,46 @@
+"""What agents are called and what they say, in a form that can be kept: it is theirs, and hostile.
+
+A name that no definition could have, or a text that no database holds, must not cost a program its
+result, nor a person the record of it. So it is changed as it comes in, always in the same way.
+"""
+
+import hashlib
+from typing import Any
+
+NAME_CHARS_MAX = 100
+UNNAMED = "?"
+REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+
+
+def safe_name(raw_name: str) -> str:
+    """One name for one agent: visible characters, not too many. A long one ends with its digest."""
+    if raw_name.isprintable() and 0 < len(raw_name) <= NAME_CHARS_MAX and not raw_name.isspace():
+        return raw_name
+    name = "".join(
+        character if character.isprintable() else REPLACEMENT
+        for character in raw_name[:NAME_CHARS_MAX]
+    )
+    if len(raw_name) > NAME_CHARS_MAX:
+        digest = hashlib.sha256(raw_name.encode(errors="replace")).hexdigest()[:12]
+        name = f"{name[: NAME_CHARS_MAX - 13]}~{digest}"
+    return name if name.strip() else UNNAMED
+
+
+def safe_text(text: str, chars_max: int | None = None) -> str:
+    """The text as far as anybody looks, without what cannot be stored (a NUL, half a character)."""
+    if chars_max is not None and len(text) > chars_max:
+        text = f"{text[: chars_max - 1]}…"
+    if text.isascii() and "\0" not in text:
+        return text
+    return text.encode(errors="replace").decode().replace("\0", REPLACEMENT)
+
+
+def safe_texts(value: Any) -> Any:
+    """The same of every text in it."""
+    if isinstance(value, str):
+        return safe_text(value)
+    if isinstance(value, dict):
+        return {safe_texts(key): safe_texts(item) for key, item in value.items()}  # pyright: ignore[reportUnknownVariableType] - any JSON
+    if isinstance(value, list):
+        return [safe_texts(item) for item in value]  # pyright: ignore[reportUnknownVariableType] - any JSON
+    return value

@@ -1,0 +1,296 @@
+"""A guarded run on a server while it goes on: `Guard(record="http://…")`.
+
+A thread of its own looks at what the guard has seen, a few times a second, and tells the server;
+the guarded program does nothing for it, and waits for nothing but, at its end, for a few seconds
+until the rest is told. What is held for that is the run's own list of events, and nothing else.
+
+A result is told with what came after it, so the record is a step behind. A server that is away is
+tried again until the run has ended; what is not on record then is told in the log, and how much it
+is stands in `run.unrecorded`. Who closes the run on the server stops the program at its next step;
+so does the server, if it heard nothing for so long that it gave the program up.
+"""
+
+import logging
+import threading
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec.structs import replace
+from uuid_utils import uuid7
+
+from handrail.client.call import Call
+from handrail.client.clients import Client, SyncClient
+from handrail.client.errors import ClientError, ConflictError, UnreachableError
+from handrail.client.guard_calls import (
+    GuardedEvent,
+    GuardedRunStatus,
+    guarded_events_call,
+    guarded_run_call,
+)
+from handrail.guard.history_builder import first_agent, guard_events
+from handrail.kernel.decision import Value, prepare_types
+from handrail.kernel.definition.model import TerminalStatus
+from handrail.kernel.run.events import Reported, Started
+from handrail.kernel.run.state import Stop
+from handrail.kernel.stop.rules import StopRule
+from handrail.views.approvals import Approval
+
+prepare_types(Stop)
+
+if TYPE_CHECKING:
+    from handrail.guard.run import GuardedRun
+
+log = logging.getLogger("handrail.guard")
+
+POLL_SECONDS = 0.2
+HEARTBEAT_SECONDS = 15.0
+"""A sign of life is given so often where nothing happens; it also hears what people did."""
+RETRY_SECONDS = 2.0
+"""Before a server that is away, or a run that is paused, is tried again."""
+FLUSH_SECONDS = 10.0
+"""That the end of a run waits for what is not told yet."""
+ANSWER_POLL_SECONDS = 0.5
+"""Between two looks for a person's answer."""
+BATCH_EVENTS_MAX = 500
+"""Told at once."""
+REQUEST_SECONDS_MAX, RETRY_SECONDS_MAX = 5.0, 3.0
+"""Seconds that an answer may take, and that one word is tried for."""
+DEADLINE_GRACE_SECONDS = 30.0
+"""That a server may be late in ending a run whose question nobody answered."""
+RESULT_CHARS_MAX = 20_000
+"""Characters of a result's text that are told."""
+RETRYABLE_STATUSES = frozenset({429, 500, 502, 503, 504})
+WAITING_CODE, ENDED_CODE = "asked", "ended"
+"""The refusal that passes: a person is asked, or has paused the run; and the one that does not."""
+
+
+class HumanReply(Value):
+    """A person's answer; `text` is empty where it was no more than a yes."""
+
+    text: str
+    by: str
+
+
+class ServerRecorder:
+    """One run's way to a server."""
+
+    def __init__(self, run: "GuardedRun", url: str, token: str, team: str) -> None:
+        self._run, self._url, self._token, self._team = run, url, token, team
+        self._open_client()  # an address or a token that cannot be one is the caller's mistake
+        self._sent_count = 1
+        """Events that are on record; the first is told by beginning."""
+        self._pending_call: Call[GuardedRunStatus] | None = None
+        """What is being told: the same word until it is heard, so that it is heard once."""
+        self._pending_count = 0
+        self._send_lock, self._wake = threading.Lock(), threading.Event()
+        self._heartbeat_at, self._flush_deadline = 0.0, 0.0
+        self._closing, self._last_error = False, ""
+        self._refused = False
+        """Whether the server has refused what it was told."""
+        self._thread = threading.Thread(target=self._run_loop, name="handrail-guard", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """The run has ended: what is left is told, or given up after a while."""
+        self._flush_deadline = time.monotonic() + FLUSH_SECONDS
+        self._closing = True
+        self._wake.set()
+        self._thread.join(FLUSH_SECONDS + RETRY_SECONDS_MAX + REQUEST_SECONDS_MAX)
+        run = self._run
+        unsent = len(run.events) - self._sent_count
+        if run.server_end is not None and run.stop is run.server_end[1]:
+            unsent -= 1  # the end, which the server told
+        if unsent > 0:
+            run.unrecorded = unsent
+            why = self._last_error or "the server did not answer in time"
+            level = logging.ERROR if run.server_end is None else logging.INFO  # it was ended there
+            log.log(level, "%d events of a guarded run were not recorded: %s", unsent, why)
+
+    def ask(self, question: str, seconds: float) -> HumanReply | None:
+        """Asks a person, and waits; None if nobody answered in time, or the run was closed.
+        Raises ClientError if the server cannot be asked."""
+        with self._open_client() as client:
+            approval_id = self._post_question(client, question, seconds)
+            if not approval_id:
+                return None
+            approval = _wait_for_answer(client, approval_id, seconds)
+            if (
+                approval is not None
+                and approval.status == "answered"
+                and approval.decision != "reject"
+            ):
+                self._heartbeat_at = 0.0  # what the answer has set going is taken up at once
+                self._wake.set()
+                return HumanReply(text=approval.answer, by=approval.by)
+            self._run.server_end = TerminalStatus.ABORTED_STUCK, _unanswered_stop(question)
+            self._fetch_end(client)
+        return None
+
+    def _post_question(self, client: SyncClient, question: str, seconds: float) -> str:
+        """The question's id; empty if the run has ended on the server."""
+        try:
+            with self._send_lock:
+                self._send_pending(client, flush=True)
+                return client.request_guarded_approval(
+                    self._run.recorded, question, seconds
+                ).question
+        except ConflictError as error:
+            if error.code != ENDED_CODE:
+                raise
+            self._fetch_end(client)
+        return ""
+
+    def _open_client(self) -> Client:
+        return Client(
+            self._url, self._token, timeout=REQUEST_SECONDS_MAX, patience=RETRY_SECONDS_MAX
+        )
+
+    def _run_loop(self) -> None:
+        """Until all is told, or nothing more can be."""
+        try:
+            with self._open_client() as client:
+                while self._poll(client):
+                    self._wake.clear()
+        except Exception as error:
+            self._last_error = f"{type(error).__name__}: {error}"
+            log.exception("a guarded run is recorded no more")
+
+    def _poll(self, client: SyncClient) -> bool:
+        """One look at what there is to tell, and a pause; False after the last."""
+        is_closing, pause = self._closing, POLL_SECONDS
+        try:
+            with self._send_lock:
+                self._send_pending(client, flush=is_closing)
+        except ClientError as error:
+            self._last_error, pause = str(error), RETRY_SECONDS
+            if not (_is_retryable(error) or self._keep_listening(client, error)):
+                return False
+        else:
+            self._last_error = ""
+        all_sent = self._refused or self._sent_count == len(self._run.events)
+        if is_closing and (all_sent or time.monotonic() > self._flush_deadline):
+            return False
+        self._wake.wait(pause)
+        return True
+
+    def _keep_listening(self, client: SyncClient, error: ClientError) -> bool:
+        """After a refusal that does not pass: whether people can still close the run. Nothing more
+        of it is told then but that it goes on."""
+        self._fetch_end(client)
+        if (
+            self._closing
+            or self._refused
+            or self._run.server_end is not None
+            or not self._run.recorded
+        ):
+            return False
+        log.error("guarded run %s is recorded no more: %s", self._run.recorded, error)
+        self._refused, self._pending_call, self._pending_count = True, None, 0
+        return True
+
+    def _send_pending(self, client: SyncClient, *, flush: bool) -> None:
+        """What is new; or a sign of life, if it is time for one."""
+        run, now = self._run, time.monotonic()
+        if not run.recorded:
+            if not (run.first_agent or len(run.events) > 1):
+                return
+            run.recorded = self._send(client, self._pending_call or self._begin_call()).id
+            self._heartbeat_at = now + HEARTBEAT_SECONDS
+        for _ in range(
+            len(run.events) // BATCH_EVENTS_MAX + 2
+        ):  # what was not heard, and then the rest
+            count = self._sendable_count(flush=flush)
+            if self._pending_call is None and not count and now < self._heartbeat_at:
+                return
+            self._send(client, self._pending_call or self._events_call(count))
+            self._heartbeat_at = now + HEARTBEAT_SECONDS
+
+    def _send(self, client: SyncClient, call: Call[GuardedRunStatus]) -> GuardedRunStatus:
+        self._pending_call = call
+        status = client.execute(call)
+        self._sent_count += self._pending_count
+        self._pending_call, self._pending_count = None, 0
+        return status
+
+    def _begin_call(self) -> Call[GuardedRunStatus]:
+        started = self._run.events[0]
+        assert isinstance(started, Started), "a guarded run begins with it"
+        agent = self._run.first_agent or first_agent(self._run.events)
+        return guarded_run_call(
+            self._team,
+            started.limits,
+            title=started.title,
+            agent=agent,
+            paths=started.paths,
+            key=_idempotency_key(),
+        )
+
+    def _events_call(self, count: int) -> Call[GuardedRunStatus]:
+        self._pending_count = count
+        events = [
+            _shorten_result(event)
+            for event in guard_events(self._run.events[self._sent_count : self._sent_count + count])
+        ]
+        return guarded_events_call(
+            self._run.recorded, events, datetime.now(UTC), key=_idempotency_key()
+        )
+
+    def _sendable_count(self, *, flush: bool) -> int:
+        """How many events can be told now. A result waits for what comes after it."""
+        if self._refused:
+            return 0
+        events = self._run.events
+        total = len(events)
+        end = min(total, self._sent_count + BATCH_EVENTS_MAX)
+        ends_with_result = end > self._sent_count and isinstance(events[end - 1], Reported)
+        if ends_with_result and (end < total or not flush):
+            end -= 1
+        return end - self._sent_count
+
+    def _fetch_end(self, client: SyncClient) -> None:
+        """Why the run has ended on the server, if it has: for the guard to end it here too."""
+        run = client.get_run(self._run.recorded) if self._run.recorded else None
+        if run is not None and run.stop is not None and run.terminal_status is not None:
+            stop = msgspec.convert(msgspec.to_builtins(run.stop), Stop)
+            self._run.server_end = TerminalStatus(run.terminal_status), stop
+            log.warning("a guarded run was ended on the server: %s: %s", stop.rule, stop.reason)
+
+
+def _wait_for_answer(client: SyncClient, approval_id: str, seconds: float) -> Approval | None:
+    """The question once it is settled; None if it is still open after its time."""
+    deadline = time.monotonic() + seconds + DEADLINE_GRACE_SECONDS
+    while time.monotonic() < deadline:
+        try:
+            approval = client.get_approval(approval_id)
+        except ClientError as error:
+            if not _is_retryable(error):
+                raise
+        else:
+            if approval.status != "open":
+                return approval
+        time.sleep(ANSWER_POLL_SECONDS)
+    return None
+
+
+def _shorten_result(event: GuardedEvent) -> GuardedEvent:
+    if not isinstance(event, Reported) or len(event.result.text) <= RESULT_CHARS_MAX:
+        return event
+    text = f"{event.result.text[:RESULT_CHARS_MAX]}…"
+    return replace(event, result=replace(event.result, text=text))
+
+
+def _is_retryable(error: ClientError) -> bool:
+    """Whether it is worth another try: nobody answers, or not now."""
+    is_unavailable = isinstance(error, UnreachableError) or error.status in RETRYABLE_STATUSES
+    return is_unavailable or (isinstance(error, ConflictError) and error.code == WAITING_CODE)
+
+
+def _unanswered_stop(question: str) -> Stop:
+    reason = f"nobody answered in time: {question}"
+    return Stop(rule=StopRule.HUMAN_DEADLINE, reason=reason, remedy="an answer in time")
+
+
+def _idempotency_key() -> str:
+    return str(uuid7())

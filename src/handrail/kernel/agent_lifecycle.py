@@ -1,0 +1,183 @@
+"""The agent's lifecycle: five states, what each allows, and the only ways between them.
+
+Theory of operation. An agent is in one of five states. OFFLINE: not connected. IDLE: online, with
+nothing assigned. QUEUED: assigned, waiting for its turn. ACTIVE: holds the turn. WAITING: holds
+the turn, but has paused it. The channel (a conversation) and the lease (a run's step) move an agent
+by the same table: a claim of work is IDLE to QUEUED (`assigned`) to ACTIVE (`turn granted`), its
+result brings ACTIVE back to IDLE.
+
+Rules of this file:
+1. Everything that decides which transition is legal stands in `TRANSITIONS`. A pair of state and
+   trigger that is not there is refused, and a refusal changes nothing.
+2. One pair has one target. Where the same word leads to two states, the case stands in brackets
+   (`TURN_COMPLETE (solo)`); `word` gives the log the word alone: the log names the target too.
+3. What a state allows is read from `PROPERTIES`, never from a comparison with its name.
+4. A detected silence is a TURN_COMPLETE that the agent forgot to send: it needs no cell of its own.
+
+Not here: who is next, tokens, timers, messages (`channel.py` and its neighbours); leases (the run).
+"""
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from handrail.kernel.decision import Refusal, Value
+
+
+class AgentState(StrEnum):
+    """Where an agent stands."""
+
+    OFFLINE = "OFFLINE"
+    IDLE = "IDLE"
+    QUEUED = "QUEUED"
+    ACTIVE = "ACTIVE"
+    WAITING = "WAITING"
+
+
+class Receiving(StrEnum):
+    """Whether messages reach an agent. `observes` is read-only: it sees them and may not answer."""
+
+    NO = "no"
+    OBSERVES = "observes"
+    YES = "yes"
+
+
+class Queueing(StrEnum):
+    """Whether an agent stands in the turn queue, and how."""
+
+    NO = "no"
+    YES = "yes"
+    CURRENT = "current"
+    PAUSED = "paused"
+
+
+class StateProperties(Value, frozen=True, kw_only=True):
+    """What a state allows."""
+
+    receives: Receiving
+    responds: bool
+    queue: Queueing
+
+
+PROPERTIES: Final[dict[AgentState, StateProperties]] = {
+    AgentState.OFFLINE: StateProperties(receives=Receiving.NO, responds=False, queue=Queueing.NO),
+    AgentState.IDLE: StateProperties(receives=Receiving.NO, responds=False, queue=Queueing.NO),
+    AgentState.QUEUED: StateProperties(
+        receives=Receiving.OBSERVES, responds=False, queue=Queueing.YES
+    ),
+    AgentState.ACTIVE: StateProperties(
+        receives=Receiving.YES, responds=True, queue=Queueing.CURRENT
+    ),
+    AgentState.WAITING: StateProperties(
+        receives=Receiving.OBSERVES, responds=False, queue=Queueing.PAUSED
+    ),
+}
+
+
+class Trigger(StrEnum):
+    """What moves an agent. A bracket names the case where one word has two targets."""
+
+    AGENT_STARTS = "agent starts"
+    AGENT_STOPS = "agent stops"
+    AGENT_DISCONNECTS = "agent disconnects"
+    AGENT_CRASHES = "agent crashes"
+    DISABLED = "disabled"
+    ENABLED = "enabled"
+    ASSIGNED = "assigned"
+    REMOVED = "removed from channel"
+    TURN_GRANTED = "turn granted"
+    TURN_COMPLETE = "TURN_COMPLETE"
+    TURN_COMPLETE_SOLO = "TURN_COMPLETE (solo)"
+    RESULT = "result"
+    TIMEOUT = "timeout"
+    WAIT_REQUESTED = "wait requested"
+    WAIT_RESOLVED = "wait resolved"
+    WAIT_TIMEOUT = "wait timeout"
+    HUMAN_INTERRUPT = "human_interrupt"
+    OVERRIDE_TO_ACTIVE = "human override (to ACTIVE)"
+    OVERRIDE_TO_QUEUED = "human override (to QUEUED)"
+
+
+_OFFLINE, _IDLE, _QUEUED, _ACTIVE, _WAITING = (
+    AgentState.OFFLINE,
+    AgentState.IDLE,
+    AgentState.QUEUED,
+    AgentState.ACTIVE,
+    AgentState.WAITING,
+)
+
+TRANSITIONS: Final[dict[tuple[AgentState, Trigger], AgentState]] = {
+    (_OFFLINE, Trigger.AGENT_STARTS): _IDLE,
+    (_OFFLINE, Trigger.ENABLED): _IDLE,
+    (_OFFLINE, Trigger.DISABLED): _OFFLINE,
+    (_IDLE, Trigger.ASSIGNED): _QUEUED,
+    (_IDLE, Trigger.AGENT_STOPS): _OFFLINE,
+    (_IDLE, Trigger.DISABLED): _OFFLINE,
+    (_QUEUED, Trigger.TURN_GRANTED): _ACTIVE,
+    (_QUEUED, Trigger.REMOVED): _IDLE,
+    (_QUEUED, Trigger.AGENT_DISCONNECTS): _OFFLINE,
+    (_QUEUED, Trigger.DISABLED): _OFFLINE,
+    (_ACTIVE, Trigger.TURN_COMPLETE): _QUEUED,
+    (_ACTIVE, Trigger.TURN_COMPLETE_SOLO): _IDLE,
+    (_ACTIVE, Trigger.RESULT): _IDLE,
+    (_ACTIVE, Trigger.TIMEOUT): _QUEUED,
+    (_ACTIVE, Trigger.WAIT_REQUESTED): _WAITING,
+    (_ACTIVE, Trigger.HUMAN_INTERRUPT): _WAITING,
+    (_ACTIVE, Trigger.AGENT_CRASHES): _OFFLINE,
+    (_ACTIVE, Trigger.REMOVED): _IDLE,
+    (_ACTIVE, Trigger.DISABLED): _OFFLINE,
+    (_WAITING, Trigger.WAIT_RESOLVED): _ACTIVE,
+    (_WAITING, Trigger.WAIT_TIMEOUT): _QUEUED,
+    (_WAITING, Trigger.OVERRIDE_TO_ACTIVE): _ACTIVE,
+    (_WAITING, Trigger.OVERRIDE_TO_QUEUED): _QUEUED,
+    (_WAITING, Trigger.AGENT_DISCONNECTS): _OFFLINE,
+    (_WAITING, Trigger.REMOVED): _IDLE,
+    (_WAITING, Trigger.DISABLED): _OFFLINE,
+}
+
+# A lost connection has one cause and, in the table, a word of its own for each state.
+LOST_TRIGGERS: Final[dict[AgentState, Trigger]] = {
+    _IDLE: Trigger.AGENT_STOPS,
+    _QUEUED: Trigger.AGENT_DISCONNECTS,
+    _ACTIVE: Trigger.AGENT_CRASHES,
+    _WAITING: Trigger.AGENT_DISCONNECTS,
+}
+
+
+def transition(
+    state: AgentState, trigger: Trigger, subject: str = "the agent"
+) -> AgentState | Refusal:
+    """The state after `trigger`, or the refusal of a pair that the table does not have."""
+    target = TRANSITIONS.get((state, trigger))
+    if target is not None:
+        return target
+    accepted = ", ".join(repr(t.value) for s, t in TRANSITIONS if s is state)
+    return Refusal(
+        code="transition_refused",
+        message=f"{subject} is {state.value} and cannot take {trigger.value!r}",
+        hint=f"an agent that is {state.value} takes: {accepted}",
+    )
+
+
+def is_in_queue(state: AgentState) -> bool:
+    """Whether an agent in this state stands in the turn queue, current and paused included."""
+    return PROPERTIES[state].queue is not Queueing.NO
+
+
+def log_name(trigger: Trigger) -> str:
+    """The trigger as the log names it: without the bracket."""
+    return trigger.value.partition(" (")[0]
+
+
+class TransitionLog(Value, frozen=True, kw_only=True, omit_defaults=False):
+    """One line of the log. The JSON has these names in this order; `event` is always written."""
+
+    timestamp: datetime
+    event: str = "state_transition"
+    agent_id: str = msgspec.field(name="agentId")
+    from_: AgentState = msgspec.field(name="from")
+    to: AgentState
+    trigger: str
+    channel: str | None = None

@@ -1,0 +1,1 @@
+"""Turn-taking in channels: state, commands and events, decide, evolve."""

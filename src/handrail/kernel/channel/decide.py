@@ -1,0 +1,289 @@
+"""What a channel answers to a command: `decide(channel, command, now)`.
+
+Theory of operation. First the deadline that has passed is applied, whoever calls; only what is
+known of agents elsewhere, and of clocks that stood still, comes before that. Then the command is
+checked against the state that this leaves, and either refused or made of moves
+(channel_moves.py). So a decision may carry a timeout's events and the refusal of the answer that
+came after it.
+
+Rules of this file:
+1. Bad input is refused, never raised: unknown agents, old tokens, wrong states, impossible seconds,
+   empty texts. A refusal names who, what and where; its hint says what to do.
+2. All checks of a command come before its first move, so a refusal leaves nothing behind.
+3. A turn's token decides: an answer with an old one, or with none for a turn that has just expired,
+   is refused, and the refusal names both turns as the evidence.
+4. What already is so is no error: to add, pause, disable or post the same again gives no events.
+   What the lifecycle's table does not allow is one, also the second time.
+
+Not here: who may send what (the server's roles), the moves themselves, the table.
+"""
+
+from datetime import datetime
+from typing import TypeAlias, assert_never
+
+from handrail.kernel.agent_lifecycle import PROPERTIES, Trigger
+from handrail.kernel.channel import events as ev
+from handrail.kernel.channel import members, turns
+from handrail.kernel.channel.state import (
+    Channel,
+    ChannelTurn,
+    HumanMode,
+    config_errors,
+    find_member,
+    has_available_members,
+    has_unread_human_message,
+    turn_queue,
+)
+from handrail.kernel.channel.turns import ChannelDecisionBuilder
+from handrail.kernel.decision import Decision, Refusal
+
+ChannelDecision: TypeAlias = Decision[ev.ChannelEvent, ev.ChannelEffect]
+
+
+def decide(channel: Channel, command: ev.ChannelCommand, now: datetime) -> ChannelDecision:
+    """What becomes of a command at this moment."""
+    assert now.tzinfo is not None, "time is aware, in UTC"
+    builder = ChannelDecisionBuilder(channel, now)
+    if isinstance(command, ev.PushChannelClocks):
+        return _push_clocks(builder, command)
+    # Who is busy elsewhere is known before a turn passes to anybody, also by a deadline.
+    expired = None if isinstance(command, ev.SetBusy) else turns.expire(builder)
+    expired_count = len(builder.events)
+    refusal = _apply_command(builder, command, expired)
+    assert refusal is None or len(builder.events) == expired_count, "a refusal changes nothing"
+    return Decision(events=tuple(builder.events), effects=tuple(builder.effects), refusal=refusal)
+
+
+def _push_clocks(builder: ChannelDecisionBuilder, command: ev.PushChannelClocks) -> ChannelDecision:
+    """Before any deadline is looked at: it may not have passed after all."""
+    if builder.channel.turn is not None and command.seconds > 0:
+        builder.record(ev.ChannelClocksPushed(seconds=command.seconds))
+    return Decision(events=tuple(builder.events))
+
+
+def _apply_command(
+    builder: ChannelDecisionBuilder, command: ev.ChannelCommand, expired: ChannelTurn | None
+) -> Refusal | None:
+    match command:
+        case ev.AddMember():
+            return members.add_member(builder, command)
+        case ev.PostMessage():
+            return _post_message(builder, command)
+        case (
+            ev.Configure()
+            | ev.PauseChannel()
+            | ev.UnpauseChannel()
+            | ev.Rest()
+            | ev.ChannelTick()
+            | ev.PushChannelClocks()
+        ):
+            return _apply_control(builder, command)
+        case (
+            ev.CompleteTurn()
+            | ev.RequestWait()
+            | ev.ResumeTurn()
+            | ev.OverrideWait()
+            | ev.GrantTurn()
+        ):
+            return _apply_turn(builder, command, expired)
+        case ev.Respond():
+            return _respond(builder, command, expired)
+        case (
+            ev.RemoveMember()
+            | ev.TakeOffline()
+            | ev.BringOnline()
+            | ev.Disable()
+            | ev.Enable()
+            | ev.SetBusy()
+        ):
+            return members.apply_member_command(builder, command)
+        case _:
+            assert_never(command)
+
+
+def _apply_turn(
+    builder: ChannelDecisionBuilder, command: ev.TurnCommand, expired: ChannelTurn | None
+) -> Refusal | None:
+    member = members.require_member(builder, command.agent_id)
+    if isinstance(member, Refusal):
+        return member
+    match command:
+        case ev.CompleteTurn(turn=turn_number):
+            refusal = members.check_turn_number(builder, member.agent_id, turn_number, expired)
+            return refusal or members.complete(builder, member)
+        case ev.RequestWait(turn=turn_number):
+            refusal = members.check_turn_number(builder, member.agent_id, turn_number, expired)
+            return refusal or members.wait(builder, member, command)
+        case ev.ResumeTurn(turn=turn_number):
+            refusal = members.check_turn_number(builder, member.agent_id, turn_number, expired)
+            return refusal or members.resume(builder, member, command)
+        case ev.OverrideWait():
+            return members.override(builder, member, command)
+        case ev.GrantTurn():
+            return members.grant(builder, member)
+        case _:
+            assert_never(command)
+
+
+# ---- the channel itself
+
+
+def _apply_control(builder: ChannelDecisionBuilder, command: ev.ControlCommand) -> Refusal | None:
+    match command:
+        case ev.Configure():
+            return _configure(builder, command)
+        case ev.Rest():
+            return _rest(builder, command)
+        case ev.PauseChannel():
+            if not builder.channel.paused:
+                builder.record(ev.ChannelPaused())
+        case ev.UnpauseChannel():
+            if builder.channel.paused:
+                builder.record(ev.ChannelUnpaused())
+                turns.advance(builder)
+        case ev.ChannelTick() | ev.PushChannelClocks():
+            pass
+        case _:
+            assert_never(command)
+    return None
+
+
+def _configure(builder: ChannelDecisionBuilder, command: ev.Configure) -> Refusal | None:
+    errors = config_errors(command.config)
+    if errors:
+        return Refusal(
+            code="bad_config",
+            message=f"turnConfig of channel {builder.channel.id!r}: " + "; ".join(errors),
+            hint="correct these and send the whole turnConfig again",
+        )
+    if command.config != builder.channel.config:
+        builder.record(ev.Configured(config=command.config))
+        turns.expire(builder)  # a shorter clock may be due already
+        turns.advance(builder)
+    return None
+
+
+def _rest(builder: ChannelDecisionBuilder, command: ev.Rest) -> Refusal | None:
+    channel = builder.channel
+    if not command.reason.strip():
+        return Refusal(
+            code="no_reason",
+            message=f"channel {channel.id!r} was told to rest without a reason",
+            hint="name the rule that fired",
+        )
+    if channel.resting or channel.rest_ordered:
+        return None
+    if channel.turn is not None:
+        # The table knows no way to take a turn away for this; the rest begins at its end.
+        builder.record(ev.RestOrdered(reason=command.reason))
+    elif turn_queue(channel):
+        turns.rest(builder, command.reason)
+    return None
+
+
+# ---- messages
+
+
+def _check_text(
+    builder: ChannelDecisionBuilder, author: str, message_id: str, text: str
+) -> Refusal | None:
+    missing = [
+        name
+        for name, value in (("author", author), ("message id", message_id), ("text", text))
+        if not value.strip()
+    ]
+    if not missing:
+        return None
+    return Refusal(
+        code="empty_message",
+        message=f"a message of {author!r} to channel {builder.channel.id!r} has no "
+        + ", ".join(missing),
+        hint="send a text, with its author and an id of its own",
+    )
+
+
+def _respond(
+    builder: ChannelDecisionBuilder, command: ev.Respond, expired: ChannelTurn | None
+) -> Refusal | None:
+    member = members.require_member(builder, command.agent_id)
+    if isinstance(member, Refusal):
+        return member
+    refusal = _check_text(builder, command.agent_id, command.message_id, command.text)
+    if refusal is not None or command.message_id in builder.channel.recent:
+        return refusal  # sent again because the answer was lost: also when the turn is over by now
+    late_refusal = members.check_turn_number(builder, member.agent_id, command.turn, expired)
+    if late_refusal is not None:
+        return late_refusal
+    if not PROPERTIES[member.state].responds:
+        return Refusal(
+            code="not_active",
+            message=f"{members.describe_agent(builder, member.agent_id)} is {member.state.value} "
+            "and may not respond",
+            hint="wait for the turn, then respond with its number",
+        )
+    _record_message(builder, command, author=command.agent_id, human=False, awaits_reader=False)
+    turns.queue_dormant(builder)
+    return None
+
+
+def _post_message(builder: ChannelDecisionBuilder, command: ev.PostMessage) -> Refusal | None:
+    channel = builder.channel
+    refusal = _check_text(builder, command.author, command.message_id, command.text)
+    if refusal is not None or command.message_id in channel.recent:
+        return refusal
+    if command.to is not None and find_member(channel, command.to) is None:
+        return Refusal(
+            code="unknown_agent",
+            message=f"a message of {command.author!r} is for {command.to!r}, which is not "
+            f"a member of channel {channel.id!r}",
+            hint="name a member, or leave `to` out",
+        )
+    # With an earlier message still on its way, this one goes with it, whoever reads them.
+    routable = has_available_members(channel) or has_unread_human_message(channel)
+    _record_message(builder, command, author=command.author, human=True, awaits_reader=routable)
+    turns.queue_dormant(builder)
+    turns.wake(builder, f"message of {command.author!r}")
+    _route_message(builder)
+    return None
+
+
+def _record_message(
+    builder: ChannelDecisionBuilder,
+    command: ev.MessageCommand,
+    *,
+    author: str,
+    human: bool,
+    awaits_reader: bool,
+) -> None:
+    builder.record(
+        ev.MessagePosted(
+            number=builder.channel.message_count + 1,
+            message_id=command.message_id,
+            author=author,
+            human=human,
+            text=command.text,
+            to=command.to,
+            at=builder.now,
+            awaits_reader=awaits_reader,
+        )
+    )
+
+
+def _route_message(builder: ChannelDecisionBuilder) -> None:
+    """Bring a human message to the agents, as the channel's mode says."""
+    config, turn = builder.channel.config, builder.channel.turn
+    if turn is None:
+        turns.advance(builder)
+    running = turn is not None and turn.wait_until is None
+    match config.human_interrupt_mode:
+        case HumanMode.INJECT if turn is not None and running:
+            turns.deliver_messages(builder, turn.agent_id)
+        case HumanMode.INTERRUPT if running:
+            turns.pause_turn(builder, Trigger.HUMAN_INTERRUPT, config.wait_timeout_seconds)
+        case HumanMode.PARALLEL:
+            for member in turn_queue(builder.channel):
+                turns.deliver_messages(builder, member.agent_id)
+        case HumanMode.QUEUE | HumanMode.INJECT | HumanMode.INTERRUPT:
+            pass  # it comes with the next turn, or when the paused one is resumed
+        case _:
+            assert_never(config.human_interrupt_mode)

@@ -1,0 +1,342 @@
+"""What is told to a channel and what it answers: commands, events, effects. Values only.
+
+Theory of operation. Commands (imperative) come from people, agents and the shell. Events (past
+tense) are the truth. Effects are what the shell does after the commit; each could be derived again
+from the events. A transition of an agent is always an event of its own (`Transitioned`), next to
+the event that says why, so the log needs nothing else.
+
+Rules of this file:
+1. Every value is tagged with its name in `type`, so a stored one is read back as what it was.
+2. Messages go to agents as ranges: all of the channel's messages with a number in (after, upto],
+   its own left out. Ranges of one agent never overlap.
+3. Each union is made of groups, and each group has one function that takes it apart.
+
+Not here: which events a command gives (channel_decide.py), what an event does to the state
+(channel_evolve.py), the state itself (channel.py).
+"""
+
+from datetime import datetime
+from typing import TypeAlias
+
+import msgspec
+
+from handrail.kernel.agent_lifecycle import AgentState, Trigger
+from handrail.kernel.channel.state import TurnConfig
+from handrail.kernel.decision import Value
+
+
+class _ChannelValue(Value, frozen=True, kw_only=True, tag=True, tag_field="type"):
+    """Base of everything that goes over the wire as one of several."""
+
+
+# ---- commands: membership and connection
+
+
+class AddMember(_ChannelValue, frozen=True, kw_only=True):
+    """Assign an agent. `online` and `busy` are what the registry knows of it at this moment."""
+
+    agent_id: str
+    online: bool
+    busy: bool = False
+    timeout_seconds: float | None = None
+    priority: int | None = None
+
+
+class RemoveMember(_ChannelValue, frozen=True, kw_only=True):
+    agent_id: str
+
+
+class TakeOffline(_ChannelValue, frozen=True, kw_only=True):
+    """The agent stopped, disconnected or crashed. `detail` is the context for the log."""
+
+    agent_id: str
+    detail: str = ""
+
+
+class BringOnline(_ChannelValue, frozen=True, kw_only=True):
+    agent_id: str
+
+
+class Disable(_ChannelValue, frozen=True, kw_only=True):
+    agent_id: str
+
+
+class Enable(_ChannelValue, frozen=True, kw_only=True):
+    agent_id: str
+
+
+class SetBusy(_ChannelValue, frozen=True, kw_only=True):
+    """The agent took, or gave back, a turn or a dispatch elsewhere."""
+
+    agent_id: str
+    busy: bool
+
+
+# ---- commands: the turn. `turn` is the token; without it the turn in progress is meant.
+
+
+class CompleteTurn(_ChannelValue, frozen=True, kw_only=True):
+    agent_id: str
+    turn: int | None = None
+
+
+class RequestWait(_ChannelValue, frozen=True, kw_only=True):
+    agent_id: str
+    turn: int | None = None
+    seconds: float | None = None
+    reason: str = ""
+
+
+class ResumeTurn(_ChannelValue, frozen=True, kw_only=True):
+    """What the agent waited for is there. `human`: a person says so, not the agent itself."""
+
+    agent_id: str
+    turn: int | None = None
+    human: bool = False
+
+
+class OverrideWait(_ChannelValue, frozen=True, kw_only=True):
+    """A person takes an agent out of its wait: to ACTIVE with a fresh timeout, or to QUEUED."""
+
+    agent_id: str
+    to: AgentState
+
+
+class GrantTurn(_ChannelValue, frozen=True, kw_only=True):
+    agent_id: str
+
+
+# ---- commands: messages
+
+
+class PostMessage(_ChannelValue, frozen=True, kw_only=True):
+    """A person writes. `to` names a member; the others see the message too."""
+
+    message_id: str
+    author: str
+    text: str
+    to: str | None = None
+
+
+class Respond(_ChannelValue, frozen=True, kw_only=True):
+    """The active agent writes."""
+
+    message_id: str
+    agent_id: str
+    text: str
+    turn: int | None = None
+    to: str | None = None
+
+
+# ---- commands: the channel
+
+
+class Configure(_ChannelValue, frozen=True, kw_only=True):
+    config: TurnConfig
+
+
+class PauseChannel(_ChannelValue, frozen=True, kw_only=True):
+    """Grant no further turn. The one in progress goes on to its end."""
+
+
+class UnpauseChannel(_ChannelValue, frozen=True, kw_only=True):
+    """Grant turns again."""
+
+
+class Rest(_ChannelValue, frozen=True, kw_only=True):
+    """A pattern or budget rule fired: rest, at the latest when the turn in progress ends."""
+
+    reason: str
+
+
+class ChannelTick(_ChannelValue, frozen=True, kw_only=True):
+    """Only time has passed."""
+
+
+class PushChannelClocks(_ChannelValue, frozen=True, kw_only=True):
+    """Nobody was there to look at the clock for so long: no time of the turn is used up by it."""
+
+    seconds: float
+
+
+MemberCommand: TypeAlias = RemoveMember | TakeOffline | BringOnline | Disable | Enable | SetBusy
+TurnCommand: TypeAlias = CompleteTurn | RequestWait | ResumeTurn | OverrideWait | GrantTurn
+MessageCommand: TypeAlias = PostMessage | Respond
+ControlCommand: TypeAlias = (
+    Configure | PauseChannel | UnpauseChannel | Rest | ChannelTick | PushChannelClocks
+)
+ChannelCommand: TypeAlias = (
+    AddMember | MemberCommand | TurnCommand | MessageCommand | ControlCommand
+)
+
+
+# ---- events
+
+
+class Transitioned(_ChannelValue, frozen=True, kw_only=True):
+    agent_id: str
+    from_: AgentState = msgspec.field(name="from")
+    to: AgentState
+    trigger: Trigger
+    at: datetime
+
+
+class MemberAdded(_ChannelValue, frozen=True, kw_only=True):
+    agent_id: str
+    timeout_seconds: float | None = None
+    priority: int = 0
+    busy: bool = False
+
+
+class MemberChanged(_ChannelValue, frozen=True, kw_only=True):
+    agent_id: str
+    timeout_seconds: float | None = None
+    priority: int = 0
+
+
+class MemberRemoved(_ChannelValue, frozen=True, kw_only=True):
+    agent_id: str
+
+
+class EnabledChanged(_ChannelValue, frozen=True, kw_only=True):
+    agent_id: str
+    enabled: bool
+
+
+class BusyChanged(_ChannelValue, frozen=True, kw_only=True):
+    agent_id: str
+    busy: bool
+
+
+class TurnGranted(_ChannelValue, frozen=True, kw_only=True):
+    """`passed` are those whose turn this was too, but who are busy elsewhere."""
+
+    agent_id: str
+    turn: int
+    cycle: int
+    passed: tuple[str, ...] = ()
+    at: datetime
+    timeout_at: datetime
+    after: int
+    upto: int
+
+
+class TurnPaused(_ChannelValue, frozen=True, kw_only=True):
+    agent_id: str
+    turn: int
+    wait_until: datetime
+    seconds_left: float
+    interrupted: bool = False
+    reason: str = ""
+
+
+class TurnResumed(_ChannelValue, frozen=True, kw_only=True):
+    agent_id: str
+    turn: int
+    at: datetime
+    timeout_at: datetime
+
+
+class TurnEnded(_ChannelValue, frozen=True, kw_only=True):
+    agent_id: str
+    turn: int
+    trigger: Trigger
+    quiet: bool
+
+
+class ChannelClocksPushed(_ChannelValue, frozen=True, kw_only=True, tag="ClocksPushed"):
+    seconds: float
+
+
+class MessagePosted(_ChannelValue, frozen=True, kw_only=True):
+    """`awaits_reader`: a human message that is to reach an agent, at once or with a later turn."""
+
+    number: int
+    message_id: str
+    author: str
+    human: bool
+    text: str
+    to: str | None = None
+    at: datetime
+    awaits_reader: bool = False
+
+
+class MessagesDelivered(_ChannelValue, frozen=True, kw_only=True):
+    agent_id: str
+    after: int
+    upto: int
+
+
+class Configured(_ChannelValue, frozen=True, kw_only=True):
+    config: TurnConfig
+
+
+class ChannelPaused(_ChannelValue, frozen=True, kw_only=True, tag="Paused"):
+    """No further turn is granted."""
+
+
+class ChannelUnpaused(_ChannelValue, frozen=True, kw_only=True, tag="Unpaused"):
+    """Turns are granted again."""
+
+
+class RestOrdered(_ChannelValue, frozen=True, kw_only=True):
+    reason: str
+
+
+class Rested(_ChannelValue, frozen=True, kw_only=True):
+    reason: str
+
+
+class Woken(_ChannelValue, frozen=True, kw_only=True):
+    reason: str
+
+
+class ChannelWarned(_ChannelValue, frozen=True, kw_only=True, tag="Warned"):
+    """For the log; changes nothing."""
+
+    code: str
+    agent_id: str
+    message: str
+
+
+MemberEvent: TypeAlias = (
+    Transitioned | MemberAdded | MemberChanged | MemberRemoved | EnabledChanged | BusyChanged
+)
+TurnEvent: TypeAlias = TurnGranted | TurnPaused | TurnResumed | TurnEnded | ChannelClocksPushed
+MessageEvent: TypeAlias = MessagePosted | MessagesDelivered
+ControlEvent: TypeAlias = (
+    Configured | ChannelPaused | ChannelUnpaused | RestOrdered | Rested | Woken
+)
+ChannelEvent: TypeAlias = MemberEvent | TurnEvent | MessageEvent | ControlEvent | ChannelWarned
+
+
+# ---- effects
+
+
+class DeliverMessages(_ChannelValue, frozen=True, kw_only=True):
+    """Hand the messages in (after, upto] to an agent. `turn` is set if it holds one."""
+
+    agent_id: str
+    turn: int | None = None
+    after: int
+    upto: int
+
+
+class NotifyTurn(_ChannelValue, frozen=True, kw_only=True):
+    """Tell an agent that it has the turn, with the messages in (after, upto]."""
+
+    agent_id: str
+    turn: int
+    timeout_at: datetime
+    after: int
+    upto: int
+
+
+class PostNotice(_ChannelValue, frozen=True, kw_only=True):
+    """Show a line in the channel. It is no message: nobody's turn comes of it."""
+
+    code: str
+    text: str
+
+
+ChannelEffect: TypeAlias = DeliverMessages | NotifyTurn | PostNotice

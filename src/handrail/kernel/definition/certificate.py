@@ -1,0 +1,374 @@
+"""The certificate: what a run of this definition can cost at most, known before it starts
+(K23-K25).
+
+Here stands that of a workflow: one backward pass per figure over the dominator tree, O(E log n), no
+path enumeration. What bounds a team stands in `team_certificate.py`.
+
+For a figure, leaving a node adds a weight that depends on how it is left: by success, by its
+failure edge, by rework. `gain[x]` is what the reworks to x can add in total each time x is entered
+anew, and `C(v)` the longest way from v's target to v: a rule of at most N turns adds N * C(v) to
+its target's gain. Reworks to one target add up; reworks to nested targets multiply, because the
+inner gain is part of the outer way (K8). The longest way between a node u and any x below it in the
+dominator tree is kept in a union-find forest: when u is done, its children are hung below it with
+their distance, and `_find` gives root and distance of any node in near-constant time. A fork adds
+its branches up (a round that is cut short by a rework from one branch has paid for all of them,
+K11); for time the slowest branch counts.
+
+Figures are exact in the sense of docs/requirements.md (K23) unless `tight` says otherwise. All of
+it is integers, cut off at CAP: beyond, a definition is refused anyway (K24). Seconds are counted in
+milliseconds inside, and the three parts of the time ride in one integer, so that the slowest way's
+parts are found in the same pass.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from handrail.kernel.decision import Value
+from handrail.kernel.definition.graph import Graph, Link
+from handrail.kernel.definition.limits import ASKS_MAX, Limits
+from handrail.kernel.definition.model import Node, NodeType, Settings
+
+SUM_MAX = 2**60
+"""Sums are cut off here; nothing above 2**53 - 1 is ever accepted as a limit."""
+
+
+class ServiceTime(Value):
+    """Seconds on the slowest way: offered, worked on, waiting for people, and asked by agents."""
+
+    queue: float
+    work: float
+    people: float
+    asks: float
+    total: float
+
+
+class Witness(Value):
+    """How the most dispatches come about, as a program (K25): walk `before` back from `end`; on
+    entering a node of `repeat`, first go the way to each of its nodes and back, so many times."""
+
+    end: str
+    before: dict[str, str]
+    repeat: dict[str, tuple[tuple[str, int], ...]]
+    """target -> (the node that sends back, how often)"""
+    branches: dict[str, tuple[str, ...]] = {}
+    """merge -> the last node of each branch"""
+
+
+class Bound(Value):
+    """The most of each, over all outcomes, interleavings and answers; per stretch."""
+
+    dispatches: int
+    handoffs: int
+    transitions: int
+    questions: int
+    asks: int
+    time: ServiceTime
+    tight: dict[str, bool]
+    witness: Witness | None = None
+
+
+WAITING_NODE_TYPES = (NodeType.TASK, NodeType.APPROVAL)
+
+
+class Weights(NamedTuple):
+    """What leaving a node adds to a figure, by the way it is left."""
+
+    success: list[int]
+    failure: list[int]
+    rework: list[int]
+    is_parallel: bool = False
+    """Branches count as the slowest of them, not as their sum."""
+    single_arrival: bool = False
+    """At an `any` merge only one branch arrives: the others count only as far as they can rest."""
+    cap: int = SUM_MAX
+
+
+class LongestPath(NamedTuple):
+    """One figure's result: the total, and for the witness the choices made."""
+
+    total: int
+    before: dict[int, int]
+    last: dict[tuple[int, int], int]
+    end: int
+
+
+def longest_path(graph: Graph, weights: Weights) -> LongestPath:
+    """The backward pass described above."""
+    return _LongestPathPass(graph, weights).run()
+
+
+class _LongestPathPass:
+    def __init__(self, graph: Graph, weights: Weights) -> None:
+        self.graph, self.weights = graph, weights
+        n = len(graph.nodes)
+        self.parent, self.distance, self.gain = [-1] * n, [0] * n, [0] * n
+        self.before: dict[int, int] = {}
+        self.last: dict[tuple[int, int], int] = {}
+        self.inner_max: dict[int, int] = {}
+        """The most inside an inner block that is not complete, by its fork."""
+        self.nodes_by_region: dict[tuple[int, int], list[int]] = {}
+        for i in graph.order:
+            region = graph.region[i]
+            if region is not None:
+                self.nodes_by_region.setdefault(region, []).append(i)
+
+    def run(self) -> LongestPath:
+        graph, gain, rework, cap = self.graph, self.gain, self.weights.rework, self.weights.cap
+        for u in reversed(graph.order):
+            base = self._fork_distances(u) if u in graph.heads else self._plain_distances(u)
+            for child, distance in base.items():
+                self.parent[child], self.distance[child] = u, min(distance, cap)
+            for v in graph.rework_sources.get(u, ()):
+                rule = graph.nodes[v].config.on_failure
+                assert rule is not None
+                gain[u] = min(gain[u] + rule.max * (self._find_root(v)[1] + rework[v]), cap)
+        ends = [e for e in graph.ends if e in graph.reachable]
+        end = max(ends, key=lambda e: self._find_root(e)[1] + self.weights.success[e])
+        total = gain[graph.start] + self._find_root(end)[1] + self.weights.success[end]
+        return LongestPath(min(total, cap), self.before, self.last, end)
+
+    def _find_root(self, x: int) -> tuple[int, int]:
+        """Root of x's tree, and the longest way from that root to x (x's own gain included)."""
+        parent, distance = self.parent, self.distance
+        path: list[int] = []
+        while parent[x] >= 0:
+            path.append(x)
+            x = parent[x]
+        total = 0
+        for y in reversed(path):
+            total += distance[y]
+            distance[y], parent[y] = total, x
+        return x, total
+
+    def _exit_weight(self, link: Link) -> int:
+        w = self.weights
+        return w.failure[link.node] if link.is_failure else w.success[link.node]
+
+    def _plain_distances(self, u: int) -> dict[int, int]:
+        base: dict[int, int] = {}
+        for child in self.graph.children[u]:
+            best = -1
+            for link in self.graph.pred[child]:
+                if link.node == u:
+                    value = self._exit_weight(link)
+                else:
+                    root, way = self._find_root(link.node)
+                    value = base[root] + way + self._exit_weight(link)
+                if value > best:
+                    best, self.before[child] = value, link.node
+            base[child] = best + self.gain[child]
+        return base
+
+    def _fork_distances(self, fork: int) -> dict[int, int]:
+        """Heads are entered with all other branches paid for; the merge with every branch."""
+        graph, gain = self.graph, self.gain
+        merge = graph.merge_of[fork]
+        full_costs: dict[int, int] = dict.fromkeys(graph.heads[fork], 0)
+        for link in graph.pred[merge]:
+            if link.node == fork:
+                continue  # an empty branch
+            root, way = self._find_root(link.node)
+            value = gain[root] + way + self._exit_weight(link)
+            if value > full_costs[root] or (merge, root) not in self.last:
+                full_costs[root], self.last[merge, root] = value, link.node
+        full_costs.pop(merge, None)
+        waiting_costs = (
+            self._waiting_costs(fork, full_costs) if self.weights.single_arrival else full_costs
+        )
+        counted_costs = full_costs
+        if graph.nodes[merge].config.wait == "any":
+            counted_costs = waiting_costs
+        total_cost = sum(counted_costs.values()) + max(
+            full_costs[h] - counted_costs[h] for h in full_costs
+        )
+        if self.weights.is_parallel:
+            counted_costs, total_cost = dict.fromkeys(full_costs, 0), max(full_costs.values())
+        counted_sum = sum(counted_costs.values())
+        base = {
+            h: self.weights.success[fork] + counted_sum - counted_costs[h] + gain[h]
+            for h in full_costs
+        }
+        base[merge] = self.weights.success[fork] + total_cost + gain[merge]
+        self.before[merge] = fork
+        return base
+
+    def _waiting_costs(self, fork: int, full_costs: dict[int, int]) -> dict[int, int]:
+        """By head: the most while the branch has not arrived. Tokens rest only at tasks, at
+        approvals and in inner blocks; what comes after the last of these is passed at once."""
+        graph, highest = self.graph, dict.fromkeys(full_costs, 0)
+        for head in full_costs:
+            for x in self.nodes_by_region[fork, head]:
+                inner_block = self.inner_max.get(x)
+                if inner_block is not None or graph.nodes[x].type in WAITING_NODE_TYPES:
+                    here = self.gain[head] + self._find_root(x)[1] + (inner_block or 0)
+                    highest[head] = max(highest[head], here)
+        if graph.nodes[graph.merge_of[fork]].config.wait == "any":
+            incomplete_max = sum(highest.values())
+        else:
+            incomplete_max = sum(full_costs.values()) - min(
+                full_costs[h] - highest[h] for h in full_costs
+            )
+        self.inner_max[fork] = self.weights.success[fork] + incomplete_max
+        return highest
+
+
+def bound_workflow(graph: Graph, limits: Limits, settings: Settings) -> Bound:
+    """The certificate of a valid workflow."""
+    dispatch_path = longest_path(graph, _dispatch_weights(graph.nodes))
+    dispatches, max_steps = dispatch_path.total, limits.max_steps
+    transitions = longest_path(graph, _transition_weights(graph.nodes)).total
+    is_cut = max_steps is not None and max_steps < dispatches
+    handoffs_cut = limits.max_handoffs is not None and limits.max_handoffs < transitions
+    asks = min(ASKS_MAX, longest_path(graph, _ask_weights(graph.nodes)).total)
+    time = _service_time(graph, settings, asks)
+    any_merge = any(graph.nodes[m].config.wait == "any" for m in graph.fork_of)
+    safe_only = is_cut or handoffs_cut
+    return Bound(
+        dispatches=max_steps if is_cut and max_steps is not None else dispatches,
+        handoffs=0,
+        transitions=transitions,
+        questions=longest_path(graph, _approval_weights(graph.nodes)).total,
+        asks=asks,
+        time=time,
+        tight={
+            "dispatches": not handoffs_cut,
+            "handoffs": True,
+            "transitions": not safe_only,
+            "questions": not safe_only,
+            "asks": not safe_only,
+            "time": not safe_only and not any_merge and limits.max_duration is None,
+        },
+        witness=None if is_cut else _witness(graph, dispatch_path),
+    )
+
+
+def describe_nesting(graph: Graph) -> str:
+    """The reworks that make a figure large, outermost first, for the refusal (K24)."""
+    rules = sorted(
+        ((t, v) for t, nodes in graph.rework_sources.items() for v in nodes),
+        key=lambda r: graph.enter_order[r[0]],
+    )
+    listed = [
+        f"{graph.nodes[v].id} -> {graph.nodes[t].id} (max {rule.max})"
+        for t, v in rules
+        if (rule := graph.nodes[v].config.on_failure) is not None
+    ]
+    if not listed:
+        return "the sum of all max_attempts"
+    more = f" and {len(listed) - 12} more" if len(listed) > 12 else ""
+    return "nested reworks multiply: " + ", ".join(listed[:12]) + more
+
+
+def _node_weights(
+    nodes: tuple[Node, ...], weigh: Callable[[Node], tuple[int, int, int]]
+) -> Weights:
+    rows = [weigh(node) for node in nodes]
+    return Weights([r[0] for r in rows], [r[1] for r in rows], [r[2] for r in rows])
+
+
+def _dispatch_weights(nodes: tuple[Node, ...]) -> Weights:
+    def of(node: Node) -> tuple[int, int, int]:
+        n = node.max_attempts if node.type is NodeType.TASK else 0
+        return n, n, n
+
+    return _node_weights(nodes, of)
+
+
+def _transition_weights(nodes: tuple[Node, ...]) -> Weights:
+    def of(node: Node) -> tuple[int, int, int]:
+        n = 0 if node.type is NodeType.END else 1
+        return n, n, n
+
+    return _node_weights(nodes, of)._replace(single_arrival=True)
+
+
+def _approval_weights(nodes: tuple[Node, ...]) -> Weights:
+    """An approval asks once however it is left; a task asks only on its way to success (K3)."""
+
+    def of(node: Node) -> tuple[int, int, int]:
+        if node.type is NodeType.APPROVAL:
+            return 1, 1, 0
+        return (1, 0, 0) if node.type is NodeType.TASK else (0, 0, 0)
+
+    return _node_weights(nodes, of)
+
+
+def _ask_weights(nodes: tuple[Node, ...]) -> Weights:
+    """An agent may ask on each attempt but the last: there the question becomes an escalation."""
+
+    def of(node: Node) -> tuple[int, int, int]:
+        n = node.max_attempts - 1 if node.type is NodeType.TASK else 0
+        return n, n, n
+
+    return _node_weights(nodes, of)
+
+
+_PART_BITS = 112
+"""Bits for each part of a time: total, queue, work and people ride side by side in one integer.
+
+A definition within the dispatch bound (2**53 at the most) has at most so many rounds of PARTS_MAX
+nodes of ten years each, which is less; what runs over belongs to one that is refused."""
+
+
+def _pack_times(queue: float, work: float, people: float) -> int:
+    q, w, p = round(queue * 1000), round(work * 1000), round(people * 1000)
+    return ((q + w + p) << 3 * _PART_BITS) | (q << 2 * _PART_BITS) | (w << _PART_BITS) | p
+
+
+def _service_time(graph: Graph, settings: Settings, asks: int) -> ServiceTime:
+    def of(node: Node) -> tuple[int, int, int]:
+        wait = settings.human_deadline
+        if node.type is NodeType.APPROVAL:
+            approval_time = _pack_times(
+                0, 0, wait if node.config.deadline is None else node.config.deadline
+            )
+            return approval_time, approval_time, approval_time
+        if node.type is not NodeType.TASK:
+            return 0, 0, 0
+        queue = node.max_attempts * queue_seconds(node, settings)
+        work = node.max_attempts * work_seconds(node, settings)
+        task_time = _pack_times(queue, work, 0)
+        return task_time + _pack_times(0, 0, wait), task_time, task_time
+
+    weights = _node_weights(graph.nodes, of)._replace(is_parallel=True, cap=1 << 4 * _PART_BITS)
+    packed = longest_path(graph, weights).total
+    mask = (1 << _PART_BITS) - 1
+    queue, work, people = (packed >> shift & mask for shift in (2 * _PART_BITS, _PART_BITS, 0))
+    ask_seconds = asks * settings.human_deadline
+    total = (packed >> 3 * _PART_BITS) / 1000 + ask_seconds
+    return ServiceTime(
+        queue=queue / 1000, work=work / 1000, people=people / 1000, asks=ask_seconds, total=total
+    )
+
+
+def queue_seconds(node: Node, settings: Settings) -> float:
+    timeout = node.config.queue_timeout
+    return settings.queue_timeout if timeout is None else timeout
+
+
+def work_seconds(node: Node, settings: Settings) -> float:
+    return settings.node_timeout if node.timeout is None else node.timeout
+
+
+def _witness(graph: Graph, path: LongestPath) -> Witness:
+    name = [node.id for node in graph.nodes]
+    repeat = {
+        name[target]: tuple(
+            (name[v], rule.max)
+            for v in nodes
+            if (rule := graph.nodes[v].config.on_failure) is not None
+        )
+        for target, nodes in graph.rework_sources.items()
+    }
+    branches = {
+        name[merge]: tuple(
+            name[path.last[merge, head]] for head in graph.heads[fork] if head != merge
+        )
+        for merge, fork in graph.fork_of.items()
+    }
+    return Witness(
+        end=name[path.end],
+        before={name[a]: name[b] for a, b in path.before.items()},
+        repeat=repeat,
+        branches=branches,
+    )

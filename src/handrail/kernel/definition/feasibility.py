@@ -1,0 +1,166 @@
+"""Feasibility: can a run succeed within its own limits, and with how much to spare?
+
+The certificate says how much a run can cost; this says how little a success needs, and compares it
+with each limit. Slack 0 means that one retry fails the run: a warning with the numbers. A limit
+below what success needs makes every run fail: a warning too, in stronger words (the definition
+still ends).
+
+A team's success is the shortest walk to the authority; where milestones are declared, also the
+shortest walk that passes an agent of each of them. That second search is over sets of milestones,
+so it is done for at most MILESTONES_MAX of them, and only where it is short.
+"""
+
+from collections.abc import Iterator
+
+from handrail.kernel.decision import Value
+from handrail.kernel.definition.graph import Graph
+from handrail.kernel.definition.limits import Limits
+from handrail.kernel.definition.model import (
+    REVIEW_STEP_ID,
+    DocumentProblem,
+    NodeType,
+    Team,
+    TerminalStatus,
+)
+from handrail.kernel.definition.team_checks import handoff_distances
+
+MILESTONES_MAX = 10
+SEARCH_STATES_MAX = 2_000_000
+"""Handoffs times sets of milestones that are searched: about a third of a second."""
+
+
+class Slack(Value):
+    """What the shortest success needs of a limit, and what the limit allows."""
+
+    limit: str
+    way: str
+    needed: int
+    allowed: int
+
+    @property
+    def slack(self) -> int:
+        return self.allowed - self.needed
+
+
+def compute_slack(subject: Graph | Team, limits: Limits) -> tuple[Slack, ...]:
+    return tuple(
+        _workflow_slack(subject, limits)
+        if isinstance(subject, Graph)
+        else _team_slack(subject, limits)
+    )
+
+
+def slack_warnings(slacks: tuple[Slack, ...]) -> list[DocumentProblem]:
+    """Slack 0 or less, in words."""
+    out: list[DocumentProblem] = []
+    for slack in slacks:
+        path = f"$.stop_rules.{slack.limit}"
+        if slack.slack == 0:
+            message = (
+                f"slack 0: {slack.limit} is {slack.allowed}, and {slack.way} takes {slack.needed}"
+            )
+            hint = "one retry or detour fails the run; allow a few more"
+            out.append(DocumentProblem(code="slack_0", path=path, message=message, hint=hint))
+        elif slack.slack < 0:
+            message = f"{slack.limit} is {slack.allowed}, but {slack.way} takes {slack.needed}"
+            hint = "no run can succeed that way; raise the limit"
+            out.append(DocumentProblem(code="infeasible", path=path, message=message, hint=hint))
+    return out
+
+
+def _workflow_slack(graph: Graph, limits: Limits) -> Iterator[Slack]:
+    for limit, allowed, weight in (
+        ("max_steps", limits.max_steps, (NodeType.TASK,)),
+        ("max_handoffs", limits.max_handoffs, tuple(t for t in NodeType if t is not NodeType.END)),
+    ):
+        needed = _shortest_success(graph, weight)
+        if allowed is not None and needed < UNREACHABLE:
+            yield Slack(
+                limit=limit, way="the shortest way to success", needed=needed, allowed=allowed
+            )
+
+
+UNREACHABLE = 1 << 60
+
+
+def _shortest_success(graph: Graph, counted: tuple[NodeType, ...]) -> int:
+    """Fewest nodes of the counted types on a way from the start to an end that is no abort.
+
+    Of a block that waits for all, the branches that are always begun are needed; NEVER if there is
+    no such way.
+    """
+    rest: dict[int, int] = {}
+    for i in reversed(graph.order):
+        here = 1 if graph.nodes[i].type in counted else 0
+        region = graph.region[i]
+        block_merge = graph.merge_of.get(region[0]) if region is not None else None
+        if i in graph.heads:
+            merge = graph.merge_of[i]
+            waits_for_any = graph.nodes[merge].config.wait == "any"
+            begun = [link.node for link in graph.succ[i] if waits_for_any or link.is_unconditional]
+            branches = [rest[head] for head in begun if head != merge]
+            rest[i] = here + (min(branches) if waits_for_any else sum(branches)) + rest[merge]
+        elif graph.nodes[i].type is NodeType.END:
+            aborts = graph.nodes[i].config.status is TerminalStatus.ABORTED_STUCK
+            rest[i] = UNREACHABLE if aborts else here
+        else:
+            ways = [0 if link.node == block_merge else rest[link.node] for link in graph.succ[i]]
+            rest[i] = here + min(ways)
+    return rest[graph.start]
+
+
+def _team_slack(team: Team, limits: Limits) -> Iterator[Slack]:
+    for way, handoffs in (
+        ("the shortest way to the end", _shortest_walk(team)),
+        ("the shortest way through all milestones", _milestone_walk(team)),
+    ):
+        if handoffs is None:
+            continue
+        if limits.max_handoffs is not None:
+            allowed = limits.max_handoffs
+            yield Slack(limit="max_handoffs", way=way, needed=handoffs, allowed=allowed)
+        if limits.max_steps is not None:
+            steps = handoffs + 1 if team.review is None else handoffs
+            yield Slack(limit="max_steps", way=way, needed=steps, allowed=limits.max_steps)
+
+
+def _finishing_agents(team: Team) -> dict[str, int]:
+    """Agents whose result can end a run, with the handoffs that ending takes on top."""
+    ending = dict.fromkeys(team.review.after, 1) if team.review is not None else {}
+    review_handoffs = int(team.review is not None and team.review.required)
+    return ending | ({team.terminator: review_handoffs} if team.terminator is not None else {})
+
+
+def _shortest_walk(team: Team) -> int | None:
+    steps = handoff_distances(team)
+    ways = [steps[name] + extra for name, extra in _finishing_agents(team).items() if name in steps]
+    return min(ways, default=None)
+
+
+def _milestone_walk(team: Team) -> int | None:
+    """The fewest handoffs that pass every milestone and then end; None without, or with many."""
+    names = sorted({t.milestone for agent in team.agents for t in agent.tasks if t.milestone})
+    handoffs = sum(len(agent.hands_off_to) for agent in team.agents)
+    if not names or len(names) > MILESTONES_MAX or handoffs << len(names) > SEARCH_STATES_MAX:
+        return None
+    bit = {name: 1 << i for i, name in enumerate(names)}
+    milestones_of = {
+        a.id: sum({bit[t.milestone] for t in a.tasks if t.milestone}) for a in team.agents
+    }
+    targets = {a.id: [to for to in a.hands_off_to if to != REVIEW_STEP_ID] for a in team.agents}
+    ending = _finishing_agents(team)
+    all_milestones = (1 << len(names)) - 1
+    first = (team.start, milestones_of[team.start])
+    seen = {first: 0}
+    queue = [first]
+    best: int | None = None
+    for current in queue:  # grows while it is walked
+        agent, collected = current
+        if collected == all_milestones and agent in ending:
+            best = min(seen[current] + ending[agent], best if best is not None else 1 << 30)
+        for to in targets[agent]:
+            state = (to, collected | milestones_of.get(to, 0))
+            if to in milestones_of and state not in seen:
+                seen[state] = seen[current] + 1
+                queue.append(state)
+    return best

@@ -1,0 +1,264 @@
+"""Definitions: how a bead is worked. Two kinds, a workflow and a team, as values and nothing more.
+
+A workflow is nodes with roles joined by outcome edges. Forward edges form a DAG; the only ways back
+are a node's `on_failure.rework` (bounded by its `max`) and a person's revision. A team is agents
+that hand off to each other under stop rules, with one authority that may end the run.
+
+Durations are seconds here; documents may also say "10m" (see `reading.py`). What makes a definition
+*valid* stands in `workflow_rules.py` and `team_rules.py`; what it can cost at most in
+`certificate.py`.
+"""
+
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from handrail.kernel.decision import Value
+
+Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+Positive = Annotated[int, Meta(ge=1, le=1_000_000)]
+Seconds = Annotated[float, Meta(ge=0, le=10 * 365 * 86400)]
+PositiveSeconds = Annotated[float, Meta(gt=0, le=10 * 365 * 86400)]
+Share = Annotated[float, Meta(ge=0, le=1)]
+INVISIBLE_CHARS = r"\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff"
+"""Control characters, and those that take no room or turn the direction of what follows."""
+Name = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=200,
+        pattern=rf"^[^{INVISIBLE_CHARS}]*$",
+    ),
+]
+"""What people read and compare: nothing that cannot be seen, or that turns what is around it."""
+Text = Annotated[str, Meta(max_length=20_000)]
+
+BUILTIN_ROLES = (
+    "engineering-manager",
+    "qa-engineer",
+    "web-designer",
+    "backend-engineer",
+    "project-manager",
+    "ceo",
+)
+"""The roles every installation knows; a definition's `roles` or the settings add more."""
+
+
+PERSON_LEVELS = {"viewer": 0, "operator": 1, "ceo": 2, "admin": 3}
+"""What people may do, each including the one before."""
+
+
+class TerminalStatus(StrEnum):
+    """How a run ended. Set exactly once."""
+
+    DONE_SUCCESS = "done_success"
+    DONE_PARTIAL = "done_partial"
+    ABORTED_STUCK = "aborted_stuck"
+    ABORTED_CONSTRAINT = "aborted_constraint"
+    CLOSED_BY_HUMAN = "closed_by_human"
+
+
+class Settings(Value):
+    """What the installation sets for all definitions. Durations in seconds."""
+
+    role_grace: Seconds = 60
+    """Offered without any live agent of the role: so long, then the queue clock fires."""
+    node_timeout: Seconds = 1800
+    queue_timeout: Seconds = 86400
+    human_deadline: Seconds = 7 * 86400
+    pause_deadline: Seconds = 30 * 86400
+    guard_silence: Seconds = 300
+    """Of a program elsewhere that is under guard: so long, then its run ends."""
+    dispatch_bound_max: Annotated[int, Meta(ge=1, le=2**53 - 1)] = 1_000_000
+    roles: tuple[str, ...] = ()
+
+
+GlobPattern = Annotated[str, Meta(min_length=1, max_length=1_000, pattern=r"\S")]
+
+
+class Constraints(Value):
+    """What a run must never touch: glob patterns of paths, and of commands."""
+
+    paths: tuple[GlobPattern, ...] = ()
+    commands: tuple[GlobPattern, ...] = ()
+
+
+class StopRules(Value):
+    """Limits as written. What is not set comes from the profile; null switches a rule off."""
+
+    max_handoffs: Count | None | UnsetType = UNSET
+    repeat_limit: Annotated[int, Meta(ge=2, le=100)] | None | UnsetType = UNSET
+    pattern_period_max: Annotated[int, Meta(ge=1, le=1024)] | UnsetType = UNSET
+    max_duration: Seconds | None | UnsetType = UNSET
+    max_steps: Count | None | UnsetType = UNSET
+    max_edge: Count | None | UnsetType = UNSET
+    same_error_limit: Positive | None | UnsetType = UNSET
+    no_change_limit: Positive | None | UnsetType = UNSET
+    research_limit: Positive | None | UnsetType = UNSET
+    research_good: Share | UnsetType = UNSET
+    research_gain: Share | UnsetType = UNSET
+    oscillation_limit: Positive | None | UnsetType = UNSET
+    protocol_error_limit: Annotated[int, Meta(ge=1, le=1000)] | UnsetType = UNSET
+    max_tokens: Annotated[int, Meta(ge=0)] | None | UnsetType = UNSET
+    max_cost: Annotated[float, Meta(ge=0)] | None | UnsetType = UNSET
+    constraints: Constraints = Constraints()
+    profile: Literal["strict", "yolo"] = "strict"
+
+
+class NodeType(StrEnum):
+    START = "start"
+    END = "end"
+    TASK = "task"
+    APPROVAL = "approval"
+    DECISION = "decision"
+    MERGE = "merge"
+
+
+class Rework(Value):
+    """On failure, back to node `rework`, at most `max` times in the scope of that node."""
+
+    rework: Name
+    max: Positive
+
+
+class NodeConfig(Value):
+    """What a node may say beyond its type; each key concerns the node types named beside it."""
+
+    multi_dispatch: bool = False  # task: `continue` asks for another dispatch
+    parallel: bool = False  # decision: take every true edge at once
+    queue_timeout: PositiveSeconds | None = None  # task: offered until claimed
+    on_failure: Rework | None = None  # task
+    kind: Literal["commit", "verification", "investigation"] | None = None  # task
+    role_from: Name | None = None  # task: the role stands under this key of the bead's context
+    repository: Name | None = None  # commit
+    wait: Literal["all", "any"] = "all"  # merge
+    revise_to: Name | None = None  # approval
+    deadline: PositiveSeconds | None = None  # approval
+    approvers: tuple[Name, ...] = ()  # approval: roles or names of people
+    quorum: Annotated[int, Meta(ge=1, le=100)] = 1  # approval: M of N
+    four_eyes: bool = False  # approval: whoever filed the bead may not answer
+    status: TerminalStatus = TerminalStatus.DONE_SUCCESS  # end
+
+
+class Node(Value):
+    id: Name
+    type: NodeType
+    role: Text = ""
+    max_attempts: Positive = 3
+    timeout: PositiveSeconds | None = None
+    config: NodeConfig = NodeConfig()
+    description: Text = ""
+
+
+class Edge(Value):
+    """`condition`: empty (success), `failure`, or an expression over the bead's context."""
+
+    from_node_id: Name
+    to_node_id: Name
+    condition: Text | None = ""
+    id: Text = ""
+
+    @property
+    def is_failure(self) -> bool:
+        return (self.condition or "").strip() == "failure"
+
+    @property
+    def expression(self) -> str:
+        """The expression, or "" for the unconditional edge and for the failure edge."""
+        return "" if self.is_failure else (self.condition or "").strip()
+
+
+class Workflow(Value, tag="workflow", tag_field="kind"):
+    name: Name
+    nodes: tuple[Node, ...]
+    edges: tuple[Edge, ...]
+    id: Text = ""
+    description: Text = ""
+    roles: tuple[Name, ...] = ()
+    stop_rules: StopRules = StopRules()
+    metadata: dict[str, Any] = {}
+
+
+class Task(Value):
+    """What an agent of a team may be asked for. `once`: done at most once in a run."""
+
+    id: Name
+    once: bool = False
+    milestone: Text = ""
+    when: Text = ""
+    description: Text = ""
+
+
+class Agent(Value):
+    id: Name
+    hands_off_to: tuple[Name, ...] = ()
+    role: Text = ""
+    tasks: tuple[Task, ...] = ()
+    marker: Text = ""
+    """Its milestones count only in a result that ends with this marker."""
+    description: Text = ""
+
+    @property
+    def effective_role(self) -> str:
+        return self.role or self.id
+
+
+class Review(Value):
+    """After a result of `after` a person approves, or revises: the run goes on at `back_to`."""
+
+    after: tuple[Name, ...]
+    back_to: Name
+    required: bool = True
+    deadline: PositiveSeconds | None = None
+    approvers: tuple[Name, ...] = ()
+    quorum: Annotated[int, Meta(ge=1, le=100)] = 1
+
+
+REVIEW_STEP_ID = "review"
+"""The name under which the reviewing person takes a handoff; never dispatched to an agent."""
+
+
+class Team(Value, tag="team", tag_field="kind"):
+    name: Name
+    start: Name
+    agents: tuple[Agent, ...]
+    id: Text = ""
+    description: Text = ""
+    terminator: Name | None = None
+    initial_phase: Text = ""
+    review: Review | None = None
+    roles: tuple[Name, ...] = ()
+    stop_rules: StopRules = StopRules()
+    metadata: dict[str, Any] = {}
+
+
+Definition = Workflow | Team
+
+
+def has_too_few_approvers(approvers: tuple[str, ...], quorum: int) -> bool:
+    """Whether so many of these can never approve: people are one each, a level may be many."""
+    return (
+        bool(approvers)
+        and not PERSON_LEVELS.keys() & set(approvers)
+        and len(set(approvers)) < quorum
+    )
+
+
+class DocumentProblem(Value):
+    """Something wrong or doubtful in a document: a stable code, the place, and what to do."""
+
+    code: str
+    path: str
+    message: str
+    hint: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.message}" + (f" ({self.hint})" if self.hint else "")
+
+
+def to_document(definition: Definition) -> dict[str, Any]:
+    """The definition as plain JSON values, `kind` included, defaults left out."""
+    document: dict[str, Any] = msgspec.to_builtins(definition, str_keys=True)
+    return document

@@ -1,0 +1,204 @@
+"""A plan: a checked definition, ready to run. `check(document)` is the one way to get one.
+
+It ties the parts together: read the shape, validate, compute the certificate and the slack, compile
+the conditions, tabulate the measure. A plan is immutable and may be shared by any number of runs.
+"""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any, Literal
+
+from handrail.kernel.decision import Value
+from handrail.kernel.definition.certificate import (
+    Bound,
+    bound_workflow,
+    describe_nesting,
+    queue_seconds,
+    work_seconds,
+)
+from handrail.kernel.definition.condition import Condition, ConditionResult
+from handrail.kernel.definition.feasibility import Slack, compute_slack, slack_warnings
+from handrail.kernel.definition.graph import Graph
+from handrail.kernel.definition.limits import Limits, resolve_limits, scale_limits
+from handrail.kernel.definition.model import (
+    REVIEW_STEP_ID,
+    Agent,
+    Definition,
+    DocumentProblem,
+    Node,
+    Settings,
+    Team,
+    Workflow,
+)
+from handrail.kernel.definition.rank import Ranks
+from handrail.kernel.definition.reader import read_definition
+from handrail.kernel.definition.team_certificate import allowed_targets, bound_team
+from handrail.kernel.definition.team_checks import check_team
+from handrail.kernel.definition.workflow_checks import check_workflow, workflow_warnings
+
+ALWAYS_TRUE = ConditionResult(holds=True)
+
+
+class DefinitionCheck(Value):
+    """What `check` found. A plan is there exactly if there are no errors."""
+
+    errors: tuple[DocumentProblem, ...] = ()
+    warnings: tuple[DocumentProblem, ...] = ()
+    bound: Bound | None = None
+    feasibility: tuple[Slack, ...] = ()
+
+    @property
+    def is_valid(self) -> bool:
+        return not self.errors
+
+
+class Plan:
+    """A valid definition with everything derived from it that a run needs."""
+
+    def __init__(self, definition: Definition, graph: Graph | None, settings: Settings) -> None:
+        self.definition = definition
+        self.settings = settings
+        is_workflow = isinstance(definition, Workflow)
+        self.kind: Literal["workflow", "team"] = "workflow" if is_workflow else "team"
+        self.limits: Limits = resolve_limits(definition.stop_rules, self.kind)
+        self._conditions: dict[str, Condition] = {}
+        self._graph = graph
+        self._ranks = Ranks(graph) if graph is not None else None
+        self._nodes = {node.id: node for node in graph.nodes} if graph is not None else {}
+        self.has_commit_nodes = any(node.config.kind == "commit" for node in self._nodes.values())
+        """Whether it has commit nodes; without them nobody waits for a lock."""
+        self.advance_rounds = range(8 * len(self._nodes) + 8)
+        """More than the steps that a run can take by itself between two answers."""
+        self.success_edges = (
+            _success_edges(definition, graph) if isinstance(definition, Workflow) else {}
+        )
+        self.is_guarded = not is_workflow and bool(definition.metadata.get("guarded"))
+        """Whether its agents work in a program elsewhere, which is under guard."""
+        self.default_waits = _wait_durations(settings.queue_timeout, settings.node_timeout)
+        """How long a dispatch may be offered, and how long worked on; how long nothing may be heard
+        of a guarded program."""
+        if self.is_guarded:
+            self.default_waits = _wait_durations(settings.guard_silence, settings.guard_silence)
+        self.node_waits = {
+            node.id: _wait_durations(queue_seconds(node, settings), work_seconds(node, settings))
+            for node in self._nodes.values()
+        }
+        """The same for each node of a workflow."""
+        self.agents: dict[str, Agent] = {}
+        self.handoff_targets: dict[str, tuple[str, ...]] = {}
+        """Whom each agent of a team may hand to, the reviewing person included."""
+        if isinstance(definition, Team):
+            self.agents = {agent.id: agent for agent in definition.agents}
+            self.handoff_targets = {
+                agent.id: allowed_targets(definition, agent, to_review=True)
+                for agent in definition.agents
+            }
+
+    @property
+    def team(self) -> Team:
+        assert isinstance(self.definition, Team)
+        return self.definition
+
+    @property
+    def workflow(self) -> Workflow:
+        assert isinstance(self.definition, Workflow)
+        return self.definition
+
+    @property
+    def graph(self) -> Graph:
+        assert self._graph is not None
+        return self._graph
+
+    @property
+    def ranks(self) -> Ranks:
+        assert self._ranks is not None
+        return self._ranks
+
+    def node(self, node_id: str) -> Node:
+        return self._nodes[node_id]
+
+    def has_step(self, step_id: str) -> bool:
+        """Whether a run can stand at this node or agent."""
+        if isinstance(self.definition, Team):
+            is_review_step = self.definition.review is not None and step_id == REVIEW_STEP_ID
+            return step_id in self.agents and not is_review_step
+        return step_id in self.graph.index
+
+    def evaluate(self, expression: str, context: Mapping[str, Any]) -> ConditionResult:
+        if not expression:
+            return ALWAYS_TRUE
+        condition = self._conditions.get(expression)
+        if condition is None:
+            condition = self._conditions[expression] = Condition(expression)
+        return condition.evaluate(context)
+
+    def limits_for(self, scope: object) -> Limits:
+        """The limits of a run whose bead says `task_scope`."""
+        return scale_limits(self.limits, scope)
+
+    def bound(self, scope: object = None) -> Bound:
+        """The certificate of a run whose bead says `task_scope`."""
+        run_limits = self.limits_for(scope)
+        if isinstance(self.definition, Team):
+            return bound_team(self.definition, run_limits, self.settings)
+        return bound_workflow(self.graph, run_limits, self.settings)
+
+
+def _wait_durations(queue: float, work: float) -> tuple[timedelta, timedelta]:
+    return timedelta(seconds=queue), timedelta(seconds=work)
+
+
+def _success_edges(
+    workflow: Workflow, graph: Graph | None
+) -> dict[str, tuple[tuple[str, str], ...]]:
+    """Each node's success edges as (expression, target), in the order they are tried."""
+    assert graph is not None, "a workflow has a graph"
+    edges_by_node: dict[str, tuple[tuple[str, str], ...]] = {}
+    for node, links in zip(graph.nodes, graph.succ, strict=True):
+        edges = [
+            (workflow.edges[link.edge].expression, graph.nodes[link.node].id)
+            for link in links
+            if not link.is_failure
+        ]
+        edges.sort(key=lambda way: not way[0])  # stable: the default comes last
+        edges_by_node[node.id] = tuple(edges)
+    return edges_by_node
+
+
+def check_definition(
+    document: object,
+    settings: Settings = Settings(),  # noqa: B008 - frozen
+) -> tuple[Plan | None, DefinitionCheck]:
+    """Validate a decoded document: all errors at once, or the plan with its certificate."""
+    definition, errors, all_warnings = read_definition(document)
+    graph: Graph | None = None
+    if isinstance(definition, Workflow):
+        problems, graph = check_workflow(definition, settings)
+        errors += problems
+        all_warnings += workflow_warnings(definition)
+    elif definition is not None:
+        errors += check_team(definition, resolve_limits(definition.stop_rules, "team"))
+    if definition is None or errors:
+        return None, DefinitionCheck(errors=tuple(errors), warnings=tuple(all_warnings))
+    plan = Plan(definition, graph, settings)
+    bound = plan.bound()
+    largest = max(bound.handoffs, bound.transitions, bound.questions)
+    if bound.dispatches > settings.dispatch_bound_max or largest >= 2**53:
+        return None, DefinitionCheck(
+            errors=(_too_many_dispatches(bound, graph, settings),), warnings=tuple(all_warnings)
+        )
+    slacks = compute_slack(plan.team if graph is None else graph, plan.limits)
+    all_warnings += slack_warnings(slacks)
+    return plan, DefinitionCheck(warnings=tuple(all_warnings), bound=bound, feasibility=slacks)
+
+
+def _too_many_dispatches(bound: Bound, graph: Graph | None, settings: Settings) -> DocumentProblem:
+    limit = settings.dispatch_bound_max
+    count_text = f"{bound.dispatches:,}" if bound.dispatches < 2**53 else "more than 2^53"
+    cause = describe_nesting(graph) if graph is not None else "max_steps or max_handoffs allows it"
+    return DocumentProblem(
+        code="too_many_dispatches",
+        path="$",
+        message=f"a run may take {count_text} dispatches; at most {limit:,} are allowed: {cause}",
+        hint="lower the max of a rework or max_attempts, or set stop_rules.max_steps",
+    )

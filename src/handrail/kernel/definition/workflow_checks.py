@@ -1,0 +1,378 @@
+"""What makes a workflow valid. Every check reports all it finds; none stops another.
+
+In three groups: what each node and edge says for itself; what the graph as a whole must be (one
+start, acyclic, everything reachable, an end from everywhere); and what K4, K6, K9 and K10 ask of
+ways back and of parallel blocks. The last group needs dominators, so it runs only on an acyclic
+graph with a start.
+
+Each problem's hint tells what to do; the codes are documented in docs/definitions.md.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+
+from handrail.kernel.definition.condition import Condition
+from handrail.kernel.definition.graph import Graph, Link
+from handrail.kernel.definition.model import (
+    BUILTIN_ROLES,
+    PERSON_LEVELS,
+    DocumentProblem,
+    Node,
+    NodeType,
+    Settings,
+    TerminalStatus,
+    Workflow,
+    has_too_few_approvers,
+)
+
+ROLE_OF_KIND = {"commit": "engineering-manager", "verification": "qa-engineer"}
+END_STATUSES = (
+    TerminalStatus.DONE_SUCCESS,
+    TerminalStatus.DONE_PARTIAL,
+    TerminalStatus.ABORTED_STUCK,
+)
+CAN_FAIL = (NodeType.TASK, NodeType.APPROVAL)
+NAMED_NODES_MAX = 20
+"""How many nodes a message lists by name."""
+
+
+def workflow_warnings(workflow: Workflow) -> list[DocumentProblem]:
+    """What is allowed and hardly meant."""
+    return [
+        DocumentProblem(
+            code="nobodys_task",
+            path=f"$.nodes[{i}].role",
+            message=f"task '{node.id}' is for the role 'ceo', which no agent may have",
+            hint="nobody will take it, and it escalates; use an approval node",
+        )
+        for i, node in enumerate(workflow.nodes)
+        if node.type is NodeType.TASK and node.role == "ceo"
+    ]
+
+
+def check_workflow(workflow: Workflow, settings: Settings) -> tuple[list[DocumentProblem], Graph]:
+    """All problems, and the graph (with its shape, if there is one)."""
+    graph = Graph(workflow)
+    problems = [
+        *_check_ids(workflow),
+        *_check_nodes(workflow, settings),
+        *_check_edges(workflow),
+        *_check_graph(graph),
+    ]
+    if graph.start >= 0 and not graph.cycle:
+        graph.compute_shape()
+        problems += [
+            *_check_outcome_edges(graph),
+            *_check_ways_back(graph),
+            *_check_blocks(graph, workflow),
+        ]
+    return problems, graph
+
+
+def _check_ids(workflow: Workflow) -> Iterator[DocumentProblem]:
+    for noun, path, ids in (
+        ("node", "nodes", [node.id for node in workflow.nodes]),
+        ("edge", "edges", [edge.id for edge in workflow.edges if edge.id]),
+    ):
+        for duplicate, count in Counter(ids).items():
+            if count > 1:
+                message = f"{count} {noun}s have the id '{duplicate}'"
+                yield DocumentProblem(
+                    code=f"duplicate_{noun}", path=f"$.{path}", message=message, hint="rename one"
+                )
+
+
+def _check_nodes(workflow: Workflow, settings: Settings) -> Iterator[DocumentProblem]:
+    known_roles = {*BUILTIN_ROLES, *workflow.roles, *settings.roles}
+    for i, node in enumerate(workflow.nodes):
+        yield from _check_role(node, f"$.nodes[{i}]", known_roles)
+        yield from _check_config(node, f"$.nodes[{i}].config")
+
+
+def _check_role(node: Node, path: str, known_roles: set[str]) -> Iterator[DocumentProblem]:
+    path = f"{path}.role"
+    if node.type not in (NodeType.TASK, NodeType.APPROVAL):
+        return
+    required_role = ROLE_OF_KIND.get(node.config.kind or "")
+    if required_role and (node.role != required_role or node.config.role_from):
+        message = f"'{node.id}' is a {node.config.kind} node, which only '{required_role}' may work"
+        yield DocumentProblem(
+            code="wrong_role", path=path, message=message, hint=f"role: {required_role}"
+        )
+    elif not node.role:
+        message = f"{node.type} '{node.id}' names no role"
+        hint = "add a role; with role_from it is the one to fall back on"
+        yield DocumentProblem(code="missing_role", path=path, message=message, hint=hint)
+    elif node.role and node.role not in known_roles:
+        message = f"'{node.id}' wants the role '{node.role}', which nobody defined"
+        examples = ", ".join(sorted(known_roles)[:NAMED_NODES_MAX])
+        hint = f"one of {examples}; or add it to the definition's roles"
+        yield DocumentProblem(code="undefined_role", path=path, message=message, hint=hint)
+
+
+def _check_config(node: Node, path: str) -> Iterator[DocumentProblem]:
+    """Keys that mean nothing on this type of node: better said than silently ignored."""
+    config = node.config
+    for key, is_set, types in (
+        ("on_failure", config.on_failure is not None, (NodeType.TASK,)),
+        ("multi_dispatch", config.multi_dispatch, (NodeType.TASK,)),
+        ("kind", config.kind is not None, (NodeType.TASK,)),
+        ("parallel", config.parallel, (NodeType.DECISION,)),
+        ("revise_to", config.revise_to is not None, (NodeType.APPROVAL,)),
+    ):
+        if is_set and node.type not in types:
+            message = f"'{key}' stands on {node.type} '{node.id}'"
+            hint = f"it is for {', '.join(types)} nodes"
+            yield DocumentProblem(
+                code="misplaced_config", path=f"{path}.{key}", message=message, hint=hint
+            )
+    for name in config.approvers if node.type is NodeType.APPROVAL else ():
+        if name in BUILTIN_ROLES and name not in PERSON_LEVELS:
+            message = f"'{node.id}' asks '{name}', a role of agents; people answer"
+            hint = f"name people, or a level: {', '.join(PERSON_LEVELS)}"
+            yield DocumentProblem(
+                code="bad_approver", path=f"{path}.approvers", message=message, hint=hint
+            )
+    if node.type is NodeType.APPROVAL and has_too_few_approvers(config.approvers, config.quorum):
+        message = (
+            f"'{node.id}' wants {config.quorum} approvals of {len(set(config.approvers))} people"
+        )
+        hint = "lower the quorum, or name more approvers"
+        yield DocumentProblem(
+            code="too_few_approvers", path=f"{path}.quorum", message=message, hint=hint
+        )
+    if node.type is NodeType.END and config.status not in END_STATUSES:
+        message = f"end '{node.id}' cannot end a run as '{config.status}'"
+        hint = f"one of {', '.join(END_STATUSES)}"
+        yield DocumentProblem(
+            code="bad_end_status", path=f"{path}.status", message=message, hint=hint
+        )
+
+
+def _check_edges(workflow: Workflow) -> Iterator[DocumentProblem]:
+    ids = {node.id for node in workflow.nodes}
+    context = workflow.metadata.get("context")
+    keys = {str(key) for key in context} if isinstance(context, list | dict) else None  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType] - any JSON
+    for i, edge in enumerate(workflow.edges):
+        for end in ("from_node_id", "to_node_id"):
+            if getattr(edge, end) not in ids:
+                message = f"no node has the id '{getattr(edge, end)}'"
+                hint = "add the node or correct the id"
+                yield DocumentProblem(
+                    code="dangling_edge", path=f"$.edges[{i}].{end}", message=message, hint=hint
+                )
+        if edge.expression:
+            yield from check_expression(edge.expression, f"$.edges[{i}].condition", keys)
+
+
+def check_expression(source: str, path: str, keys: set[str] | None) -> Iterator[DocumentProblem]:
+    """The expression compiles, and names only keys of `keys` (if these are declared)."""
+    try:
+        condition = Condition(source)
+    except ValueError as error:
+        message = f"the condition does not compile: {error}"
+        hint = "an expression over the bead's context such as severity >= 3"
+        yield DocumentProblem(code="bad_condition", path=path, message=message, hint=hint)
+        return
+    for name in sorted(condition.names - keys) if keys is not None else ():
+        message = f"the condition names '{name}', which metadata.context does not list"
+        yield DocumentProblem(
+            code="unknown_name", path=path, message=message, hint=f"list '{name}' there"
+        )
+
+
+def _check_graph(graph: Graph) -> Iterator[DocumentProblem]:
+    nodes = graph.nodes
+    starts = [node.id for node in nodes if node.type is NodeType.START]
+    if len(starts) != 1:
+        message = f"there are {len(starts)} start nodes" if starts else "there is no start node"
+        code = "many_starts" if starts else "no_start"
+        yield DocumentProblem(
+            code=code, path="$.nodes", message=message, hint="exactly one, of type start"
+        )
+    if not graph.ends:
+        yield DocumentProblem(
+            code="no_end",
+            path="$.nodes",
+            message="there is no end node",
+            hint="add one, of type end",
+        )
+    if graph.cycle:
+        around = " -> ".join(
+            nodes[i].id for i in [*graph.cycle, graph.cycle[0]][: NAMED_NODES_MAX + 1]
+        )
+        yield DocumentProblem(
+            code="cycle",
+            path="$.edges",
+            message=f"the edges form a cycle: {around}",
+            hint="a way back is no edge: use config.on_failure {rework, max}, or revise_to",
+        )
+    if starts:
+        yield from _check_covered(
+            graph, graph.reachable, "unreachable", "cannot be reached from the start"
+        )
+    if graph.ends:
+        yield from _check_covered(
+            graph, graph.leads_to_end, "no_way_to_end", "leads to no end node"
+        )
+
+
+def _check_covered(
+    graph: Graph, covered: set[int], code: str, complaint: str
+) -> Iterator[DocumentProblem]:
+    for i, node in enumerate(graph.nodes):
+        if i not in covered:
+            message = f"'{node.id}' {complaint}"
+            yield DocumentProblem(
+                code=code, path=f"$.nodes[{i}]", message=message, hint="add an edge"
+            )
+
+
+def _check_outcome_edges(graph: Graph) -> Iterator[DocumentProblem]:
+    for i in graph.order:
+        node = graph.nodes[i]
+        path = f"$.nodes[{i}]"
+        default_edges, failing = _split_edges(graph.succ[i])
+        if node.type is NodeType.END:
+            if graph.succ[i]:
+                yield _problem("edge_from_end", path, f"end '{node.id}' has edges", "remove them")
+            continue
+        if len(default_edges) != 1 and not (graph.is_fork(i) and default_edges):
+            count = len(default_edges) or "no"
+            message = f"'{node.id}' has {count} success edges without a condition"
+            yield _problem("default_edge", path, message, "exactly one: it is the last resort")
+        if len(failing) > 1:
+            message = f"'{node.id}' has {len(failing)} failure edges"
+            yield _problem("many_failure_edges", path, message, "one at the most")
+        if failing and node.type not in CAN_FAIL:
+            message = f"{node.type} '{node.id}' has a failure edge but cannot fail"
+            yield _problem("misplaced_failure_edge", path, message, "remove it")
+        if failing and node.config.on_failure is not None:
+            message = f"'{node.id}' has a failure edge and a rework"
+            yield _problem("failure_and_rework", path, message, "one of the two (K4)")
+
+
+def _split_edges(links: list[Link]) -> tuple[list[Link], list[Link]]:
+    """(success edges without condition, failure edges)"""
+    return [link for link in links if link.is_unconditional], [
+        link for link in links if link.is_failure
+    ]
+
+
+def _check_ways_back(graph: Graph) -> Iterator[DocumentProblem]:
+    for i in graph.order:
+        config = graph.nodes[i].config
+        if config.on_failure is not None:
+            path = f"$.nodes[{i}].config.on_failure.rework"
+            yield from _check_way_back(graph, i, config.on_failure.rework, "reworks", path)
+        if config.revise_to is not None:
+            path = f"$.nodes[{i}].config.revise_to"
+            yield from _check_way_back(graph, i, config.revise_to, "revises", path)
+
+
+def _check_way_back(
+    graph: Graph, i: int, target: str, verb: str, path: str
+) -> Iterator[DocumentProblem]:
+    name, t = graph.nodes[i].id, graph.index.get(target)
+    if t is None:
+        message = f"'{name}' {verb} '{target}', which is no node"
+        yield _problem("unknown_way_back", path, message, "name a node before it")
+    elif t == i:
+        message = f"'{name}' {verb} itself"
+        yield _problem("way_back_to_itself", path, message, "max_attempts is for retries")
+    elif graph.nodes[t].type is NodeType.MERGE:
+        message = f"'{name}' {verb} '{target}', a merge"
+        yield _problem("way_back_to_merge", path, message, "go back to or before the fork (K6)")
+    elif t not in graph.reachable or not graph.dominates(t, i):
+        message = f"'{name}' {verb} '{target}', which some ways to '{name}' do not pass"
+        hint = "a way back leads to a node that lies on every path to it (K6)"
+        yield _problem("way_back_not_passed", path, message, hint)
+
+
+def _check_blocks(graph: Graph, workflow: Workflow) -> Iterator[DocumentProblem]:
+    instant = _instant_branches(graph)
+    for fork in graph.heads:
+        yield from _check_fork(graph, fork, instant[fork])
+    for i in graph.order:
+        node, region = graph.nodes[i], graph.region[i]
+        if node.type is NodeType.END and region is not None:
+            message = f"end '{node.id}' lies inside the block of '{graph.nodes[region[0]].id}'"
+            yield _problem("end_in_block", f"$.nodes[{i}]", message, "lead to the merge first (K9)")
+        for link in graph.succ[i]:
+            if not _stays_in_block(graph, i, link.node):
+                edge = workflow.edges[link.edge]
+                message = f"'{edge.from_node_id}' -> '{edge.to_node_id}' crosses a parallel block"
+                hint = "a block is entered at its fork and left at its merge only (K9)"
+                yield _problem("edge_crosses_block", f"$.edges[{link.edge}]", message, hint)
+
+
+def _check_fork(graph: Graph, fork: int, instant: list[Link]) -> Iterator[DocumentProblem]:
+    name, path = graph.nodes[fork].id, f"$.nodes[{fork}]"
+    heads, meeting = graph.heads[fork], graph.meeting_points[fork]
+    if len(heads) < 2:
+        message = f"parallel decision '{name}' has {len(heads)} branch"
+        yield _problem("one_branch", path, message, "two or more, or drop parallel")
+    if len(set(heads)) < len(heads):
+        message = f"two branches of '{name}' begin at the same node"
+        yield _problem("shared_branch", path, message, "branches share no node (K9)")
+    if len(meeting) != 1:
+        meeting_text = (
+            ", ".join(f"'{graph.nodes[k].id}'" for k in meeting[:NAMED_NODES_MAX]) or "nowhere"
+        )
+        message = f"the branches of '{name}' meet at {meeting_text}"
+        yield _problem("no_single_merge", path, message, "they all lead to one merge node (K9)")
+        return
+    merge = graph.nodes[meeting[0]]
+    if merge.type is not NodeType.MERGE:
+        message = f"the branches of '{name}' meet at '{merge.id}', a {merge.type}"
+        yield _problem("no_single_merge", path, message, "let a merge node close the block (K9)")
+    if merge.config.wait == "any" and instant:
+        message = f"'{merge.id}' goes on at the first branch, and '{name}' has one without any work"
+        hint = "it would cancel all others before they start: put a task or approval into it (K10)"
+        yield _problem("empty_branch", path, message, hint)
+
+
+def _instant_branches(graph: Graph) -> dict[int, list[Link]]:
+    """By fork: the edges to branches that reach their merge without waiting for anybody.
+
+    Inner blocks come first: one is passed at once if every branch it always starts is.
+    """
+    instant: dict[int, list[Link]] = {}
+    for fork in reversed(graph.heads):
+        merge = graph.merge_of.get(fork)
+        links = graph.succ[fork]
+        instant[fork] = [x for x in links if _reaches_merge(graph, x.node, merge, instant)]
+    return instant
+
+
+def _reaches_merge(
+    graph: Graph, head: int, merge: int | None, instant: dict[int, list[Link]]
+) -> bool:
+    seen, stack = {head}, [head]
+    for i in stack:  # grows while it is walked
+        if i == merge:
+            return True
+        ways = [] if graph.nodes[i].type in CAN_FAIL else [link.node for link in graph.succ[i]]
+        if i in instant:
+            always = _split_edges(graph.succ[i])[0]
+            passed = all(link in instant[i] for link in always)
+            ways = [graph.merge_of[i]] if passed and i in graph.merge_of else []
+        for to in ways:
+            if to not in seen:
+                seen.add(to)
+                stack.append(to)
+    return False
+
+
+def _stays_in_block(graph: Graph, a: int, b: int) -> bool:
+    """Whether the edge a -> b keeps to its branch, opens one, or closes it at its merge."""
+    if graph.is_fork(a):
+        return graph.region[b] == (a, b) or graph.merge_of.get(a) == b
+    region = graph.region[a]
+    if region is not None and graph.merge_of.get(region[0]) == b:
+        return True
+    return graph.region[b] == region
+
+
+def _problem(code: str, path: str, message: str, hint: str) -> DocumentProblem:
+    return DocumentProblem(code=code, path=path, message=message, hint=hint)

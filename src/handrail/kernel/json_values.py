@@ -1,0 +1,75 @@
+"""Plain values: what can be stored as JSON and read back the same.
+
+Events are the truth, and they are stored as JSON. A value that JSON cannot carry (a lone surrogate,
+a NaN, a set), that a database cannot hold as text (a NUL), or that is too deep or too large would
+make the live run and its replay differ, so a command with one in it is refused before anything
+happens.
+"""
+
+from math import isfinite
+from typing import Any
+
+DEPTH_MAX = 64
+KEY_DEPTH = -1
+"""In place of the depth: the key of an object."""
+VALUE_BYTES_MAX = 10_000_000
+"""Characters and values together, roughly bytes."""
+VALUE_ITEMS_MAX = 200_000
+"""In lists and objects together: each is looked at, while nobody else goes on."""
+
+
+def are_simple_texts(*texts: str) -> bool:
+    """Whether they are ASCII and not large, as almost all are: then there is nothing to walk."""
+    try:
+        joined = "".join(texts)
+    except TypeError:
+        return False
+    return joined.isascii() and "\0" not in joined and len(joined) < VALUE_BYTES_MAX // 2
+
+
+def find_json_problem(value: object) -> str:
+    """What is wrong with the value, or "" if it is plain. Never recursive: depth is an attack."""
+    stack: list[tuple[Any, int]] = [(value, 0)]
+    size = values = 0
+    while stack:
+        item, depth = stack.pop()
+        size += len(item) + 1 if isinstance(item, str) else 1
+        if size > VALUE_BYTES_MAX:
+            return f"it is larger than {VALUE_BYTES_MAX:,} characters"
+        if isinstance(item, dict | list | tuple):
+            if depth >= DEPTH_MAX:
+                return f"it is nested more than {DEPTH_MAX} deep"
+            values += len(item)  # pyright: ignore[reportUnknownArgumentType] - any JSON
+            if values > VALUE_ITEMS_MAX:
+                return f"it has more than {VALUE_ITEMS_MAX:,} values"
+            if isinstance(item, dict):
+                stack.extend((key, KEY_DEPTH) for key in item)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType] - any JSON
+                item = item.values()  # pyright: ignore[reportUnknownVariableType] - any JSON
+            stack.extend((child, depth + 1) for child in item)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType] - any JSON
+        elif problem := _scalar_problem(item, is_key=depth == KEY_DEPTH):
+            return problem
+    return ""
+
+
+def _scalar_problem(value: object, *, is_key: bool) -> str:
+    if isinstance(value, str):
+        if "\0" in value:
+            return "a text has a NUL in it"
+        return (
+            "" if value.isascii() or _is_encodable(value) else "a text has a lone surrogate in it"
+        )
+    if is_key:
+        return "a key of an object is no text"
+    if isinstance(value, float) and not isfinite(value):
+        return f"a number is {value}"
+    if value is None or isinstance(value, bool | int | float):
+        return ""
+    return f"a {type(value).__name__} is no JSON value"
+
+
+def _is_encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

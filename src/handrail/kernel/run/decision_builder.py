@@ -1,0 +1,182 @@
+"""The book of one decision: events are written down and applied at once, so every later thought of
+the same decision sees their effect. From outside, decide stays a pure function.
+"""
+
+import hashlib
+from datetime import datetime
+
+import msgspec
+
+from handrail.kernel.decision import Refusal
+from handrail.kernel.definition.model import TerminalStatus
+from handrail.kernel.definition.plan import Plan
+from handrail.kernel.result import Result
+from handrail.kernel.run.events import Asked, Ended, Faulted, RunEvent, Warned
+from handrail.kernel.run.evolve import evolve
+from handrail.kernel.run.state import (
+    ENGINE_KEYS,
+    ApprovalKind,
+    PendingApproval,
+    Position,
+    Run,
+    build_stop,
+    to_timedelta,
+)
+from handrail.kernel.stop.ledger import find_edge, short_key
+from handrail.kernel.stop.progress import assess_result
+from handrail.kernel.stop.rules import (
+    FiredRule,
+    RuleContext,
+    judge_handoff,
+    judge_result,
+    judge_step,
+    terminal_status_of,
+)
+
+_encode = msgspec.json.Encoder(order="deterministic").encode
+
+
+class DecisionBuilder:
+    def __init__(self, plan: Plan, run: Run | None, now: datetime) -> None:
+        self.plan, self.now = plan, now
+        self.run: Run = run  # pyright: ignore[reportAttributeAccessIssue] - none until Started
+        self.events: list[RunEvent] = []
+
+    def emit(self, event: RunEvent) -> None:
+        self.run = evolve(self.run, event)
+        self.events.append(event)
+
+    def warn(self, code: str, message: str, step_id: str = "") -> None:
+        self.emit(Warned(at=self.now, code=code, message=message, step_id=step_id))
+
+    def judge_step(self) -> list[FiredRule]:
+        run = self.run
+        elapsed = 0.0 if run.limits.max_duration is None else run.elapsed_seconds(self.now)
+        return judge_step(
+            RuleContext(run.ledger, run.limits, step=run.ledger.steps, elapsed=elapsed)
+        )
+
+    def judge_result(self, agent: str, result: Result, step: int) -> list[FiredRule]:
+        run = self.run
+        return judge_result(
+            RuleContext(run.ledger, run.limits, agent=agent, evidence=result.evidence, step=step)
+        )
+
+    def judge_handoff(self, source: str, target: str) -> list[FiredRule]:
+        run = self.run
+        edge = find_edge(run.ledger, source, target)
+        return judge_handoff(
+            RuleContext(run.ledger, run.limits, source=source, target=target, edge=edge)
+        )
+
+    def stop(self, fired: list[FiredRule], agent: str) -> None:
+        """End the run by the first of the rules that fired, in the order of the table."""
+        stop = build_stop(fired, agent, self.run.ledger.handoffs)
+        status = terminal_status_of(stop.rule, goal_met=is_goal_met(self.run))
+        self.emit(Ended(at=self.now, status=status, stop=stop))
+
+    def record_fault(
+        self, position: Position, code: str, message: str, result: Result
+    ) -> list[FiredRule]:
+        """An answer that cannot be used costs the attempt; what it rests on is judged all the same.
+
+        Gives back the rules that fired.
+        """
+        run = self.run
+        agent = position.step_id if run.kind == "team" else position.agent
+        paths = expected_paths(run, result)
+        assessment = assess_result(
+            run.ledger, run.limits, agent, result.evidence, task=position.task, paths=paths
+        )
+        self.emit(
+            Faulted(
+                at=self.now,
+                step_id=position.step_id,
+                fence=position.fence,
+                agent=position.agent,
+                fault=code,
+                message=message,
+                result=result,
+                weighed=assessment,
+            )
+        )
+        return self.judge_result(agent, result, position.step)
+
+    def open_approval(
+        self,
+        position: Position,
+        kind: ApprovalKind,
+        text: str,
+        *,
+        deadline_seconds: float | None = None,
+        approvers: tuple[str, ...] = (),
+        quorum: int = 1,
+        barred: tuple[str, ...] = (),
+        own: bool = False,
+        options: tuple[str, ...] = (),
+        status: TerminalStatus = TerminalStatus.DONE_SUCCESS,
+        remaining: tuple[str, ...] = (),
+    ) -> None:
+        run = self.run
+        wait_seconds = (
+            self.plan.settings.human_deadline if deadline_seconds is None else deadline_seconds
+        )
+        approval = PendingApproval(
+            id=f"{run.id}.q{run.approvals_opened + 1}",
+            kind=kind,
+            step_id=position.step_id,
+            text=text,
+            digest=approval_digest(run, text, position.result),
+            asked_at=self.now,
+            deadline=self.now + to_timedelta(wait_seconds),
+            approvers=approvers,
+            quorum=quorum,
+            barred=barred,
+            result=position.result,
+            own=own,
+            options=options,
+            status=status,
+            remaining=remaining,
+        )
+        self.emit(Asked(at=self.now, approval=approval))
+
+
+def approval_digest(run: Run, text: str, result_seq: int) -> str:
+    """What a person is shown: the question, the result, and the bead without the engine's keys."""
+    context = {key: value for key, value in run.context.items() if key not in ENGINE_KEYS}
+    content = [text, result_seq, run.title, run.description, context]
+    return hashlib.sha256(_encode(content)).hexdigest()
+
+
+def is_goal_met(run: Run) -> bool:
+    """Whether the bead's functional goal, a command, was last seen green (S13).
+
+    What Handrail measured wins over what an agent claims.
+    """
+    goal = run.context.get("goal")
+    command = goal.get("command") if isinstance(goal, dict) else None  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType] - any JSON
+    if not isinstance(command, str):
+        return False
+    measured, claimed = run.ledger.measured.checks, run.ledger.claimed.checks
+    command = short_key(command)
+    return (measured if command in measured else claimed).get(command) == ""
+
+
+def refuse(code: str, message: str, hint: str = "") -> Refusal:
+    return Refusal(code=code, message=message, hint=hint)
+
+
+def expected_paths(run: Run, result: Result) -> frozenset[str] | None:
+    """Paths that existed at the start, and those the task names; None if nobody looked, or if the
+    result has no files to look for."""
+    if run.paths is None or not result.evidence.files:
+        return None
+    words = f"{run.title} {run.description}".replace("`", " ").replace("'", " ").split()
+    return frozenset({*run.paths, *(word.strip('.,:;()"') for word in words)})
+
+
+def first_line(text: str) -> str:
+    for line in text.splitlines():
+        if stripped := line.strip():
+            return stripped[:200]
+    return ""

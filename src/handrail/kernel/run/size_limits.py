@@ -1,0 +1,56 @@
+"""What a run may hold in sum: each result and each change is small enough by itself, and there are
+many of them.
+
+1. The bead's context stays within what one value may be (`plain.py`), whoever adds to it.
+2. All results together stay within RESULTS_MAX: each has its share, by how many there can be at
+   most. Of definitions with very many dispatches each has RESULT_LEAST all the same.
+
+What is refused for this changes nothing: the dispatch stays open, and a smaller result is taken.
+"""
+
+from typing import Any
+
+import msgspec
+
+from handrail.kernel.decision import Refusal
+from handrail.kernel.json_values import VALUE_BYTES_MAX, find_json_problem
+from handrail.kernel.result import merge_patch
+from handrail.kernel.run.commands import Report
+from handrail.kernel.run.decision_builder import DecisionBuilder, refuse
+from handrail.kernel.run.state import Run
+
+RESULTS_BYTES_MAX = 50_000_000
+RESULT_BYTES_MIN = 250_000
+"""Bytes, as JSON has them."""
+SMALL_BYTES = 50_000
+"""What is below this is within all bounds, and needs no closer look."""
+
+_encode = msgspec.json.Encoder().encode
+
+
+def check_result_size(builder: DecisionBuilder, command: Report) -> Refusal | None:
+    """Why the run cannot hold this result beside all that may come."""
+    size = len(_encode(command.result)) + len(command.malformed)
+    if size > SMALL_BYTES:
+        dispatches = builder.plan.bound(builder.run.context.get("task_scope")).dispatches
+        share = min(VALUE_BYTES_MAX, max(RESULT_BYTES_MIN, RESULTS_BYTES_MAX // max(1, dispatches)))
+        if size > share:
+            message = (
+                f"the result has {size:,} bytes; one of {dispatches:,} in this run has {share:,}"
+            )
+            return refuse(
+                "result_too_large", message, "say less, and put the rest where it can be read"
+            )
+    return check_context_size(builder.run, command.result.data)
+
+
+def check_context_size(run: Run, added: dict[str, Any]) -> Refusal | None:
+    """Why the bead cannot hold this beside what is there."""
+    if not added:
+        return None
+    context = merge_patch(run.context, added)
+    if len(_encode(context)) <= SMALL_BYTES or not (problem := find_json_problem(context)):
+        return None
+    message = f"with this the bead's context cannot be stored: {problem}"
+    hint = "take something out of it (a null removes a key), or add less"
+    return refuse("context_too_large", message, hint)

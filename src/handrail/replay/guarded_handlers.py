@@ -1,0 +1,176 @@
+"""How a guarded run is replayed: what each event of it brings about under other limits.
+
+A guarded run goes on in a program elsewhere. Nothing of it follows from the definition, which is
+only what was seen of the team so far; a guard judged each handoff and each result when it came, and
+so does the replay, in the same way. Times on record are told by another clock: how long the run had
+been running is taken from the stop that says so, unless the limit of it is another one now.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, cast
+
+from msgspec.structs import replace
+
+from handrail.kernel.definition.limits import Limits
+from handrail.kernel.definition.plan import Plan
+from handrail.kernel.run import human_commands
+from handrail.kernel.run.commands import Answer
+from handrail.kernel.run.decision_builder import DecisionBuilder
+from handrail.kernel.run.events import (
+    Answered,
+    Asked,
+    Ended,
+    HandedOff,
+    Migrated,
+    Moved,
+    Offered,
+    Reported,
+    RunEvent,
+    Started,
+)
+from handrail.kernel.run.evolve import evolve
+from handrail.kernel.run.state import Person
+from handrail.kernel.stop.progress import assess_result
+from handrail.kernel.stop.rules import FiredRule, RuleContext, StopRule, judge_step
+
+DURATION_RULES = frozenset({StopRule.MAX_DURATION})
+BEFORE_STEP_RULES = frozenset({StopRule.BUDGET, StopRule.MAX_STEPS}) | DURATION_RULES
+"""What fires before a step, which is not on record then."""
+ENDS_WITHOUT_LIMIT = frozenset(
+    {StopRule.AGENT_LOST, StopRule.HUMAN_DEADLINE, StopRule.PAUSE_DEADLINE}
+    | {StopRule.CLOSED, StopRule.TERMINATED, StopRule.COMPLETED}
+)
+"""Ends that no limit brings about: the program's own, a person's, or nobody's."""
+
+
+class ReplayContext(Protocol):
+    """A replay on its way: `next` is the event that happens now."""
+
+    events: list[RunEvent]
+    next_index: int
+    plan: Plan
+
+    def limits_for(self, event: Started | Migrated, context: dict[str, Any]) -> Limits: ...
+    def plans(self, workflow_id: str, version: int, /) -> Plan: ...
+
+
+def _on_started(replayer: ReplayContext, builder: DecisionBuilder, event: Started) -> None:
+    builder.emit(replace(event, limits=replayer.limits_for(event, event.context)))
+
+
+def _on_recorded(replayer: ReplayContext, builder: DecisionBuilder, event: Asked | Moved) -> None:
+    builder.emit(event)
+
+
+def _on_migrated(replayer: ReplayContext, builder: DecisionBuilder, event: Migrated) -> None:
+    replayer.plan = builder.plan = replayer.plans(event.definition_id, event.version)
+    builder.emit(replace(event, limits=replayer.limits_for(event, builder.run.context)))
+
+
+def _on_answered(replayer: ReplayContext, builder: DecisionBuilder, event: Answered) -> None:
+    approval = builder.run.pending_approvals[event.approval_id]
+    builder.emit(event)
+    answer = Answer(approval_id=approval.id, by=Person(name=event.by), text=event.text)
+    human_commands.DECISION_HANDLERS[event.decision](builder, approval, answer)
+
+
+def _on_offered(replayer: ReplayContext, builder: DecisionBuilder, event: Offered) -> None:
+    """A step. The first of a turn was judged with the handoff that led to it."""
+    is_further_step = builder.run.positions[event.step_id].fence > 0
+    fired = _judge_next_step(replayer, builder) if is_further_step else []
+    if fired:
+        _stop_run(replayer, builder, fired, builder.run.final_agent)
+    else:
+        builder.emit(event)
+
+
+def _on_reported(replayer: ReplayContext, builder: DecisionBuilder, event: Reported) -> None:
+    run, agent = builder.run, event.agent
+    evidence, goal = event.result.evidence, event.weighed.goal
+    assessment = assess_result(
+        run.ledger,
+        run.limits,
+        agent,
+        evidence,
+        task=goal.removeprefix(f"{agent}/") if goal != agent else "",
+        milestone=event.phase,
+        paths=None if run.paths is None else frozenset(run.paths),
+    )
+    step = run.positions[event.step_id].step
+    builder.emit(replace(event, weighed=assessment))
+    fired = builder.judge_result(agent, event.result, step)
+    if fired:
+        _stop_run(replayer, builder, fired, agent)
+
+
+def _on_handed_off(replayer: ReplayContext, builder: DecisionBuilder, event: HandedOff) -> None:
+    """The handoff that completes a repetition is still made."""
+    handoff_fired, step_fired = (
+        builder.judge_handoff(event.source, event.target),
+        _judge_next_step(replayer, builder),
+    )
+    accepted = not step_fired and all(
+        fired_rule.rule is StopRule.REPEATED_PATTERN for fired_rule in handoff_fired
+    )
+    number = builder.run.ledger.handoffs + 1 if accepted else 0
+    builder.emit(replace(event, accepted=accepted, number=number))
+    if handoff_fired or step_fired:
+        _stop_run(replayer, builder, [*handoff_fired, *step_fired], event.source)
+
+
+def _on_ended(replayer: ReplayContext, builder: DecisionBuilder, event: Ended) -> None:
+    if event.stop.rule in ENDS_WITHOUT_LIMIT:
+        builder.emit(event)
+        return
+    # Whoever wanted one more step, and had none left, is named before the clock.
+    rules = DURATION_RULES if event.stop.rule in DURATION_RULES else BEFORE_STEP_RULES
+    fired = [
+        fired_rule for fired_rule in _judge_next_step(replayer, builder) if fired_rule.rule in rules
+    ]
+    if fired and event.stop.rule in rules:
+        _stop_run(replayer, builder, fired, event.stop.agent)
+
+
+def _judge_next_step(replayer: ReplayContext, builder: DecisionBuilder) -> list[FiredRule]:
+    """Rules against one more step."""
+    run = builder.run
+    recorded_end = _recorded_end(replayer, 2)
+    ended_by_duration = recorded_end is not None and recorded_end.stop.rule is StopRule.MAX_DURATION
+    elapsed = recorded_end.stop.seen if recorded_end is not None and ended_by_duration else 0.0
+    assert isinstance(elapsed, int | float), "it is a time"
+    return judge_step(RuleContext(run.ledger, run.limits, step=run.ledger.steps, elapsed=elapsed))
+
+
+def _stop_run(
+    replayer: ReplayContext, builder: DecisionBuilder, fired: Sequence[FiredRule], agent: str
+) -> None:
+    """The end on record where it is the same: only the program knew whether its goal was met."""
+    previous = builder.run
+    builder.stop(list(fired), agent)
+    stop, recorded_end = builder.run.stop, _recorded_end(replayer, len(builder.events))
+    if recorded_end is not None and stop is not None and recorded_end.stop.rule is stop.rule:
+        builder.run, builder.events[-1] = evolve(previous, recorded_end), recorded_end
+
+
+def _recorded_end(replayer: ReplayContext, events_max: int) -> Ended | None:
+    """The end on record, if it is that near."""
+    for event in replayer.events[replayer.next_index : replayer.next_index + events_max]:
+        if isinstance(event, Ended):
+            return event
+    return None
+
+
+GUARDED_HANDLERS = cast(
+    "dict[type[RunEvent], Callable[[Any, DecisionBuilder, Any], None]]",
+    {
+        Started: _on_started,
+        Asked: _on_recorded,
+        Moved: _on_recorded,
+        Migrated: _on_migrated,
+        Answered: _on_answered,
+        Offered: _on_offered,
+        Reported: _on_reported,
+        HandedOff: _on_handed_off,
+        Ended: _on_ended,
+    },
+)

@@ -1,0 +1,230 @@
+"""What a replay comes to: one value for each run, in words and figures, and their sum.
+
+A *good* run is one that ended as `done_success`. It is *cut* if the other rules would have ended it
+in another way: a false stop. What is saved is what the recording shows after the earlier stop.
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from enum import StrEnum
+
+from handrail.kernel.definition.model import TerminalStatus
+from handrail.kernel.run.events import RunEvent
+from handrail.kernel.run.evolve import replay as replay_events
+from handrail.kernel.run.state import Run
+from handrail.replay.replayer import PlanLookup, ReplayOutcome, replay_recording
+from handrail.replay.rule_overrides import RuleOverrides
+from handrail.views.view_types import StopView, View, stop_view
+
+GOOD_STATUS = TerminalStatus.DONE_SUCCESS
+
+
+class Verdict(StrEnum):
+    """How the run goes under the rules, against its recording."""
+
+    SAME = "same"
+    SOONER = "sooner"
+    OTHERWISE = "otherwise"
+    """At the same step, by another rule."""
+    BEYOND = "beyond"
+    """It goes on past its recorded end, and nobody knows how far."""
+    OPEN = "open"
+    """It has not ended, and these rules do not end it either."""
+    UNLIKE = "unlike"
+    """Its events do not follow from its definition, as this version of the program reads it."""
+
+
+class ReplayEnding(View):
+    terminal_status: str
+    step: int
+    at: datetime
+    stop: StopView
+
+
+class Savings(View):
+    """What came after the earlier stop."""
+
+    steps: int = 0
+    tokens: int = 0
+    cost: float = 0.0
+    seconds: float = 0.0
+
+
+class ReplayReport(View):
+    """One run under other rules. `told` says it in a sentence."""
+
+    execution_id: str
+    title: str
+    workflow_id: str
+    workflow_version: int
+    verdict: Verdict
+    told: str
+    cut: bool
+    recorded: ReplayEnding | None
+    replayed: ReplayEnding | None
+    saved: Savings
+
+
+class ReplaySummary(View):
+    """All of them. `cut` are good runs that the rules would have stopped; what they would have
+    needed to their good end counts as nothing saved."""
+
+    runs: int
+    good: int
+    cut: int
+    verdicts: dict[str, int]
+    saved: Savings
+
+
+def replay_report(
+    recording: Sequence[RunEvent], plans: PlanLookup, overrides: RuleOverrides | None
+) -> ReplayReport:
+    """What these rules would have made of the run; without any, those it was recorded under."""
+    recorded_run, outcome = replay_events(recording), replay_recording(recording, plans, overrides)
+    verdict = _verdict(recorded_run, outcome)
+    saves = verdict is Verdict.SOONER
+    return ReplayReport(
+        execution_id=recorded_run.id,
+        title=recorded_run.title,
+        workflow_id=recorded_run.definition_id,
+        workflow_version=recorded_run.version,
+        verdict=verdict,
+        told=DESCRIPTIONS[verdict](recorded_run, outcome),
+        cut=is_cut(recorded_run, outcome),
+        recorded=_ending(recorded_run),
+        replayed=_ending(outcome.run),
+        saved=_savings(recorded_run, outcome.run, recording[-1].at) if saves else Savings(),
+    )
+
+
+def is_cut(recorded: Run, outcome: ReplayOutcome) -> bool:
+    """Whether a good run would have been stopped."""
+    status = outcome.run.terminal_status
+    return (
+        recorded.terminal_status is GOOD_STATUS and status is not None and status is not GOOD_STATUS
+    )
+
+
+def summarize(reports: Iterable[ReplayReport]) -> ReplaySummary:
+    all_reports = tuple(reports)
+    saved = [one.saved for one in all_reports if not one.cut]
+    return ReplaySummary(
+        runs=len(all_reports),
+        good=sum(
+            one.recorded is not None and one.recorded.terminal_status == GOOD_STATUS
+            for one in all_reports
+        ),
+        cut=sum(one.cut for one in all_reports),
+        verdicts={
+            verdict.value: count
+            for verdict in Verdict
+            if (count := sum(one.verdict is verdict for one in all_reports))
+        },
+        saved=Savings(
+            steps=sum(one.steps for one in saved),
+            tokens=sum(one.tokens for one in saved),
+            cost=sum(one.cost for one in saved),
+            seconds=sum(one.seconds for one in saved),
+        ),
+    )
+
+
+def _verdict(recorded: Run, outcome: ReplayOutcome) -> Verdict:
+    replayed_run = outcome.run
+    if outcome.mismatch_seq:
+        return Verdict.UNLIKE
+    if outcome.continues_past_end:
+        return Verdict.BEYOND
+    if replayed_run.stop is None or replayed_run.ended_at is None:
+        return Verdict.OPEN
+    if (
+        recorded.stop is None
+        or recorded.ended_at is None
+        or replayed_run.ended_at < recorded.ended_at
+    ):
+        return Verdict.SOONER
+    if replayed_run.ledger.steps < recorded.ledger.steps:
+        return Verdict.SOONER
+    is_same = (replayed_run.stop.rule, replayed_run.terminal_status) == (
+        recorded.stop.rule,
+        recorded.terminal_status,
+    )
+    return Verdict.SAME if is_same else Verdict.OTHERWISE
+
+
+def _ending(run: Run) -> ReplayEnding | None:
+    stop = stop_view(run.stop)
+    if stop is None or run.terminal_status is None or run.ended_at is None:
+        return None
+    return ReplayEnding(
+        terminal_status=run.terminal_status.value,
+        step=run.ledger.steps,
+        at=run.ended_at,
+        stop=stop,
+    )
+
+
+def _savings(recorded: Run, replayed_run: Run, last_at: datetime) -> Savings:
+    assert replayed_run.ended_at is not None, "it was stopped"
+    return Savings(
+        steps=recorded.ledger.steps - replayed_run.ledger.steps,
+        tokens=recorded.ledger.tokens - replayed_run.ledger.tokens,
+        cost=float(recorded.ledger.cost - replayed_run.ledger.cost),
+        seconds=(last_at - replayed_run.ended_at).total_seconds(),
+    )
+
+
+def _rule_and_status(run: Run) -> str:
+    return f"{run.stop.rule} ({run.terminal_status})" if run.stop is not None else "nothing"
+
+
+def _describe_same(recorded: Run, outcome: ReplayOutcome) -> str:
+    return f"ends as recorded, by {_rule_and_status(recorded)} at step {recorded.ledger.steps}"
+
+
+def _describe_sooner(recorded: Run, outcome: ReplayOutcome) -> str:
+    replayed_run = outcome.run
+    step_text = f"step {replayed_run.ledger.steps} of {recorded.ledger.steps}"
+    reason = replayed_run.stop.reason if replayed_run.stop is not None else ""
+    prefix = "a good run is cut: " if is_cut(recorded, outcome) else ""
+    return f"{prefix}{_rule_and_status(replayed_run)} stops it at {step_text}: {reason}"
+
+
+def _describe_otherwise(recorded: Run, outcome: ReplayOutcome) -> str:
+    prefix = "a good run is cut: " if is_cut(recorded, outcome) else ""
+    step = recorded.ledger.steps
+    return (
+        f"{prefix}{_rule_and_status(outcome.run)} ends it at step {step}, instead of "
+        f"{_rule_and_status(recorded)}"
+    )
+
+
+def _describe_beyond(recorded: Run, outcome: ReplayOutcome) -> str:
+    step = recorded.ledger.steps
+    description = f"goes on past its recorded stop, {_rule_and_status(recorded)} at step {step}"
+    return f"{description}; there is no recording beyond step {step}"
+
+
+def _describe_open(recorded: Run, outcome: ReplayOutcome) -> str:
+    return (
+        f"is still {recorded.status} at step {recorded.ledger.steps}, and these rules do not "
+        "stop it"
+    )
+
+
+def _describe_unlike(recorded: Run, outcome: ReplayOutcome) -> str:
+    definition_text = f"version {recorded.version} of '{recorded.definition_id}'"
+    description = (
+        f"cannot be replayed: event {outcome.mismatch_seq} does not follow from {definition_text}"
+    )
+    return f"{description}; it may have been recorded by another version of Handrail"
+
+
+DESCRIPTIONS = {
+    Verdict.SAME: _describe_same,
+    Verdict.SOONER: _describe_sooner,
+    Verdict.OTHERWISE: _describe_otherwise,
+    Verdict.BEYOND: _describe_beyond,
+    Verdict.OPEN: _describe_open,
+    Verdict.UNLIKE: _describe_unlike,
+}

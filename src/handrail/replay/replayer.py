@@ -1,0 +1,373 @@
+"""Replay: what other stop rules would have made of a recorded run. No agent is run.
+
+Theory of operation. Of the events of a run some came from outside (a result, a lost lease, a clock
+that ran out, an act of a person) and the others followed. Replay takes those from outside, in order
+and at their recorded times, gives them to the very functions that decided live, under the other
+limits, and compares what follows with what is on record:
+
+    the same events                    the run goes on as recorded
+    an end that is not on record       there the other rules would have stopped it
+    no end where the record has one    they would have let it go on; nothing is recorded beyond
+
+Until the two differ, the state is what evolve makes of the recorded events, with progress weighed
+anew: what counts as progress depends on the limits. The clocks of dispatches, questions and pauses
+are what happened and no stop rules: they fire as recorded, whatever the settings say today. The
+time that a run may be running is a rule: its clock fires when it is due under the other limits.
+
+In a guarded run everything comes from outside, and it was judged there (`replay_guarded.py`).
+"""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any, cast
+
+from msgspec.structs import replace
+
+from handrail.kernel.definition.limits import Limits
+from handrail.kernel.definition.plan import Plan
+from handrail.kernel.run import clocks, human_commands, team, workflow
+from handrail.kernel.run.commands import Answer
+from handrail.kernel.run.decision_builder import DecisionBuilder
+from handrail.kernel.run.events import (
+    Answered,
+    Asked,
+    Claimed,
+    ClocksPushed,
+    Ended,
+    Faulted,
+    HandedOff,
+    HeardOf,
+    Lost,
+    Migrated,
+    Moved,
+    Offered,
+    Patched,
+    Paused,
+    Reasked,
+    Reported,
+    Resumed,
+    RunEvent,
+    Started,
+    TimedOut,
+    Warned,
+)
+from handrail.kernel.run.evolve import evolve
+from handrail.kernel.run.evolve import replay as replay_events
+from handrail.kernel.run.state import PendingApproval, Person, PositionPhase, Run, Stop
+from handrail.kernel.stop.rules import RULE_ORDER, StopRule
+from handrail.replay.guarded_handlers import GUARDED_HANDLERS
+from handrail.replay.rule_overrides import RuleOverrides, limits_with_overrides
+from handrail.views.steps import started_event
+
+PlanLookup = Callable[[str, int], Plan]
+"""The plan of a version of a definition."""
+
+EXTERNAL_ENDS = frozenset(
+    {StopRule.HUMAN_DEADLINE, StopRule.PAUSE_DEADLINE, StopRule.CLOSED, StopRule.AGENT_LOST}
+)
+"""Ends that no limit brings about."""
+UNPOSTPONABLE_ENDS = frozenset(
+    rule for rule in StopRule if RULE_ORDER[rule] > RULE_ORDER[StopRule.AGENT_LOST]
+)
+"""Ends that other limits cannot put off."""
+END_DISTANCE_EVENTS_MAX = 3
+"""How far behind a handoff that was refused its end stands, warnings included."""
+
+
+class ReplayOutcome:
+    """How a recording goes under some rules. `run` is its last state: ended if the rules, or what
+    came from outside, end it. `beyond`: it would go on where the recording has its end. `unlike` is
+    the number of the first event that does not follow from the definition at all, else 0."""
+
+    def __init__(
+        self, run: Run, *, continues_past_end: bool = False, mismatch_seq: int = 0
+    ) -> None:
+        self.run, self.continues_past_end, self.mismatch_seq = run, continues_past_end, mismatch_seq
+
+
+def replay_recording(
+    recording: Sequence[RunEvent], plans: PlanLookup, overrides: RuleOverrides | None = None
+) -> ReplayOutcome:
+    """The recording under these rules; without any, under those that it was recorded under."""
+    return _Replayer(recording, plans, overrides).replay()
+
+
+class _Replayer:
+    """`next` is the first recorded event that has not been gone over, `run` the state before it."""
+
+    def __init__(
+        self, recording: Sequence[RunEvent], plans: PlanLookup, overrides: RuleOverrides | None
+    ) -> None:
+        first = started_event(recording)
+        assert first.step_id, "recorded by an engine"
+        self.events, self.plans, self.overrides = list(recording), plans, overrides
+        self.plan = plans(first.definition_id, first.version)
+        self.run: Run = None  # pyright: ignore[reportAttributeAccessIssue] - none until Started
+        self.next_index = 0
+        self.checked_deadline: tuple[datetime, datetime | None] = (first.at, None)
+        self.handlers = {**HANDLERS, **GUARDED_HANDLERS} if self.plan.is_guarded else HANDLERS
+        self.recorded_limits = first.limits
+
+    def replay(self) -> ReplayOutcome:
+        while self.next_index < len(self.events):
+            event = self.events[self.next_index]
+            if isinstance(event, IGNORED_EVENTS):
+                self._apply(event)
+                continue
+            builder = self._decide(event)
+            end_index = self.next_index + len(builder.events)
+            if builder.events and self.events[self.next_index : end_index] == builder.events:
+                self.run, self.next_index = (
+                    builder.run,
+                    end_index,
+                )  # as nearly always: the very same
+            elif (outcome := self._compare(builder.events)) is not None:
+                return outcome
+        return ReplayOutcome(self.run)
+
+    def _apply(self, event: RunEvent) -> None:
+        self.run = evolve(self.run, event)
+        self.next_index += 1
+
+    def _decide(self, event: RunEvent) -> DecisionBuilder:
+        """All that follows from this event, itself included, under the limits in force."""
+        deadline = self._duration_deadline(event)
+        if deadline is not None and deadline <= event.at and self._is_before_clock(deadline, event):
+            # Where it is on record it was noticed then; elsewhere it is noticed when it is so.
+            is_recorded_late = isinstance(event, Ended) and event.stop.rule is StopRule.MAX_DURATION
+            at = (
+                event.at if is_recorded_late else max(deadline, self.events[self.next_index - 1].at)
+            )
+            builder = DecisionBuilder(self.plan, self.run, at)
+            clocks.stop_for_duration(builder)
+        else:
+            builder = DecisionBuilder(self.plan, self.run, event.at)
+            self.handlers.get(type(event), _ignore)(self, builder, event)
+        return builder
+
+    def _duration_deadline(self, event: RunEvent) -> datetime | None:
+        """When the running time is up. Clocks that fire at one moment were looked at together."""
+        if self.next_index == 0 or isinstance(event, ClocksPushed):
+            return None
+        if (
+            self.plan.is_guarded
+            and self.run.limits.max_duration == self.recorded_limits.max_duration
+        ):
+            return None  # it was judged by the program's own clock
+        if self.checked_deadline[0] != event.at or not isinstance(event, CLOCK_EVENTS):
+            self.checked_deadline = (event.at, clocks.duration_deadline(self.run))
+        return self.checked_deadline[1]
+
+    def _is_before_clock(self, deadline: datetime, event: RunEvent) -> bool:
+        """Whether it is up before the clock ran out that this event tells of."""
+        match event:
+            case (
+                TimedOut(step_id=step_id, clock="queue" | "work")
+                | Asked(approval=PendingApproval(step_id=step_id))
+            ):
+                position = self.run.positions[step_id]
+                wait_limits = self.plan.node_waits.get(step_id, self.plan.default_waits)
+                return (
+                    deadline
+                    <= position.since + wait_limits[position.phase is PositionPhase.CLAIMED]
+                )
+            case Ended(stop=Stop(rule=StopRule.HUMAN_DEADLINE)):
+                return deadline <= min(
+                    approval.deadline for approval in self.run.pending_approvals.values()
+                )
+            case _:
+                return True
+
+    def _compare(self, produced: list[RunEvent]) -> ReplayOutcome | None:
+        """Go over what is the same on record; where it is not, the walk is at its end."""
+        for i, event in enumerate(produced):
+            if isinstance(event, Warned):
+                continue
+            while self.next_index < len(self.events) and isinstance(
+                self.events[self.next_index], Warned
+            ):
+                self._apply(self.events[self.next_index])
+            recorded = self.events[self.next_index] if self.next_index < len(self.events) else None
+            if recorded is None or _comparison_key(event) != _comparison_key(recorded):
+                return self._diverge(produced[i:])
+            self._apply(_reassess(recorded, event))
+        return self._diverge([]) if not produced else None
+
+    def _diverge(self, produced: list[RunEvent]) -> ReplayOutcome:
+        """What happens is not what is on record: an end there, an end here, or neither."""
+        if any(isinstance(event, Ended) for event in produced):
+            return ReplayOutcome(replay_events(produced, self.run))
+        upcoming = self.events[self.next_index : self.next_index + END_DISTANCE_EVENTS_MAX]
+        end_rules = [event.stop.rule for event in upcoming if isinstance(event, Ended)]
+        if end_rules and end_rules[0] not in UNPOSTPONABLE_ENDS:
+            return ReplayOutcome(self.run, continues_past_end=True)
+        return ReplayOutcome(self.run, mismatch_seq=self.next_index + 1)
+
+    def limits_for(self, event: Started | Migrated, context: dict[str, Any]) -> Limits:
+        if self.overrides is None:
+            return event.limits
+        return limits_with_overrides(self.plan, self.overrides, context.get("task_scope"))
+
+
+def _comparison_key(event: RunEvent) -> tuple[object, ...]:
+    """Where an event leads. Texts and figures in it are not compared: they may have been put in
+    other words since, or follow from the limits."""
+    return type(event), *(getattr(event, name) for name in COMPARED_FIELDS.get(type(event), ()))
+
+
+COMPARED_FIELDS: dict[type[RunEvent], tuple[str, ...]] = {
+    Offered: ("step_id", "fence"),
+    Reported: ("step_id", "fence", "asking"),
+    Faulted: ("step_id", "fence"),
+    Lost: ("step_id", "fence"),
+    TimedOut: ("step_id", "fence"),
+    HandedOff: ("source", "target", "accepted", "already_done"),
+    Moved: ("source", "targets", "enters", "cancels"),
+}
+
+
+def _reassess(recorded: RunEvent, produced: RunEvent) -> RunEvent:
+    """As recorded, but for what follows from the limits."""
+    if isinstance(recorded, Reported | Faulted) and isinstance(produced, Reported | Faulted):
+        return replace(recorded, weighed=produced.weighed)
+    return produced if isinstance(recorded, Started | Migrated | Ended) else recorded
+
+
+# What each event from outside brings about
+
+
+def _advance(builder: DecisionBuilder) -> None:
+    if not builder.run.has_ended:
+        (team if builder.run.kind == "team" else workflow).advance(builder)
+
+
+def _ignore(replayer: _Replayer, builder: DecisionBuilder, event: RunEvent) -> None:
+    """It does not come from outside: here nothing brings it about."""
+
+
+def _on_started(replayer: _Replayer, builder: DecisionBuilder, event: Started) -> None:
+    builder.emit(replace(event, limits=replayer.limits_for(event, event.context)))
+    _advance(builder)
+
+
+def _on_claimed(replayer: _Replayer, builder: DecisionBuilder, event: Claimed) -> None:
+    builder.emit(event)
+
+
+def _on_human_act(
+    replayer: _Replayer, builder: DecisionBuilder, event: Paused | Resumed | Patched | ClocksPushed
+) -> None:
+    builder.emit(event)
+    _advance(builder)
+
+
+def _on_moved(replayer: _Replayer, builder: DecisionBuilder, event: Moved) -> None:
+    """A person's act, where it is one."""
+    if event.renews:
+        builder.emit(event)
+        _advance(builder)
+
+
+def _on_migrated(replayer: _Replayer, builder: DecisionBuilder, event: Migrated) -> None:
+    replayer.plan = builder.plan = replayer.plans(event.definition_id, event.version)
+    builder.emit(replace(event, limits=replayer.limits_for(event, builder.run.context)))
+    upcoming = replayer.events[replayer.next_index + 1 : replayer.next_index + 2]
+    for move in [event for event in upcoming if isinstance(event, Moved)]:  # no clock in between
+        builder.emit(move)
+        _advance(builder)
+
+
+def _on_answered(replayer: _Replayer, builder: DecisionBuilder, event: Answered) -> None:
+    approval = builder.run.pending_approvals[event.approval_id]
+    builder.emit(event)
+    if event.final:
+        by = Person(name=event.by)
+        answer = Answer(approval_id=approval.id, by=by, text=event.text)
+        human_commands.DECISION_HANDLERS[event.decision](builder, approval, answer)
+    _advance(builder)
+
+
+def _on_reported(replayer: _Replayer, builder: DecisionBuilder, event: Reported) -> None:
+    position = builder.run.positions[event.step_id]
+    (team if builder.run.kind == "team" else workflow).report(builder, position, event.result)
+    _advance(builder)
+
+
+def _on_faulted(replayer: _Replayer, builder: DecisionBuilder, event: Faulted) -> None:
+    position = builder.run.positions[event.step_id]
+    if builder.run.kind == "team":
+        team.handle_fault(builder, position, event.fault, event.message, event.result)
+    else:
+        workflow.handle_malformed(builder, position, event.message, event.result)
+    _advance(builder)
+
+
+def _on_lost(replayer: _Replayer, builder: DecisionBuilder, event: Lost) -> None:
+    clocks.lose_dispatch(builder, builder.run.positions[event.step_id], event.reason)
+    _advance(builder)
+
+
+def _on_timed_out(replayer: _Replayer, builder: DecisionBuilder, event: TimedOut) -> None:
+    deadline = replayer.checked_deadline[1]
+    clocks.time_out_dispatch(builder, builder.run.positions[event.step_id], event.clock)
+    if (
+        builder.run.kind == "team"
+        and deadline is not None
+        and deadline <= event.at
+        and not builder.run.has_ended
+    ):
+        clocks.stop_for_duration(builder)  # both had run out when somebody looked
+    _advance(builder)
+
+
+def _on_asked(replayer: _Replayer, builder: DecisionBuilder, event: Asked) -> None:
+    """By itself only where the commit lock did not come in time."""
+    position = builder.run.positions[event.approval.step_id]
+    if position.phase in workflow.ADVANCEABLE_PHASES:
+        clocks.time_out_dispatch(builder, position, "queue")
+
+
+def _on_offered(replayer: _Replayer, builder: DecisionBuilder, event: Offered) -> None:
+    """By itself only where the commit lock has come."""
+    if event.lock is not None:
+        workflow.offer_dispatch(
+            builder, builder.run.positions[event.step_id], event.role, event.lock
+        )
+
+
+def _on_ended(replayer: _Replayer, builder: DecisionBuilder, event: Ended) -> None:
+    """By itself only from outside, or because the commit lock came and no step was left."""
+    if event.stop.rule in EXTERNAL_ENDS:
+        builder.emit(event)
+        return
+    for position in builder.run.positions.values():
+        if builder.run.kind == "workflow" and position.phase in workflow.ADVANCEABLE_PHASES:
+            workflow.offer_dispatch(builder, position, position.role, 0)
+            return
+
+
+IGNORED_EVENTS = (Warned, Reasked, HeardOf)
+"""Change nothing that a rule looks at."""
+CLOCK_EVENTS = (TimedOut, Asked, Ended)
+"""Tell, where they come from outside, of clocks that ran out."""
+HANDLERS = cast(
+    "dict[type[RunEvent], Callable[[_Replayer, DecisionBuilder, Any], None]]",
+    {
+        Started: _on_started,
+        Claimed: _on_claimed,
+        Paused: _on_human_act,
+        Resumed: _on_human_act,
+        Patched: _on_human_act,
+        ClocksPushed: _on_human_act,
+        Moved: _on_moved,
+        Migrated: _on_migrated,
+        Answered: _on_answered,
+        Reported: _on_reported,
+        Faulted: _on_faulted,
+        Lost: _on_lost,
+        TimedOut: _on_timed_out,
+        Asked: _on_asked,
+        Offered: _on_offered,
+        Ended: _on_ended,
+    },
+)

@@ -1,0 +1,67 @@
+"""Other stop rules, for a look at recorded runs: read, and laid over a definition's own.
+
+What is given counts as if it stood in the definition's `stop_rules`: a field that is not given
+stays as the definition has it, and a profile fills what neither of them sets. A key that nobody
+reads is an error here: whoever asks "what if" wants an answer to that question and no other.
+"""
+
+import difflib
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from handrail.kernel.definition.limits import PROFILES, Limits, resolve_limits, scale_limits
+from handrail.kernel.definition.model import DocumentProblem, StopRules
+from handrail.kernel.definition.plan import Plan
+from handrail.kernel.definition.reader import is_mapping, read_stop_rules
+
+RuleOverrides = Mapping[str, Any]
+RULE_FIELDS = StopRules.__struct_fields__
+RULES_KEY = "stop_rules"
+
+
+def read_overrides(document: object) -> tuple[RuleOverrides | None, list[DocumentProblem]]:
+    """The fields of a document, of its `stop_rules` if it is a definition, or a profile's name."""
+    if isinstance(document, str):
+        return _read_profile(document)
+    if is_mapping(document) and RULES_KEY in document:
+        document = document[RULES_KEY]
+    if not is_mapping(document):
+        message = f"rules are an object with fields of {RULES_KEY}, or the name of a profile"
+        hint = f"for example {{max_edge: 4}}, or {' or '.join(PROFILES)}"
+        return None, [
+            DocumentProblem(code="wrong_type", path=RULES_KEY, message=message, hint=hint)
+        ]
+    checked, problems = read_stop_rules(document)
+    problems += [_unknown_field(key) for key in document if key not in RULE_FIELDS]
+    if problems:
+        return None, problems
+    return {key: getattr(checked, key) for key in document}, []
+
+
+def _read_profile(name: str) -> tuple[RuleOverrides | None, list[DocumentProblem]]:
+    if name in PROFILES:
+        return {"profile": name}, []
+    message = f"'{name[:80]}' is no profile"
+    hint = f"there are {' and '.join(PROFILES)}"
+    return None, [
+        DocumentProblem(code="unknown_profile", path="profile", message=message, hint=hint)
+    ]
+
+
+def _unknown_field(key: str) -> DocumentProblem:
+    suggestions = difflib.get_close_matches(key[:80], RULE_FIELDS, n=1)
+    hint = (
+        f"did you mean '{suggestions[0]}'?"
+        if suggestions
+        else f"there are {', '.join(RULE_FIELDS)}"
+    )
+    path, message = f"{RULES_KEY}.{key[:80]}", f"'{key[:80]}' is no stop rule"
+    return DocumentProblem(code="unknown_field", path=path, message=message, hint=hint)
+
+
+def limits_with_overrides(plan: Plan, overrides: RuleOverrides, scope: object) -> Limits:
+    """What the rules come to for a run of this definition whose bead says `task_scope`."""
+    rules = msgspec.structs.replace(plan.definition.stop_rules, **overrides)
+    return scale_limits(resolve_limits(rules, plan.kind), scope)

@@ -1,0 +1,96 @@
+"""Answer links: who they are for, how long they last, and what is kept of them.
+
+A link is one person's answer to one question, and nothing else can be done with it. Its secret has
+256 bits and is kept as a digest. Rules:
+
+1. People make links for themselves; an admin, who can make anybody's token, makes them for anybody.
+2. Who the person is was said when the link was made; what the person may do is asked when it is
+   used: whoever had tokens and has none left is nobody, and a lower role counts.
+3. It ends with its question, and after LINK_SECONDS_MAX at the latest.
+"""
+
+import hmac
+import secrets
+from datetime import datetime, timedelta
+
+import msgspec
+from uuid_utils import uuid7
+
+from handrail.engine.engine import Engine
+from handrail.kernel.definition.model import PERSON_LEVELS
+from handrail.kernel.run.state import Person
+from handrail.server.access import API_PREFIX, PersonRole
+from handrail.server.credentials import SECRET_PREFIX, caller_from_credential, digest_secret
+from handrail.server.problems import HTTPProblemError
+from handrail.store.engine_store import iso, parse_iso
+from handrail.store.notifications import AnswerLinkRow
+from handrail.views.approvals import Approval
+
+LINK_SECONDS_MAX = 30 * 86_400.0
+
+
+def make_link_secret() -> str:
+    return SECRET_PREFIX + secrets.token_urlsafe(32)
+
+
+def make_link_row(
+    secret: str,
+    approval: Approval,
+    person: Person,
+    *,
+    by: str,
+    now: datetime,
+    seconds: float = LINK_SECONDS_MAX,
+) -> AnswerLinkRow:
+    """The row to be kept of a new link."""
+    expires_at = min(approval.deadline, now + timedelta(seconds=min(seconds, LINK_SECONDS_MAX)))
+    return AnswerLinkRow(
+        id=uuid7().hex,
+        digest=digest_secret(secret),
+        approval_id=approval.id,
+        shown=approval.digest,
+        name=person.name,
+        role=person.role,
+        created_by=by,
+        created_at=iso(now),
+        expires_at=iso(expires_at),
+        used_at=None,
+    )
+
+
+def link_path(secret: str) -> str:
+    return f"{API_PREFIX}/answer-links/{secret}"
+
+
+async def find_valid_link(engine: Engine, secret: str) -> AnswerLinkRow:
+    """The link of that secret, if it is good still. The question is not looked at."""
+    secret_digest = digest_secret(secret)
+    row = await engine.link(secret_digest)
+    if row is None or not hmac.compare_digest(row.digest, secret_digest):
+        message = "this link is not known here; ask for a new one"
+        raise HTTPProblemError(401, "bad_link", message)
+    if row.used_at is not None:
+        message = f"this link was used at {row.used_at}; it answers once"
+        raise HTTPProblemError(410, "link_used", message)
+    if parse_iso(row.expires_at) <= engine.clock():
+        message = f"this link was good until {row.expires_at}; ask for a new one"
+        raise HTTPProblemError(410, "link_expired", message)
+    return row
+
+
+async def current_person(engine: Engine, row: AnswerLinkRow) -> Person:
+    """Whoever the link is for, with what they may do now."""
+    role = msgspec.convert(row.role, PersonRole)
+    tokens = [one for one in await engine.credentials("token") if one.name == row.name]
+    callers = [caller_from_credential(one, engine.clock()) for one in tokens]
+    levels = [PERSON_LEVELS.get(one.role, -1) for one in callers if one is not None]
+    if tokens and not levels:
+        message = f"{row.name} has no token any more, so this link is nobody's"
+        raise HTTPProblemError(403, "not_allowed", f"{message}; ask an admin")
+    level = min(PERSON_LEVELS[role], max(levels, default=PERSON_LEVELS[role]))
+    if level < 0:
+        raise HTTPProblemError(
+            403, "not_allowed", f"{row.name} is no person here any more; ask an admin"
+        )
+    by_level: dict[int, PersonRole] = {0: "viewer", 1: "operator", 2: "ceo", 3: "admin"}
+    return Person(name=row.name, role=by_level[level])

@@ -1,0 +1,97 @@
+"""Checking the record while the server goes on: off its loop, one check at a time.
+
+Whoever asks while the same check runs hears its result. A check reads everything there is, on a
+connection of its own that can only read; when the server ends, or nobody waits for it any more, it
+is broken off. So many wait for their turn and no more.
+"""
+
+import asyncio
+
+from handrail.engine.audit.verification import Verification, verify
+from handrail.engine.engine import Engine
+from handrail.server.problems import RETRY_SECONDS, HTTPProblemError
+from handrail.store.engine_store import StoreError
+
+CHECKS_MAX = 8
+"""Under way, or waiting for their turn: each is for another head."""
+
+
+class RunningCheck:
+    """One check, and how many wait for it."""
+
+    def __init__(self) -> None:
+        self.waiters = 0
+        self.is_started = False
+        self.task: asyncio.Task[Verification] | None = None
+
+
+class AuditVerifier:
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self._checks: dict[str | None, RunningCheck] = {}
+        self._tasks: set[asyncio.Task[Verification]] = set()
+        self._lock = asyncio.Lock()
+        self._closing = False
+
+    async def check(self, head: str | None) -> Verification:
+        """The record as it is; `head` was kept elsewhere, and must be among its heads."""
+        check = self._checks.get(head) or self._start(head)
+        assert check.task is not None, "begun"
+        check.waiters += 1
+        try:
+            return await asyncio.shield(check.task)
+        finally:
+            check.waiters -= 1
+            if not check.waiters:
+                self._release(head, check)
+
+    async def close(self) -> None:
+        """Nobody waits for the end of a check that nobody will hear of."""
+        self._closing = True
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _start(self, head: str | None) -> RunningCheck:
+        if len(self._checks) >= CHECKS_MAX:
+            message = f"{CHECKS_MAX} checks of the record are asked for already"
+            retry_headers = {"Retry-After": str(RETRY_SECONDS)}
+            raise HTTPProblemError(
+                503, "too_many_checks", f"{message}; try again later", headers=retry_headers
+            )
+        check = self._checks[head] = RunningCheck()
+        check.task = asyncio.create_task(self._run_check(head, check))
+        self._tasks.add(check.task)
+        check.task.add_done_callback(self._on_done)
+        return check
+
+    def _release(self, head: str | None, check: RunningCheck) -> None:
+        """It was heard, or nobody waits for it: whoever asks from now on begins another one."""
+        if self._checks.get(head) is check:
+            del self._checks[head]
+        if check.task is not None and not check.is_started:
+            check.task.cancel()
+
+    def _on_done(self, task: asyncio.Task[Verification]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # heard by whoever still waits
+
+    async def _run_check(self, head: str | None, check: RunningCheck) -> Verification:
+        async with self._lock:
+            check.is_started = True
+            return await asyncio.get_running_loop().run_in_executor(None, self._verify, head, check)
+
+    def _verify(self, head: str | None, check: RunningCheck) -> Verification:
+        records = self.engine.store.open_maintenance()
+        if records is None:
+            message = "the database is in the memory of this server, where only it can look"
+            hint = "serve a database on disk, or verify a backup of it: handrail verify"
+            raise HTTPProblemError(409, "in_memory", f"{message}; {hint}")
+
+        def check_continue() -> None:
+            if self._closing or not check.waiters:
+                raise StoreError("the server ends, or nobody waits; the check was broken off")
+
+        try:
+            return verify(records, head, on_progress=check_continue)
+        finally:
+            records.close()

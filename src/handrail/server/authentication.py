@@ -1,0 +1,168 @@
+"""Who is calling: from the bearer token, or from the page's session cookie. Then the access table.
+
+Rules
+1. Identity comes from the token alone, authority from the table alone (`access.py`).
+2. A wrong token is 401, also where a right one would not help; too little of a role is 403. Neither
+   says whether what was asked for exists.
+3. A session is for the page: what changes something needs the session's own mark in a header, which
+   another site can neither read nor send, and an Origin, if there is one, that is ours.
+4. Where anybody may go, an old session is no session: its browser still has to find the way in.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from functools import partial
+from typing import Any, cast
+
+from litestar import Request
+from litestar.types import ASGIApp, HTTPScope, Receive, Scope, Send
+
+from handrail.engine.engine import Engine
+from handrail.server.access import ACCESS_TABLE, Access, Caller, describe_required_role, may_call
+from handrail.server.credentials import caller_from_credential, digest_secret, is_valid_csrf
+from handrail.server.problems import HTTPProblemError
+from handrail.store.store import CredentialRow
+
+SCOPE_LOCAL_CALLER = "handrail.caller"
+"""Where a request's scope has whoever came without a socket (`local.py`); no server puts it there.
+"""
+SCOPE_IS_STILL_ALLOWED = "handrail.still"
+"""Where a request's scope has the question whether it would be let in still, for answers that go on
+for long."""
+SESSION_COOKIE = "handrail_session"
+CSRF_HEADER = "x-csrf-token"
+SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
+CACHED_CREDENTIALS_MAX = 10_000
+CREDENTIAL_CACHE_SECONDS = 1.0
+"""How long a credential is known without asking a database that is not in this process: so long a
+revoked token may still be taken by another server."""
+
+
+class CredentialCache:
+    """The credentials of the database, the last ones asked for at hand."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self._rows: OrderedDict[str, tuple[float, CredentialRow | None]] = OrderedDict()
+
+    async def find(self, secret: str, now: float) -> CredentialRow | None:
+        key = digest_secret(secret)
+        cached_at, row = self._rows.get(key, (float("-inf"), None))
+        if now - cached_at < CREDENTIAL_CACHE_SECONDS:
+            return row
+        row = await self.engine.credential(key)
+        if not self.engine.store.inline:
+            self._rows[key] = (now, row)
+            while len(self._rows) > CACHED_CREDENTIALS_MAX:
+                self._rows.popitem(last=False)
+        return row
+
+    def clear(self) -> None:
+        """One of them was changed here."""
+        self._rows.clear()
+
+
+class AuthenticationMiddleware:
+    """A Litestar middleware: by then the call is known, and nothing of its body is read yet."""
+
+    def __init__(self, app: ASGIApp, credentials: Callable[[], CredentialCache]) -> None:
+        self.app, self._credentials = app, credentials
+
+    @property
+    def credentials(self) -> CredentialCache:
+        return self._credentials()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request: Request[Any, Any, Any] = Request(cast("HTTPScope", scope), receive, send)
+        access = ACCESS_TABLE.get((request.method, scope["path_template"]), Access())
+        caller = await self._identify(request, access)
+        scope["user"] = caller
+        scope["auth"] = None
+        cast("dict[str, Any]", scope)[SCOPE_IS_STILL_ALLOWED] = partial(
+            self._is_still_allowed, request, access
+        )
+        if not access.open:
+            self._authorize(request, access, caller)
+        if caller is not None and caller.role == "agent":
+            await self.credentials.engine.note_activity(caller.name)
+        await self.app(scope, receive, send)
+
+    def _authorize(
+        self, request: Request[Any, Any, Any], access: Access, caller: Caller | None
+    ) -> None:
+        if caller is None:
+            message = "this needs a token; make one with `handrail token create`, and send it as"
+            message = f"{message} 'Authorization: Bearer TOKEN'"
+            raise HTTPProblemError(401, "no_token", message, headers={"WWW-Authenticate": "Bearer"})
+        if not may_call(access, caller):
+            message = f"{caller.name} ({caller.role}) may not {request.method} {request.url.path}"
+            raise HTTPProblemError(
+                403, "forbidden", f"{message}; it needs {describe_required_role(access)}"
+            )
+
+    async def _is_still_allowed(self, request: Request[Any, Any, Any], access: Access) -> bool:
+        try:
+            return await self._identify(request, access) is not None
+        except HTTPProblemError:
+            return False
+
+    async def _identify(self, request: Request[Any, Any, Any], access: Access) -> Caller | None:
+        local = cast("dict[str, Any]", request.scope).get(SCOPE_LOCAL_CALLER)
+        if isinstance(local, Caller):
+            return local
+        authorization = request.headers.get("authorization")
+        if authorization is not None:
+            scheme, secret = split_authorization(authorization)
+            return await self._require_caller(secret, "token" if scheme == "bearer" else "")
+        session = read_session(request)
+        if not session:
+            return None
+        if access.open:
+            return await self._find_caller(session, "session")
+        caller = await self._require_caller(session, "session")
+        if request.method not in SAFE_METHODS:
+            _check_csrf(request, session)
+        return caller
+
+    async def _find_caller(self, secret: str, kind: str) -> Caller | None:
+        """Whom it vouches for; nobody, if it is not good."""
+        now = self.credentials.engine.clock()
+        row = await self.credentials.find(secret, now.timestamp())
+        return caller_from_credential(row, now) if row is not None and row.kind == kind else None
+
+    async def _require_caller(self, secret: str, kind: str) -> Caller:
+        caller = await self._find_caller(secret, kind)
+        if caller is None:
+            message = "the token is not known, was revoked, or has expired; make a new one with"
+            message = f"{message} `handrail token create`"
+            raise HTTPProblemError(
+                401, "bad_token", message, headers={"WWW-Authenticate": "Bearer"}
+            )
+        return caller
+
+
+def split_authorization(authorization: str) -> tuple[str, str]:
+    """The scheme and the secret of an Authorization header."""
+    scheme, _, secret = authorization.partition(" ")
+    return scheme.lower(), secret.strip()
+
+
+def parse_session_cookie(cookies: str) -> str:
+    """The session's secret of a Cookie header; empty without one, or if there are two, of which one
+    is somebody else's. Taken apart by hand: `http.cookies` takes the square of the header's length.
+    """
+    pairs = (pair.partition("=") for pair in cookies.split(";"))
+    sessions = [value.strip() for name, _, value in pairs if name.strip() == SESSION_COOKIE]
+    return sessions[0] if len(sessions) == 1 else ""
+
+
+def read_session(request: Request[Any, Any, Any]) -> str:
+    return parse_session_cookie(request.headers.get("cookie", ""))
+
+
+def _check_csrf(request: Request[Any, Any, Any], session: str) -> None:
+    origin, host = request.headers.get("origin"), request.headers.get("host", "")
+    is_foreign = origin is not None and origin.partition("://")[2] != host
+    if is_foreign or not is_valid_csrf(session, request.headers.get(CSRF_HEADER, "")):
+        message = "this does not come from the page of this server; reload the page"
+        raise HTTPProblemError(403, "csrf", message)

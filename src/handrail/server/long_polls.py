@@ -1,0 +1,95 @@
+"""Requests that wait for something: how many there may be, how long, and that they end when the
+server does. Nobody has more than a part of the places, so that nobody keeps all others out."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any, Literal, TypeVar
+
+from litestar import Request
+from litestar.types import Receive
+
+from handrail.server.access import Caller
+from handrail.server.problems import RETRY_SECONDS, HTTPProblemError
+from handrail.server.settings import ServerSettings
+
+T = TypeVar("T")
+
+CALLER_SHARE = 4
+"""One caller has a fourth of the places at most,"""
+CALLER_SLOTS_MIN = 100
+"""or so many, if that is more."""
+
+
+class LongPolls:
+    def __init__(self, settings: ServerSettings) -> None:
+        self.settings = settings
+        self.count = 0
+        self._count_by_caller: Counter[str] = Counter()
+        self.draining = asyncio.Event()
+        """Set when the server is about to end."""
+
+    def allowed_seconds(self, requested: float | None) -> float:
+        """How long a request that wants to wait so long may."""
+        return 0.0 if self.draining.is_set() else min(requested or 0.0, self.settings.wait_max)
+
+    @asynccontextmanager
+    async def slot(self, caller: Caller) -> AsyncGenerator[None]:
+        """A place for one that waits; none is left if too many do, or too many of this caller's."""
+        caller_key = f"{caller.role}:{caller.name}"
+        slots_max = self.settings.waiting_max
+        if self.count >= slots_max:
+            raise _too_many(f"{self.count} requests are waiting already")
+        if self._count_by_caller[caller_key] >= max(CALLER_SLOTS_MIN, slots_max // CALLER_SHARE):
+            raise _too_many(
+                f"{self._count_by_caller[caller_key]} requests of {caller.name} are waiting already"
+            )
+        self.count += 1
+        self._count_by_caller[caller_key] += 1
+        try:
+            yield
+        finally:
+            self.count -= 1
+            self._count_by_caller[caller_key] -= 1
+            if not self._count_by_caller[caller_key]:
+                del self._count_by_caller[caller_key]
+
+    async def wait_or_drain(
+        self,
+        work: Awaitable[T],
+        request: Request[Any, Any, Any] | None = None,
+        on_disconnect: Callable[[], Awaitable[None]] | None = None,
+    ) -> T | None:
+        """What comes of it; None if the server ends before, or whoever made the request is gone
+        (then `cut` is called). The work is cancelled then."""
+        task = asyncio.ensure_future(work)
+        end_waiters = [asyncio.ensure_future(self.draining.wait())]
+        end_waiters += (
+            [asyncio.ensure_future(wait_for_disconnect(request.receive))]
+            if request is not None
+            else []
+        )
+        try:
+            await asyncio.wait((task, *end_waiters), return_when=asyncio.FIRST_COMPLETED)
+            if on_disconnect is not None and not task.done() and not self.draining.is_set():
+                await on_disconnect()
+            return task.result() if task.done() else None
+        finally:
+            for waiter in end_waiters:
+                waiter.cancel()
+            if not task.done():
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+
+
+def _too_many(reason: str) -> HTTPProblemError:
+    retry_headers = {"Retry-After": str(RETRY_SECONDS)}
+    return HTTPProblemError(503, "too_many_waiting", f"{reason}; try again", headers=retry_headers)
+
+
+async def wait_for_disconnect(receive: Receive) -> Literal[True]:
+    """Until the connection is closed; the request's body was read, or there is none."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    return True

@@ -1,0 +1,228 @@
+"""The gate before everything: how often somebody may call, and headers that every answer has.
+
+Plain ASGI around the whole application, so that nothing comes in or goes out beside it: not an
+unknown path, not a mistake of ours. Requests of one token share a bucket; so do failed ones from
+one address, so that nobody guesses tokens quickly. Whoever was let in before is not slowed down by
+the failures of others at its address. All bodies of requests under way share a bound.
+"""
+
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import cast
+
+from litestar.types import ASGIApp, Message, Receive, ReceiveMessage, Scope, Send
+
+from handrail.engine.log_events import log_event
+from handrail.server.access import Caller
+from handrail.server.authentication import parse_session_cookie, split_authorization
+from handrail.server.credentials import digest_secret
+from handrail.server.problems import MEDIA_TYPE, RETRY_SECONDS, HTTPProblemError
+from handrail.server.prometheus import path_template
+from handrail.server.settings import ServerSettings
+
+log = logging.getLogger("handrail.http")
+
+ResponseStartedHook = Callable[[Mapping[str, object], int, float], None]
+"""Called when an answer begins: its status, and how long it took until then."""
+
+BUCKETS_MAX = 10_000
+BURST_SECONDS = 5
+BODIES_BYTES_MAX = 128 * 1024 * 1024
+_CONTENT_SECURITY_POLICY = (
+    "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; "
+    "object-src 'none'"
+)
+SECURITY_HEADERS = (
+    (b"content-security-policy", _CONTENT_SECURITY_POLICY.encode()),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+)
+NO_STORE = (b"cache-control", b"no-store")
+SECRET_HEADERS = (b"authorization", b"cookie")
+
+
+class TokenBuckets:
+    """How often each may still do it: so many a second, and some more at once."""
+
+    def __init__(self, per_second: float) -> None:
+        self.per_second, self.burst = per_second, max(1.0, per_second * BURST_SECONDS)
+        self._levels: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def level(self, key: str, now: float) -> float:
+        level, updated_at = self._levels.get(key, (self.burst, now))
+        return min(self.burst, level + (now - updated_at) * self.per_second)
+
+    def take(self, key: str, now: float) -> None:
+        self._levels[key] = (self.level(key, now) - 1, now)
+        self._levels.move_to_end(key)
+        if len(self._levels) > BUCKETS_MAX:
+            self._levels.popitem(last=False)
+
+
+class RecentCallers:
+    """The last ones that were let in, by the digest of their secret."""
+
+    def __init__(self) -> None:
+        self._digests: OrderedDict[str, None] = OrderedDict()
+
+    def __contains__(self, digest: str) -> bool:
+        return digest in self._digests
+
+    def add(self, digest: str) -> None:
+        self._digests[digest] = None
+        self._digests.move_to_end(digest)
+        if len(self._digests) > BUCKETS_MAX:
+            self._digests.popitem(last=False)
+
+    def discard(self, digest: str) -> None:
+        self._digests.pop(digest, None)
+
+
+class OuterMiddleware:
+    def __init__(
+        self, app: ASGIApp, settings: ServerSettings, on_response: ResponseStartedHook
+    ) -> None:
+        self.app, self.on_response = app, on_response
+        self.calls = TokenBuckets(settings.rate_limit)
+        self.failures = TokenBuckets(settings.failed_tokens)
+        self.recent_callers = RecentCallers()
+        self.body_bytes = 0
+        """Bytes of all bodies that are held."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        client = scope.get("client")
+        address = client[0] if client else ""
+        secret = _read_secret(scope)
+        caller_key = digest_secret(secret) if secret else address
+        started = time.perf_counter()
+        response = SecuredResponse(
+            send, lambda status: self._record_response(scope, status, started)
+        )
+        body = CountedBody(self, receive)
+        try:
+            self._check_rate(caller_key, address)
+            _check_no_nul(scope)
+            await self.app(scope, body, response)
+        except HTTPProblemError as problem:
+            await response.send_problem(problem)
+        except Exception as error:
+            path = path_template(scope)
+            log_event(log, "request_failed", method=scope["method"], path=path, error=error)
+            message = "something went wrong in the server; its log says what"
+            await response.send_problem(HTTPProblemError(500, "internal", message))
+        finally:
+            self.body_bytes -= body.size
+        if response.status == 401:
+            self.recent_callers.discard(caller_key)
+            self.failures.take(address, time.monotonic())
+        elif secret and scope.get("user") is not None:
+            self.recent_callers.add(caller_key)
+
+    def _record_response(self, scope: Mapping[str, object], status: int, began: float) -> None:
+        seconds = time.perf_counter() - began
+        self.on_response(scope, status, seconds)
+        if log.isEnabledFor(logging.DEBUG):
+            caller = cast("Caller | None", scope.get("user"))
+            log_event(
+                log,
+                "request",
+                method=scope["method"],
+                path=path_template(scope),
+                status=status,
+                seconds=round(seconds, 6),
+                actor=caller.name if caller is not None else None,
+                role=caller.role if caller is not None else None,
+            )
+
+    def _check_rate(self, caller_key: str, address: str) -> None:
+        """Only who was let in has a bucket of its own: others would bring a new secret a time."""
+        now = time.monotonic()
+        is_known = caller_key in self.recent_callers
+        caller_key = caller_key if is_known else address
+        for buckets, key in (
+            (self.calls, caller_key),
+            *(() if is_known else ((self.failures, address),)),
+        ):
+            level = buckets.level(key, now)
+            if level < 1:
+                wait_seconds = str(max(1, round((1 - level) / buckets.per_second)))
+                message = f"too many requests; wait {wait_seconds} s"
+                raise HTTPProblemError(
+                    429, "too_many_requests", message, headers={"Retry-After": wait_seconds}
+                )
+        self.calls.take(caller_key, now)
+
+
+def _read_secret(scope: Scope) -> str:
+    """The token, else the session, that the request came with; empty without one."""
+    headers: dict[bytes, bytes] = {}
+    for name, value in scope["headers"]:
+        if name in SECRET_HEADERS:
+            headers.setdefault(name, value)
+    if b"authorization" in headers:
+        return split_authorization(headers[b"authorization"].decode("latin-1"))[1]
+    return parse_session_cookie(headers.get(b"cookie", b"").decode("latin-1"))
+
+
+def _check_no_nul(scope: Scope) -> None:
+    """A NUL is part of no name, and nothing that a database should be asked for."""
+    if "\0" in scope["path"] or b"%00" in scope["query_string"]:
+        raise HTTPProblemError(400, "bad_address", "there is a NUL in the address; leave it out")
+
+
+class CountedBody:
+    """The request's body on its way in, counted until the request is over."""
+
+    def __init__(self, middleware: OuterMiddleware, receive: Receive) -> None:
+        self._middleware, self._receive, self.size = middleware, receive, 0
+
+    async def __call__(self) -> ReceiveMessage:
+        message = await self._receive()
+        if message["type"] == "http.request":
+            size = len(message.get("body", b""))
+            self.size += size
+            self._middleware.body_bytes += size
+            if self._middleware.body_bytes > BODIES_BYTES_MAX:
+                retry_headers = {"Retry-After": str(RETRY_SECONDS)}
+                detail = (
+                    "the bodies of requests that are under way are too large together; try again"
+                )
+                raise HTTPProblemError(503, "too_much_at_once", detail, headers=retry_headers)
+        return message
+
+
+class SecuredResponse:
+    """The answer on its way out."""
+
+    def __init__(self, send: Send, on_start: Callable[[int], None]) -> None:
+        self._send, self._on_start, self.status = send, on_start, 0
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            self._on_start(self.status)
+            headers = [*message["headers"], *SECURITY_HEADERS]
+            if not any(name == NO_STORE[0] for name, _ in headers):
+                headers.append(NO_STORE)
+            message["headers"] = headers
+        await self._send(message)
+
+    async def send_problem(self, problem: HTTPProblemError) -> None:
+        """If nothing was said yet; else the connection is cut, and the other side sees that."""
+        if self.status:
+            raise ConnectionAbortedError(problem.detail) from problem
+        headers = [
+            (name.lower().encode(), value.encode()) for name, value in problem.headers.items()
+        ]
+        headers.append((b"content-type", MEDIA_TYPE.encode()))
+        body = problem.body()
+        headers.append((b"content-length", str(len(body)).encode()))
+        await self({"type": "http.response.start", "status": problem.status, "headers": headers})
+        await self._send({"type": "http.response.body", "body": body, "more_body": False})

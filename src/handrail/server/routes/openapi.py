@@ -1,0 +1,20 @@
+"""The OpenAPI document: what every call takes and answers."""
+
+from typing import Any
+
+import msgspec
+from litestar import MediaType, Request, Response, get
+
+STATE_DOCUMENT = "openapi"
+"""In the application's state. To make it takes as long as many calls, and anybody may ask."""
+
+
+@get("/openapi.json", include_in_schema=False)
+async def openapi(request: Request[Any, Any, Any]) -> Response[bytes]:
+    state = request.app.state
+    if STATE_DOCUMENT not in state:
+        state[STATE_DOCUMENT] = msgspec.json.encode(request.app.openapi_schema.to_schema())
+    return Response(state[STATE_DOCUMENT], media_type=MediaType.JSON)
+
+
+HANDLERS = [openapi]

@@ -1,0 +1,159 @@
+"""The page, and signing in to it: a one-time link becomes a session in a cookie.
+
+The link opens a small page that sends itself; only then is it used up. So a chat program that looks
+at links before people do spoils nothing, and the cookie, which no other site's request carries
+(SameSite=Strict), comes with the first page. Another site that sends the form is refused: it would
+sign somebody in as somebody else.
+"""
+
+import html
+from typing import Any
+
+import msgspec
+from litestar import MediaType, Request, Response, get, post
+from litestar.datastructures import Cookie
+from litestar.openapi.datastructures import ResponseSpec
+
+from handrail.engine.engine import Engine
+from handrail.kernel.decision import Value
+from handrail.server.access import Caller, Role
+from handrail.server.authentication import SESSION_COOKIE, CredentialCache, read_session
+from handrail.server.credentials import SESSION_SECONDS, csrf_token, digest_secret, issue_credential
+from handrail.server.problems import HTTPProblemError, problem_responses
+from handrail.server.settings import ServerSettings
+from handrail.server.web_app import WEB_APP_PATHS, WebAppFiles
+
+SAME_SITE_VALUES = ("same-origin", "none")
+"""What browsers say in Sec-Fetch-Site of a request that a page of ours, or the user, has made."""
+PAGE_HTML = """<!doctype html>
+<html lang="en">
+<head><meta charset="utf-8"><title>Handrail</title>
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<link rel="stylesheet" href="/assets/sign-in.css"></head>
+<body><main><h1>Handrail</h1>{body}</main></body>
+</html>
+"""
+SIGN_IN_HTML = """<form method="post" action="/sign-in/{code}"><button>Sign in</button></form>
+<script src="/assets/sign-in.js"></script>"""
+USED_LINK_HTML = """<p>This link was used before, or has expired. Make a new one:</p>
+<pre>handrail sign-in</pre>
+<p>If you are signed in already, <a href="/">go on to the page</a>.</p>"""
+NO_WEB_APP_HTML = """\
+{hello}<p>The API is described in <a href="/api/v1/openapi.json">openapi.json</a>.</p>
+<p>The page is not here: {why}</p>"""
+WEB_APP_OFF_REASON = "the setting <code>page</code> is off."
+WEB_APP_UNBUILT_HTML = (
+    "<pre>{why}</pre> Build it with <code>python web/build.py</code>, then start the server."
+)
+
+SIGNED_OUT_RESPONSE = {204: ResponseSpec(data_container=None, description="Signed out.")}
+
+
+class Me(Value, omit_defaults=False):
+    """Whoever asks. `csrf` is for the page: it goes into the header X-CSRF-Token."""
+
+    name: str
+    role: str
+    csrf: str | None
+
+
+@get("/api/v1/me", responses=problem_responses())
+async def me(request: Request[Any, Any, Any], caller: Caller) -> Me:
+    """Who the token or the session says I am."""
+    csrf = csrf_token(read_session(request)) if caller.in_browser else None
+    return Me(name=caller.name, role=caller.role, csrf=csrf)
+
+
+@get("/sign-in/{code:str}", media_type=MediaType.HTML, include_in_schema=False)
+async def show_sign_in(code: str) -> str:
+    """Nothing is used up by looking."""
+    return PAGE_HTML.format(body=SIGN_IN_HTML.format(code=html.escape(code, quote=True)))
+
+
+@get("/assets/{name:str}", include_in_schema=False)
+async def asset(
+    request: Request[Any, Any, Any], web_app_files: WebAppFiles, name: str
+) -> Response[bytes]:
+    file = web_app_files.assets.get(name)
+    if file is None:
+        raise HTTPProblemError(404, "not_found", f"there is no '{name[:80]}' here")
+    body, headers = file.negotiate(request.headers.get("accept-encoding", ""))
+    return Response(body, media_type=file.media_type, headers=headers)
+
+
+@post("/sign-in/{code:str}", status_code=303, include_in_schema=False)
+async def sign_in(
+    request: Request[Any, Any, Any], engine: Engine, settings: ServerSettings, code: str
+) -> Response[Any]:
+    if request.headers.get("sec-fetch-site", SAME_SITE_VALUES[0]) not in SAME_SITE_VALUES:
+        raise HTTPProblemError(403, "csrf", "another site has sent this; open the link itself")
+    row = await engine.use_sign_in(digest_secret(code))
+    if row is None and MediaType.HTML in request.headers.get("accept", ""):
+        return Response(
+            PAGE_HTML.format(body=USED_LINK_HTML), status_code=401, media_type=MediaType.HTML
+        )
+    if row is None:
+        message = "this link was used before, or has expired; make a new one: handrail sign-in"
+        raise HTTPProblemError(401, "bad_sign_in", message)
+    secret, session = issue_credential(
+        "session",
+        name=row.name,
+        role=msgspec.convert(row.role, Role),
+        by=row.created_by,
+        now=engine.clock(),
+        seconds=SESSION_SECONDS,
+    )
+    await engine.add_credential(session)
+    cookies = [_session_cookie(request, settings, secret, SESSION_SECONDS)]
+    return Response(None, status_code=303, headers={"Location": "/"}, cookies=cookies)
+
+
+def _session_cookie(
+    request: Request[Any, Any, Any], settings: ServerSettings, secret: str, seconds: int
+) -> Cookie:
+    """For https alone if that is how people reach this server, also where a proxy hides it."""
+    return Cookie(
+        key=SESSION_COOKIE,
+        value=secret,
+        httponly=True,
+        samesite="strict",
+        secure="https" in (request.url.scheme, settings.public_url.partition(":")[0]),
+        max_age=seconds,
+        path="/",
+    )
+
+
+@post("/api/v1/sign-out", status_code=204, responses={**problem_responses(), **SIGNED_OUT_RESPONSE})
+async def sign_out(
+    request: Request[Any, Any, Any],
+    engine: Engine,
+    credentials: CredentialCache,
+    settings: ServerSettings,
+    caller: Caller,
+) -> Response[None]:
+    """The session that this request came with is over."""
+    if not caller.in_browser:
+        return Response(None, status_code=204)
+    await engine.revoke_credential(caller.credential)
+    credentials.clear()
+    return Response(None, status_code=204, cookies=[_session_cookie(request, settings, "", 0)])
+
+
+@get(["/", *WEB_APP_PATHS], media_type=MediaType.HTML, include_in_schema=False)
+async def front(
+    request: Request[Any, Any, Any], web_app_files: WebAppFiles, settings: ServerSettings
+) -> str:
+    """The page; where there is none, where the API is and why."""
+    if web_app_files.index and settings.page:
+        return web_app_files.index
+    caller: Caller | None = request.scope["user"]
+    greeting = f"<p>Signed in as {html.escape(caller.name)} ({caller.role}).</p>" if caller else ""
+    reason = (
+        WEB_APP_UNBUILT_HTML.format(why=html.escape(web_app_files.missing_reason))
+        if settings.page
+        else WEB_APP_OFF_REASON
+    )
+    return PAGE_HTML.format(body=NO_WEB_APP_HTML.format(hello=greeting, why=reason))
+
+
+HANDLERS = [me, show_sign_in, asset, sign_in, sign_out, front]

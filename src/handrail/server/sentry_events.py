@@ -1,0 +1,125 @@
+"""An error event as Sentry's clients send it becomes a report. Of its many fields those are read
+that say what failed and where; variables, headers, cookies, user and breadcrumbs never are."""
+
+from typing import Any
+
+import msgspec
+
+from handrail.engine.services.bugs import NAME_CHARS_MAX, ErrorReport
+from handrail.kernel.decision import Value, prepare_types
+
+FRAMES_MAX = 100
+EVENT_FIELDS = ("event_id", "exception", "logentry")
+"""Each of these makes it an event."""
+
+
+class SentryFrame(Value):
+    filename: str | None = None
+    function: str | None = None
+    lineno: int | None = None
+    context_line: str | None = None
+
+
+class SentryStacktrace(Value):
+    frames: tuple[SentryFrame, ...] | None = None
+
+
+class SentryException(Value):
+    type: str | None = None
+    value: str | None = None
+    module: str | None = None
+    stacktrace: SentryStacktrace | None = None
+
+
+class SentryExceptions(Value):
+    values: tuple[SentryException, ...] | None = None
+
+
+class SentryMessage(Value):
+    formatted: str | None = None
+    message: str | None = None
+
+
+class SentryResponse(Value):
+    status_code: int | None = None
+
+
+class SentryContexts(Value):
+    response: SentryResponse | None = None
+
+
+class SentryRequest(Value):
+    method: str | None = None
+    url: str | None = None
+
+
+class SentryEvent(Value):
+    exception: SentryExceptions | tuple[SentryException, ...] | None = None
+    logentry: SentryMessage | None = None
+    message: str | SentryMessage | None = None
+    level: str | None = None
+    transaction: str | None = None
+    request: SentryRequest | None = None
+    contexts: SentryContexts | None = None
+    release: str | None = None
+    project: str | int | None = None
+    server_name: str | None = None
+    environment: str | None = None
+
+
+prepare_types(SentryEvent)
+
+
+def is_sentry_event(data: dict[str, Any]) -> bool:
+    return any(mark in data for mark in EVENT_FIELDS)
+
+
+def report_from_sentry(data: dict[str, Any]) -> ErrorReport:
+    """Raises `msgspec.ValidationError` for what is no event."""
+    event = msgspec.convert(_known_fields(data), SentryEvent)
+    exceptions = _exceptions(event)
+    last = exceptions[-1] if exceptions else SentryException()
+    status = (
+        event.contexts.response.status_code if event.contexts and event.contexts.response else 0
+    )
+    request = event.request or SentryRequest()
+    kind = ".".join(part for part in (last.module, last.type) if part)
+    return ErrorReport(
+        service=str(event.project or event.server_name or "sentry")[:NAME_CHARS_MAX],
+        type=kind[:NAME_CHARS_MAX],
+        message=(last.value or _message(event))[:100_000],
+        traceback="\n".join(_format_traceback(exception) for exception in exceptions)[-100_000:],
+        method=(request.method or "")[:NAME_CHARS_MAX],
+        route=(event.transaction or request.url or "")[:2_000],
+        status=status if status and 0 < status < 1_000 else 0,
+        level=(event.level or "error")[:NAME_CHARS_MAX],
+        release=(event.release or "")[:NAME_CHARS_MAX],
+    )
+
+
+def _known_fields(data: dict[str, Any]) -> dict[str, Any]:
+    return {name: data[name] for name in SentryEvent.__struct_fields__ if name in data}
+
+
+def _exceptions(event: SentryEvent) -> tuple[SentryException, ...]:
+    exceptions = event.exception
+    return (
+        (exceptions.values or ()) if isinstance(exceptions, SentryExceptions) else exceptions or ()
+    )
+
+
+def _message(event: SentryEvent) -> str:
+    message = event.logentry or event.message
+    if isinstance(message, str):
+        return message
+    return (message.formatted or message.message or "") if message is not None else ""
+
+
+def _format_traceback(exception: SentryException) -> str:
+    frames = (exception.stacktrace.frames or ()) if exception.stacktrace is not None else ()
+    lines = ["Traceback (most recent call last):"]
+    for frame in frames[-FRAMES_MAX:]:
+        location = f'  File "{frame.filename or "?"}", line {frame.lineno or 0}'
+        lines.append(f"{location}, in {frame.function or '?'}")
+        lines += [f"    {frame.context_line.strip()}"] if frame.context_line else []
+    return "\n".join([*lines, f"{exception.type or 'Error'}: {exception.value or ''}"])

@@ -1,0 +1,268 @@
+"""The courier: brings what is to be told to webhooks, beside the engine and never in its way.
+
+Rules
+1. A webhook is told one thing at a time, in the order in which things happened. Who sends has taken
+   it for LEASE_SECONDS, so several servers on one database do not send the same.
+2. What is told is signed: HMAC-SHA256 over "TIMESTAMP.BODY" with the webhook's secret. Its id stays
+   the same however often it is tried, so a receiver can tell a repetition.
+3. An answer of 2xx is a yes. Anything else is tried again, later each time; after ATTEMPTS_MAX in a
+   row, some hours, the webhook is disabled, and says why. A redirect is not followed, and of the
+   answer nothing but its status is looked at.
+4. Links for people are made when something is sent, from the secret and the delivery's id: the same
+   at every attempt, and nowhere on disk.
+"""
+
+import asyncio
+import base64
+import hashlib
+import hmac
+import logging
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+
+import httpx
+import msgspec
+
+from handrail.engine.engine import Engine
+from handrail.engine.errors import RefusedError
+from handrail.engine.log_events import log_event
+from handrail.kernel.decision import Value, prepare_types
+from handrail.kernel.run.state import Person
+from handrail.server.access import PersonRole
+from handrail.server.answer_links import link_path, make_link_row
+from handrail.server.credentials import SECRET_PREFIX
+from handrail.server.settings import ServerSettings
+from handrail.server.webhook_targets import WebhookTargetError, parse_target_url, resolve_target
+from handrail.store.engine_store import StoreError, iso
+from handrail.store.notifications import DeliveryRow, WebhookRow
+from handrail.views.approvals import Approval
+
+log = logging.getLogger("handrail.http")
+
+ATTEMPTS_MAX = 12
+BACKOFF_SECONDS_FIRST, BACKOFF_SECONDS_MAX = 5.0, 3600.0
+"""The first wait, doubled each time up to the longest: some three hours in all."""
+SEND_SECONDS_MAX = 10.0
+TIMEOUT = httpx.Timeout(SEND_SECONDS_MAX)
+LIMITS = httpx.Limits(max_keepalive_connections=0)
+"""A connection is for one name: it goes to an address, which another webhook's name may have too,
+and whose certificate was looked at for the first alone."""
+LEASE_SECONDS = 60.0
+ANSWER_BYTES_MAX = 4_096
+WEBHOOKS_AT_ONCE_MAX = 8
+"""Webhooks that are told something at the same time."""
+DELIVERIES_IN_A_ROW_MAX = 50
+"""Deliveries to one of them before the others have their turn."""
+FEED_PAGES_MAX = 20
+POLL_SECONDS_MAX = 5.0
+POLL_SECONDS_MIN = 0.2
+"""How often the courier looks at most, and at least."""
+DELIVERIES_KEPT_DAYS = 30
+PRUNE_SECONDS = 3600
+STATUS_GONE = 410
+
+
+class LinkRecipient(Value):
+    """Somebody for whom a webhook brings links."""
+
+    name: str
+    role: PersonRole = "operator"
+
+
+prepare_types(LinkRecipient)
+
+
+class WebhookSender:
+    def __init__(self, engine: Engine, settings: ServerSettings) -> None:
+        self.engine, self.settings = engine, settings
+        self._transport: httpx.AsyncHTTPTransport | None = None
+        self._wake_event = asyncio.Event()
+        self._slots = asyncio.Semaphore(WEBHOOKS_AT_ONCE_MAX)
+        self._pruned_at = engine.clock()
+
+    def wake(self) -> None:
+        """There is a new webhook."""
+        self._wake_event.set()
+
+    async def run(self) -> None:
+        """Look again and again, until cancelled."""
+        while True:
+            try:
+                has_webhooks = await self.send_due()
+            except Exception as error:  # whatever it is, others are told the next time
+                is_store_error = isinstance(error, StoreError)
+                reason = str(error) if is_store_error else f"{type(error).__name__}: {error}"
+                log_event(log, "webhooks_waiting", reason=reason)
+                has_webhooks = False
+            await asyncio.sleep(POLL_SECONDS_MIN)
+            if has_webhooks:
+                await self.engine.feed_changed(POLL_SECONDS_MAX)
+            else:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(
+                        POLL_SECONDS_MAX
+                    ):  # wait_for may lose a cancellation
+                        await self._wake_event.wait()
+                self._wake_event.clear()
+
+    async def close(self) -> None:
+        if self._transport is not None:
+            await self._transport.aclose()
+
+    async def send_due(self) -> bool:
+        """At all that is to be told now; False if there is nobody to tell."""
+        if not any(row.disabled_at is None for row in await self.engine.webhooks()):
+            return False
+        for _ in range(FEED_PAGES_MAX):
+            if not await self.engine.make_deliveries():
+                break
+        await self.engine.fire_reminders()
+        rows = await self.engine.webhooks()
+        await asyncio.gather(*(self._send_pending(row) for row in rows if row.disabled_at is None))
+        await self._prune()
+        return True
+
+    async def _prune(self) -> None:
+        now = self.engine.clock()
+        if now - self._pruned_at >= timedelta(seconds=PRUNE_SECONDS):
+            self._pruned_at = now
+            before = iso(now - timedelta(days=DELIVERIES_KEPT_DAYS))
+            await self.engine.committer.call_store(
+                self.engine.store.delete_old_notifications, before
+            )
+
+    async def _send_pending(self, hook: WebhookRow) -> None:
+        async with self._slots:
+            for _ in range(DELIVERIES_IN_A_ROW_MAX):
+                if not await self._send_next(hook):
+                    return
+
+    async def _send_next(self, hook: WebhookRow) -> bool:
+        """True if it was taken, and the next may follow."""
+        io, store, now = self.engine.committer.call_store, self.engine.store, self.engine.clock()
+        if await io(store.get_next_delivery, hook.id) is None:
+            return False
+        lease_until = iso(now + timedelta(seconds=LEASE_SECONDS))
+        if not await io(store.lease_webhook, hook.id, iso(now), lease_until):
+            return False
+        delivery: DeliveryRow | None = await io(store.get_next_delivery, hook.id)
+        if delivery is None:  # another server was faster
+            await io(store.release_webhook, hook.id)
+            return False
+        status, problem = await self._send_delivery(hook, delivery)
+        if not problem:
+            await io(store.record_delivery, hook.id, delivery.id, iso(self.engine.clock()))
+            return True
+        await self._record_failure(hook, status, problem)
+        return False
+
+    async def _record_failure(self, hook: WebhookRow, status: int, problem: str) -> None:
+        (current,) = [r for r in await self.engine.webhooks() if r.id == hook.id] or [hook]
+        failures, now = current.failures + 1, self.engine.clock()
+        is_last = failures >= ATTEMPTS_MAX or status == STATUS_GONE
+        wait_seconds = min(BACKOFF_SECONDS_FIRST * 2 ** (failures - 1), BACKOFF_SECONDS_MAX)
+        reason = f"{failures} attempts in a row failed, the last: {problem}" if is_last else problem
+        next_at, disabled_at = (
+            iso(now + timedelta(seconds=wait_seconds)),
+            iso(now) if is_last else None,
+        )
+        io, store = self.engine.committer.call_store, self.engine.store
+        await io(store.record_delivery_failure, hook.id, next_at, reason, disabled_at)
+        if is_last:
+            log_event(log, "webhook_disabled", webhook_id=hook.id, reason=reason)
+        else:
+            log_event(log, "webhook_failed", webhook_id=hook.id, reason=reason)
+
+    async def _send_delivery(self, hook: WebhookRow, delivery: DeliveryRow) -> tuple[int, str]:
+        """The status of the answer, and what is wrong; nothing is, if it was taken."""
+        body = await self._build_body(hook, delivery)
+        timestamp = int(self.engine.clock().timestamp())
+        headers = {
+            "content-type": "application/json",
+            "user-agent": "handrail",
+            "handrail-event": delivery.kind,
+            "handrail-delivery": delivery.id,
+            "handrail-signature": f"t={timestamp},v1={sign(hook.secret, timestamp, body)}",
+        }
+        try:
+            async with asyncio.timeout(SEND_SECONDS_MAX):
+                status = await self._post(hook.url, headers, body)
+        except WebhookTargetError as bad:
+            return 0, str(bad)
+        except TimeoutError:
+            return 0, f"it took longer than {SEND_SECONDS_MAX:g} s"
+        except (httpx.HTTPError, OSError) as error:
+            return 0, f"it cannot be reached: {type(error).__name__}"
+        return status, "" if 200 <= status < 300 else f"it answered {status}"
+
+    async def _post(self, url: str, headers: dict[str, str], body: bytes) -> int:
+        private = self.settings.webhook_private
+        target = await resolve_target(parse_target_url(url, private=private), private=private)
+        if self._transport is None:  # by hand: a client would log the address, which may be secret
+            self._transport = httpx.AsyncHTTPTransport(trust_env=False, limits=LIMITS)
+        request = httpx.Request(
+            "POST",
+            target.url,
+            content=body,
+            headers={**headers, "host": target.host},
+            extensions={"sni_hostname": target.name, "timeout": TIMEOUT.as_dict()},
+        )
+        response = await self._transport.handle_async_request(request)
+        try:
+            size = 0
+            async for part in response.aiter_raw():
+                size += len(part)
+                if size > ANSWER_BYTES_MAX:
+                    break
+        finally:
+            await response.aclose()
+        return response.status_code
+
+    # Links for people
+
+    async def _build_body(self, hook: WebhookRow, delivery: DeliveryRow) -> bytes:
+        """As it was kept, and a link for each of the webhook's people who may answer now."""
+        people = msgspec.json.decode(hook.people, type=tuple[LinkRecipient, ...])
+        body: dict[str, Any] = msgspec.json.decode(delivery.body)
+        if not people or delivery.kind not in ("approval.opened", "approval.reminder"):
+            return delivery.body.encode()
+        links: list[dict[str, str]] = []
+        with suppress(RefusedError):  # the question is not there any more
+            approval = await self.engine.approval(body["approval"]["id"])
+            links = [
+                link
+                for person in people
+                if (link := await self._make_link(hook, delivery, approval, person))
+            ]
+        return msgspec.json.encode({**body, "links": links})
+
+    async def _make_link(
+        self, hook: WebhookRow, delivery: DeliveryRow, approval: Approval, recipient: LinkRecipient
+    ) -> dict[str, str] | None:
+        person = Person(name=recipient.name, role=recipient.role)
+        secret = link_secret(hook.secret, delivery.id, recipient.name)
+        row = make_link_row(secret, approval, person, by=hook.created_by, now=self.engine.clock())
+        try:
+            await self.engine.check_may_answer(approval.id, person)
+            await self.engine.add_link(row)
+        except RefusedError:
+            return None
+        public_url = self.settings.public_url
+        return {
+            "name": recipient.name,
+            "url": f"{public_url}{link_path(secret)}",
+            "expires_at": row.expires_at,
+        }
+
+
+def sign(secret: str, at: int, body: bytes) -> str:
+    """Of a delivery: hexadecimal."""
+    return hmac.new(secret.encode(), f"{at}.".encode() + body, hashlib.sha256).hexdigest()
+
+
+def link_secret(secret: str, delivery_id: str, name: str) -> str:
+    """The same for every attempt; nobody without the webhook's secret can make it."""
+    message = "\0".join(("answer-link", delivery_id, name)).encode()
+    mac = hmac.new(secret.encode(), message, hashlib.sha256).digest()
+    return SECRET_PREFIX + base64.urlsafe_b64encode(mac).decode().rstrip("=")

@@ -1,0 +1,44 @@
+"""New files that are there in full or not at all, and on disk when they are."""
+
+import os
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from handrail.store.engine_store import StoreError
+
+
+@contextmanager
+def write_new_file(file: Path) -> Generator[Path]:
+    """Gives a place to write to; afterwards it is on disk under its name. An existing file is never
+    touched, and what is left of a failure is removed."""
+    part_file = file.with_name(f".{file.name}.part-{os.getpid()}")
+    if file.exists() or file.is_symlink():
+        raise StoreError(f"{file} exists already; name a new file")
+    try:
+        os.close(os.open(part_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600))
+        yield part_file
+        descriptor = os.open(part_file, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        if file.exists():
+            raise StoreError(f"{file} exists already; name a new file")
+        part_file.rename(file)
+        fsync_folder(file.absolute().parent)
+    except OSError as error:
+        reason = error.strerror or error
+        raise StoreError(f"{file}: {reason}; name a file that can be written") from error
+    finally:
+        with suppress(OSError):
+            part_file.unlink()
+
+
+def fsync_folder(folder: Path) -> None:
+    """So that the file's name is on disk, too."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,169 @@
+"""How values cross the wire, where psycopg's own way is slower or not ours.
+
+A column of a batch goes out as one binary array, written here in one go: a third faster than
+psycopg's, and of one type whatever is in it (psycopg's depends on the largest number, or on whether
+all are NULL), so that a statement is prepared once. Times come back as the port's texts; documents
+as the texts that they are.
+"""
+
+import struct
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+
+from psycopg import Connection
+from psycopg.abc import Buffer
+from psycopg.adapt import Dumper, Loader
+from psycopg.pq import Format
+from psycopg.types.string import TextBinaryLoader
+
+_HEADER = struct.Struct("!iiIii")
+_LENGTHS = [n.to_bytes(4, "big") for n in range(1024)]
+_NULL = b"\xff\xff\xff\xff"
+_TEXT, _BIGINT, _BYTEA = 25, 20, 17
+_EPOCH = datetime(2000, 1, 1)  # noqa: DTZ001 - PostgreSQL's, in UTC; the Z is written below
+
+
+class TextArray(bytes):
+    """A text[]."""
+
+
+class BigintArray(bytes):
+    """A bigint[]."""
+
+
+class ByteaArray(bytes):
+    """A bytea[]."""
+
+
+class BinaryScalar(bytes):
+    """A text, a bigint or a bytea: as a text that ends with the first zero it would be cut off."""
+
+
+def _header(element: int, length: int) -> bytes:
+    assert length, "an empty array has another header"
+    return _HEADER.pack(1, 1, element, length, 1)
+
+
+def text_array(values: Sequence[str | None]) -> TextArray:
+    parts = [_header(_TEXT, len(values))]
+    if values.count(None) == len(values):
+        return TextArray(parts[0] + _NULL * len(values))
+    for value in values:
+        if value is None:
+            parts.append(_NULL)
+        else:
+            data = value.encode()
+            size = len(data)
+            parts.append(_LENGTHS[size] if size < 1024 else size.to_bytes(4, "big"))
+            parts.append(data)
+    return TextArray(b"".join(parts))
+
+
+def bytea_array(values: Sequence[bytes]) -> ByteaArray:
+    parts = [part for value in values for part in (len(value).to_bytes(4, "big"), value)]
+    return ByteaArray(_header(_BYTEA, len(values)) + b"".join(parts))
+
+
+def bigint_array(values: Sequence[int | None]) -> BigintArray:
+    header = _header(_BIGINT, len(values))
+    try:
+        if None not in values:
+            pairs = [part for value in values for part in (8, value)]
+            return BigintArray(header + struct.pack("!" + "iq" * len(values), *pairs))
+        parts = [_NULL if value is None else struct.pack("!iq", 8, value) for value in values]
+        return BigintArray(header + b"".join(parts))
+    except struct.error as error:
+        raise OverflowError(str(error)) from error
+
+
+_TEXT_HEADER, _BIGINT_HEADER, _BYTEA_HEADER = (
+    _header(kind, 1) for kind in (_TEXT, _BIGINT, _BYTEA)
+)
+
+
+def _single_text_array(value: str | None) -> TextArray:
+    if value is None:
+        return TextArray(_TEXT_HEADER + _NULL)
+    data = value.encode()
+    return TextArray(_TEXT_HEADER + len(data).to_bytes(4, "big") + data)
+
+
+def _single_bigint_array(value: int | None) -> BigintArray:
+    if value is None:
+        return BigintArray(_BIGINT_HEADER + _NULL)
+    return BigintArray(_BIGINT_HEADER + _LENGTHS[8] + value.to_bytes(8, "big", signed=True))
+
+
+def _single_bytea_array(value: bytes) -> ByteaArray:
+    return ByteaArray(_BYTEA_HEADER + len(value).to_bytes(4, "big") + value)
+
+
+ARRAY_ENCODERS = {"t": text_array, "n": bigint_array, "b": bytea_array}
+SINGLE_ROW_ENCODERS = {"t": _single_text_array, "n": _single_bigint_array, "b": _single_bytea_array}
+"""The same of a single row, which is what a lone run writes: twice as fast."""
+
+
+def array_columns(
+    kinds: str, rows: Sequence[Sequence[object]]
+) -> list[TextArray | BigintArray | ByteaArray]:
+    """The rows as arrays, a letter a column: t(ext), n(umber), b(lob)."""
+    if len(rows) == 1:
+        values = zip(kinds, rows[0], strict=True)
+        return [SINGLE_ROW_ENCODERS[kind](value) for kind, value in values]  # pyright: ignore[reportArgumentType]
+    pairs = zip(kinds, zip(*rows, strict=True), strict=True)
+    return [ARRAY_ENCODERS[kind](column) for kind, column in pairs]  # pyright: ignore[reportArgumentType]
+
+
+def binary_scalars(values: Iterable[str | int | bytes | None]) -> list[BinaryScalar | None]:
+    """Single values: texts, bigints and byteas."""
+    return [_binary_scalar(value) for value in values]
+
+
+def _binary_scalar(value: str | int | bytes | None) -> BinaryScalar | None:
+    if isinstance(value, str):
+        return BinaryScalar(value.encode())
+    if isinstance(value, int):
+        return BinaryScalar(value.to_bytes(8, "big", signed=True))
+    return BinaryScalar(value) if value is not None else None
+
+
+class _PassThroughDumper(Dumper):
+    format = Format.BINARY
+
+    def dump(self, obj: Buffer) -> Buffer:
+        return obj
+
+
+class _TextArrayDumper(_PassThroughDumper):
+    oid = 1009
+
+
+class _BigintArrayDumper(_PassThroughDumper):
+    oid = 1016
+
+
+class _ByteaArrayDumper(_PassThroughDumper):
+    oid = 1001
+
+
+class _TimestampLoader(Loader):
+    """A timestamptz is the number of microseconds since the year 2000, in UTC."""
+
+    format = Format.BINARY
+
+    def load(self, data: Buffer) -> str:
+        since = timedelta(microseconds=int.from_bytes(data, "big", signed=True))
+        return (_EPOCH + since).isoformat(timespec="microseconds") + "Z"
+
+
+class _JsonTextLoader(TextBinaryLoader):
+    """json, not parsed."""
+
+
+def register_adapters(db: Connection[tuple[object, ...]]) -> None:
+    """Make this connection speak so; results must be asked for in binary."""
+    db.adapters.register_dumper(TextArray, _TextArrayDumper)
+    db.adapters.register_dumper(BigintArray, _BigintArrayDumper)
+    db.adapters.register_dumper(ByteaArray, _ByteaArrayDumper)
+    db.adapters.register_loader("timestamptz", _TimestampLoader)
+    db.adapters.register_loader("json", _JsonTextLoader)

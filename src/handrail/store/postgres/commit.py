@@ -1,0 +1,524 @@
+"""A commit on PostgreSQL: one round trip where all runs go on, two where something begins, unless a
+write is impossible.
+
+Rules
+1. First the subjects are locked one after the other, in one order for all engines, so that two of
+   them never wait for each other; then the agents that are to have a turn, of which none is given
+   more than it has room for. A subject that is not as it was read is found here, and so is a new
+   one whose place is taken. Then everything of the winners, the journal, the chain and COMMIT. Of
+   runs that go on nearly always all win: all of it is sent at once, and fails if one does not. If
+   it is one run that hands on, all but the journal is one statement.
+2. What a constraint forbids, or no column can hold, fails the whole statement. Then the transaction
+   is rolled back and made again in halves, each in a savepoint, down to the writes that cannot be.
+   The same is done where writes follow each other: two of one stream, or a run that begins on a
+   bead whose last run ends here.
+3. The connection may break. Before COMMIT was sent, nothing is written; after that nobody knows.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import psycopg
+from msgspec.structs import astuple
+from psycopg import errors
+from psycopg.pq.abc import PGresult
+
+from handrail.store.channels import ChannelRow, ChannelWrite
+from handrail.store.engine_store import (
+    ApprovalRow,
+    CommitOutcomeUnknownError,
+    CommitRow,
+    LockRow,
+    Row,
+    RunRow,
+    StoreError,
+    StreamRow,
+    StreamWrite,
+)
+from handrail.store.postgres.binary_values import array_columns, binary_scalars
+from handrail.store.postgres.connection import ConnectionLostError, ReconnectingConnection
+from handrail.store.postgres.database import PACKAGE, PostgresConnection
+from handrail.store.postgres.pipeline import PipelineStep, prepare_statements, run_pipeline
+from handrail.store.statements import load_statements
+
+Rows = list[tuple[Any, ...]]
+SQL = {
+    name: text.encode()
+    for file in (
+        "queries.sql",
+        "office.sql",
+        "channels.sql",
+        "memory.sql",
+        "reviews.sql",
+        "healing.sql",
+    )
+    for name, text in load_statements(PACKAGE, file).items()
+}
+COMMIT_ATTEMPTS = 5
+"""Of a commit that the server ended because of another one."""
+COLUMN_KINDS = {
+    "lock_executions": "tb",
+    "lock_locks": "tb",
+    "lock_streams": "tb",
+    "lock_channels": "tb",
+    "lock_agents": "ttn",
+    "free_holders": "ttn",
+    "insert_executions": "tttnttttnnbtttttn",
+    "insert_locks": "tttnnbttt",
+    "insert_streams": "tnb",
+    "insert_channels": "tnbttttt",
+    "hold_executions": "tb",
+    "move_executions": "ttnbt",
+    "update_executions": "ttnbttntntttttn",
+    "update_locks": "tttnnbttt",
+    "update_streams": "tnb",
+    "update_channels": "tnbttttt",
+    "delete_members": "tt",
+    "put_members": "tttnnn",
+    "put_holders": "tttnnn",
+    "insert_log": "tntntttnttt",
+    "delete_dispatches": "tn",
+    "put_dispatches": "tnttntttt",
+    "insert_transitions": "tntttttt",
+    "put_approvals": "tttttttttttttt",
+    "put_beads": "ttttnttttttt",
+    "insert_messages": "tttt",
+    "delete_messages": "t",
+    "insert_keys": "ttttt",
+    "known_entries": "tn",
+    "insert_commit": "tnntb",
+}
+"""The statements that take columns, and their kinds; the subjects' come in the order of locking."""
+GUARD_STATEMENTS = tuple(COLUMN_KINDS)[:10]
+LOCK_STATEMENTS = tuple(name for name in GUARD_STATEMENTS if name.startswith("lock_"))
+TURN_STATES = ("ACTIVE", "WAITING")
+"""States of a member that has the turn."""
+
+
+class _DuplicateEntryError(Exception):
+    """The journal has this entry: the stream and its subject are not of one mind."""
+
+
+REJECTED_WRITE_ERRORS = (
+    _DuplicateEntryError,
+    UnicodeError,
+    OverflowError,
+    psycopg.IntegrityError,
+    psycopg.DataError,
+    errors.ProgramLimitExceeded,
+    errors.StatementTooComplex,
+)
+"""What is wrong with a write alone: the others are not to suffer from it."""
+RETRYABLE_ERRORS = (errors.DeadlockDetected, errors.SerializationFailure)
+BEGIN: PipelineStep = ("BEGIN", ())
+COMMIT: PipelineStep = ("COMMIT", ())
+ROLLBACK: PipelineStep = ("ROLLBACK", ())
+
+
+def prepare_connection(db: PostgresConnection) -> None:
+    """A connection for commits. Its statements take arrays, which are no reason to plan again."""
+    run_pipeline(db, [("SET plan_cache_mode = force_generic_plan", ())])
+    prepare_statements(db, {name: SQL[name] for name in (*COLUMN_KINDS, "hand_on")})
+
+
+def commit(
+    connection: ReconnectingConnection, writes: Sequence[StreamWrite], at: str
+) -> tuple[CommitRow | None, list[bool]]:
+    """The port's `commit`."""
+    if not writes:
+        return None, []
+    attempt = _CommitAttempt(writes, at)
+    try:
+        with connection.use() as db:
+            return attempt.run(db)
+    except ConnectionLostError as error:
+        if attempt.commit_sent:
+            raise CommitOutcomeUnknownError(
+                f"{error} during a commit; load what it was about, and look"
+            ) from error
+        raise StoreError(f"{error}; nothing was written") from error
+
+
+def append_entry(db: PostgresConnection, write: StreamWrite, at: str) -> bool:
+    """One write to a stream of its own, as a part of somebody's transaction; False if the stream
+    is not as it was read."""
+    assert isinstance(write.row, StreamRow)
+    row_values = array_columns(COLUMN_KINDS["update_streams"], [astuple(write.row)])
+    if write.expected_head:
+        guard_values = array_columns(
+            COLUMN_KINDS["lock_streams"], [(write.row.name, write.expected_head)]
+        )
+        locked = db.execute(SQL["lock_streams"], guard_values).fetchone()
+        db.execute(SQL["update_streams"], row_values)
+    else:
+        locked = db.execute(SQL["insert_streams"], row_values).fetchone()
+    if locked is None:
+        return False
+    entry_values = array_columns(COLUMN_KINDS["insert_commit"], [astuple(write.entry)])
+    db.execute(SQL["insert_commit"], (*entry_values, at))
+    return True
+
+
+class _CommitAttempt:
+    def __init__(self, writes: Sequence[StreamWrite], at: str) -> None:
+        self.writes = writes
+        self.at = at
+        self.commit_sent = False
+        """Whether COMMIT is on its way."""
+
+    def run(self, db: PostgresConnection) -> tuple[CommitRow | None, list[bool]]:
+        for left in reversed(range(COMMIT_ATTEMPTS)):
+            try:
+                return self._run_once(db)
+            except RETRYABLE_ERRORS:
+                if not left:
+                    raise
+                self._undo(db)
+        raise AssertionError("returned or raised")
+
+    def _run_once(self, db: PostgresConnection) -> tuple[CommitRow | None, list[bool]]:
+        if _are_independent(self.writes):
+            try:
+                return (
+                    self._commit_in_one_trip(db)
+                    if _are_all_known_runs(self.writes)
+                    else self._commit_in_two_trips(db)
+                )
+            except REJECTED_WRITE_ERRORS:
+                self._undo(db)
+        # All locks before any part, so that nobody waits in a circle.
+        run_pipeline(db, [BEGIN, *_guard_steps(self.writes, LOCK_STATEMENTS)])
+        won = self._write_in_halves(db, self.writes)
+        return self._finish(db, _select_winners(self.writes, won), []), won
+
+    def _undo(self, db: PostgresConnection) -> None:
+        """The server said no, so it was no COMMIT."""
+        self.commit_sent = False
+        run_pipeline(db, [ROLLBACK])
+
+    def _commit_in_one_trip(self, db: PostgresConnection) -> tuple[CommitRow | None, list[bool]]:
+        if len(self.writes) == 1 and _is_single_step(self.writes[0]):
+            steps = [BEGIN, _single_step(self.writes[0])]
+        else:
+            heads: Rows = sorted((write.entry.stream, write.expected_head) for write in self.writes)
+            steps = [BEGIN, _array_step("hold_executions", heads), *_row_steps(self.writes)]
+        return self._finish(db, self.writes, steps), [True] * len(self.writes)
+
+    def _commit_in_two_trips(self, db: PostgresConnection) -> tuple[CommitRow | None, list[bool]]:
+        guards = _guard_steps(self.writes)
+        won = _passed_guards(self.writes, guards, run_pipeline(db, [BEGIN, *guards])[1:])
+        winners = _select_winners(self.writes, won)
+        return self._finish(db, winners, _row_steps(winners)), won
+
+    def _finish(
+        self,
+        db: PostgresConnection,
+        winners: Sequence[StreamWrite],
+        row_steps: Sequence[PipelineStep],
+    ) -> CommitRow | None:
+        if not winners:
+            run_pipeline(db, [ROLLBACK])
+            return None
+        entries = array_columns(
+            COLUMN_KINDS["insert_commit"], [astuple(write.entry) for write in winners]
+        )
+        steps = [*row_steps, ("insert_commit", (*entries, self.at.encode())), COMMIT]
+        self.commit_sent = True
+        *_, commit_result, _ = run_pipeline(db, steps)
+        assert commit_result.ntuples == 1, "the chain has its row"
+        n, head = commit_result.get_value(0, 0), commit_result.get_value(0, 1)
+        assert n is not None
+        assert head is not None
+        return CommitRow(n=int.from_bytes(n, "big"), hash=head, at=self.at, entries=len(winners))
+
+    def _write_in_halves(self, db: PostgresConnection, writes: Sequence[StreamWrite]) -> list[bool]:
+        """Who wins: all of it at once, else one half after the other."""
+        if _are_independent(writes):
+            run_pipeline(db, [("SAVEPOINT part", ())])
+            try:
+                guards = _guard_steps(writes)
+                won = _passed_guards(writes, guards, run_pipeline(db, guards))
+                winners = _select_winners(writes, won)
+                if winners:
+                    run_pipeline(db, _row_steps(winners))
+                    _check_entries_are_new(db, winners)
+            except REJECTED_WRITE_ERRORS:
+                run_pipeline(db, [("ROLLBACK TO part", ())])
+                if len(writes) == 1:
+                    return [False]
+            else:
+                return won
+        half = len(writes) // 2
+        return self._write_in_halves(db, writes[:half]) + self._write_in_halves(db, writes[half:])
+
+
+def _are_independent(writes: Sequence[StreamWrite]) -> bool:
+    """Whether no write needs another one to have been written before."""
+    if len({write.entry.stream for write in writes}) < len(writes):
+        return False
+    started_beads: set[str] = set()
+    ended_beads: set[str] = set()
+    for write in writes:
+        run = write.row
+        if isinstance(run, RunRow):
+            if not write.expected_head:
+                started_beads.add(run.bead_id)
+            elif run.ended_at is not None:
+                ended_beads.add(run.bead_id)
+    return started_beads.isdisjoint(ended_beads)
+
+
+def _are_all_known_runs(writes: Sequence[StreamWrite]) -> bool:
+    """Whether they are of runs, and none begins."""
+    return all(write.expected_head and isinstance(write.row, RunRow) for write in writes)
+
+
+def _is_single_step(write: StreamWrite) -> bool:
+    """Whether it is the usual step: one dispatch is over and one is new, and nothing else."""
+    is_one_each = len(write.closed_fences) == len(write.dispatches) == len(write.transitions) == 1
+    has_more = (
+        write.bead or write.approvals or write.messages or write.consumed_message_ids or write.keys
+    )
+    return write.position_only and is_one_each and not has_more
+
+
+def _single_step(write: StreamWrite) -> PipelineStep:
+    """In one statement instead of five: a lone run's trip is a sixth shorter."""
+    run, (closed_fence,) = write.row, write.closed_fences
+    (dispatch,), (transition,) = write.dispatches, write.transitions
+    assert isinstance(run, RunRow)
+    run_values = (
+        run.id,
+        write.expected_head,
+        run.current_node_id,
+        run.seq,
+        run.head,
+        run.updated_at,
+    )
+    return "hand_on", binary_scalars(
+        (*run_values, closed_fence, *astuple(dispatch)[1:], *astuple(transition)[1:])
+    )
+
+
+def _select_winners(writes: Sequence[StreamWrite], won: Sequence[bool]) -> Sequence[StreamWrite]:
+    if all(won):
+        return writes
+    return [write for write, is_winner in zip(writes, won, strict=True) if is_winner]
+
+
+def _guard_steps(
+    writes: Sequence[StreamWrite], names: Sequence[str] = GUARD_STATEMENTS
+) -> list[PipelineStep]:
+    """Lock what is there as it was read, make what is new. The keys of both come back."""
+    rows: dict[str, Rows] = {}
+    for write in writes:
+        table, name = _table_and_key(write)
+        if write.expected_head:
+            rows.setdefault(f"lock_{table}", []).append((name, write.expected_head))
+        else:
+            rows.setdefault(f"insert_{table}", []).append(astuple(write.row))
+        for holder in _turn_holders(write):
+            rows.setdefault("lock_agents", []).append(holder)
+            rows.setdefault("free_holders", []).append(holder)
+    steps: list[PipelineStep] = []
+    for statement in names:
+        if statement_rows := rows.get(statement):
+            # New runs by bead: where two engines make one for the same bead, one has to wait.
+            statement_rows.sort(
+                key=_bead_column if statement == "insert_executions" else _first_column
+            )
+            steps.append(_array_step(statement, statement_rows))
+    return steps
+
+
+def _passed_guards(
+    writes: Sequence[StreamWrite], steps: Sequence[PipelineStep], results: Sequence[PGresult]
+) -> list[bool]:
+    """Whose guard held."""
+    passed = {
+        (statement.partition("_")[2].encode(), result.get_value(row, 0))
+        for (statement, _), result in zip(steps, results, strict=True)
+        for row in range(result.ntuples)
+    }
+    return [
+        all((table.encode(), name.encode()) in passed for table, name in _guarded_keys(write))
+        for write in writes
+    ]
+
+
+def _guarded_keys(write: StreamWrite) -> list[tuple[str, str]]:
+    """What has to be found for it to win."""
+    return [_table_and_key(write), *(("holders", holder[0]) for holder in _turn_holders(write))]
+
+
+def _turn_holders(write: StreamWrite) -> Rows:
+    """Who has the turn now, if that is new or otherwise than before: channel, agent, number."""
+    members = write.channel.members if write.channel is not None else ()
+    return [
+        (member.channel_id, member.agent_id, member.turn)
+        for member in members
+        if member.state in TURN_STATES
+    ]
+
+
+def _first_column(row: tuple[Any, ...]) -> Any:  # noqa: ANN401
+    return row[0]
+
+
+def _bead_column(row: tuple[Any, ...]) -> Any:  # noqa: ANN401
+    return row[1]
+
+
+def _table_and_key(write: StreamWrite) -> tuple[str, str]:
+    """The subject's table and key."""
+    stream_row = write.row
+    if isinstance(stream_row, RunRow):
+        return "executions", stream_row.id
+    if isinstance(stream_row, ChannelRow):
+        return "channels", stream_row.id
+    return (
+        ("locks", stream_row.repository)
+        if isinstance(stream_row, LockRow)
+        else ("streams", stream_row.name)
+    )
+
+
+def _array_step(statement: str, rows: Rows) -> PipelineStep:
+    return statement, array_columns(COLUMN_KINDS[statement], rows)
+
+
+def _row_steps(writes: Sequence[StreamWrite]) -> list[PipelineStep]:
+    """Everything but the journal. What is over goes before what is new."""
+    rows = _stream_rows(writes) | _dependent_rows(writes)
+    return [
+        _array_step(statement, statement_rows)
+        for statement, statement_rows in rows.items()
+        if statement_rows
+    ]
+
+
+def _check_entries_are_new(db: PostgresConnection, writes: Sequence[StreamWrite]) -> None:
+    rows: Rows = [(write.entry.stream, write.entry.seq) for write in writes]
+    (duplicates,) = run_pipeline(db, [_array_step("known_entries", rows)])
+    if duplicates.ntuples:
+        raise _DuplicateEntryError
+
+
+def _stream_rows(writes: Sequence[StreamWrite]) -> dict[str, Rows]:
+    """The new values of those that were there."""
+    moved: Rows = []
+    runs: Rows = []
+    locks: Rows = []
+    streams: Rows = []
+    channels: Rows = []
+    for write in writes:
+        stream_row = write.row
+        if not write.expected_head:
+            continue
+        if isinstance(stream_row, LockRow):
+            locks.append(astuple(stream_row))
+        elif isinstance(stream_row, ChannelRow):
+            channels.append(astuple(stream_row))
+        elif not isinstance(stream_row, RunRow):
+            streams.append(astuple(stream_row))
+        elif write.position_only:
+            moved.append(
+                (
+                    stream_row.id,
+                    stream_row.current_node_id,
+                    stream_row.seq,
+                    stream_row.head,
+                    stream_row.updated_at,
+                )
+            )
+        else:
+            runs.append(
+                (
+                    *(
+                        stream_row.id,
+                        stream_row.current_node_id,
+                        stream_row.seq,
+                        stream_row.head,
+                        stream_row.updated_at,
+                        stream_row.workflow_id,
+                    ),
+                    *(
+                        stream_row.workflow_version,
+                        stream_row.status,
+                        stream_row.priority,
+                        stream_row.terminal_status,
+                        stream_row.stop_rule,
+                    ),
+                    *(
+                        stream_row.next_due,
+                        stream_row.ended_at,
+                        stream_row.state,
+                        stream_row.state_seq,
+                    ),
+                )
+            )
+    return {
+        "move_executions": moved,
+        "update_executions": runs,
+        "update_locks": locks,
+        "update_streams": streams,
+        "update_channels": channels,
+    }
+
+
+def _dependent_rows(writes: Sequence[StreamWrite]) -> dict[str, Rows]:
+    """The rows beside subject and entry, by statement; none twice where it would be changed."""
+    closed: Rows = []
+    dispatches: dict[tuple[str, int], tuple[Any, ...]] = {}
+    transitions: Rows = []
+    approvals: dict[str, ApprovalRow] = {}
+    beads: dict[str, tuple[Any, ...]] = {}
+    row_lists: dict[str, list[Row]] = {"messages": [], "keys": []}
+    consumed: Rows = []
+    for write in writes:
+        if write.closed_fences:
+            closed += [(write.entry.stream, fence) for fence in write.closed_fences]
+        for one in write.dispatches:
+            dispatches[one.execution_id, one.fence] = astuple(one)
+        if write.transitions:
+            transitions += [astuple(one) for one in write.transitions]
+        if write.bead is not None:
+            beads[write.bead.id] = astuple(write.bead)
+        if write.approvals:
+            _merge_approvals(approvals, write.approvals)
+        row_lists["messages"] += write.messages
+        row_lists["keys"] += write.keys
+        if write.consumed_message_ids:
+            consumed += [(one,) for one in write.consumed_message_ids]
+    return {
+        "delete_dispatches": closed,
+        "put_dispatches": list(dispatches.values()),
+        "insert_transitions": transitions,
+        "put_approvals": [astuple(one) for one in approvals.values()],
+        "put_beads": [beads[one] for one in sorted(beads)],
+        "insert_messages": [astuple(one) for one in row_lists["messages"]],
+        "delete_messages": consumed,
+        "insert_keys": sorted(astuple(one) for one in row_lists["keys"]),
+        **_channel_rows([write.channel for write in writes if write.channel is not None]),
+    }
+
+
+def _channel_rows(changes: Sequence[ChannelWrite]) -> dict[str, Rows]:
+    """In one order for all engines. Who has the turn no more goes before who has it now."""
+    member_values = [astuple(one) for change in changes for one in change.members]
+    members = sorted(member_values, key=lambda row: row[:2])
+    removed = sorted(one for change in changes for one in change.removed_members)
+    return {
+        "delete_members": removed,
+        "put_members": [row for row in members if row[2] not in TURN_STATES],
+        "put_holders": [row for row in members if row[2] in TURN_STATES],
+        "insert_log": [astuple(one) for change in changes for one in change.log],
+    }
+
+
+def _merge_approvals(approvals: dict[str, ApprovalRow], rows: Iterable[ApprovalRow]) -> None:
+    """The one that counts of each: the first that is not open."""
+    for approval in rows:
+        before = approvals.get(approval.id)
+        if before is None or before.status == "open":
+            approvals[approval.id] = approval

@@ -1,0 +1,258 @@
+"""A connection that is made again when it was lost, for one user at a time.
+
+Rules
+1. What was sent over a lost connection may still be done by the server, after whoever looks has
+   seen that it was not. So a new connection is used only when the one before has ended there.
+2. Where commits wait for a standby, one that broke off meanwhile can be seen though the standby
+   does not have it; so can everything after a crash. A new connection is used only when all that
+   was written before it is confirmed: nobody is answered by what could be lost yet.
+3. A server that says nothing for ANSWER_SECONDS is taken for lost. It may stand still with its
+   connections open; and a commit may wait for a standby that is away.
+4. When one connection has found a server that took over, those to the old one are given up.
+"""
+
+import os
+import select
+import socket
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from threading import Event, Lock, Thread
+from time import monotonic, sleep
+
+import psycopg
+from psycopg.errors import Diagnostic
+from psycopg.pq import TransactionStatus
+
+from handrail.store.engine_store import StoreError
+from handrail.store.postgres.database import DATABASE_ERRORS, PostgresConnection, store_error
+from handrail.store.postgres.primary import PrimaryFinder
+
+RECONNECT_PAUSES_SECONDS = (0.0, 0.1, 0.3, 1.0)
+"""Seconds before each try to connect again."""
+PLAN_USES_MAX = 4096
+"""Uses. A plan that was made for an empty table is a bad one for a full one; so all are made again
+after 1, 2, 4, 8 uses, and so on up to this, and then always after so many."""
+ANSWER_SECONDS = 45
+"""Longer than the server waits for a lock."""
+WATCH_SECONDS = 1
+TERMINATE_MILLISECONDS = 5_000
+CONNECTION_ENDED_STATES = ("57P01", "57P02", "57P03", "57P05", "25P03", "25P04")
+"""States after which the server closes the connection."""
+READ_ONLY_STATE = "25006"
+"""This server does not take writes, any more or yet: the next try looks for one that does."""
+FIND_BACKEND_SQL = """
+SELECT wait_event FROM pg_stat_activity
+WHERE pid = $1 AND extract(epoch FROM backend_start)::text = $2
+"""
+TERMINATE_BACKEND_SQL = "SELECT pg_terminate_backend($1, $2)"
+CONFIRM_WRITES_SQL = """
+SELECT pid, extract(epoch FROM backend_start)::text, pg_logical_emit_message(true, 'handrail', '')
+FROM pg_stat_activity WHERE pid = pg_backend_pid()
+"""
+"""A write of nothing: when it is committed, so is everything before it, wherever it has to be."""
+STANDBY_WAIT_EVENT, STANDBY_WAIT_FUNCTION = "SyncRep", "SyncRepWaitForLSN"
+
+
+class ConnectionLostError(StoreError):
+    """The connection broke while it was used."""
+
+
+def _prepare_nothing(db: PostgresConnection) -> None:
+    """A connection that needs no preparation."""
+
+
+class ReconnectingConnection:
+    def __init__(
+        self,
+        primary_finder: PrimaryFinder,
+        first: tuple[PostgresConnection, int] | None = None,
+        *,
+        prepare: Callable[[PostgresConnection], None] = _prepare_nothing,
+    ) -> None:
+        self._primary_finder, self._prepare = primary_finder, prepare
+        self._db: PostgresConnection | None = None
+        self._previous_backend: tuple[int, str] | None = None
+        """The server's process behind the last connection, and when it began."""
+        self._lock = Lock()
+        self._closed = False
+        self._watch_lock = Lock()
+        self._busy_since: float | None = None
+        if first is not None:
+            self._adopt(*first)
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            if self._db is not None:
+                self._db.close()
+
+    @contextmanager
+    def use(self) -> Generator[PostgresConnection]:
+        """What goes wrong comes out as a StoreError; the connection is idle afterwards, or gone."""
+        with self._lock:
+            db = self._live_database()
+            with self._translate_errors(db):
+                if not self._is_confirmed:
+                    self._confirm(db)
+                self._discard_old_plans(db)
+                yield db
+
+    @contextmanager
+    def _translate_errors(self, db: PostgresConnection) -> Generator[None]:
+        display_name = self._primary_finder.display_name
+        self._start_watch(db)
+        try:
+            yield
+        except DATABASE_ERRORS as error:
+            state = error.sqlstate if isinstance(error, psycopg.Error) else None
+            if db.closed or state in CONNECTION_ENDED_STATES:
+                db.close()
+                reason = (
+                    self._silence_message()
+                    if self._overdue
+                    else str(store_error(error, display_name))
+                )
+                raise ConnectionLostError(f"{reason}; the connection was lost") from error
+            if state == READ_ONLY_STATE:
+                db.close()
+            raise store_error(error, display_name) from error
+        else:
+            if self._standby_wait_cancelled:
+                db.close()
+                reason = "the wait for the standby was broken off by somebody"
+                raise ConnectionLostError(f"{display_name}: {reason}; the connection was given up")
+        finally:
+            self._stop_watch()
+            idle = db.closed or db.info.transaction_status == TransactionStatus.IDLE
+            if not idle or not self._is_confirmed:
+                db.close()  # the server rolls back
+
+    def _live_database(self) -> PostgresConnection:
+        if self._closed:
+            raise StoreError(f"{self._primary_finder.display_name}: the store is closed")
+        db = self._db
+        if (
+            db is None
+            or db.closed
+            or self._timeline < self._primary_finder.newest_timeline
+            or _has_server_closed(db)
+        ):
+            if db is not None:
+                db.close()
+            db = self._adopt(*self._reconnect())
+        return db
+
+    def _adopt(self, db: PostgresConnection, timeline: int) -> PostgresConnection:
+        self._db, self._timeline = db, timeline
+        self._is_confirmed = self._standby_wait_cancelled = False
+        self._uses = 0
+        db.add_notice_handler(self._on_notice)
+        return db
+
+    def _reconnect(self) -> tuple[PostgresConnection, int]:
+        for left, pause in reversed(list(enumerate(reversed(RECONNECT_PAUSES_SECONDS)))):
+            sleep(pause)
+            try:
+                return self._primary_finder.connect()
+            except StoreError:
+                if not left:
+                    raise
+        raise AssertionError("returned or raised")
+
+    def _confirm(self, db: PostgresConnection) -> None:
+        """By rules 1 and 2; then whatever the connection is for."""
+        if not self._primary_finder.read_only:
+            self._terminate_previous_backend(db)
+            row = db.execute(CONFIRM_WRITES_SQL, prepare=False).fetchone()
+            assert row is not None
+            self._previous_backend = row[0], row[1]
+        self._prepare(db)
+        self._is_confirmed = True
+
+    def _terminate_previous_backend(self, db: PostgresConnection) -> None:
+        """The process behind the last connection. One that waits for a standby has committed: if it
+        were ended, everybody would see what may be lost yet."""
+        if self._previous_backend is None:
+            return
+        row = db.execute(FIND_BACKEND_SQL, self._previous_backend, prepare=False).fetchone()
+        if row is None:
+            return
+        pid, _ = self._previous_backend
+        if row[0] == STANDBY_WAIT_EVENT:
+            problem = "a commit waits for a standby that is away"
+            hint = "start the standby, or take it out of synchronous_standby_names"
+            raise StoreError(f"{self._primary_finder.display_name}: {problem}; {hint}")
+        terminated = db.execute(
+            TERMINATE_BACKEND_SQL, (pid, TERMINATE_MILLISECONDS), prepare=False
+        ).fetchone()
+        if terminated != (True,):
+            problem = f"the server's process {pid} does not end"
+            raise StoreError(
+                f"{self._primary_finder.display_name}: {problem}; end it on the server"
+            )
+
+    def _silence_message(self) -> str:
+        reason = "it stands still, or waits for a standby that is away"
+        return f"{self._primary_finder.display_name}: no answer for {ANSWER_SECONDS} s; {reason}"
+
+    def _on_notice(self, notice: Diagnostic) -> None:
+        """A commit whose wait for the standby was cancelled is told of as done, with a warning."""
+        if notice.source_function == STANDBY_WAIT_FUNCTION:
+            self._standby_wait_cancelled = True
+
+    def _discard_old_plans(self, db: PostgresConnection) -> None:
+        self._uses += 1
+        if self._uses & (self._uses - 1) == 0 or self._uses % PLAN_USES_MAX == 0:
+            db.pgconn.exec_(b"DISCARD PLANS")
+
+    # Being watched
+
+    def _start_watch(self, db: PostgresConnection) -> None:
+        with self._watch_lock:
+            self._busy_since, self._overdue = monotonic(), False
+            self._socket_fd = os.dup(
+                db.fileno()
+            )  # ours: it means this connection until we close it
+
+    def _stop_watch(self) -> None:
+        with self._watch_lock:
+            self._busy_since = None
+            os.close(self._socket_fd)
+
+    def break_if_overdue(self) -> None:
+        """By the watch, on its own thread: the line is shut, and whoever waits for it hears it."""
+        with self._watch_lock:
+            if self._busy_since is None or monotonic() - self._busy_since < ANSWER_SECONDS:
+                return
+            self._overdue = True
+            sock = socket.socket(fileno=self._socket_fd)
+            try:
+                sock.shutdown(socket.SHUT_RDWR)
+            except OSError:  # the server was faster
+                pass
+            finally:
+                sock.detach()
+
+
+class ConnectionWatchdog:
+    """Looks whether connections are answered."""
+
+    def __init__(self, connections: Sequence[ReconnectingConnection]) -> None:
+        self._connections = connections
+        self._stopped = Event()
+        Thread(target=self._run, name="handrail-watch", daemon=True).start()
+
+    def close(self) -> None:
+        self._stopped.set()
+
+    def _run(self) -> None:
+        while not self._stopped.wait(WATCH_SECONDS):
+            for connection in self._connections:
+                connection.break_if_overdue()
+
+
+def _has_server_closed(db: PostgresConnection) -> bool:
+    """Whether the server has said something to an idle connection: that it is over."""
+    poll = select.poll()
+    poll.register(db.fileno(), select.POLLIN)
+    return bool(poll.poll(0))

@@ -1,0 +1,308 @@
+"""The caretaker's store on PostgreSQL: one moment of a live database, its sizes, its copies.
+
+A backup is a zip file with one member a table, as COPY writes it, all of one transaction, and a
+manifest. A restore replaces all tables in one transaction, and looks at what it has restored before
+it commits; engines wait meanwhile.
+"""
+
+import json
+import re
+import zipfile
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import psycopg
+from msgspec.structs import astuple
+
+from handrail.store.atomic_files import write_new_file
+from handrail.store.engine_store import LockRow, StoreError, StreamRow, StreamWrite, TransitionRow
+from handrail.store.maintenance import (
+    IRREGULARITIES_MAX,
+    LIVE_TABLES,
+    BrokenBackupError,
+    DatabaseSizes,
+    Irregularity,
+    MaintenanceStore,
+    PrunedRun,
+    TableSize,
+)
+from handrail.store.postgres.binary_values import array_columns, text_array
+from handrail.store.postgres.commit import SQL, append_entry
+from handrail.store.postgres.database import (
+    DATABASE_ERRORS,
+    PACKAGE,
+    PostgresConnection,
+    schema_version,
+    store_error,
+)
+from handrail.store.postgres.engine_store import PostgresEngineStore, row_of
+from handrail.store.statements import read_script
+
+TABLES: list[str] = re.findall(r"(?m)^CREATE TABLE (\w+)", read_script(PACKAGE, "schema.sql"))
+"""In an order in which they can be filled."""
+RESTORED_TABLES = [name for name in TABLES if name not in (*LIVE_TABLES, "handrail_schema")]
+COMMIT_LOCK_ORDER = (
+    *("workflow_executions", "commit_locks", "streams", "channels", "dispatches"),
+    *("workflow_transitions", "approvals", "beads", "messages", "idempotency_keys"),
+    *("channel_members", "channel_log", "journal", "chain", "commits"),
+)
+"""In which a commit touches them: who locks in the same order waits for nobody who waits for it."""
+PRUNE_STATEMENTS = (
+    *("prune_transitions", "prune_approvals", "prune_notes", "prune_bodies", "prune_beads"),
+    "prune_uses",
+)
+BACKUP_FORMAT = 1
+MANIFEST_NAME = "manifest.json"
+COPY_CHUNK_BYTES = 1 << 20
+LIST_COLUMNS_SQL = b"""
+SELECT a.attname, a.attidentity <> '' FROM pg_attribute a
+WHERE a.attrelid = $1::regclass AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
+"""
+SET_SCANS_SQL = b"SET LOCAL enable_seqscan = %b; SET LOCAL enable_hashjoin = %b"
+
+
+class PostgresMaintenanceStore(PostgresEngineStore):
+    uses_watchdog = False
+
+    def __init__(self, url: str, *, read_only: bool = False) -> None:
+        super().__init__(url, read_only=read_only)
+        self._pinned: PostgresConnection | None = None
+        """The connection that everything goes through for a while."""
+
+    @contextmanager
+    def _borrow_connection(self) -> Generator[PostgresConnection]:
+        if self._pinned is None:
+            with super()._borrow_connection() as db:
+                yield db
+            return
+        try:
+            yield self._pinned
+        except DATABASE_ERRORS as error:
+            raise store_error(error, self.display_name) from error
+
+    @contextmanager
+    def _pin(self, db: PostgresConnection) -> Generator[None]:
+        self._pinned = db
+        try:
+            yield
+        finally:
+            self._pinned = None
+
+    @contextmanager
+    def snapshot(self) -> Generator[None]:
+        if self._pinned is not None:  # it is of one moment already
+            yield
+            return
+        with super()._borrow_connection() as db:
+            _execute_unprepared(db, b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            _execute_unprepared(db, b"SET LOCAL idle_in_transaction_session_timeout = 0")
+            # Before the first look: a restore would empty what was not looked at yet.
+            _execute_unprepared(db, b"LOCK TABLE " + _join_names(TABLES) + b" IN ACCESS SHARE MODE")
+            with self._pin(db):
+                yield
+            _execute_unprepared(db, b"ROLLBACK")
+
+    def list_transition_rows(
+        self, execution_id: str, after_id: int, limit: int
+    ) -> list[tuple[int, TransitionRow]]:
+        rows = self._fetch_all("transition_rows", execution_id, after_id, limit)
+        return [(row[0], row_of(TransitionRow, row[1:])) for row in rows]
+
+    def list_all_locks(self) -> list[LockRow]:
+        return [row_of(LockRow, row) for row in self._fetch_all("all_locks")]
+
+    def list_streams(self) -> list[StreamRow]:
+        return [row_of(StreamRow, row) for row in self._fetch_all("all_streams")]
+
+    def find_irregularities(
+        self, kind: Literal["doctor", "stray"], now: str = ""
+    ) -> list[Irregularity]:
+        """These look at whole tables, which is not what the settings of a connection are for."""
+        irregularities: list[Irregularity] = []
+        with self.snapshot(), self._borrow_connection() as db:
+            _execute_unprepared(db, SET_SCANS_SQL % (b"on", b"on"))
+            for name, statement in SQL.items():
+                if name.startswith(f"{kind}_"):
+                    values = (now,) if b"$1" in statement else ()
+                    rows = db.execute(statement, values).fetchmany(IRREGULARITIES_MAX)
+                    code = name.removeprefix(f"{kind}_")
+                    irregularities += [
+                        Irregularity(code=code, subject=str(subject), detail=str(detail))
+                        for subject, detail in rows
+                    ]
+            _execute_unprepared(db, SET_SCANS_SQL % (b"off", b"off"))
+        return irregularities
+
+    def list_finished_runs(self, before: str, after: str, limit: int) -> list[str]:
+        return [run_id for (run_id,) in self._fetch_all("finished", before, after, limit)]
+
+    def prune_runs(self, journal_write: StreamWrite, runs: Sequence[PrunedRun], at: str) -> None:
+        rows = sorted(astuple(run) for run in runs)
+        ids = text_array([run.id for run in runs])
+        with self._borrow_for_write() as db, db.transaction():
+            db.execute(SQL["settle_memories"], (ids,))
+            deleted = db.execute(SQL["prune_executions"], array_columns("tbn", rows))
+            if deleted.rowcount != len(runs):
+                which = f"run {runs[0].id}" if len(runs) == 1 else f"one of {len(runs)} runs"
+                problem = f"{which} has changed since it was written to the archive"
+                raise StoreError(f"{self.display_name}: {problem}; archive it again")
+            for name in PRUNE_STATEMENTS:
+                db.execute(SQL[name], (ids,))
+            if not append_entry(db, journal_write, at):
+                raise StoreError(
+                    f"{self.display_name}: somebody else archives at this moment; try again"
+                )
+
+    def measure_sizes(self) -> DatabaseSizes:
+        with self.snapshot(), self._borrow_connection() as db:
+            tables = [
+                TableSize(
+                    name=name,
+                    rows=_fetch_value(db, b"SELECT count(*) FROM " + name.encode()),
+                    bytes=_fetch_value(db, b"SELECT pg_total_relation_size($1::regclass)", name),
+                )
+                for name in sorted(TABLES)
+            ]
+            database_bytes = _fetch_value(db, b"SELECT pg_database_size(current_database())")
+        return DatabaseSizes(tables=tables, bytes=database_bytes, log_bytes=None, free_bytes=None)
+
+    def is_empty(self) -> bool:
+        row = self._fetch_one("anything")
+        return row is None or not row[0]
+
+    # Backup
+
+    def backup(self, file: Path) -> None:
+        with (
+            write_new_file(file) as part_file,
+            self.snapshot(),
+            self._borrow_connection() as db,
+            _open_zip(part_file) as archive,
+        ):
+            archive.writestr(MANIFEST_NAME, json.dumps(self._make_manifest(db), indent=1))
+            for name in TABLES:
+                _copy_out(db, archive, name)
+
+    def _make_manifest(self, db: PostgresConnection) -> dict[str, Any]:
+        columns_by_table = {
+            name: db.execute(LIST_COLUMNS_SQL, (name,)).fetchall() for name in TABLES
+        }
+        identities = {
+            name: [column for column, is_identity in rows if is_identity]
+            for name, rows in columns_by_table.items()
+        }
+        return {
+            "handrail": "backup",
+            "format": BACKUP_FORMAT,
+            "schema": schema_version(),
+            "alive": self.get_last_alive(),
+            "columns": {
+                name: [column for column, _ in rows] for name, rows in columns_by_table.items()
+            },
+            "numbers": {
+                name: _fetch_value(
+                    db, b"SELECT last_value FROM " + _sequence_name(name, identity_columns[0])
+                )
+                for name, identity_columns in identities.items()
+                if identity_columns
+            },
+            "numbered": {
+                name: identity_columns[0]
+                for name, identity_columns in identities.items()
+                if identity_columns
+            },
+        }
+
+    # Restore
+
+    def restore(self, file: Path, now: str, check: Callable[[MaintenanceStore], None]) -> None:
+        manifest = read_manifest(file)
+        with super()._borrow_connection() as db, db.transaction():
+            _execute_unprepared(db, b"SET LOCAL idle_in_transaction_session_timeout = 0")
+            other_tables = [name for name in RESTORED_TABLES if name not in COMMIT_LOCK_ORDER]
+            _execute_unprepared(
+                db, b"LOCK TABLE " + _join_names([*COMMIT_LOCK_ORDER, *other_tables])
+            )
+            _execute_unprepared(db, b"TRUNCATE " + _join_names(RESTORED_TABLES))
+            with zipfile.ZipFile(file) as archive:
+                for name in RESTORED_TABLES:
+                    _copy_in(db, archive, file, name, manifest["columns"][name])
+            for name, last_value in manifest["numbers"].items():
+                sequence = _sequence_name(name, manifest["numbered"][name])
+                text = b"SELECT setval('%b', greatest(last_value, $1)) FROM %b"
+                db.execute(text % (sequence, sequence), (last_value,))
+            with self._pin(db):
+                last_alive = manifest["alive"]
+                if last_alive is not None and last_alive < now:
+                    db.execute(SQL["add_outage"], (last_alive, now))
+                check(self)
+
+
+def _execute_unprepared(db: PostgresConnection, text: bytes) -> None:
+    db.execute(text, prepare=False)
+
+
+def _fetch_value(db: PostgresConnection, text: bytes, *values: object) -> Any:  # noqa: ANN401 - whatever was asked
+    row = db.execute(text, values, prepare=False).fetchone()
+    assert row is not None
+    return row[0]
+
+
+def _join_names(tables: Sequence[str]) -> bytes:
+    return ", ".join(tables).encode()
+
+
+def _sequence_name(table: str, column: str) -> bytes:
+    return f"{table}_{column}_seq".encode()
+
+
+def _open_zip(file: Path) -> zipfile.ZipFile:
+    return zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=1)
+
+
+def _copy_out(db: PostgresConnection, packed: zipfile.ZipFile, table: str) -> None:
+    text = f"COPY {table} TO STDOUT".encode()
+    with packed.open(table, "w", force_zip64=True) as member, db.cursor().copy(text) as copy:
+        for data in copy:
+            member.write(data)
+
+
+def _copy_in(
+    db: PostgresConnection, packed: zipfile.ZipFile, file: Path, table: str, names: Sequence[str]
+) -> None:
+    text = f"COPY {table} ({', '.join(names)}) FROM STDIN".encode()
+    try:
+        with packed.open(table) as member, db.cursor().copy(text) as copy:
+            while data := member.read(COPY_CHUNK_BYTES):
+                copy.write(data)
+    except (zipfile.BadZipFile, OSError, EOFError, KeyError, psycopg.DataError) as error:
+        reason = " ".join(str(error).split())
+        raise BrokenBackupError(
+            f"{file} is damaged ({table}: {reason}); name another backup"
+        ) from error
+
+
+def read_manifest(file: Path) -> dict[str, Any]:
+    """What the backup says about itself; raises if it is none that can be restored here."""
+    if not file.is_file():
+        raise BrokenBackupError(f"{file}: there is no such file; name a backup")
+    try:
+        with zipfile.ZipFile(file) as archive:
+            manifest = json.loads(archive.read(MANIFEST_NAME))
+        if manifest["handrail"] != "backup":
+            raise KeyError("handrail")
+        version, backup_format = int(manifest["schema"]), int(manifest["format"])
+    except (zipfile.BadZipFile, OSError, KeyError, ValueError, TypeError) as error:
+        raise BrokenBackupError(
+            f"{file} is no backup of Handrail on PostgreSQL; name one"
+        ) from error
+    if version > schema_version() or backup_format > BACKUP_FORMAT:
+        raise BrokenBackupError(f"{file} was written by a newer Handrail; upgrade Handrail")
+    if version < schema_version():
+        hint = "restore it with that one into an empty database, and open that with this one"
+        raise BrokenBackupError(
+            f"{file} was written by an older Handrail (schema {version}); {hint}"
+        )
+    return manifest

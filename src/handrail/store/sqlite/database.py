@@ -1,0 +1,201 @@
+"""Opening the file: checked before anything is written to it, then made or brought up to date."""
+
+import os
+import sqlite3
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from time import monotonic, sleep
+
+from handrail.store.engine_store import StoreError
+from handrail.store.statements import migration_files, read_script
+
+PACKAGE = "handrail.store.sqlite"
+APPLICATION_ID = 0x48524149
+BUSY_SECONDS = 5.0
+IN_MEMORY_PATH = ":memory:"
+
+
+def schema_version() -> int:
+    return len(migration_files(PACKAGE))
+
+
+def _make_private(path: str) -> None:
+    """A new file is for its owner alone: it holds whatever agents and people say."""
+    with suppress(OSError):  # it is there, or cannot be made, which SQLite will tell
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+
+
+def connect(path: str, *, read_only: bool = False) -> sqlite3.Connection:
+    """A connection to a database of this version; every error is one line."""
+    if path != IN_MEMORY_PATH:
+        _check_path(Path(path), read_only=read_only)
+        if not read_only:
+            _make_private(path)
+    try:
+        mode = "ro" if read_only else "rwc"
+        uri = (
+            IN_MEMORY_PATH
+            if path == IN_MEMORY_PATH
+            else f"{Path(path).absolute().as_uri()}?mode={mode}"
+        )
+        db = sqlite3.connect(
+            uri,
+            uri=path != IN_MEMORY_PATH,
+            timeout=BUSY_SECONDS,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=256,
+        )
+    except sqlite3.Error as error:
+        raise store_error(error, path) from error
+    try:
+        _prepare_schema(db, path, read_only=read_only)
+    except BaseException as error:
+        db.close()
+        if isinstance(error, sqlite3.Error):
+            raise store_error(error, path) from error
+        raise
+    return db
+
+
+def _check_path(path: Path, *, read_only: bool) -> None:
+    if path.is_dir():
+        raise StoreError(f"{path} is a folder; name a file in it")
+    if not path.parent.is_dir():
+        raise StoreError(f"{path}: there is no folder {path.parent}; make it first")
+    if read_only and not path.exists():
+        raise StoreError(f"{path}: there is no such database; `handrail serve` makes one")
+
+
+def _prepare_schema(db: sqlite3.Connection, path: str, *, read_only: bool) -> None:
+    """Whose file is it, and how old? Only then the settings that write to it."""
+    version = _read_schema_version(db, path)
+    if read_only:
+        if version < schema_version():
+            raise StoreError(
+                f"{path} has schema {version}, this Handrail needs {schema_version()}; "
+                "open it once with `handrail serve` to bring it up to date"
+            )
+        return
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        _migrate(db, _read_schema_version(db, path))  # again: another process may have been first
+        db.execute("DELETE FROM engines WHERE false")  # a file that cannot be written is found here
+        db.execute("COMMIT")
+    except BaseException:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        raise
+    if path != IN_MEMORY_PATH and _enable_wal(db) != "wal":
+        problem = "its file system cannot keep a write-ahead log"
+        raise StoreError(f"{path}: {problem}; move the file")
+    db.execute("PRAGMA synchronous = FULL")
+    db.execute("PRAGMA cache_size = -65536")
+    db.execute("PRAGMA wal_autocheckpoint = 4000")
+    db.execute("PRAGMA temp_store = MEMORY")
+
+
+def _enable_wal(db: sqlite3.Connection) -> str:
+    """Writes ahead from now on. Who makes the file together with others may have to try again:
+    SQLite does not wait here."""
+    deadline = monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            return db.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or monotonic() > deadline:
+                raise
+            sleep(0.01)
+
+
+def _read_schema_version(db: sqlite3.Connection, path: str) -> int:
+    """Of its schema; 0 for a file that nobody has written to."""
+    (version,) = db.execute("PRAGMA user_version").fetchone()
+    (application,) = db.execute("PRAGMA application_id").fetchone()
+    (tables,) = db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    newest = schema_version()
+    if application != APPLICATION_ID and (tables or application or version):
+        raise StoreError(f"{path} is a database of another program; name another file")
+    if version > newest:
+        raise StoreError(
+            f"{path} was written by a newer Handrail (schema {version}; this one knows {newest}); "
+            "upgrade Handrail"
+        )
+    return version
+
+
+def _migrate(db: sqlite3.Connection, version: int) -> None:
+    names = migration_files(PACKAGE)
+    fresh = version == 0
+    if fresh:
+        _run_script(db, read_script(PACKAGE, "schema.sql"))
+        db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    else:
+        for name in names[version:]:
+            _run_script(db, read_script(PACKAGE, name))
+    if version < len(names):
+        db.execute(f"PRAGMA user_version = {len(names)}")
+
+
+def _run_script(db: sqlite3.Connection, text: str) -> None:
+    """Statement by statement, inside the transaction (`executescript` would commit it)."""
+    statement = ""
+    for line in text.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            db.execute(statement)
+            statement = ""
+
+
+DATABASE_ERRORS = (sqlite3.Error, UnicodeError, OverflowError)
+"""What a statement can raise: the latter two are values that no column can hold."""
+
+
+def store_error(error: Exception, path: str) -> StoreError:
+    """What is wrong, where, and what to do next."""
+    text = str(error)
+    for part, hint in ERROR_HINTS.items():
+        if part in text:
+            return StoreError(f"{path}: {text}; {hint}")
+    return StoreError(f"{path}: {text}")
+
+
+ERROR_HINTS = {
+    "is full": "make room on the disk; nothing was written",
+    "readonly": "make the file and its folder writable; nothing was written",
+    "disk I/O error": "look at the disk; nothing was written",
+    "malformed": "restore a backup with `handrail db restore FILE`",
+    "not a database": "name a Handrail database, or a file that does not exist yet",
+    "unable to open": "check that the folder exists and may be written",
+    "is locked": f"another process has been writing for {BUSY_SECONDS:g} s; try again",
+}
+
+
+def lock_engines(
+    path: str, list_known_engines: Callable[[], list[str]]
+) -> tuple[int, list[str] | None]:
+    """Marks this process as an engine of the file, as long as the descriptor is open.
+
+    Every engine holds a shared lock, and makes itself known after it has it. Who can have the
+    exclusive one first is alone, and whoever is known then is dead. The system drops the locks of a
+    process that dies, however it dies.
+    """
+    import fcntl
+
+    name = f"{path}-engines"
+    try:
+        descriptor = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        hint = "make the file and its folder writable"
+        raise StoreError(f"{name}: {error.strerror}; {hint}") from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        dead = list_known_engines()
+    except BlockingIOError:
+        dead = None
+    except BaseException:
+        os.close(descriptor)  # or nobody could ever have the lock again
+        raise
+    fcntl.flock(descriptor, fcntl.LOCK_SH)
+    return descriptor, dead

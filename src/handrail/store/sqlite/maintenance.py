@@ -1,0 +1,262 @@
+"""The caretaker's store on SQLite: one moment of a live file, its sizes, its copies.
+
+A backup is a copy of all pages as of one read transaction; engines go on writing meanwhile. A
+restore makes a copy of the backup first, brings it up to date and looks at it; only then all its
+pages go into the live file in one transaction. Connections that are open on the file see them as
+they would see any other commit.
+"""
+
+import os
+import sqlite3
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Literal
+
+from handrail.store.atomic_files import fsync_folder, write_new_file
+from handrail.store.engine_store import LockRow, StoreError, StreamRow, StreamWrite, TransitionRow
+from handrail.store.maintenance import (
+    IRREGULARITIES_MAX,
+    LIVE_TABLES,
+    BrokenBackupError,
+    DatabaseSizes,
+    Irregularity,
+    MaintenanceStore,
+    PrunedRun,
+    TableSize,
+)
+from handrail.store.sqlite.database import (
+    APPLICATION_ID,
+    DATABASE_ERRORS,
+    IN_MEMORY_PATH,
+    schema_version,
+    store_error,
+)
+from handrail.store.sqlite.engine_store import SQL, Rows, SqliteEngineStore, row_of
+
+LIST_TABLES_SQL = r"""
+SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite\_%' ESCAPE '\'
+AND name NOT LIKE 'memory\_words\_%' ESCAPE '\' ORDER BY 1
+"""
+TABLE_BYTES_SQL = r"""
+SELECT iif(m.tbl_name LIKE 'memory\_words\_%' ESCAPE '\', 'memory_words', m.tbl_name),
+  sum(s.pgsize)
+FROM dbstat s JOIN sqlite_master m ON m.name = s.name GROUP BY 1
+"""
+"""Full-text search keeps its index in tables of its own, which count as the one that is asked."""
+PRUNE_STATEMENTS = (
+    *("prune_transitions", "prune_approvals", "prune_notes", "prune_bodies", "prune_bead"),
+    "prune_uses",
+)
+
+
+class SqliteMaintenanceStore(SqliteEngineStore):
+    def __init__(self, path: str, *, read_only: bool = False) -> None:
+        super().__init__(path, read_only=read_only)
+        self.display_name = path
+
+    def _fetch_all(self, name: str, *values: object) -> Rows:
+        """Also what somebody changed to bytes that are no text: as signs that no text has."""
+        try:
+            return super()._fetch_all(name, *values)
+        except StoreError as error:
+            if "decode to UTF-8" not in str(error):
+                raise
+        with self._lock:
+            self._db.text_factory = _decode_any_bytes
+            try:
+                return super()._fetch_all(name, *values)
+            finally:
+                self._db.text_factory = str
+
+    @contextmanager
+    def snapshot(self) -> Generator[None]:
+        with self._lock:
+            try:
+                self._db.execute("BEGIN")
+                self._db.execute(SQL["last_commit"]).fetchone()  # the moment is that of this look
+            except DATABASE_ERRORS as error:
+                raise store_error(error, self.path) from error
+            try:
+                yield
+            finally:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+
+    def list_transition_rows(
+        self, execution_id: str, after_id: int, limit: int
+    ) -> list[tuple[int, TransitionRow]]:
+        rows = self._fetch_all("transition_rows", execution_id, after_id, limit)
+        return [(row[0], row_of(TransitionRow, row[1:])) for row in rows]
+
+    def list_all_locks(self) -> list[LockRow]:
+        return [row_of(LockRow, row) for row in self._fetch_all("all_locks")]
+
+    def list_streams(self) -> list[StreamRow]:
+        return [row_of(StreamRow, row) for row in self._fetch_all("all_streams")]
+
+    def find_irregularities(
+        self, kind: Literal["doctor", "stray"], now: str = ""
+    ) -> list[Irregularity]:
+        irregularities: list[Irregularity] = []
+        for name, statement in SQL.items():
+            if name.startswith(f"{kind}_"):
+                values = (now,) if "?1" in statement else ()
+                with self._lock:
+                    try:
+                        rows = self._db.execute(statement, values).fetchmany(IRREGULARITIES_MAX)
+                    except DATABASE_ERRORS as error:
+                        raise store_error(error, self.path) from error
+                code = name.removeprefix(f"{kind}_")
+                irregularities += [
+                    Irregularity(code=code, subject=str(subject), detail=str(detail))
+                    for subject, detail in rows
+                ]
+        return irregularities
+
+    def list_finished_runs(self, before: str, after: str, limit: int) -> list[str]:
+        return [run_id for (run_id,) in self._fetch_all("finished", before, after, limit)]
+
+    def prune_runs(self, journal_write: StreamWrite, runs: Sequence[PrunedRun], at: str) -> None:
+        def remove(db: sqlite3.Connection, won: list[bool]) -> None:
+            if won != [True]:
+                raise StoreError(
+                    f"{self.display_name}: somebody else archives at this moment; try again"
+                )
+            for run in runs:
+                db.execute(SQL["settle_memory"], (run.id,))
+                values = (run.id, run.head, run.notes)
+                if db.execute(SQL["prune_execution"], values).rowcount != 1:
+                    reason = f"run {run.id} has changed since it was written to the archive"
+                    raise StoreError(f"{self.display_name}: {reason}; archive it again")
+                for name in PRUNE_STATEMENTS:
+                    db.execute(SQL[name], (run.id,))
+
+        self._commit([journal_write], at, remove)
+
+    def measure_sizes(self) -> DatabaseSizes:
+        with self._lock:
+            try:
+                return self._measure_sizes()
+            except DATABASE_ERRORS as error:
+                raise store_error(error, self.path) from error
+
+    def _measure_sizes(self) -> DatabaseSizes:
+        db = self._db
+        try:
+            table_bytes = dict(db.execute(TABLE_BYTES_SQL).fetchall())
+        except sqlite3.OperationalError:
+            table_bytes = {}  # this SQLite was built without `dbstat`
+        names = [name for (name,) in db.execute(LIST_TABLES_SQL)]
+        counts = {name: f'SELECT count(*) FROM "{name}"' for name in names}  # noqa: S608 - our own
+        rows = {name: db.execute(query).fetchone()[0] for name, query in counts.items()}
+        (page,), (pages,), (free,) = (
+            db.execute(f"PRAGMA {pragma}").fetchone()
+            for pragma in ("page_size", "page_count", "freelist_count")
+        )
+        log = Path(f"{self.path}-wal")
+        return DatabaseSizes(
+            tables=[TableSize(name=n, rows=rows[n], bytes=table_bytes.get(n)) for n in names],
+            bytes=page * pages,
+            log_bytes=log.stat().st_size if self.path != IN_MEMORY_PATH and log.exists() else 0,
+            free_bytes=page * free,
+        )
+
+    def is_empty(self) -> bool:
+        row = self._fetch_one("anything")
+        return row is None or not row[0]
+
+    def backup(self, file: Path) -> None:
+        with write_new_file(file) as part_file:
+            self._copy_to(part_file)
+
+    def _copy_to(self, part_file: Path) -> None:
+        """One file, without a log beside it."""
+        try:
+            with closing(sqlite3.connect(part_file)) as copy, self._lock:
+                self._db.backup(copy)
+                copy.execute("PRAGMA journal_mode = DELETE")
+        except DATABASE_ERRORS as error:
+            raise store_error(error, str(part_file)) from error
+
+    def restore(self, file: Path, now: str, check: Callable[[MaintenanceStore], None]) -> None:
+        assert self.path != IN_MEMORY_PATH, "a database in memory is nobody's to restore"
+        _check_backup(file)
+        folder = Path(self.path).absolute().parent
+        part_file = folder / f".{Path(self.path).name}.restore-{os.getpid()}"
+        try:
+            with (
+                closing(_connect_immutable(file)) as backup,
+                closing(sqlite3.connect(part_file)) as copy,
+            ):
+                backup.backup(copy)
+            self._restore_from(part_file, now, check)
+        except sqlite3.Error as error:
+            raise BrokenBackupError(
+                f"{store_error(error, str(file))}; nothing was restored"
+            ) from error
+        finally:
+            for suffix in ("", "-wal", "-shm", "-journal"):
+                Path(f"{part_file}{suffix}").unlink(missing_ok=True)
+
+    def _restore_from(
+        self, part_file: Path, now: str, check: Callable[[MaintenanceStore], None]
+    ) -> None:
+        with closing(SqliteMaintenanceStore(str(part_file))) as copy:  # brought up to date here
+            check(copy)
+            last = copy.get_last_alive()
+            if last is not None and last < now:
+                copy.add_outage(last, now)
+            with self._lock:
+                for table in LIVE_TABLES:
+                    copy._copy_live_table(table, self._db)
+                try:
+                    copy._db.backup(self._db)
+                    self._db.execute("PRAGMA wal_checkpoint(PASSIVE)")
+                except DATABASE_ERRORS as error:
+                    raise store_error(error, self.path) from error
+                self._version = -1
+        fsync_folder(Path(self.path).absolute().parent)
+
+    def _copy_live_table(self, table: str, live_db: sqlite3.Connection) -> None:
+        """Who is there stays there."""
+        rows = live_db.execute(f"SELECT * FROM {table}").fetchall()  # noqa: S608 - our own
+        with self._transaction() as db:
+            db.execute(f"DELETE FROM {table}")  # noqa: S608
+            if rows:
+                placeholders = ", ".join("?" * len(rows[0]))
+                db.executemany(f"INSERT INTO {table} VALUES ({placeholders})", rows)  # noqa: S608
+
+
+def _decode_any_bytes(value: bytes) -> str:
+    return value.decode("utf-8", "surrogateescape")
+
+
+def _connect_immutable(file: Path) -> sqlite3.Connection:
+    """Not changed in any way, not even by a file beside it."""
+    return sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
+
+
+def _check_backup(file: Path) -> None:
+    if not file.is_file():
+        raise BrokenBackupError(f"{file}: there is no such file; name a backup")
+    log = Path(f"{file}-wal")
+    if log.exists() and log.stat().st_size:
+        hint = "copy it with `handrail db backup`"
+        raise BrokenBackupError(f"{file} has a log beside it, so it is a database in use; {hint}")
+    try:
+        with closing(_connect_immutable(file)) as db:
+            (application,) = db.execute("PRAGMA application_id").fetchone()
+            (version,) = db.execute("PRAGMA user_version").fetchone()
+            if application != APPLICATION_ID:
+                raise BrokenBackupError(f"{file} is no backup of a Handrail database; name one")
+            if version > schema_version():
+                raise BrokenBackupError(
+                    f"{file} was written by a newer Handrail (schema {version}; this one knows "
+                    f"{schema_version()}); upgrade Handrail"
+                )
+            (state,) = db.execute("PRAGMA quick_check(1)").fetchone()
+            if state != "ok":
+                raise BrokenBackupError(f"{file} is damaged ({state}); name another backup")
+    except sqlite3.Error as error:
+        raise BrokenBackupError(f"{file} is no backup of a Handrail database ({error})") from error

@@ -1,0 +1,148 @@
+"""A pushed commit whose run does not end well is taken back, through the lane and under its lock.
+
+Whoever heals a service listens for runs of `auto-bug-workflow` that end in any other way than well,
+and files a bead for each that may have pushed something; once, however many engines hear of it, and
+also for those that ended while nobody listened. The bead runs through a definition of its own with
+a commit node: taking back waits for its turn like every commit, is recorded, and has a newer fence
+than a push that is still under way, so that one is refused, or found and taken back.
+"""
+
+import asyncio
+import contextlib
+
+from msgspec.structs import replace
+
+from handrail.commits import ApprovedChange, CommitLane, approved_changes
+from handrail.engine.commit.stream_change import RunChange
+from handrail.engine.dispatch.dispatch import Dispatch
+from handrail.engine.engine import Engine
+from handrail.engine.errors import RefusedError
+from handrail.engine.listeners import EngineNotification
+from handrail.engine.services.bugs import BUG_WORKFLOW_ID
+from handrail.kernel.result import Result
+from handrail.kernel.run.events import Offered
+from handrail.kernel.run.state import Run
+from handrail.store.engine_store import StoreError
+from handrail.teams.scripted import fail, succeed
+from handrail.views.steps import Events
+
+REVERT_WORKFLOW_ID = "auto-bug-revert"
+REVERT_WORKFLOW = {
+    "id": REVERT_WORKFLOW_ID,
+    "name": REVERT_WORKFLOW_ID,
+    "kind": "workflow",
+    "description": "Takes back a commit whose run did not end well.",
+    "nodes": [
+        {"id": "start", "type": "start"},
+        {
+            "id": "revert",
+            "type": "task",
+            "role": "engineering-manager",
+            "description": "Commit the opposite of it.",
+            "config": {"kind": "commit"},
+        },
+        {"id": "end", "type": "end"},
+    ],
+    "edges": [
+        {"from_node_id": "start", "to_node_id": "revert"},
+        {"from_node_id": "revert", "to_node_id": "end"},
+    ],
+}
+MISSED_RUNS_MAX = 100
+"""The newest ended runs that are looked at when somebody begins to listen."""
+
+
+async def watch_for_reverts(engine: Engine) -> None:
+    """From now on commits are taken back whose runs do not end well; and what was missed is."""
+    await engine.define(REVERT_WORKFLOW, by="handrail")
+    tasks: set[asyncio.Task[None]] = set()
+
+    def on_notification(notification: EngineNotification) -> None:
+        run = notification.run if isinstance(notification, RunChange) else None
+        if (
+            run is not None
+            and run.definition_id == BUG_WORKFLOW_ID
+            and _ended_badly(run.terminal_status)
+        ):
+            task = asyncio.get_running_loop().create_task(_file_revert_if_open(engine, run.id))
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+
+    engine.listeners.add(on_notification)
+    page = await engine.executions(
+        status="ended", workflow_id=BUG_WORKFLOW_ID, limit=MISSED_RUNS_MAX
+    )
+    for run in page.items:
+        if _ended_badly(run.terminal_status):
+            await _file_revert(engine, run.id)
+
+
+def _ended_badly(status: str | None) -> bool:
+    return status is not None and status != "done_success"
+
+
+async def _file_revert_if_open(engine: Engine, run_id: str) -> None:
+    with contextlib.suppress(
+        StoreError, RefusedError
+    ):  # whoever listens next looks at what was missed
+        await _file_revert(engine, run_id)
+
+
+async def _file_revert(engine: Engine, run_id: str) -> None:
+    """A bead, if that run may have pushed something; the same one, whoever files it."""
+    if not changes_to_revert(await engine.state(run_id), await engine.history(run_id)):
+        return
+    await engine.start(
+        REVERT_WORKFLOW_ID,
+        title=f"Take back what run {run_id[:12]} has pushed",
+        description=f"Run {run_id} did not end well.",
+        context={"reverts": run_id},
+        filed_by="handrail",
+        key=f"revert:{run_id}",
+    )
+
+
+def changes_to_revert(run: Run, events: Events) -> tuple[ApprovedChange, ...]:
+    """What a run that did not end well may have pushed, the newest first. Told or not: one that was
+    closed while it pushed has told nobody."""
+    has_held_lock = any(isinstance(event, Offered) and event.lock is not None for event in events)
+    return (
+        approved_changes(run, events) if has_held_lock and _ended_badly(run.terminal_status) else ()
+    )
+
+
+async def revert_run(engine: Engine, lane: CommitLane, dispatch: Dispatch) -> Result:
+    """The step of the `revert` node. What is taken back says the record of that run, not the bead:
+    nobody has a good commit taken back by filing one."""
+    run_id = str(dispatch.bead.context.get("reverts", ""))
+    try:
+        changes = changes_to_revert(await engine.state(run_id), await engine.history(run_id))
+    except RefusedError as error:
+        return fail(error.refusal.message)
+    if not changes or dispatch.lock is None:
+        return fail(f"run '{run_id}' has left nothing on the branch that should be taken back")
+    revert_commit = ""
+    lines: list[str] = []
+    for change in changes:
+        if commit := await lane.find_pushed_commit(change, dispatch.lock):
+            revert_commit = (
+                await lane.revert(commit, _to_revert(change, dispatch), dispatch.lock)
+            ).commit
+            lines.append(f"{commit[:12]} is taken back by {revert_commit}.")
+    if not lines:
+        return succeed(f"Run {run_id} has left nothing on the branch.")
+    return succeed("\n".join(lines), data={"commit": revert_commit})
+
+
+def _to_revert(change: ApprovedChange, dispatch: Dispatch) -> ApprovedChange:
+    """For whom and why it is taken back."""
+    return replace(
+        change,
+        bead_id=dispatch.bead.id,
+        run_id=dispatch.run.id,
+        title=f"Take back: {change.title}",
+        author=dispatch.position.agent,
+        committer=dispatch.position.agent,
+        approved_by=(),
+        body=dispatch.bead.description,
+    )

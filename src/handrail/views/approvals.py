@@ -1,0 +1,217 @@
+"""An approval as people see it: the question, what it is about, and how it came to it (L6.4).
+
+Built from the events, so that it can be shown after it is settled too. An escalation carries its
+dossier: why, every attempt of the visit with what became of it, and what could be done next.
+"""
+
+from datetime import datetime
+from typing import Any, Literal
+
+from handrail.kernel.decision import Value
+from handrail.kernel.run.events import (
+    Answered,
+    Asked,
+    Faulted,
+    Lost,
+    Moved,
+    Offered,
+    Reasked,
+    Reported,
+    RunEvent,
+    TimedOut,
+)
+from handrail.kernel.run.evolve import evolve
+from handrail.kernel.run.human_commands import REQUIRED_LEVELS
+from handrail.kernel.run.state import ApprovalKind, PendingApproval, Run
+from handrail.views.history import rebuild_run
+from handrail.views.steps import Events
+
+ApprovalStatus = Literal["open", "answered", "void", "expired"]
+
+
+class ApprovalAttempt(Value):
+    """One dispatch of the visit that the question is about."""
+
+    n: int
+    agent: str
+    outcome: str
+    text: str
+    at: datetime
+
+
+class Approval(Value):
+    """Contract: "An approval". `result` is the whole text of the result that was shown, `proposal`
+    what the bead's context had under that name when it was asked. `approvers` are the people and
+    the least roles that may answer, `waits_for` those of them who are asked still; `own` says that
+    an agent asks for itself: any answer is an answer."""
+
+    id: str
+    type: ApprovalKind
+    status: ApprovalStatus
+    bead_id: str
+    original_bead_id: str
+    execution_id: str
+    node_id: str
+    question: str
+    result: str
+    digest: str
+    failure_reason: str
+    attempt_history: tuple[ApprovalAttempt, ...]
+    proposed_next_steps: tuple[str, ...]
+    created_at: datetime
+    deadline: datetime
+    answer: str = ""
+    decision: str = ""
+    by: str = ""
+    options: tuple[str, ...] = ()
+    proposal: Any = None
+    own: bool = False
+    approvers: tuple[str, ...] = ()
+    quorum: int = 1
+    approved_by: tuple[str, ...] = ()
+    waits_for: tuple[str, ...] = ()
+
+
+def allowed_approvers(pending: PendingApproval) -> tuple[str, ...]:
+    """Who may answer: names of people, and least roles."""
+    return pending.approvers or (REQUIRED_LEVELS[pending.kind],)
+
+
+def missing_approvers(pending: PendingApproval) -> tuple[str, ...]:
+    """Those of them who have neither answered yet nor may not."""
+    excluded = {*pending.approved_by, *pending.barred}
+    return tuple(approver for approver in allowed_approvers(pending) if approver not in excluded)
+
+
+def approvals(events: Events) -> tuple[Approval, ...]:
+    """Every question of the run, in the order asked."""
+    run, _ = rebuild_run(events)
+    contexts = _contexts_when_asked(events)
+    asked = (
+        (index, event.approval)
+        for index, event in enumerate(events)
+        if isinstance(event, Asked | Reasked)
+    )
+    return tuple(
+        _build_approval(run, events, index, pending, contexts[index]) for index, pending in asked
+    )
+
+
+def _contexts_when_asked(events: Events) -> dict[int, dict[str, Any]]:
+    """The bead's context when each question was asked."""
+    run: Run | None = None
+    contexts: dict[int, dict[str, Any]] = {}
+    for index, event in enumerate(events):
+        run = evolve(run, event)
+        if isinstance(event, Asked | Reasked):
+            contexts[index] = run.context
+    return contexts
+
+
+def _build_approval(
+    run: Run, events: Events, asked_index: int, pending: PendingApproval, context: dict[str, Any]
+) -> Approval:
+    settling_event = next(
+        (event for event in events[asked_index:] if _settles(event, pending.id)), None
+    )
+    answer_event = settling_event if isinstance(settling_event, Answered) else None
+    shown_event = events[pending.result - 1] if pending.result else None
+    is_escalation = pending.kind is ApprovalKind.ESCALATION
+    return Approval(
+        id=pending.id,
+        type=pending.kind,
+        status=_status(run, pending, settling_event),
+        bead_id=pending.id,
+        original_bead_id=run.bead_id,
+        execution_id=run.id,
+        node_id=pending.step_id,
+        question=pending.text,
+        result=shown_event.result.text if isinstance(shown_event, Reported) else "",
+        digest=pending.digest,
+        failure_reason=pending.text if is_escalation else "",
+        attempt_history=_attempts(events[:asked_index], pending.step_id),
+        proposed_next_steps=next_steps(pending),
+        created_at=pending.asked_at,
+        deadline=run.pending_approvals.get(pending.id, pending).deadline,
+        answer=answer_event.text if answer_event is not None else "",
+        decision=answer_event.decision if answer_event is not None else "",
+        by=answer_event.by if answer_event is not None else "",
+        options=pending.options,
+        proposal=context.get("proposal"),
+        own=pending.own,
+        approvers=allowed_approvers(pending),
+        quorum=pending.quorum,
+        approved_by=_approved_by(events, pending.id),
+        waits_for=missing_approvers(run.pending_approvals[pending.id])
+        if pending.id in run.pending_approvals
+        else (),
+    )
+
+
+def _approved_by(events: Events, approval_id: str) -> tuple[str, ...]:
+    return tuple(
+        event.by
+        for event in events
+        if isinstance(event, Answered)
+        and event.approval_id == approval_id
+        and event.decision == "approve"
+    )
+
+
+def _settles(event: RunEvent, approval_id: str) -> bool:
+    if isinstance(event, Answered):
+        return event.approval_id == approval_id and event.final
+    return isinstance(event, Reasked) and event.approval_id == approval_id
+
+
+def _status(run: Run, pending: PendingApproval, settling_event: RunEvent | None) -> ApprovalStatus:
+    if isinstance(settling_event, Answered):
+        return "answered"
+    if pending.id in run.pending_approvals:
+        return "open"
+    is_expired = run.ended_at is not None and run.ended_at >= pending.deadline
+    return "expired" if settling_event is None and is_expired else "void"
+
+
+def _attempts(events: Events, step_id: str) -> tuple[ApprovalAttempt, ...]:
+    """The attempts of the last visit of the place: since it was entered."""
+    attempts: list[ApprovalAttempt] = []
+    number = 0
+    for event in events:
+        if isinstance(event, Moved) and step_id in event.enters:
+            attempts, number = [], 0
+        elif isinstance(event, Offered) and event.step_id == step_id:
+            number = event.attempt
+        elif isinstance(event, Reported | Faulted | Lost | TimedOut) and event.step_id == step_id:
+            outcome, text = _outcome_and_text(event)
+            attempts.append(
+                ApprovalAttempt(
+                    n=number, agent=event.agent, outcome=outcome, text=text, at=event.at
+                )
+            )
+    return tuple(attempts)
+
+
+def _outcome_and_text(event: Reported | Faulted | Lost | TimedOut) -> tuple[str, str]:
+    if isinstance(event, Reported):
+        return str(event.result.outcome or ""), event.result.text or event.result.reason
+    if isinstance(event, Faulted):
+        return event.fault, event.message
+    if isinstance(event, Lost):
+        return "lost", event.reason
+    return "timed_out", f"the {event.clock} clock ran out"
+
+
+def next_steps(pending: PendingApproval) -> tuple[str, ...]:
+    """What a person can do about it, and what comes of each."""
+    step_id = pending.step_id
+    if pending.own:
+        return ("answer: whoever asks gets the text, and goes on",)
+    if pending.kind is ApprovalKind.ESCALATION:
+        return (
+            f"approve: goes on as if '{step_id}' had succeeded",
+            f"revise: '{step_id}' is tried again with your text and fresh attempts",
+            "reject: closes the run and its bead",
+            "or move the run to another node, with a reason",
+        )
+    return ("approve: goes on", "revise: goes back with your text", "reject: ends it here")

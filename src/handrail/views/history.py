@@ -1,0 +1,310 @@
+"""History: what a run's events say, in the shapes that people and programs are shown.
+
+Theory of operation. Events are the truth; everything here is a projection of them, a small pure
+function from the sequence to values. The report (`report.py`), the run as the API gives it
+(`view.py`) and whatever shows a run later are built from these, so they cannot disagree.
+
+What is counted by step stands in `steps.py`, the shapes in `shown.py`. Every function takes the
+events of the engine and those of the in-process guard, which begin nowhere (see `steps.py`).
+
+Rules of this file:
+1. Nothing is cut and nothing is collapsed: refused handoffs, lost attempts and unanswered reviews
+   are part of the history.
+2. "step 7" and "handoff 4" of a stop's evidence are the entries with those numbers here.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from msgspec.structs import replace
+
+from handrail.kernel.definition.limits import Limits
+from handrail.kernel.run.events import (
+    Answered,
+    Asked,
+    Ended,
+    HandedOff,
+    Migrated,
+    Moved,
+    Patched,
+    Paused,
+    Reasked,
+    Reported,
+    Resumed,
+    RunEvent,
+    Started,
+)
+from handrail.kernel.run.evolve import evolve
+from handrail.kernel.run.lookahead import apply_guarded_events
+from handrail.kernel.run.state import ApprovalKind, PendingApproval, Run, RunStatus
+from handrail.kernel.stop.ledger import REASONS_KEPT, Ledger, edge_key
+from handrail.views.steps import Events, started_event
+from handrail.views.view_types import Handoff, HumanAct, Iteration, LoopCounter, TransitionView
+
+
+def rebuild_run(events: Events) -> tuple[Run, float]:
+    """The run after its events, and its running time over all stretches, in seconds."""
+    first = started_event(events)
+    if not first.step_id:
+        return _rebuild_guarded_run(events), (events[-1].at - first.at).total_seconds()
+    run = evolve(None, first)
+    running_seconds = elapsed_before = 0.0
+    for event in events[1:]:
+        previous, run = run, evolve(run, event)
+        elapsed = run.elapsed_seconds(event.at)
+        running_seconds += (
+            elapsed if run.stretch == previous.stretch else previous.elapsed_seconds(event.at)
+        ) - elapsed_before
+        elapsed_before = elapsed
+    return run, running_seconds
+
+
+def _rebuild_guarded_run(events: Events) -> Run:
+    """The run that a guard recorded: it has a ledger, and nobody stands anywhere."""
+    first = started_event(events)
+    agent = phase = ""
+    stop = status = ended_at = None
+    for event in events:
+        if isinstance(event, HandedOff):
+            agent = event.source
+        elif isinstance(event, Reported):
+            agent, phase = event.agent, event.phase or phase
+        elif isinstance(event, Ended):
+            stop, status, ended_at = event.stop, event.status, event.at
+            agent = event.stop.agent or agent
+    return Run(
+        id=first.run_id,
+        bead_id=first.bead_id,
+        definition_id=first.definition_id,
+        version=first.version,
+        kind=first.kind,
+        started_at=first.at,
+        limits=first.limits,
+        seq=len(events),
+        status=RunStatus.RUNNING if stop is None else RunStatus.ENDED,
+        title=first.title,
+        ledger=apply_guarded_events(Ledger(steps=1), first.limits, events),
+        phase=phase,
+        final_agent=agent,
+        terminal_status=status,
+        stop=stop,
+        ended_at=ended_at,
+    )
+
+
+def handoff_sequence(events: Events) -> tuple[Handoff, ...]:
+    """Every proposed handoff, in order. A workflow's transitions are there if its rules count."""
+    handoffs: list[Handoff] = []
+    counts_moves, number = False, 0
+    for event in events:
+        if isinstance(event, Started | Migrated):
+            counts_moves = _counts_moves(event.limits)
+        elif isinstance(event, HandedOff):
+            number += event.accepted
+            handoffs.append(
+                Handoff(
+                    from_=event.source,
+                    to=event.target,
+                    reason=event.reason,
+                    at=event.at,
+                    accepted=event.accepted,
+                    already_done=event.already_done,
+                    task=event.task,
+                    number=number if event.accepted else 0,
+                )
+            )
+        elif isinstance(event, Moved) and counts_moves and not event.renews and not event.spends:
+            number += 1
+            handoffs.append(
+                Handoff(
+                    from_=event.source,
+                    to=event.targets[0],
+                    reason=event.reason,
+                    at=event.at,
+                    accepted=True,
+                    number=number,
+                )
+            )
+    return tuple(handoffs)
+
+
+def _counts_moves(limits: Limits) -> bool:
+    """As in the ledger: forward transitions count where a workflow sets a rule that counts them."""
+    return any(
+        limit is not None for limit in (limits.max_handoffs, limits.repeat_limit, limits.max_edge)
+    )
+
+
+def transitions(events: Events) -> tuple[TransitionView, ...]:
+    """Where the run went, with times: a row for each target of a fork, none for a refusal."""
+    run_id = started_event(events).run_id
+    return tuple(
+        TransitionView(
+            id=f"{run_id}.{seq}.{i}" if i else f"{run_id}.{seq}",
+            from_node_id=source,
+            to_node_id=target,
+            outcome=outcome,
+            reason=reason,
+            actor=actor,
+            timestamp=event.at,
+        )
+        for seq, event in enumerate(events, 1)
+        for i, (source, target, outcome, reason, actor) in enumerate(event_transitions(event))
+    )
+
+
+def event_transitions(event: RunEvent) -> Iterator[tuple[str, str, str, str, str]]:
+    """(from, to, outcome, reason, who)"""
+    match event:
+        case Started(step_id=step_id, filed_by=by) if step_id:
+            yield "", step_id, "started", "", by
+        case HandedOff(source=source, target=target, reason=reason, accepted=True):
+            if event.already_done:
+                already_done_reason = f"{target} has done this already: {reason}"
+                yield source, source, "already_done", already_done_reason, source
+            else:
+                yield source, target, "handoff", reason, source
+        case Moved(source=source, targets=targets, outcome=outcome, reason=reason, by=by):
+            for target in targets:
+                yield source, target, outcome, reason, by
+        case _:
+            return
+
+
+def iterations(events: Events) -> tuple[Iteration, ...]:
+    """Every round of review. In a workflow: every question of an approval node that was settled."""
+    first = started_event(events)
+    rounds: dict[str, Iteration] = {}
+    answers_by_id: dict[str, list[Answered]] = {}
+    task = f"{first.title}\n\n{first.description}" if first.description else first.title
+    for event in events:
+        if isinstance(event, Asked) and _is_review(event.approval):
+            rounds[event.approval.id] = _open_iteration(events, event.approval, task)
+        elif isinstance(event, Reasked) and event.approval_id in rounds:
+            rounds[event.approval.id] = rounds.pop(event.approval_id)
+        elif isinstance(event, Answered) and event.approval_id in rounds:
+            answers = answers_by_id.setdefault(event.approval_id, [])
+            answers.append(event)
+            if event.final:
+                rounds[event.approval_id] = _settle_iteration(rounds[event.approval_id], answers)
+                task = event.text if event.decision == "revise" else task
+    settled_only = first.kind == "workflow"
+    listed = [r for r in rounds.values() if r.decision is not None or not settled_only]
+    return tuple(replace(iteration, n=n) for n, iteration in enumerate(listed, 1))
+
+
+def _is_review(approval: PendingApproval) -> bool:
+    return not approval.own and approval.kind is not ApprovalKind.ESCALATION
+
+
+def _open_iteration(events: Events, approval: PendingApproval, task: str) -> Iteration:
+    shown_event = events[approval.result - 1] if approval.result else None
+    agent = result = ""
+    if isinstance(shown_event, Reported):
+        agent = shown_event.step_id if started_event(events).kind == "team" else shown_event.agent
+        result = shown_event.result.text or shown_event.result.reason
+    return Iteration(
+        n=0, task=task, agent=agent, result=result, decision=None, text="", by="",
+        at=approval.asked_at,
+    )  # fmt: skip
+
+
+def _settle_iteration(iteration: Iteration, answers: Sequence[Answered]) -> Iteration:
+    """Approval is everybody's who gave it (M of N); any other decision is the last one's alone."""
+    last = answers[-1]
+    deciding_answers = answers if last.decision == "approve" else [last]
+    return replace(
+        iteration,
+        decision=last.decision,
+        text="\n".join(answer.text for answer in deciding_answers if answer.text),
+        by=", ".join(answer.by for answer in deciding_answers),
+        at=last.at,
+    )
+
+
+def human_acts(events: Events) -> tuple[HumanAct, ...]:
+    """Answers and overrides, with the person and the reason. A rejection that closes is one act."""
+    step_ids: dict[str, str] = {}
+    acts: list[HumanAct] = []
+    after_answer = False
+    for event in events:
+        if isinstance(event, Asked | Reasked):
+            step_ids[event.approval.id] = event.approval.step_id
+        act = None if after_answer and isinstance(event, Ended) else _human_act(event, step_ids)
+        if act is not None:
+            acts.append(act)
+        after_answer = isinstance(event, Answered)
+    return tuple(acts)
+
+
+def _human_act(event: RunEvent, step_ids: Mapping[str, str]) -> HumanAct | None:
+    act = step_id = reason = ""
+    by = getattr(event, "by", "")
+    match event:
+        case Answered(decision=act, text=reason, approval_id=approval_id):
+            step_id = step_ids[approval_id]
+        case Moved(outcome="move" as act, reason=reason, targets=targets):
+            step_id = targets[0]
+        case Migrated(reason=reason, definition_id=definition, version=version) if by:
+            act, step_id = "migrate", f"{definition} version {version}"
+        case Paused(reason=reason):
+            act = "pause"
+        case Resumed(reason=reason):
+            act = "resume"
+        case Patched(patch=patch, files=files):
+            act, reason = "patch", ", ".join(sorted({*patch, *files}))
+        case Ended(stop=stop) if by:
+            act, reason = "close", stop.reason
+        case _:
+            return None
+    return HumanAct(act=act, by=by, reason=reason, place=step_id, at=event.at)
+
+
+def loop_counters(
+    run: Run, events: Events, rework_limits: Mapping[str, int] | None = None
+) -> dict[str, LoopCounter]:
+    """Per edge, in order of first use: accepted handoffs, and a workflow's ways back by rework.
+
+    `rework_limits`: node -> `max` of its rework; events alone do not tell them.
+    """
+    reasons_by_edge: dict[str, list[str]] = {}
+    limits: dict[str, int | None] = {}
+    counts: dict[str, int] = {}
+    for handoff in handoff_sequence(events):
+        if handoff.accepted:
+            key = f"{handoff.from_}_to_{handoff.to}"
+            reasons_by_edge.setdefault(key, []).append(handoff.reason)
+            edge = run.ledger.edges.get(edge_key(handoff.from_, handoff.to))
+            is_current = edge is not None and edge.epoch == run.ledger.epoch
+            counts[key] = edge.count if edge is not None and is_current else 0
+            limits[key] = run.limits.max_edge
+    for event in events:
+        if isinstance(event, Moved) and event.spends:
+            key = f"{event.source}_to_{event.targets[0]}"
+            reasons_by_edge.setdefault(key, []).append(event.reason)
+            counts[key] = run.reworks.get(event.spends, 0)
+            limits[key] = (rework_limits or {}).get(event.spends)
+    return {
+        key: LoopCounter(
+            count=counts[key],
+            total=len(reasons),
+            limit=limits[key],
+            reasons=tuple(reasons[-REASONS_KEPT:]),
+        )
+        for key, reasons in reasons_by_edge.items()
+    }
+
+
+def open_step_ids(run: Run, events: Events) -> tuple[str, ...]:
+    """Where the run stands, the place entered longest ago first."""
+    entered_at: dict[str, int] = {}
+    for seq, event in enumerate(events):
+        match event:
+            case Started(step_id=step_id):
+                entered_at[step_id] = seq
+            case HandedOff(source=source, target=target, accepted=True):
+                entered_at[source if event.already_done else target] = seq
+            case Moved(enters=enters):
+                entered_at |= dict.fromkeys(enters, seq)
+            case _:
+                pass
+    return tuple(sorted(run.positions, key=lambda step_id: entered_at[step_id]))

@@ -1,0 +1,273 @@
+"""A guarded run on a server: there while it goes on, with people's answers, the same at last."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from tests.client.serving import Server, free_port
+from tests.guard.test_recording import STORIES
+from tests.patience import PATIENCE
+
+import handrail
+from handrail import Guard, Stopped, StopRules
+from handrail.client.call import json_send
+from handrail.client.clients import Client, SyncClient
+from handrail.client.errors import AccessDeniedError, ConflictError, InvalidRequestError
+from handrail.client.guard_calls import GuardedRunStatus
+from handrail.engine.audit.doctor import check_database
+from handrail.engine.audit.verification import verify
+from handrail.guard import server_recorder
+from handrail.guard.server_recorder import HumanReply
+from handrail.kernel.definition.limits import STRICT
+from handrail.kernel.run.events import HandedOff
+from handrail.store.urls import open_maintenance_store
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory) -> Iterator[Server]:
+    database = f"sqlite:///{tmp_path_factory.mktemp('server') / 'work.db'}"
+    with Server(database) as one:
+        yield one
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch) -> None:
+    monkeypatch.setattr(server_recorder, "FLUSH_SECONDS", PATIENCE)
+
+
+@pytest.fixture
+def person(server: Server) -> Iterator[SyncClient]:
+    with Client(server.url, server.token("ceo", "ann")) as client:
+        yield client
+
+
+def guard_on(server: Server, **given: Any) -> Guard:
+    token = server.token("operator", "program")
+    return Guard(record=server.url, token=token, **{"answer_seconds": 3 * PATIENCE, **given})
+
+
+def soon(look: Callable[[], Any]) -> Any:
+    """What it finds, once it finds something."""
+    until = time.monotonic() + PATIENCE
+    while not (found := look()):
+        assert time.monotonic() < until, "it does not come"
+        time.sleep(0.05)
+    return found
+
+
+def open_question(person: SyncClient, run: handrail.GuardedRun) -> Any:
+    def look() -> Any:
+        items = person.list_approvals(status="open").items
+        return next((one for one in items if one.execution_id == run.recorded), None)
+
+    return soon(look)
+
+
+def test_a_run_is_there_while_it_goes_on(server, person):
+    with guard_on(server).run("ticket 1", task="why?", team="pair") as run:
+        run.handoff("planner", "coder", reason="tests are red")
+        soon(lambda: run.recorded)
+        seen = soon(lambda: (it := person.get_run(run.recorded)).handoff_sequence and it)
+        assert (seen.status, seen.current_node_id) == ("running", "coder")
+        assert run.recorded in [item.id for item in person.list_runs(status="running").items]
+        assert "elsewhere" in person.explain_run(run.recorded).waiting[0].message
+        run.handoff("coder", "tester")
+        with closing(person.follow_run(run.recorded)) as told:
+            handed = (event for event in told if event.type == "handed_off")
+            assert [next(handed).data["target"] for _ in range(2)] == ["coder", "tester"]
+        run.result("tester", text="done", usage={"tokens": 7})
+    ended = person.get_run(run.recorded)
+    assert (ended.terminal_status, ended.usage.tokens) == ("done_success", 7)
+    assert ended.final_agent == "tester"
+    assert run.unrecorded == 0
+
+
+@pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)
+def test_it_ends_on_the_server_as_it_ended_here_and_replays_the_same(server, person, story):
+    with guard_on(server).run(story.__name__, raises=False, team=story.__name__) as run:
+        story(run)
+    kept, seen = person.get_report(run.recorded), run.report()
+    assert kept.why == seen.why or kept.stop.rule == "terminated"
+    assert kept.terminal_status == seen.terminal_status
+    assert kept.totals.handoffs == seen.totals.handoffs
+    assert kept.usage == seen.usage
+    (replayed,) = person.replay_runs([run.recorded], "strict").items
+    assert replayed.verdict == "same", replayed.told
+
+
+def test_a_team_that_shows_more_of_itself_is_the_next_version_and_the_same_again_is_not(
+    server, person
+):
+    def play(*ways: tuple[str, str]) -> Any:
+        with guard_on(server).run("r", team="growing") as run:
+            for source, target in ways:
+                run.handoff(source, target)
+        return person.get_run(run.recorded).workflow_version
+
+    first = play(("a", "b"))
+    assert play(("a", "b")) == first
+    assert play(("a", "b"), ("b", "c")) > first
+    agents = {agent["id"]: agent for agent in person.get_definition("growing").definition["agents"]}
+    assert agents["b"]["hands_off_to"] == ["c"]
+
+
+def test_a_persons_answer_comes_through_the_inbox_and_their_time_is_not_the_runs(server, person):
+    guard = guard_on(server, rules=StopRules(max_duration=600))
+    with ThreadPoolExecutor(1) as threads, guard.run("r", team="asking") as run:
+        run.handoff("clerk", "buyer")
+        asked = threads.submit(run.ask, "may I buy it?")
+        question = open_question(person, run)
+        assert (question.question, question.node_id) == ("may I buy it?", "buyer")
+        assert person.get_run(run.recorded).status == "waiting"
+        person.answer_approval(question.id, "for 10 euros at most")
+        assert asked.result(PATIENCE) == HumanReply(text="for 10 euros at most", by="ann")
+        run.handoff("buyer", "clerk")
+    assert run.unrecorded == 0
+    assert person.get_run(run.recorded).terminal_status == "done_success"
+    (replayed,) = person.replay_runs([run.recorded], "strict").items
+    assert replayed.verdict == "same", replayed.told
+
+
+def test_nobody_in_time_is_a_stop(server, person):
+    guard = guard_on(server, answer_seconds=0.2)
+    with pytest.raises(Stopped) as caught, guard.run("r", team="late") as run:
+        run.handoff("clerk", "buyer")
+        run.ask("may I buy it?")
+    assert caught.value.stop.rule == "human_deadline"
+    assert person.get_run(run.recorded).stop.rule == "human_deadline"
+
+
+def test_who_closes_the_run_on_the_server_stops_the_program(server, person, monkeypatch):
+    monkeypatch.setattr(server_recorder, "HEARTBEAT_SECONDS", 0.1)
+    with pytest.raises(Stopped) as caught, guard_on(server).run("r", team="closed") as run:
+        run.handoff("a", "b")
+        soon(lambda: run.recorded)
+        person.override_run(run.recorded, "close", "enough of it")
+        soon(lambda: run.server_end)
+        run.handoff("b", "c")
+    assert (caught.value.stop.rule, run.report().terminal_status) == ("closed", "closed_by_human")
+    assert [event.target for event in run.events if isinstance(event, HandedOff)] == ["b"]
+    assert run.unrecorded == 0
+    (replayed,) = person.replay_runs([run.recorded], "strict").items
+    assert replayed.verdict == "same", replayed.told
+
+
+def test_a_pause_on_the_server_holds_the_record_up_and_not_the_program(server, person, monkeypatch):
+    monkeypatch.setattr(server_recorder, "RETRY_SECONDS", 0.1)
+    with guard_on(server).run("r", team="paused") as run:
+        run.handoff("a", "b")
+        soon(lambda: person.list_runs(q=run.recorded).items if run.recorded else None)
+        person.override_run(run.recorded, "pause", "let me look")
+        run.handoff("b", "c")
+        person.override_run(run.recorded, "resume", "go on")
+    assert run.unrecorded == 0
+    assert person.get_run(run.recorded).final_agent == "c"
+
+
+def test_a_server_that_is_not_there_costs_nobody_a_result_and_it_is_told(monkeypatch, caplog):
+    for name in ("FLUSH_SECONDS", "RETRY_SECONDS_MAX", "RETRY_SECONDS"):
+        monkeypatch.setattr(server_recorder, name, 0.1)
+    with Guard(record=f"http://127.0.0.1:{free_port()}", token="t").run("r") as run:
+        run.handoff("a", "b")
+    assert run.report().terminal_status == "done_success"
+    assert (run.recorded, run.unrecorded) == ("", 2)
+    assert "2 events of a guarded run were not recorded" in caplog.text
+
+
+def test_a_server_that_comes_later_is_told_all_of_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(server_recorder, "RETRY_SECONDS", 0.1)
+    monkeypatch.setattr(server_recorder, "RETRY_SECONDS_MAX", 0.1)
+    server = Server(f"sqlite:///{tmp_path / 'work.db'}")
+    with server:
+        token = server.token("operator", "program")
+    with Guard(record=server.url, token=token).run("r") as run:
+        run.handoff("a", "b")
+        run.handoff("b", "a")
+        with server:
+            soon(lambda: run.recorded)
+            run.handoff("a", "c")
+            run.complete()
+            assert run.recorder is not None
+            run.recorder.close()
+            state = server.do(server.engine.state(run.recorded))
+    assert (state.ledger.handoffs, run.unrecorded) == (3, 0)
+
+
+def test_only_who_began_it_tells_of_a_run_and_only_of_a_guarded_one(server, person):
+    with guard_on(server).run("r", team="mine") as run:
+        run.handoff("a", "b")
+        soon(lambda: run.recorded)
+        with (
+            Client(server.url, server.token("operator", "other")) as other,
+            pytest.raises(AccessDeniedError),
+        ):
+            other.record_guarded_events(run.recorded, [], run.events[0].at)
+    with (
+        Client(server.url, server.token("operator", "program")) as program,
+        pytest.raises(ConflictError, match="has ended"),
+    ):
+        program.record_guarded_events(run.recorded, [], run.events[0].at)
+    document = {
+        "name": "their own",
+        "kind": "team",
+        "start": "a",
+        "terminator": "a",
+        "agents": [{"id": "a", "hands_off_to": []}],
+    }
+    server.do(server.engine.define(document))
+    with pytest.raises(ConflictError, match="no guarded run"):
+        person.record_guarded_events(server.file("their own"), [], run.events[0].at)
+    with pytest.raises(ConflictError, match="no guarded team"):
+        person.begin_guarded_run("their own", run.events[0].limits, agent="a")
+
+
+@pytest.mark.parametrize(
+    ("events", "told"),
+    [
+        ([{"type": "ended"}, {"type": "ended"}], "after the end"),
+        ([{"type": "handed_off", "at": "2026-01-01T00:00:00"}], "no zone"),
+        ([{"type": "handed_off", "target": "b\0"}], "NUL"),
+        ([{"type": "handed_off", "target": ""}], "agents"),
+        ([{"type": "moved"}], "moved"),
+    ],
+)
+def test_what_cannot_have_been_is_refused_and_changes_nothing(server, person, events, told):
+    now = "2026-01-01T00:00:00Z"
+    common = {"at": now, "source": "a", "target": "b", "reason": "", "status": "done_success"}
+    stop = {"rule": "completed", "reason": "done"}
+    body = {"events": [{**common, "stop": stop, **event} for event in events], "at": now}
+    with Client(server.url, server.token("operator", "program")) as program:
+        run_id = program.begin_guarded_run("odd", STRICT, agent="a").id
+        call = json_send("POST", f"/guarded-runs/{run_id}/events", GuardedRunStatus, body)
+        with pytest.raises(InvalidRequestError, match=told):
+            program.execute(call)
+        far = [HandedOff(at=datetime.max.replace(tzinfo=UTC), source="a", target="b", reason="")]
+        program.record_guarded_events(run_id, far, datetime.min.replace(tzinfo=UTC))
+    assert [one.to_node_id for one in person.list_transitions(run_id)] == ["a", "b"]
+
+
+def test_what_is_on_record_is_verified_and_every_invariant_holds(server, person):
+    with guard_on(server).run("r", team="checked") as run:
+        run.handoff("a", "b")
+        soon(lambda: person.list_runs(q=run.recorded).items if run.recorded else None)
+        store = open_maintenance_store(server.database, read_only=True)
+        try:
+            found, wrong = verify(store), check_database(store)
+        finally:
+            store.close()
+    assert (found.findings, [one for one in wrong if one.subject == run.recorded]) == ((), [])
+
+
+def test_the_thread_that_tells_it_ends_with_the_run(server):
+    def tells() -> list[threading.Thread]:
+        return [one for one in threading.enumerate() if one.name == "handrail-guard"]
+
+    with guard_on(server).run("r") as run:
+        run.handoff("a", "b")
+        assert len(tells()) == 1
+    assert tells() == []

@@ -1,0 +1,204 @@
+"""What an agent has in hand: alive while it works, and offered again when it goes away."""
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.engine.at_work import go
+from tests.mcp.inside import Time, sitting, until
+from tests.server.house import ASKS, PLAIN, WORKER, House
+
+from handrail.testing.clock import ManualClock
+
+Played = Callable[[Callable[[House], Awaitable[None]]], None]
+
+
+@pytest.fixture
+def play(tmp_path: Path) -> Played:
+    """Plays a scene in a house with two definitions."""
+    house = House(f"sqlite:///{tmp_path / 'work.db'}", ManualClock())
+
+    async def opened(scene: Callable[[House], Awaitable[None]]) -> None:
+        async with house.opened():
+            await house.define(PLAIN, ASKS)
+            await scene(house)
+
+    return lambda scene: go(opened(scene))
+
+
+async def work_of(house: House, agent: str = "coder-1") -> tuple[str, ...]:
+    return (await house.engine.agent_view(agent)).current_work
+
+
+async def heard(house: House) -> bool:
+    """Whether the server has heard of the agent since the clock was last moved."""
+    return (await house.engine.agent_view("coder-1")).last_seen == house.clock.now()
+
+
+async def run_of(house: House, bead: dict[str, Any]) -> str:
+    return (await house.engine.state(bead["execution_id"])).status
+
+
+def test_what_is_in_hand_is_kept_alive_while_the_agent_works_and_does_not_call(play: Played):
+    async def scene(house: House) -> None:
+        await house.file("plain")
+        async with sitting(house) as (agent, _):
+            await agent.do("register", roles=[WORKER])
+            await agent.claimed()
+            held = await work_of(house)
+            for _ in range(3):  # twice as long as a lease
+                house.clock.advance(seconds=40)
+                await until(lambda: heard(house))
+                await house.engine.tick()
+                assert await work_of(house) == held
+            assert "accepted" in await agent.do("answer", outcome="success", text="done")
+
+    play(scene)
+
+
+def test_an_agent_whose_process_was_killed_loses_its_work_with_its_lease(play: Played):
+    async def scene(house: House) -> None:
+        await house.file("plain")
+        async with sitting(house) as (agent, seat):
+            await agent.do("register", roles=[WORKER])
+            await agent.claimed()
+            await seat.end()  # no heartbeats any more, and no goodbye
+            house.clock.advance(seconds=61)
+            await house.engine.tick()
+            assert await work_of(house) == ()
+            late = await agent.refused("answer", outcome="success", text="done")
+            assert "call `claim`" in late
+
+    play(scene)
+
+
+def test_an_agent_that_goes_away_gives_back_what_it_has_in_hand_at_once(play: Played):
+    async def scene(house: House) -> None:
+        await house.file("plain")
+        async with sitting(house) as (agent, seat):
+            await agent.do("register", roles=[WORKER])
+            await agent.claimed()
+            await seat.end("the agent went away")
+            assert await work_of(house) == ()
+        async with sitting(house, "coder-2") as (other, _):
+            await other.do("register", roles=[WORKER])
+            assert "attempt 2" in await other.claimed()
+
+    play(scene)
+
+
+def test_an_agent_that_does_not_call_for_too_long_has_gone_away_and_hears_of_it(play: Played):
+    async def scene(house: House) -> None:
+        await house.file("plain")
+        time = Time()
+        async with sitting(house, clock=time) as (agent, seat):
+            await agent.do("register", roles=[WORKER])
+            await agent.claimed()
+            time.now = 899
+            assert "Go on" in await agent.do("progress")
+            time.now += 901
+            await until(lambda: not seat.held)
+            assert await work_of(house) == ()
+            again = await agent.do("claim", wait=0)
+            assert "is over: you did not call for 900 seconds" in again
+            assert "attempt 2" in again
+
+    play(scene)
+
+
+def test_an_agent_hears_that_its_run_has_ended_meanwhile(play: Played):
+    async def scene(house: House) -> None:
+        bead = await house.file("plain")
+        async with sitting(house) as (agent, seat):
+            await agent.do("register", roles=[WORKER])
+            await agent.claimed()
+            body = {"action": "close", "reason": "not needed"}
+            await house.ceo.post(f"/executions/{bead['execution_id']}/override", json=body)
+            await until(lambda: not seat.held)
+            assert "Stop working on it" in await agent.refused("progress")
+            assert "nothing to do" in await agent.do("claim", wait=0)
+
+    play(scene)
+
+
+def test_an_answer_that_is_sent_twice_counts_once(play: Played):
+    async def scene(house: House) -> None:
+        bead = await house.file("plain")
+        async with sitting(house) as (agent, seat):
+            await agent.do("register", roles=[WORKER])
+            await agent.claimed()
+            (name,) = seat.held
+            said = {"outcome": "success", "text": "done", "dispatch_id": name}
+            assert await agent.do("answer", **said) == await agent.do("answer", **said)
+            other = await agent.refused("answer", **{**said, "text": "done otherwise"})
+            assert "has ended" in other
+        assert await run_of(house, bead) == "ended"
+
+    play(scene)
+
+
+def test_what_is_yours_and_this_process_does_not_know_of_is_given_again(play: Played):
+    async def scene(house: House) -> None:
+        await house.file("plain")
+        async with sitting(house) as (agent, _):
+            await agent.do("register", roles=[WORKER])
+            first = await agent.claimed()
+        async with sitting(house) as (agent, _):  # another process, the same agent
+            assert await agent.claimed() == first
+            assert "accepted" in await agent.do("answer", outcome="success", text="done")
+
+    play(scene)
+
+
+def test_an_agent_with_room_for_two_is_given_two_and_says_which_it_means(play: Played):
+    async def scene(house: House) -> None:
+        await house.file("plain")
+        await house.file("plain")
+        async with sitting(house) as (agent, seat):
+            await agent.do("register", roles=[WORKER], capacity=2)
+            assert await agent.claimed() != await agent.claimed()
+            first, second = seat.held
+            assert "say which" in await agent.refused("answer", outcome="success")
+            assert "You have in hand" in await agent.do("claim", wait=0)
+            await agent.do("answer", outcome="success", dispatch_id=first)
+            assert second in await agent.do("progress")
+
+    play(scene)
+
+
+def test_to_register_again_with_work_in_hand_is_refused(play: Played):
+    async def scene(house: House) -> None:
+        await house.file("plain")
+        async with sitting(house) as (agent, _):
+            assert "call `register`" in await agent.refused("claim", wait=0)
+            await agent.do("register", roles=[WORKER])
+            await agent.claimed()
+            assert "finish it" in await agent.refused("register", roles=[WORKER])
+            assert "given it back" in await agent.do("give_back", reason="I cannot")
+
+    play(scene)
+
+
+def test_an_agent_takes_its_turn_in_a_channel(play: Played):
+    async def scene(house: House) -> None:
+        async with sitting(house) as (agent, _):
+            await agent.do("register", roles=[WORKER])
+            await house.operator.post("/channels", json={"id": "talk"})
+            await house.operator.post("/channels/talk/members", json={"agent_id": "coder-1"})
+            await house.operator.post("/channels/talk/messages", json={"text": "is it done?"})
+            given = await agent.claimed()
+            assert "is it done?" in given
+            assert "still yours" in await agent.do("say", text="nearly", end_turn=False)
+            await house.operator.post("/channels/talk/messages", json={"text": "hurry"})
+            heard = await agent.do("hear")
+            assert "hurry" in heard
+            assert "nearly" not in heard
+            await agent.do("turn", action="wait", reason="the build")
+            assert "Go on" in await agent.do("turn", action="resume")
+            assert "has gone on" in await agent.do("say", text="done")
+            assert "no turn in a channel" in await agent.refused("say", text="and more")
+        said = (await house.viewer.get("/channels/talk/messages")).json()["items"]
+        assert [one["text"] for one in said if one["author"] == "coder-1"] == ["nearly", "done"]
+
+    play(scene)
