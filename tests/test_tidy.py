@@ -100,7 +100,7 @@ SHARED_NAMES: dict[str, str] = {
 """class: why its name occurs more than once"""
 BANNED_NAMES = {"told", "said", "found", "one", "known", "kept", "given", "asked"}
 """Say what is in it: `message`, `reason`, `match`, `row`."""
-BANNED_NAMES_MAX = 90
+BANNED_NAMES_MAX = 4
 """Assignments to them in all of src."""
 
 IMPURE_MODULES = {"random", "secrets", "time", "uuid"}

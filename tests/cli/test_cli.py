@@ -42,7 +42,7 @@ def test_help_imports_neither_the_engine_nor_anything_to_draw_with():
     assert done.returncode == 0, done.stderr
     loaded = set(done.stdout.splitlines()[-1].split())
     assert "typer" in loaded
-    assert not loaded & {"yaml", "rich.live", "handrail.engine.local", "handrail.testing"}
+    assert not loaded & {"yaml", "rich.live", "handrail.engine.engine", "handrail.testing"}
 
 
 @pytest.mark.parametrize(

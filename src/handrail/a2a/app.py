@@ -1,11 +1,11 @@
-"""The wire: cards by GET, calls by POST as JSON-RPC, streams as server-sent events.
+"""The ASGI application: cards by GET, calls by POST as JSON-RPC, streams as server-sent events.
 
 Rules
-1. Every call brings a token of Handrail, and is made with it, as whoever that is of. Nothing is
-   kept between two requests, neither token nor task.
+1. Every call brings a credential of Handrail, and is made with it. Nothing is kept between two
+   requests, neither credential nor task.
 2. A path is an agent: `/NAME` is a definition, `/` all of them.
-3. Sizes, streams and times are bounded. A stream that says nothing is kept alive by comments; one
-   whose reader has gone ends.
+3. Sizes, streams and times are bounded. Comments keep a silent stream alive; a stream whose reader
+   has gone ends.
 """
 
 import asyncio
@@ -42,9 +42,9 @@ Send = Callable[[Message], Awaitable[None]]
 BODY_BYTES_MAX = 2 * 1024 * 1024
 DISCARDED_BYTES_MAX = 8 * BODY_BYTES_MAX
 STREAMS_MAX, STREAMS_PER_CREDENTIAL_MAX = 200, 50
-"""In all, and with one token."""
+"""In all, and per credential."""
 STREAM_SECONDS_MAX = 3_600.0
-"""Of one stream; whoever wants more subscribes again."""
+"""Of one stream; a caller that wants more subscribes again."""
 WRITE_SECONDS_MAX = 60.0
 KEEPALIVE_SECONDS = 3.0
 """Between two comments: many clients hang up after five seconds of silence."""
@@ -55,7 +55,7 @@ NO_CREDENTIAL_DETAIL = "say who you are: Authorization: Bearer TOKEN, with a tok
 
 
 class A2aApp:
-    """The ASGI application. `url` is where others reach it."""
+    """The ASGI application. `url` is its public address."""
 
     def __init__(self, server: str, url: str = "") -> None:
         self.server, self.url = server, url
@@ -122,7 +122,7 @@ class A2aApp:
             yield
         finally:
             self._streams[token] -= 1
-            self._streams = +self._streams  # without those who have none
+            self._streams = +self._streams  # drop counters that are zero
 
     def _open_client(self, token: str) -> "_ServerClient":
         return _ServerClient(self.server, token)
@@ -132,7 +132,7 @@ class A2aApp:
 
 
 class _ServerClient:
-    """A client of the server with that token, for one request."""
+    """A client of the server with that credential, for one request."""
 
     def __init__(self, server: str, token: str) -> None:
         try:
@@ -150,7 +150,7 @@ class _ServerClient:
 async def _run_method(
     call_context: CallContext, request: JsonRpcRequest, send: Send
 ) -> Subscription | None:
-    """The call is answered; or what is to be told of, if it wants a stream."""
+    """Answer the call; or return the subscription, if it wants a stream."""
     params, streaming_method = bytes(request.params), STREAMING_METHODS.get(request.method)
     try:
         if streaming_method is not None:
@@ -179,7 +179,7 @@ def _header(scope: Scope, name: str) -> str:
 
 
 def _token(scope: Scope) -> str:
-    """The token of whoever asks; "" of whoever does not say."""
+    """Return the bearer token of the request; "" if it has none."""
     token = read_bearer_token(scope["headers"])
     if token == "":
         raise HttpStatusError(401, NO_CREDENTIAL_DETAIL)
@@ -201,8 +201,11 @@ def _check_request(scope: Scope, request: JsonRpcRequest) -> None:
 
 
 async def _read_body(receive: Receive) -> bytes:
-    """All of it. Of one that is too long the rest is taken and dropped, up to a bound: whoever is
-    hung up on while it sends does not hear why."""
+    """Read the whole body.
+
+    Of a body that is too long the rest is read and dropped, up to a bound: a client that is cut off
+    while it sends does not see why.
+    """
     body, size, more = bytearray(), 0, True
     while more and size <= DISCARDED_BYTES_MAX:
         message = await receive()
@@ -219,7 +222,7 @@ async def _read_body(receive: Receive) -> bytes:
     return bytes(body)
 
 
-# Answers
+# Responses
 
 
 def _rpc_result(request: JsonRpcRequest, result: A2AType) -> dict[str, Any]:
@@ -292,7 +295,7 @@ async def _serve_stream(
         await asyncio.gather(sending, *watchers, return_exceptions=True)
     if not sending.cancelled() and (error := sending.exception()) is not None:
         if isinstance(error, TimeoutError):
-            return  # the reader takes nothing any more
+            return  # the reader has stopped reading
         raise error
     await _send_body(send, b"", more=False)
 
@@ -315,7 +318,7 @@ async def _send_updates(
 
 
 def _sse_frame(document: object) -> bytes:
-    """JSON has no line breaks of its own."""
+    """Encode one frame: JSON has no line breaks of its own."""
     return b"data: %b\n\n" % msgspec.json.encode(document)
 
 

@@ -1,7 +1,7 @@
-"""Who answers here: the card of a definition, or of all that a token may file beads for.
+"""The card of a definition, or of all definitions that a credential may file beads for.
 
-Without a token the card says only how to come in, and the same for every name: what definitions
-there are is nobody's business who may not use them.
+Without a credential the card says only how to authenticate, and the same for every name: callers
+without access do not learn which definitions exist.
 """
 
 from collections.abc import Sequence
@@ -46,12 +46,12 @@ SECURITY_SCHEMES: dict[str, Any] = {
 
 
 def public_card(url: str) -> AgentCard:
-    """For whoever has not said who it is."""
+    """Return the card for an unauthenticated caller."""
     return _card(url, AGENT_NAME, AGENT_DESCRIPTION, AGENT_VERSION, ())
 
 
 async def extended_card(client: AsyncClient, url: str, definition: str) -> AgentCard:
-    """For a token that may file beads: of one definition, else of all."""
+    """Return the card for a credential that may file beads: of one definition, else of all."""
     me = await client.get_me()
     if PERSON_LEVELS.get(me.role, -1) < FILING_LEVEL_MIN:
         message = (

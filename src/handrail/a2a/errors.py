@@ -1,4 +1,4 @@
-"""How a call is refused: with the protocol's codes, and words that say what to do."""
+"""How a call is refused: with the protocol's codes, and a message that says what to do."""
 
 from typing import Any
 
@@ -32,14 +32,14 @@ REASON_BY_ERROR: dict[type[ClientError], str] = {
     AccessDeniedError: "UNSUPPORTED_OPERATION",
     InvalidRequestError: "INVALID_PARAMS",
 }
-"""What a refusal of the server is called here."""
+"""The reason for each refusal of the server."""
 ERROR_INFO_TYPE = "type.googleapis.com/google.rpc.ErrorInfo"
 ERROR_DOMAIN = "a2a-protocol.org"
 FIELD_ERRORS_MAX = 3
 
 
 class JsonRpcError(Exception):
-    """The answer to a call that is refused."""
+    """The response to a refused call."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -47,7 +47,9 @@ class JsonRpcError(Exception):
 
 
 class HttpStatusError(Exception):
-    """The answer to whoever is not let in, or comes to nobody: `status` is that of HTTP."""
+    """The response to a caller that is not admitted, or to an unknown path: `status` is that of
+    HTTP.
+    """
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -55,7 +57,7 @@ class HttpStatusError(Exception):
 
 
 class JsonRpcErrorResponse(Value):
-    """A JSON-RPC answer that says no."""
+    """A JSON-RPC error response."""
 
     id: str | int | None
     error: dict[str, Any]
@@ -69,7 +71,7 @@ def error_response(request_id: str | int | None, rpc_error: JsonRpcError) -> Jso
 
 
 def translate_error(error: ClientError) -> JsonRpcError | HttpStatusError:
-    """What the server said no to, for whoever called here."""
+    """Translate the server's refusal for the caller."""
     if error.status == 401:
         return HttpStatusError(401, error.detail or str(error))
     if isinstance(error, UnreachableError) or error.status >= 500:

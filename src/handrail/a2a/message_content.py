@@ -1,5 +1,6 @@
-"""What a message says: text, facts, files, each with bounds. What is not taken is refused, and
-nothing is passed over."""
+"""Read the content of a message: text, data, files, each with bounds. Unsupported content is
+refused, never ignored.
+"""
 
 import base64
 import binascii
@@ -40,7 +41,7 @@ class MessageContent(NamedTuple):
 
 
 def read_content(message: A2AMessage) -> MessageContent:
-    """All that it says, or why it is not taken."""
+    """Return the whole content, or raise why it is refused."""
     text = join_text(message.parts).strip()
     if len(text) > TEXT_CHARS_MAX:
         reason = f"a message has at most {TEXT_CHARS_MAX:,} characters of text"
@@ -74,7 +75,7 @@ def _require_object(data: object) -> dict[str, Any]:
 
 
 def _decode_file(part: Part, number: int) -> MessageFile:
-    """A file under a name that is one anywhere."""
+    """Decode a file, with a name that is valid anywhere."""
     try:
         content = base64.b64decode(part.raw or "", validate=True)
     except (binascii.Error, ValueError):

@@ -1,9 +1,9 @@
-"""What each call does, as whoever its token is of: the server judges every one of them.
+"""The methods of A2A, each called with the caller's credential: the server checks every one.
 
 A message without a task files a bead, and its run is the task. A message to a task that waits
-answers the question that it waits for, if the token may. The same message sent again is the same
-bead, or the same answer. Waits are bounded: a task that is not settled by then is given as it
-stands, to be asked for again.
+answers its open approval, if the credential may. The same message sent again is the same bead, or
+the same answer. Waits are bounded: a task that is not settled by then is returned as it stands, to
+be polled again.
 """
 
 import asyncio
@@ -53,17 +53,19 @@ from handrail.views.run_view import RunView
 T = TypeVar("T")
 
 WAIT_SECONDS_MAX = 50.0
-"""That an answer is kept back, for a caller that wants to wait for the end."""
+"""How long a response is held for a caller that waits for the end."""
 CANCEL_REASON = "cancelled over A2A"
 KEY_REUSED_CODE = "key_reused"
 STATE_CHANGE_EVENTS = frozenset(
     {"asked", "reasked", "answered", "paused", "resumed", "moved", "ended"}
 )
-"""Events after which a task may stand otherwise."""
+"""Events that may change the state of a task."""
 
 
 class Subscription(NamedTuple):
-    """A task that is watched until it stands so, told with so much of what was said in it."""
+    """A task that is watched until it reaches one of these states, and the history to send with
+    it.
+    """
 
     run: RunView
     until: Collection[str]
@@ -96,7 +98,7 @@ async def get_task(call_context: CallContext, raw: bytes) -> A2ATask:
 
 
 async def cancel_task(call_context: CallContext, raw: bytes) -> A2ATask:
-    """Closes the run; an operator those of beads that it filed, a ceo any."""
+    """Close the run; an operator those of beads that it filed, a ceo any."""
     run = await call_context.client.get_run(check_task_id(decode_params(raw, TaskRequest).id))
     try:
         run = await call_context.client.override_run(run.id, "close", CANCEL_REASON)
@@ -137,7 +139,7 @@ async def send_streaming_message(call_context: CallContext, raw: bytes) -> Subsc
 
 
 async def subscribe_to_task(call_context: CallContext, raw: bytes) -> Subscription:
-    """To its end: what it asks meanwhile others may answer, too."""
+    """Subscribe to a task until its end: other callers may answer its approvals, too."""
     run = await call_context.client.get_run(check_task_id(decode_params(raw, TaskRequest).id))
     if task_state(run) in TERMINAL_STATES:
         raise JsonRpcError("UNSUPPORTED_OPERATION", f"task '{run.id}' has ended; get it")
@@ -148,13 +150,13 @@ STREAMING_METHODS: dict[str, Callable[[CallContext, bytes], Awaitable[Subscripti
     "SendStreamingMessage": send_streaming_message,
     "SubscribeToTask": subscribe_to_task,
 }
-"""What comes before the first word of a stream, and may be refused."""
+"""The part of a stream before its first event, which may be refused."""
 
 
 async def stream_updates(
     call_context: CallContext, subscription: Subscription
 ) -> AsyncGenerator[SendMessageResponse]:
-    """The task, then what changes."""
+    """Yield the task, then its changes."""
     previous: A2ATask | None = None
     async with aclosing(_task_states(call_context, subscription)) as states:
         async for task in states:
@@ -182,7 +184,7 @@ def _updates(before: A2ATask | None, task: A2ATask) -> list[SendMessageResponse]
 async def _task_states(
     call_context: CallContext, subscription: Subscription
 ) -> AsyncGenerator[A2ATask]:
-    """The task as it stands, and whenever it stands otherwise, or asks something else."""
+    """Yield the task as it stands, and after each change of its state or its open approval."""
     client, run = call_context.client, subscription.run
     task = await build_task(client, run, subscription.history_length)
     yield task
@@ -210,7 +212,7 @@ def _state_and_text(task: A2ATask) -> tuple[str, str]:
 
 
 async def _begin(call_context: CallContext, params: SendMessageRequest) -> Subscription:
-    """The run that a message begins, or goes to, until nothing more happens to it by itself."""
+    """Return the run that a message begins, or goes to, until the run does not change by itself."""
     configuration = params.configuration
     if configuration.task_push_notification_config is not None:
         await reject_push_config(call_context, b"")
@@ -253,7 +255,7 @@ async def _file_bead_with_files(
     content: MessageContent,
     bead_fields: dict[str, Any],
 ) -> RunView:
-    """The run begins when the files are there: its first agent is given them, too."""
+    """Begin the run when the files are there: its first agent gets them, too."""
     try:
         await client.get_definition(check_name(definition, "definition"))
     except NotFoundError as error:
@@ -281,7 +283,7 @@ async def _answer_approval(
         )
     state = task_state(run)
     is_waiting = state is TaskState.INPUT_REQUIRED
-    # Whoever did not hear that its answer was taken sends it again.
+    # A caller that missed the response to its answer sends it again.
     find_approval = (
         find_open_approval if is_waiting else partial(find_answered_approval, text=content.text)
     )
@@ -305,8 +307,9 @@ async def _post_once(
     body: dict[str, Any],
     key_suffix: str = "",
 ) -> T:
-    """A call that a message means: sent again, it is the same one, and never the answer to what
-    was asked later. `part`: which, if it means more than one."""
+    """Make the call of a message: sent again, it is the same one, and never answers a later
+    approval. `key_suffix`: which call, if the message means more than one.
+    """
     if not message.message_id:
         raise JsonRpcError(
             "INVALID_PARAMS", "messageId is empty; give every message one of its own"

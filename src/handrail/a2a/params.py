@@ -1,5 +1,6 @@
-"""What a call asks: whose it is, of which agent, and its parameters, which are hostile until they
-have passed here."""
+"""The context of a call: its credential, its agent, and its parameters, which are hostile until
+they have passed here.
+"""
 
 from typing import NamedTuple, TypeVar
 
@@ -15,7 +16,7 @@ NAME_CHARS_MAX = 200
 
 
 class CallContext(NamedTuple):
-    """Whose call it is, and of which agent: a definition, or "" for that of all of them."""
+    """The caller's client, and the called agent: a definition, or "" for that of all of them."""
 
     client: AsyncClient
     definition: str
@@ -23,7 +24,7 @@ class CallContext(NamedTuple):
 
 
 def decode_params(raw: bytes, params_type: type[T]) -> T:
-    """The parameters of a call, or what is wrong with them in words."""
+    """Decode the parameters of a call, or raise what is wrong with them in words."""
     try:
         return msgspec.json.decode(raw, type=params_type)
     except msgspec.ValidationError as error:
@@ -39,7 +40,7 @@ def decode_params(raw: bytes, params_type: type[T]) -> T:
 
 
 def check_task_id(value: str) -> str:
-    """A task's id; one that cannot be is not asked for."""
+    """Check a task's id; an impossible one is not looked up."""
     if not check_name(value, "id") or value in (".", ".."):
         raise JsonRpcError(
             "TASK_NOT_FOUND", f"there is no task '{value}'; take an id that was given here"

@@ -1,7 +1,7 @@
-"""Which tasks there are: those that the caller began, at this agent, the last to change first.
+"""List the tasks that the caller began, at this agent, the last to change first.
 
-Looked at are the newest beads and runs that the server has, so many of each, and of a task in a
-list only how it stands: what it asks, and why it ended, is said by `GetTask`.
+The list covers the newest beads and runs of the server, up to a limit of each, and shows only the
+state of a task: `GetTask` returns its open approval, and why it ended.
 """
 
 import base64
@@ -31,11 +31,11 @@ T = TypeVar("T")
 
 RUNS_PAGE_ITEMS, RUNS_PAGES_MAX = 500, 2
 BEADS_PAGE_ITEMS, BEADS_PAGES_MAX = 25, 40
-"""A bead comes with all of its text, which is looked at and dropped."""
+"""A bead comes with all of its text, which is read and dropped."""
 
 
 class TaskCursor(NamedTuple):
-    """Where a page ends: tasks are in this order, backwards."""
+    """The end of a page: tasks are in this order, backwards."""
 
     at: datetime
     id: str

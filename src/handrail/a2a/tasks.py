@@ -1,7 +1,7 @@
-"""A run as a task: its id is the run's, and how it stands follows from the run, at any moment.
+"""A run as a task: its id is the run's, and its state follows from the run, at any moment.
 
-Nothing is kept here: a task can be asked for as long as the run is on record, of any process that
-speaks A2A for the same server.
+Nothing is kept here: every process that serves A2A for the same server can return a task, as long
+as the run is on record.
 """
 
 from typing import Any
@@ -25,7 +25,7 @@ from handrail.views.approvals import Approval
 from handrail.views.run_view import RunView
 
 CONTEXT_KEY = "a2a_context"
-"""Where the bead's context has what the caller calls its own."""
+"""The key of the bead's context for the caller's own context id."""
 STATE_BY_STATUS: dict[str, TaskState] = {
     "running": TaskState.WORKING,
     "paused": TaskState.WORKING,
@@ -36,16 +36,16 @@ STATE_BY_STATUS: dict[str, TaskState] = {
     TerminalStatus.ABORTED_CONSTRAINT: TaskState.FAILED,
     TerminalStatus.CLOSED_BY_HUMAN: TaskState.CANCELED,
 }
-"""How a run stands, or how it ended -> what a task is then."""
+"""Status or end of a run -> state of the task."""
 TEXT_CHARS_MAX = 200_000
 RESULT_NAME = "result"
 ASK_EVENTS = ("asked", "reasked")
-"""Events that ask a person."""
+"""Events that open an approval."""
 ANSWER_EVENT = "answered"
 MESSAGE_EVENTS = (*ASK_EVENTS, ANSWER_EVENT)
-"""Events in which something is said."""
+"""Events with a message."""
 EVENTS_SEARCHED = 200
-"""Of the newest events of a run, in which its open question is looked for, and what was said."""
+"""The newest events of a run, which are searched for its open approval and its messages."""
 HISTORY_MESSAGES_MAX = 50
 WAITING_TEXT = "A person is asked; look again in a moment."
 
@@ -57,8 +57,9 @@ def task_state(run: RunView | RunItem) -> TaskState:
 async def build_task(
     client: AsyncClient, run: RunView, history_length: int | None = None
 ) -> TaskWithHistory:
-    """The task, with what it asks, or with what came of it. `history`: how much of what was said
-    in it at most."""
+    """Build the task, with its open approval, or with its result. `history`: the most messages to
+    include.
+    """
     state = task_state(run)
     bead = await client.get_bead(run.bead_id)
     text, artifacts = "", ()
@@ -83,13 +84,13 @@ async def build_task(
 
 
 def read_context_id(bead: BeadView) -> str:
-    """What the caller calls it; else the bead, of which there may be several runs."""
+    """Return the caller's context id; else the bead's id, which may have several runs."""
     context_id = bead.context.get(CONTEXT_KEY)
     return context_id if isinstance(context_id, str) and context_id else bead.id
 
 
 async def find_open_approval(client: AsyncClient, run: RunView) -> Approval | None:
-    """What a person is asked, the last if there are several."""
+    """Return the open approval, the last if there are several."""
     page = await client.list_audit_events(execution_id=run.id, limit=EVENTS_SEARCHED)
     for event in page.items:
         if event["type"] in ASK_EVENTS:
@@ -100,7 +101,7 @@ async def find_open_approval(client: AsyncClient, run: RunView) -> Approval | No
 
 
 async def find_answered_approval(client: AsyncClient, run: RunView, text: str) -> Approval | None:
-    """What was last answered, if with these words."""
+    """Return the last answered approval, if this text answered it."""
     page = await client.list_audit_events(execution_id=run.id, limit=EVENTS_SEARCHED)
     last = next((event for event in page.items if event["type"] == ANSWER_EVENT), None)
     if last is None or last.get("text") != text:
@@ -118,7 +119,7 @@ def _approval_text(approval: Approval) -> str:
 
 
 async def build_artifacts(client: AsyncClient, run: RunView | RunItem) -> tuple[Artifact, ...]:
-    """What was said last, if it was completed."""
+    """Return the last result, if the run was completed."""
     if task_state(run) is not TaskState.COMPLETED:
         return ()
     steps = (await client.list_steps(run.id)).items
@@ -130,7 +131,7 @@ async def build_artifacts(client: AsyncClient, run: RunView | RunItem) -> tuple[
 
 
 def _strip_stop_word(text: str) -> str:
-    """What a last line says to Handrail alone is not a partner's to read; its reason is."""
+    """Remove a last line that is for Handrail alone; keep its reason."""
     parsed = read_directive(text)
     if parsed.marker != TERMINATE_MARKER:
         return text
@@ -141,7 +142,7 @@ def _strip_stop_word(text: str) -> str:
 async def build_history(
     client: AsyncClient, run_id: str, bead: BeadView, messages_max: int | None
 ) -> tuple[A2AMessage, ...]:
-    """What the work is, what people were asked, and what they answered: the last of it."""
+    """Return the last messages: the work, the approvals and their answers."""
     if messages_max == 0:
         return ()
     events = (await client.list_audit_events(execution_id=run_id, limit=EVENTS_SEARCHED)).items
@@ -159,7 +160,7 @@ async def build_history(
 
 
 def _history_entry(event: dict[str, Any]) -> tuple[str, MessageRole, str]:
-    """The number of the event, who speaks in it, and what."""
+    """Return the number of the event, the speaker, and the text."""
     if event["type"] in ASK_EVENTS:
         return str(event["seq"]), MessageRole.AGENT, event["question"]["text"]
     return str(event["seq"]), MessageRole.USER, event.get("text") or event["decision"]

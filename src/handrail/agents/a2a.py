@@ -1,17 +1,17 @@
-"""An agent that speaks A2A as a member of a team, or at a workflow's node.
+"""Run a remote agent that speaks A2A as a member of a team, or at a workflow's node.
 
     worker.add(a2a_agent("https://triage.example.org", token_from="TRIAGE_TOKEN"), "qa-engineer")
 
 Rules
-1. A dispatch is a message, and becomes a task over there. While that is submitted or working, the
-   turn goes on, and whoever runs it keeps its lease; the task is looked at less and less often.
-2. How it ends is the result. Where the agent needs input, a person is asked, and the answer goes to
-   the same task with the agent's next turn. Which one that is stands in the bead's context, under
-   `a2a`, so that any worker can go on with it.
-3. Cancelled, out of time or in trouble, the task over there is cancelled.
-4. Only its text counts, as that of a program or a service (`said.py`). How it is asked, and what is
-   not taken from it, stands in `a2a_wire.py`. Its token comes from the environment, and stands in
-   no message.
+1. A dispatch is a message, and becomes a remote task. While the task is submitted or working, the
+   dispatch goes on, and its runner keeps the lease; the task is polled less and less often.
+2. The task's end is the result. Where the agent needs input, a person is asked, and the answer goes
+   to the same task with the agent's next dispatch. The task's id stands in the bead's context,
+   under `a2a`, so that any worker can continue it.
+3. After a cancellation, a timeout or an error, the remote task is cancelled.
+4. Only its text counts, as that of a program or a service (`output_parser.py`). How it is called,
+   and what is not accepted from it, stands in `a2a_transport.py`. Its token comes from the
+   environment, and stands in no message.
 """
 
 import asyncio
@@ -54,14 +54,14 @@ from handrail.kernel.decision import Value
 from handrail.kernel.result import Outcome, Result
 
 CONTEXT_KEY = "a2a"
-"""Where the bead's context has the tasks that wait for an answer: agent -> {task, context}."""
+"""The key of the bead's context for tasks that wait for an answer: agent -> {task, context}."""
 POLL_SECONDS_FIRST, POLL_GROWTH, POLL_SECONDS_MAX = 0.1, 1.5, 5.0
-"""Seconds between two looks at a task, and how they grow."""
+"""Seconds between two polls of a task, and how they grow."""
 POLL_FAILURES_MAX = 5
-"""Looks in a row that may fail."""
+"""Polls in a row that may fail."""
 CANCEL_SECONDS = 2.0
 ID_CHARS_MAX = 200
-"""Characters of a name that the agent gave to a task, or to a context."""
+"""Characters of the agent's id for a task, or for a context."""
 TASK_NOT_FOUND, UNSUPPORTED_OPERATION = -32001, -32004
 A2A_INSTRUCTIONS = (
     "You are asked over A2A. Complete the task with your answer as text. Fail it if it cannot be"
@@ -73,7 +73,7 @@ FAILURE_TEXTS = {
     TaskState.REJECTED: "the agent rejected the work",
     TaskState.CANCELED: "the work was cancelled at the agent",
 }
-"""What such an end says, where the agent says nothing."""
+"""The text for such an end, where the agent gives none."""
 INPUT_TEXTS = {
     TaskState.INPUT_REQUIRED: "the agent needs input, and does not say which",
     TaskState.AUTH_REQUIRED: "the agent needs an authorization, and does not say which",
@@ -81,10 +81,10 @@ INPUT_TEXTS = {
 
 
 class RemoteLimits(Value):
-    """What one turn may take."""
+    """The limits of one dispatch."""
 
     seconds: float = 1_500.0
-    """Of the whole turn; a node's own time is 30 minutes unless it says otherwise."""
+    """Of the whole dispatch; a node's own time is 30 minutes unless it says otherwise."""
     call_seconds: float = 60.0
     answer_bytes: int = 1_000_000
     text_chars: int = 200_000
@@ -96,8 +96,10 @@ def a2a_agent(
     token_from: str = "",
     limits: RemoteLimits = RemoteLimits(),  # noqa: B008 - frozen
 ) -> AgentFunction:
-    """An agent that speaks A2A, by the address of its card or of the place where that lies.
-    `token_from` is the variable of the environment that has the token for it."""
+    """Make an agent from the address of an A2A agent's card or of the card's base URL.
+
+    `token_from` is the environment variable that has the token for it.
+    """
     card_address(url)
 
     async def a2a_turn(dispatch: DispatchInput) -> Result:
@@ -126,13 +128,13 @@ def a2a_agent(
 
 
 class _RemoteDispatch:
-    """One dispatch at one agent."""
+    """One dispatch to one remote agent."""
 
     def __init__(self, client: A2AClient, dispatch: DispatchView, limits: RemoteLimits) -> None:
         self.client, self.dispatch, self.limits = client, dispatch, limits
         self.pending_task = _read_pending_task(dispatch)
         self.continued_task_id: str | None = None
-        """The task that the message went to; None if it begins one."""
+        """The task that the message continues; None if it begins one."""
 
     async def run(self) -> Result:
         send_future = asyncio.ensure_future(self._send_dispatch())
@@ -159,8 +161,10 @@ class _RemoteDispatch:
         return self._task_result(task)
 
     async def _send_dispatch(self) -> SendMessageResponse:
-        """The answer of a person goes to the task that asked for it; if that is gone, or was not
-        kept, the work is sent anew, with question and answer in it."""
+        """Send a person's answer to the task that asked for it, or else the work anew.
+
+        If that task is gone, or was not stored, the message contains question and answer.
+        """
         if self.pending_task is not None and self.dispatch.answer is not None:
             try:
                 response = await self._send_message(self.dispatch.answer, **self.pending_task)
@@ -193,10 +197,10 @@ class _RemoteDispatch:
         return await self.client.call("SendMessage", params, SendMessageResponse)
 
     async def _poll_until_settled(self, task: A2ATask) -> A2ATask:
-        """The task once it has ended or asks something."""
+        """Poll until the task has ended or asks something."""
         delay, failures = POLL_SECONDS_FIRST, 0
         request = TaskRequest(id=task.id, history_length=0)
-        while task.status.state not in SETTLED_STATES:  # bounded by the time of the turn
+        while task.status.state not in SETTLED_STATES:  # bounded by the time of the dispatch
             await asyncio.sleep(delay)
             delay = min(POLL_SECONDS_MAX, delay * POLL_GROWTH)
             try:
@@ -210,7 +214,7 @@ class _RemoteDispatch:
         return task
 
     async def _cancel_sending(self, send_future: "asyncio.Future[SendMessageResponse]") -> None:
-        """Cancelled before it was known which task became of the message."""
+        """Cancel a message whose task id is not known yet."""
         await asyncio.wait((send_future,), timeout=CANCEL_SECONDS)
         send_future.cancel()
         (response,) = await asyncio.gather(send_future, return_exceptions=True)
@@ -218,13 +222,13 @@ class _RemoteDispatch:
             await self._cancel(response.task.id)
 
     async def _cancel(self, task_id: str) -> None:
-        """As far as it can be told: whoever cancelled us does not wait for long."""
+        """Try to cancel the remote task, briefly: our own caller does not wait for long."""
         with suppress(TimeoutError, httpx.HTTPError, RemoteReplyError, RemoteCallError):
             async with asyncio.timeout(CANCEL_SECONDS):
                 await self.client.call("CancelTask", TaskRequest(id=task_id), A2ATask)
 
     def _check_task(self, task: A2ATask, expected_id: str) -> A2ATask:
-        """That task, and no other: its names are kept, and it is asked for by them."""
+        """Check that the reply is about the expected task: its ids are stored and used in calls."""
         if task.id != expected_id:
             message = (
                 f"answers with task '{task.id[:ID_CHARS_MAX]}' where "
@@ -269,7 +273,7 @@ class _RemoteDispatch:
         return msgspec.structs.replace(result, data={**result.data, **self._clear_pending_task()})
 
     def _clear_pending_task(self) -> dict[str, Any]:
-        """The task that had asked has its answer."""
+        """Remove the task that now has its answer from the context."""
         return (
             {CONTEXT_KEY: {step_id_of(self.dispatch): None}}
             if self.pending_task is not None
@@ -286,8 +290,10 @@ class _RemoteDispatch:
 
 
 def _read_pending_task(dispatch: DispatchView) -> dict[str, str] | None:
-    """The task of this agent that waits for an answer. The context is anybody's to write: what does
-    not look like a task is none."""
+    """Return this agent's task that waits for an answer.
+
+    Anybody can write the context: a value that does not look like a task is ignored.
+    """
     tasks = dispatch.bead.context.get(CONTEXT_KEY)
     entry = (
         cast("dict[str, Any]", tasks).get(step_id_of(dispatch)) if isinstance(tasks, dict) else None

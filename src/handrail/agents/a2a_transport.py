@@ -1,12 +1,11 @@
-"""The way to an agent that speaks A2A: its card, then calls by JSON-RPC, each with bounds.
+"""Call a remote A2A agent: read its card, then call by JSON-RPC, each call with bounds.
 
 Rules
-1. Its card says where it is reached. It has to be the host that the card came from: whoever is
-   named elsewhere was not asked to, and is not given the token.
-2. Nothing is followed. A redirect is told, with where it leads; no token goes there.
-3. What comes back is somebody else's: its length and its time are bounded while it is read, it
-   comes as it is (compressed, a few bytes could be many), and what is not in the protocol's shape
-   is refused.
+1. The card gives the agent's address. It has to be on the host that the card came from: another
+   host is not called, and does not get the token.
+2. Redirects are not followed. The error says where one leads; no token goes there.
+3. Responses are not trusted: length and time are bounded while reading, they come uncompressed
+   (compressed, a few bytes could be many), and what is not in the protocol's shape is refused.
 """
 
 import asyncio
@@ -37,15 +36,15 @@ STATUS_TEXTS = {
     403: "does not let this token do it",
     404: "knows nothing of it",
 }
-"""What a status says, where the answer does not."""
+"""The text for a status, where the response has none."""
 
 
 class RemoteReplyError(Exception):
-    """An answer that is none, and what to do."""
+    """An unusable response, and what to do."""
 
 
 class RemoteCallError(Exception):
-    """The agent says no to a call, with one of the protocol's codes."""
+    """The agent refuses a call, with one of the protocol's codes."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(f"says no ({code}): {_single_line(message)}")
@@ -53,14 +52,14 @@ class RemoteCallError(Exception):
 
 
 def card_address(url: str) -> str:
-    """Where the card is: that address itself, or the usual place below it."""
+    """Return the card's address: the URL itself, or the well-known path below it."""
     if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
         raise ValueError(f"'{url}' is no address of an agent; give http://… or https://…")
     return url if url.endswith(".json") else url.rstrip("/") + CARD_PATH
 
 
 class A2AClient:
-    """An agent, for one turn. Entered, its card has been read."""
+    """Calls one agent during one dispatch. Entering the context reads its card."""
 
     def __init__(self, url: str, token: str, *, seconds: float, answer_bytes: int) -> None:
         self.url, self.seconds, self.answer_bytes = card_address(url), seconds, answer_bytes
@@ -88,7 +87,7 @@ class A2AClient:
         await self._http.aclose()
 
     async def call(self, method: str, params: A2AType, answer_type: type[T]) -> T:
-        """One call; raises `Declined`, `Unusable`, or what httpx raises."""
+        """Make one call; raises `RemoteCallError`, `RemoteReplyError`, or what httpx raises."""
         self._call_count += 1
         encoded_params: dict[str, Any] = msgspec.to_builtins(params)  # pyright: ignore[reportUnknownMemberType]
         if self._interface.tenant:
@@ -113,7 +112,9 @@ class A2AClient:
         return _decode(await self._exchange(self._http.build_request("GET", self.url)), AgentCard)
 
     async def _exchange(self, request: httpx.Request) -> bytes:
-        """What it says to that. Byte by byte it would not be late for httpx."""
+        """Send the request and read the body in time. A byte now and then never times out in
+        httpx.
+        """
         try:
             async with asyncio.timeout(self.seconds):
                 return await self._send(request)
@@ -151,7 +152,7 @@ class A2AClient:
 
 
 def _select_interface(card: AgentCard, url: str) -> AgentInterface:
-    """Where the agent of that card speaks what is spoken here."""
+    """Return the card's interface for the binding and protocol version of this client."""
     candidates = [
         interface
         for interface in card.supported_interfaces
@@ -170,7 +171,7 @@ def _select_interface(card: AgentCard, url: str) -> AgentInterface:
 
 
 def _origin(url: str) -> tuple[str, bytes, bytes]:
-    """Who is meant by an address: the same host may be written in several ways."""
+    """Return the origin of an address: the same host may be written in several ways."""
     try:
         parsed = httpx.URL(url)
     except (httpx.InvalidURL, ValueError):

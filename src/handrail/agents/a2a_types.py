@@ -1,8 +1,7 @@
-"""What is said in A2A, protocol 1.0, over JSON-RPC: the shapes that Handrail sends and reads.
+"""The types of A2A, protocol 1.0, over JSON-RPC, that Handrail sends and reads.
 
-Names and values are the protocol's. What it has beyond these (extensions, signatures) is passed
-over. Both sides use them: `agents/a2a.py` asks an agent that speaks A2A, `handrail.a2a` answers as
-one.
+Names and values are the protocol's. Everything beyond these (extensions, signatures) is ignored.
+Both sides use them: `agents/a2a.py` calls a remote agent, `handrail.a2a` serves as one.
 """
 
 from collections.abc import Iterable
@@ -19,7 +18,7 @@ PROTOCOL_VERSION = "1.0"
 VERSION_HEADER = "A2A-Version"
 CARD_PATH = "/.well-known/agent-card.json"
 JSONRPC_BINDING = "JSONRPC"
-"""The binding of the protocol that is spoken here."""
+"""The binding of the protocol that Handrail uses."""
 TEXT_MEDIA_TYPE, JSON_MEDIA_TYPE, ANY_MEDIA_TYPE = "text/plain", "application/json", "*/*"
 NonNegativeInt = Annotated[int, Meta(ge=0)]
 AwareDatetime = Annotated[datetime, Meta(tz=True)]
@@ -41,7 +40,7 @@ TERMINAL_STATES = frozenset(
 )
 INTERRUPTED_STATES = frozenset({TaskState.INPUT_REQUIRED, TaskState.AUTH_REQUIRED})
 SETTLED_STATES = TERMINAL_STATES | INTERRUPTED_STATES
-"""Nothing more happens to such a task by itself."""
+"""Such a task does not change by itself."""
 
 
 class MessageRole(StrEnum):
@@ -50,11 +49,11 @@ class MessageRole(StrEnum):
 
 
 class A2AType(Value, rename="camel"):
-    """Base of the shapes."""
+    """Base of the types."""
 
 
 class Part(A2AType):
-    """One of text, data, a file (`raw`, in base64), or where one lies (`url`)."""
+    """One of text, data, a file (`raw`, in base64), or a file's address (`url`)."""
 
     text: str | None = None
     data: Any = UNSET
@@ -75,7 +74,7 @@ class A2AMessage(A2AType):
 
 class TaskStatus(A2AType):
     state: str = ""
-    """A `TaskState`; one that is none of them is passed on as it is."""
+    """A `TaskState`; an unknown one is passed on as it is."""
     message: A2AMessage | None = None
     timestamp: datetime | None = None
 
@@ -94,13 +93,13 @@ class A2ATask(A2AType):
 
 
 class TaskWithHistory(A2ATask):
-    """A task as it is told to others: with what was said in it, which is not read of theirs."""
+    """A task as Handrail serves it: with its history, which is not read from other agents."""
 
     history: tuple[A2AMessage, ...] = ()
 
 
 class ListTasksResponse(A2AType, omit_defaults=False):
-    """A page of tasks; the token of the next one, or ""."""
+    """A page of tasks; the token of the next page, or ""."""
 
     tasks: tuple[TaskWithHistory, ...]
     next_page_token: str
@@ -122,7 +121,7 @@ class TaskArtifactUpdateEvent(A2AType):
 
 
 class SendMessageResponse(A2AType):
-    """What comes of a message, and what a stream tells: one of these."""
+    """The response to a message, and an item of a stream: one of these."""
 
     task: A2ATask | None = None
     message: A2AMessage | None = None
@@ -153,7 +152,7 @@ class TaskRequest(A2AType):
 
 
 class ListTasksRequest(A2AType):
-    """Which tasks are wanted, and how much of each."""
+    """A filter for tasks, and how much of each to return."""
 
     context_id: str = ""
     status: TaskState | None = None
@@ -186,7 +185,7 @@ class AgentSkill(A2AType):
 
 
 class AgentCard(A2AType):
-    """Who an agent is, and where it is reached."""
+    """An agent's identity and address."""
 
     name: str
     supported_interfaces: tuple[AgentInterface, ...] = ()
@@ -201,7 +200,7 @@ class AgentCard(A2AType):
 
 
 class JsonRpcRequest(Value):
-    """A call, as JSON-RPC has it."""
+    """A JSON-RPC call."""
 
     method: str
     jsonrpc: str = ""
@@ -210,7 +209,7 @@ class JsonRpcRequest(Value):
 
 
 class JsonRpcErrorObject(Value):
-    """Why a call came to nothing."""
+    """Why a call failed."""
 
     code: int
     message: str = ""
@@ -218,7 +217,7 @@ class JsonRpcErrorObject(Value):
 
 
 class JsonRpcResponse(Value):
-    """What comes back of a call."""
+    """The response to a call."""
 
     result: msgspec.Raw | UnsetType = UNSET
     error: JsonRpcErrorObject | None = None
@@ -237,6 +236,6 @@ prepare_types(
 
 
 def join_text(parts: Iterable[Part]) -> str:
-    """What they say in words. A NUL has no place in a database."""
+    """Join the texts of the parts. NUL is dropped: no database stores it."""
     texts = (part.text for part in parts if part.text)
     return "\n".join(texts).replace("\0", "")

@@ -1,15 +1,15 @@
-"""Runs a command with limits: time, output, memory. No part of it outlives the call.
+"""Run a command with limits: time, output, memory. No part of it outlives the call.
 
 Rules
 1. No shell reads the command: it is a list of words. `sh` only lowers the limits and then becomes
-   the command, so that there is no moment at which it has none.
+   the command, so that the command never runs without them.
 2. It is the leader of a process group. When it ends, or has to, the whole group goes: SIGTERM,
-   a moment of grace, SIGKILL. What has left the group on purpose is out of reach.
-3. It is given an environment of names on a list, so no secret of this process is in it.
-4. Output beyond the limit ends it; what came first and what came last is kept.
+   a moment of grace, SIGKILL. A process that has left the group on purpose is out of reach.
+3. Its environment holds only names on a list, so no secret of this process is in it.
+4. Output beyond the limit ends it; the first and the last part are kept.
 
-A command is waited for on a thread. `run_command` is for async functions: if the caller is
-cancelled, the command is ended before the cancellation goes on.
+A thread waits for the command. `run_command` is for async functions: if the caller is cancelled,
+the command is ended before the cancellation goes on.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ POLL_SECONDS = 0.02
 GRACE_SECONDS = 2.0
 READ_BYTES = 65_536
 EXIT_NOT_FOUND = 127
-"""What a shell says of a command that is not there."""
+"""A shell's exit code for a missing command."""
 INHERITED_VARIABLES = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "SYSTEMROOT")
 _LIMIT_SCRIPT = (
     'ulimit -c 0; [ "$1" = 0 ] || ulimit -v "$1"; [ "$2" = 0 ] || ulimit -t "$2"; '
@@ -44,7 +44,7 @@ _executor = ThreadPoolExecutor(CONCURRENT_COMMANDS_MAX, "handrail-command")
 
 
 class CommandLimits(Value):
-    """What a command may use. 0 of memory or CPU time: as much as there is."""
+    """The limits of a command. 0 of memory or CPU time: unlimited."""
 
     seconds: float = 120
     output_bytes: int = 200_000
@@ -57,7 +57,9 @@ DEFAULT_LIMITS = CommandLimits()
 
 
 class CompletedCommand(Value):
-    """What came of a command. `ended_by` says which limit ended it, "" if it ended by itself."""
+    """The outcome of a command. `ended_by` names the limit that ended it, "" if it ended by
+    itself.
+    """
 
     exit_code: int
     stdout: bytes
@@ -67,7 +69,7 @@ class CompletedCommand(Value):
 
 
 def command_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The variables that every command is given, and these."""
+    """Return the variables of every command, and these."""
     inherited_variables = {
         name: os.environ[name] for name in INHERITED_VARIABLES if name in os.environ
     }
@@ -82,7 +84,7 @@ async def run_command(
     stdin: bytes = b"",
     variables: Mapping[str, str] | None = None,
 ) -> CompletedCommand:
-    """The command in that folder, to its end or to the first limit it meets."""
+    """Run the command in that folder, to its end or to the first limit it meets."""
     stop = threading.Event()
     loop = asyncio.get_running_loop()
     future = loop.run_in_executor(
@@ -104,7 +106,7 @@ def run_command_sync(
     variables: Mapping[str, str] | None = None,
     stop: threading.Event | None = None,
 ) -> CompletedCommand:
-    """As `run_command`, on this thread, until `stop` is set."""
+    """Like `run_command`, on this thread, until `stop` is set."""
     started = time.monotonic()
     stop = stop or threading.Event()
     kilobytes = str(limits.memory_bytes // 1024)
@@ -138,7 +140,7 @@ def run_command_sync(
 
 
 class _BoundedOutput:
-    """The first half and the last half of what may be kept of one stream."""
+    """Keeps the first half and the last half of one stream's limit."""
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max, self.total_bytes = bytes_max, 0
@@ -161,7 +163,9 @@ class _BoundedOutput:
 
 
 class _ProcessIO:
-    """Reads both streams and writes the input, whichever is ready, so that nobody waits for us."""
+    """Reads both streams and writes the input, whichever is ready, so that the command never
+    blocks.
+    """
 
     def __init__(
         self, process: subprocess.Popen[bytes], limits: CommandLimits, stdin: bytes
@@ -192,18 +196,18 @@ class _ProcessIO:
             if self.out.is_exceeded or self.err.is_exceeded:
                 return "output"
             if not self._pump_once():
-                time.sleep(POLL_SECONDS)  # both streams are closed, and it is still there
+                time.sleep(POLL_SECONDS)  # both streams are closed, and it still runs
         return ""
 
     def drain(self) -> None:
-        """What is left in the pipes of a group that is gone: at most so much as a pipe holds."""
+        """Read the rest from the pipes of a dead group: at most as much as a pipe holds."""
         for _ in range(100):
             if not self._pump_once():
                 break
         self.selector.close()
 
     def _pump_once(self) -> bool:
-        """Whatever is ready within a moment. Whether any stream is open."""
+        """Read and write what is ready within a moment; return whether any stream is open."""
         if not self.selector.get_map():
             return False
         for key, _ in self.selector.select(POLL_SECONDS):
@@ -232,18 +236,18 @@ class _ProcessIO:
                 ]
         except BlockingIOError:
             return False
-        except OSError:  # it does not read its input; that is its business
+        except OSError:  # the command does not read its input, which is allowed
             return True
         return not self.pending_stdin
 
 
 def _has_exited(process: subprocess.Popen[bytes]) -> bool:
-    """Whether it has ended. It is left as it is, so that its number stays its own."""
+    """Return whether it has ended, without reaping it, so that its pid is not reused."""
     return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:
-    """The leader has a moment to end in good order; then whatever is left of the group goes."""
+    """Give the leader a moment to end in good order; then kill the rest of the group."""
     if not _has_exited(process):
         os.killpg(process.pid, signal.SIGTERM)
         deadline = time.monotonic() + GRACE_SECONDS

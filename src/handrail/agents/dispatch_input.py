@@ -1,5 +1,5 @@
-"""What an agent is given, in one shape: in the engine's process a `Dispatch`, in a worker a
-`DispatchView`. Agents that speak to something outside look at the view alone, so that both work.
+"""The input of an agent, in one type: in the engine's process a `Dispatch`, in a worker a
+`DispatchView`. Agents that call something outside use the view alone, so that both work.
 """
 
 from collections.abc import Awaitable, Callable
@@ -13,10 +13,10 @@ AgentFunction = Callable[[DispatchInput], Awaitable[Result]]
 
 
 def as_dispatch_view(dispatch: DispatchInput) -> DispatchView:
-    """The dispatch as it goes over a wire. Inside the engine's process nobody loses a lease."""
+    """Return the dispatch as it goes over a wire. Inside the engine's process no lease is lost."""
     return dispatch_view(dispatch, None, None) if isinstance(dispatch, Dispatch) else dispatch
 
 
 def step_id_of(dispatch: DispatchView) -> str:
-    """The agent of a team, or the node of a workflow, that has the turn."""
+    """Return the agent of a team, or the node of a workflow, that has the dispatch."""
     return dispatch.agent or dispatch.node or dispatch.role

@@ -1,14 +1,14 @@
-"""A service as an agent: the dispatch is posted to its address, its answer is the result.
+"""A service as an agent: the dispatch is posted to its address, the response is the result.
 
     engine.add_agent(http_agent("https://triage.example.org/turn"), "qa-engineer")
 
 Rules
-1. Status 200 with a result as a JSON object, or with a text (`said.py`). Anything else costs the
-   attempt.
-2. The `Idempotency-Key` is the dispatch's key: the same again means the same work, which the
+1. Status 200 with a result as a JSON object, or with a text (`output_parser.py`). Anything else
+   costs the attempt.
+2. The `Idempotency-Key` is the dispatch's key: the same key means the same work, which the
    service may have done already.
-3. It is not followed to another host: whoever answers there was not asked to. Time and length of an
-   answer are bounded. Cancelled, it hangs up.
+3. Redirects to another host are not followed. Time and length of a response are bounded. A
+   cancelled dispatch closes the connection.
 """
 
 import asyncio
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 
 REDIRECTS_MAX = 3
 REDIRECT_STATUSES = (307, 308)
-"""Redirects that mean the same request elsewhere; others would change a POST to a GET."""
+"""Redirects that repeat the request; others would change a POST to a GET."""
 DETAIL_CHARS_MAX = 300
 
 
 class ServiceLimits(Value):
-    """What one turn may take."""
+    """The limits of one dispatch."""
 
     seconds: float = 300.0
     answer_bytes: int = 1_000_000
@@ -51,7 +51,9 @@ def http_agent(
     headers: Mapping[str, str] | None = None,
     limits: ServiceLimits = ServiceLimits(),  # noqa: B008 - frozen
 ) -> AgentFunction:
-    """An agent that is a service at this address; `headers` say who asks, for example."""
+    """Make an agent from the service at this address; `headers` authenticate the caller, for
+    example.
+    """
     if not url.startswith(("http://", "https://")):
         raise ValueError(f"'{url}' is no address of a service; give http://… or https://…")
     base_headers = {**(headers or {}), "Content-Type": "application/json"}
@@ -87,7 +89,7 @@ def http_agent(
 
 
 class _ServiceReplyError(Exception):
-    """An answer that is none, and what to do."""
+    """An unusable response, and what to do."""
 
 
 async def _post(
@@ -97,7 +99,7 @@ async def _post(
     headers: Mapping[str, str],
     limits: ServiceLimits,
 ) -> bytes:
-    """What the service says, wherever on its own host it says it."""
+    """Post the dispatch, following redirects on the same host, and return the response."""
     for _ in range(REDIRECTS_MAX + 1):
         async with client.stream("POST", url, content=body, headers=headers) as response:
             if response.status_code in REDIRECT_STATUSES and response.next_request is not None:

@@ -5,15 +5,16 @@
 Keys and addresses come from the provider's own variables (OPENAI_API_KEY, OPENAI_BASE_URL, …).
 
 Rules
-1. One turn is one conversation, thrown away after it: what a model has to know stands in the
+1. One dispatch is one conversation, dropped after it: all that a model has to know stands in the
    dispatch (`prompt.py`). It works any role of any definition.
-2. A model that can call tools answers by one (`answers.py`). In a team it may also answer in text,
-   whose last line counts (the text protocol); one that has no tools always does. A workflow's node
-   takes success or failure, for which there is no last line: there it answers in JSON.
+2. A model that can call tools answers by one (`structured_answers.py`). In a team it may also
+   answer in text, whose last line counts (the text protocol); a model without tools always does. A
+   workflow's node takes success or failure, for which there is no last line: there it answers in
+   JSON.
 3. Everything is bounded (`ModelLimits`): requests, retries, time, the length of an answer; and by
-   what the run's budget has left. Cancelled, it drops the request it is in.
-4. What a turn used is counted whatever came of it (`AgentFailed.usage`). A turn without a result
-   says which model, what happened, and what to do, and never says a secret.
+   the rest of the run's budget. A cancelled dispatch drops its request.
+4. Usage counts whatever the outcome (`AgentFailedError.usage`). A dispatch without a result says
+   which model, what happened, and what to do, and never says a secret.
 """
 
 import asyncio
@@ -46,26 +47,26 @@ if TYPE_CHECKING:
     from pydantic_ai.usage import RunUsage
 
 ToolFactory = Callable[[Any], Sequence[Callable[..., object]]]
-"""The tools of a turn: functions with annotations and a docstring, by its dispatch."""
+"""Makes the tools for a dispatch: functions with annotations and a docstring."""
 
 
 class ModelLimits(Value):
-    """What one turn may take."""
+    """The limits of one dispatch."""
 
     seconds: float = 300.0
-    """All requests, retries and tools of the turn together."""
+    """All requests, retries and tools of the dispatch together."""
     requests: int = 25
     """Answers of the model; each round of tool calls needs one."""
     retries: int = 2
-    """Of one request that failed in a way that passes; the provider's Retry-After is kept to."""
+    """Of one request that failed temporarily; the provider's Retry-After is respected."""
     again: int = 1
-    """How often a model whose answer cannot be read is asked again in the turn."""
+    """How often the model is asked again in the dispatch after an unreadable answer."""
     output_tokens: int = 16_000
     """Of one answer."""
     answer_bytes: int = 200_000
     """Of a whole answer, as JSON."""
     tool_chars: int = 50_000
-    """Of what a tool gives; the rest is cut off, and the model is told."""
+    """Of a tool's output; the rest is cut off, and the model is told."""
 
 
 class BadModelError(ValueError):
@@ -80,9 +81,12 @@ def model_agent(
     text_only: bool = False,
     limits: ModelLimits = ModelLimits(),  # noqa: B008 - frozen
 ) -> AgentFunction:
-    """An agent that is a language model. `instructions` are added to what the definition says;
-    `tools` gives the functions that the model may call in a turn. `text_only`: its server takes no
-    tools, although the provider's usually do. Raises `BadModel`."""
+    """Make an agent that is a language model.
+
+    `instructions` are added to those of the definition; `tools` returns the functions that the
+    model may call in a dispatch. `text_only`: its server takes no tools, although the provider's
+    usually do. Raises `BadModelError`.
+    """
     runner = _ModelRunner(model, instructions, tools, limits, text_only=text_only)
 
     async def model_turn(dispatch: DispatchInput) -> Result:
@@ -92,7 +96,7 @@ def model_agent(
 
 
 class _ModelRunner:
-    """One model with its bounds; connections are shared by the turns of one event loop."""
+    """One model with its limits; the dispatches of one event loop share connections."""
 
     def __init__(
         self,
@@ -106,7 +110,7 @@ class _ModelRunner:
         self.name, self.instructions, self.tools, self.limits = name, instructions, tools, limits
         self.text_only = text_only
         self._models: dict[asyncio.AbstractEventLoop, Model] = {}
-        _load_model(name)  # wrong ones are told at once, not in the middle of a run
+        _load_model(name)  # report a wrong name at once, not in the middle of a run
 
     async def run_dispatch(self, dispatch_input: DispatchInput) -> Result:
         from pydantic_ai.usage import RunUsage
@@ -119,7 +123,7 @@ class _ModelRunner:
             return self._to_result(output, run_usage)
         except AgentFailedError:
             raise
-        except Exception as error:  # whatever a provider's library raises costs the attempt
+        except Exception as error:  # any error of a provider's library costs the attempt
             reason = describe_model_error(
                 error, self.name, step_id_of(dispatch), self.limits.seconds
             )
@@ -202,7 +206,7 @@ class _ModelRunner:
 
 
 def _load_model(name: str) -> "Model":
-    """The model of that name, with what its provider needs."""
+    """Load the model of that name, with what its provider needs."""
     try:
         from pydantic_ai.exceptions import UserError
         from pydantic_ai.models import infer_model
@@ -220,7 +224,7 @@ def _load_model(name: str) -> "Model":
 
 
 def _request_settings(model: "Model", limits: ModelLimits) -> "ModelSettings":
-    """What each request is sent with; what the model does not know it is not told."""
+    """Return the settings of each request, without those that the model does not support."""
     settings: ModelSettings = {"max_tokens": limits.output_tokens}
     if "max_retries" not in model.unsupported_settings:
         settings["max_retries"] = limits.retries
@@ -228,14 +232,14 @@ def _request_settings(model: "Model", limits: ModelLimits) -> "ModelSettings":
 
 
 def _tokens_left(dispatch: DispatchView) -> int | None:
-    """Tokens that the run's budget still has; None if it has none."""
+    """Return the tokens left in the run's budget; None if it has no budget."""
     briefing = dispatch.briefing
     tokens_max = briefing.limits.get("max_tokens")
     return None if tokens_max is None else max(0, tokens_max - briefing.used.tokens)
 
 
 def _output_type(dispatch: DispatchView, *, by_tool: bool) -> Any:  # noqa: ANN401 - pydantic-ai's
-    """How the model answers: by a tool, in text, or in JSON."""
+    """Return how the model answers: by a tool, in text, or in JSON."""
     from pydantic_ai import PromptedOutput, StructuredDict, ToolOutput
 
     allows_text = bool(prompt.protocol_lines(dispatch))
@@ -251,7 +255,7 @@ def _output_type(dispatch: DispatchView, *, by_tool: bool) -> Any:  # noqa: ANN4
 
 
 def _wrap_tool(function: Callable[..., object], chars_max: int) -> Callable[..., object]:
-    """The tool, so that what goes wrong in it, or is too long, is told to the model."""
+    """Wrap the tool so that the model sees its errors, and that its output was cut."""
     from pydantic_ai import ToolFailed
 
     def truncate(output: object) -> object:
@@ -280,6 +284,6 @@ def _wrap_tool(function: Callable[..., object], chars_max: int) -> Callable[...,
 
 
 def to_usage(run_usage: "RunUsage") -> Usage:
-    """What was used, as runs count it; a price that nobody knows is 0."""
+    """Return the usage as runs count it; an unknown price is 0."""
     tokens = min(max(0, run_usage.total_tokens), FIGURE_MAX)
     return Usage(tokens=tokens, cost=min(max(0.0, float(run_usage.cost or 0)), float(FIGURE_MAX)))

@@ -1,7 +1,7 @@
-"""What went wrong with a language model, in words: who, what, and what to do next.
+"""Describe errors of language models: which model, what happened, and what to do next.
 
-The errors of pydantic-ai are told apart by the names of their classes, so that nothing has to be
-imported for it. The provider's own words stand beside ours, shortened and without secrets.
+The class names of pydantic-ai's errors tell them apart, so that nothing has to be imported for it.
+The provider's own message stands beside ours, shortened and without secrets.
 """
 
 from typing import cast
@@ -10,7 +10,7 @@ from handrail.agents.secret_redaction import redact_secrets
 from handrail.engine.dispatch.agent_results import describe_error
 
 DETAIL_CHARS_MAX = 300
-"""Characters of a provider's own words."""
+"""Characters of a provider's own message."""
 _RETRY_LATER_HINT = "try again later, or use another model"
 _RAISE_LIMIT_HINT = "try again, or raise the limit of seconds"
 _RETRY_HINT = "try again, or use another model"
@@ -55,7 +55,7 @@ ERROR_TEXTS: dict[str, tuple[str, str]] = {
 
 
 def describe_model_error(error: Exception, model: str, agent: str, seconds: float) -> str:
-    """The error of this model at this agent's turn, in one line."""
+    """Describe the error of this model in this agent's dispatch, in one line."""
     class_names = {cls.__name__ for cls in type(error).__mro__}
     error_name = next((name for name in ERROR_TEXTS if name in class_names), None)
     description, hint = (
@@ -67,7 +67,7 @@ def describe_model_error(error: Exception, model: str, agent: str, seconds: floa
 
 
 def _detail(error: Exception) -> str:
-    """The provider's words, in one line."""
+    """Return the provider's message, in one line."""
     body: object = getattr(error, "body", None)
     text = cast("dict[str, object]", body).get("message") if isinstance(body, dict) else None
     if not isinstance(text, str):

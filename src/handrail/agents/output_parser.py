@@ -1,7 +1,7 @@
-"""What a program printed or a service answered becomes a result: a JSON object, or plain text.
+"""Parse the output of a program or the response of a service: a JSON object, or plain text.
 
-A text is the text protocol's business in a team. At a workflow's node, where there is no last line
-for it, whoever says something and says that all went well (exit code 0, status 200) has succeeded.
+In a team the text protocol reads a text. At a workflow's node, where there is no last line for it,
+any text with exit code 0 or status 200 is a success.
 """
 
 import msgspec
@@ -14,7 +14,7 @@ prepare_types(Result)
 
 
 def parse_output(output: bytes, dispatch: DispatchView) -> Result:
-    """The result; `ValueError` says why it is none."""
+    """Return the result; `ValueError` says why there is none."""
     text = output.decode("utf-8").strip()
     if text.startswith("{"):
         return msgspec.json.decode(text.encode(), type=Result)

@@ -4,11 +4,11 @@ output.
     engine.add_agent(program_agent("python", "triage.py"), "qa-engineer")
 
 Rules
-1. It prints a result as a JSON object, or a text (`said.py`), and exits with 0. Anything else costs
-   the attempt; exit code and last words of stderr stand in the error.
-2. How it is run, with which limits and variables, and how all of it is ended when it takes too
-   long, says too much or is in vain, stands in `commands.py`. Variables that it needs beside the
-   usual ones are named in `variables`.
+1. It prints a result as a JSON object, or a text (`output_parser.py`), and exits with 0. Anything
+   else costs the attempt; the error has the exit code and the end of stderr.
+2. `commands.py` says how it is run, with which limits and variables, and how it is ended when it
+   takes too long, prints too much or is cancelled. `variables` names the variables that it needs
+   beside the usual ones.
 """
 
 import os
@@ -37,7 +37,7 @@ LIMIT_TEXTS = {
     "time": "was ended after {seconds:g} s; give it more time, or less to do",
     "output": "was ended after {output_bytes} bytes of output; let it print less",
 }
-"""Which limit ended it: what to say."""
+"""By the limit that ended it: the message."""
 
 
 def program_agent(
@@ -46,7 +46,7 @@ def program_agent(
     limits: CommandLimits = DEFAULT_LIMITS,
     variables: Sequence[str] = (),
 ) -> AgentFunction:
-    """An agent that is a program, run anew in `folder` for every dispatch."""
+    """Make an agent from a program, run anew in `folder` for every dispatch."""
     if not command:
         raise ValueError("an agent that is a program needs a command: program_agent('triage')")
 
@@ -73,7 +73,7 @@ def program_agent(
 
 
 def _failure_text(completed: CompletedCommand, limits: CommandLimits) -> str:
-    """Why there is no result; "" if there is one."""
+    """Return why there is no result; "" if there is one."""
     if completed.ended_by in LIMIT_TEXTS:
         return LIMIT_TEXTS[completed.ended_by].format(**msgspec.structs.asdict(limits))
     if completed.exit_code < 0:

@@ -1,13 +1,13 @@
-"""What a language model is told: who it is and how it answers, then what this turn is about.
+"""Render the prompts of a language model: its identity and answer format, then its dispatch.
 
 Rules
 1. Everything about roles, tasks, handoffs, ends and limits is rendered from the dispatch, which
    the engine makes from the definition and the run. The lines that the text protocol takes are made
    from its own constants. So prompt and engine cannot drift apart; a test plays every line of them.
-2. What people and agents wrote is data. It stands in fences, each longer than any inside it, and
-   the model is told that nothing in a fence is said to it.
-3. What a person said is there in full. Of a long history the newest steps are; the older ones are
-   shortened where the whole would be longer than HISTORY_CHARS, and that is said.
+2. Texts of people and agents are data. They stand in fences, each longer than any inside it, and
+   the prompt says that nothing in a fence is an instruction.
+3. Texts of people are complete. Of a long history the newest steps are; older steps are shortened
+   where the whole would be longer than HISTORY_CHARS_MAX, and the prompt says so.
 """
 
 import re
@@ -22,13 +22,13 @@ from handrail.kernel.result import Outcome
 from handrail.kernel.run.text_protocol import COMPLETE_MARKER, HANDOFF_WORD, TERMINATE_MARKER
 
 ANSWER_TOOL = "answer"
-"""The tool that takes an answer from a model that can call one."""
+"""The tool that takes the answer of a model that can call tools."""
 REASON_PLACEHOLDER = "<why, in one line>"
 HISTORY_CHARS_MAX = 120_000
 OLD_STEP_CHARS_MAX = 400
 CONTEXT_CHARS_MAX = 60_000
 NEAR_LIMIT_SHARE = 0.5
-"""From this share of a limit on an agent is told where it stands."""
+"""From this share of a limit on, the prompt shows the counter."""
 _BACKTICKS = re.compile("`+")
 _INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u2064\ufeff]")
 
@@ -58,15 +58,16 @@ OUTCOME_TEXTS = {
 
 
 def fence_text(text: str) -> str:
-    """The text as data: in a fence that is longer than any it could hold, invisible or not."""
+    """Return the text as data: in a fence longer than any that it could hold, invisible or not."""
     tick_runs = _BACKTICKS.findall(_INVISIBLE.sub("", text))
     fence = "`" * max(3, 1 + max(map(len, tick_runs), default=0))
     return f"{fence}text\n{text}\n{fence}"
 
 
 def protocol_lines(dispatch: DispatchView) -> tuple[str, ...]:
-    """The last lines that the text protocol takes from whoever has this turn; of a workflow's node
-    it takes none."""
+    """Return the last lines that the text protocol accepts in this dispatch; none for a node of a
+    workflow.
+    """
     allowed, marker = dispatch.allowed, dispatch.briefing.marker
     handoff_lines = [f"{HANDOFF_WORD}: {to}: {REASON_PLACEHOLDER}" for to in allowed.to]
     terminate_lines = (
@@ -79,14 +80,15 @@ def protocol_lines(dispatch: DispatchView) -> tuple[str, ...]:
 
 
 def render_instructions(dispatch: DispatchView, extra: str = "", *, by_tool: bool = True) -> str:
-    """Who the model is and what it may do. `by_tool`: it answers by a call of ANSWER_TOOL."""
+    """Render the model's identity and options. `by_tool`: it answers by a call of ANSWER_TOOL."""
     briefing = dispatch.briefing
     parts = [
         _identity(dispatch),
         extra,
-        _bullet_list("## Your tasks", [_task_line(one) for one in briefing.tasks]),
+        _bullet_list("## Your tasks", [_task_line(task) for task in briefing.tasks]),
         _bullet_list(
-            "## To whom you may hand off", [_colleague_lines(one) for one in briefing.colleagues]
+            "## To whom you may hand off",
+            [_colleague_lines(colleague) for colleague in briefing.colleagues],
         ),
         _numbered_list("## Rules", [*_rules(dispatch)]),
         _answer_format(dispatch, by_tool=by_tool),
@@ -229,7 +231,7 @@ def _answer_format(dispatch: DispatchView, *, by_tool: bool) -> str:
 
 
 def render_user_prompt(dispatch: DispatchView) -> str:
-    """What this turn is about. What people and agents wrote stands in fences."""
+    """Render the task of this dispatch. Texts of people and agents stand in fences."""
     parts = [
         *_bead_parts(dispatch),
         *_history_parts(dispatch),
@@ -270,7 +272,9 @@ def _truncate(text: str, chars_max: int = CONTEXT_CHARS_MAX) -> str:
 
 
 def _history_parts(dispatch: DispatchView) -> Iterator[str]:
-    """Every step that is over: the newest in full, the oldest shortened if it would be too long."""
+    """Render every finished step: the newest in full, the oldest shortened if it would be too
+    long.
+    """
     chars_left, parts = HISTORY_CHARS_MAX, list[str]()
     for step in reversed(dispatch.history):
         text = "\n".join(part for part in (step.reason, step.text) if part)
@@ -285,7 +289,7 @@ def _history_parts(dispatch: DispatchView) -> Iterator[str]:
 
 
 def _human_parts(dispatch: DispatchView) -> Iterator[str]:
-    """What people said, in full."""
+    """Render texts of people, in full."""
     for iteration in dispatch.iterations:
         heading = f"Round {iteration.n} of review: {iteration.decision or 'nobody has decided'}."
         yield _fenced_part(f"{heading} What was asked for:", iteration.task)
@@ -315,8 +319,9 @@ def _assignment_parts(dispatch: DispatchView) -> Iterator[str]:
 
 
 def counter_lines(dispatch: DispatchView) -> Iterator[str]:
-    """Where the run stands with its limits, and what that means for whoever decides what is next
-    (S: the planner does not send the run where it has been in vain)."""
+    """Render the run's counters and limits, and what they mean for the choice of the next agent (S:
+    the planner does not send the run where it has been in vain).
+    """
     briefing = dispatch.briefing
     usage, limits = briefing.used, briefing.limits
     for name, amount in (

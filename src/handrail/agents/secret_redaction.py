@@ -1,4 +1,4 @@
-"""Keeps secrets out of what is told: errors of models, programs and services are shown to people,
+"""Keep secrets out of messages: errors of models, programs and services are shown to people,
 recorded in histories and logged, and a provider may repeat the key it was called with.
 """
 
@@ -19,8 +19,9 @@ _SECRET_PATTERN = re.compile(
 
 
 def redact_secrets(text: str, secrets: Iterable[str] = ()) -> str:
-    """The text without what the environment's keys and passwords say, what looks like one, and
-    any word of these."""
+    """Return the text without values of the environment's keys and passwords, what looks like one,
+    and any of `secrets`.
+    """
     env_values = [value for name, value in os.environ.items() if _SECRET_NAME.search(name)]
     words = {word for value in (*env_values, *secrets) for word in (value, *value.split())}
     for word in sorted(

@@ -1,7 +1,7 @@
-"""The shape of a structured answer: a result, limited to what the turn allows.
+"""The schema of a structured answer: a result, limited to what the dispatch allows.
 
-A model that can call tools is given this as the parameters of its last call. What it may say is in
-the lists; whether it really may is decided by the kernel, as for any other result.
+It is the parameters of the last call of a model that can call tools. The lists hold what the model
+may say; the kernel decides whether it really may, as for any other result.
 """
 
 from typing import Any
@@ -38,7 +38,7 @@ COMMON_PROPERTIES: JsonSchema = {
 
 
 def answer_schema(dispatch: DispatchView) -> JsonSchema:
-    """What an answer to this dispatch may look like, as JSON Schema."""
+    """Return the JSON Schema of an answer to this dispatch."""
     allowed, briefing = dispatch.allowed, dispatch.briefing
     properties = {"outcome": _enum(allowed.outcomes), **COMMON_PROPERTIES}
     if allowed.to:
@@ -78,8 +78,10 @@ def _enum(values: tuple[str, ...]) -> JsonSchema:
 
 
 def parse_answer(answer: object, usage: Usage) -> Result:
-    """The result that a structured answer says; `ValueError` says what is wrong with it. What
-    Handrail measures itself an answer cannot claim, and what it cost it does not say."""
+    """Parse a structured answer to a result; `ValueError` says what is wrong with it.
+
+    An answer cannot claim what Handrail measures itself, nor its own cost.
+    """
     result = msgspec.convert(answer, Result)
     evidence = msgspec.structs.replace(result.evidence, measured=False)
     return msgspec.structs.replace(result, evidence=evidence, usage=usage)

@@ -33,9 +33,9 @@ def main() -> None:
         except Abort:
             code = 1
         finally:
-            sys.stdout.flush()  # here, where a full disk can still be told
+            sys.stdout.flush()  # here, where a full disk can still be reported
     except OSError as error:
-        # Whatever can be read or written has its own message; what is left is standard output.
+        # Reading and writing files has its own messages; what is left is standard output.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.stderr.write(f"handrail: {error}; make sure that the output can be written\n")
         sys.exit(EXIT_WRONG_INPUT)
@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def _print_usage_error(error: "TyperException") -> int:
-    """Wrong usage in one line; a command that wants another word shows what there is."""
+    """Print wrong usage in one line; a command that needs a subcommand lists what there is."""
     message = error.format_message()
     if not message.startswith("Usage:"):
         context = getattr(error, "ctx", None)

@@ -1,4 +1,4 @@
-"""`handrail a2a`: definitions as agents that others reach by A2A, until it is told to end."""
+"""`handrail a2a`: serve definitions as agents that others reach by A2A, until a signal."""
 
 import asyncio
 import ipaddress
@@ -21,7 +21,7 @@ class A2aOptions(NamedTuple):
 
 
 def serve_a2a(options: A2aOptions) -> int:
-    """Serves until SIGTERM or SIGINT; the exit code."""
+    """Serve until SIGTERM or SIGINT; return the exit code."""
     try:
         configuration = load_settings()
         server = ",".join(parse_addresses(options.server or configuration["server"]))
@@ -35,7 +35,7 @@ def serve_a2a(options: A2aOptions) -> int:
 
 
 def _public_url(options: A2aOptions) -> str:
-    """Where others reach it; "" if that is where it listens."""
+    """Return the public address; "" if that is where it listens."""
     urls = parse_addresses(options.url)
     if len(urls) > 1:
         raise InputError("--url names more than one address; cards have one, so give one")

@@ -1,4 +1,4 @@
-"""`handrail agents`: who is there, and what they work on."""
+"""`handrail agents`: the agents, and what they work on."""
 
 from handrail.cli import output
 from handrail.cli.api import ApiTarget, call_api

@@ -1,4 +1,4 @@
-"""`handrail answer`: what people are asked, and their answers."""
+"""`handrail answer`: open approvals, and people's answers."""
 
 from typing import Literal
 
@@ -17,7 +17,7 @@ PAGE_ITEMS = 500
 
 
 def list_open_approvals(target: ApiTarget) -> int:
-    """The inbox."""
+    """List the open approvals."""
 
     async def do(client: AsyncClient) -> None:
         page = await client.list_approvals(status="open", limit=PAGE_ITEMS)
@@ -35,7 +35,7 @@ def list_open_approvals(target: ApiTarget) -> int:
 
 
 def show_approval(target: ApiTarget, partial_id: str) -> int:
-    """A question with all that belongs to it: there is no answer yet."""
+    """Show an open approval with all that belongs to it."""
 
     async def do(client: AsyncClient) -> None:
         approval = await client.get_approval(await ids.find_approval_id(client, partial_id))
@@ -85,14 +85,14 @@ async def _send_answer(
 
 
 def _skip_note(approval: Approval) -> str:
-    """An "OK" to an escalation approves no result: there is none."""
+    """Return a note where an "OK" approves no result: an escalation has none."""
     if approval.type is not ApprovalKind.ESCALATION or approval.decision != "approve":
         return ""
     return f", so it goes on as if '{approval.node_id}' had succeeded"
 
 
 def _quorum_progress(approval: Approval) -> str:
-    """Who has approved, and who is asked still."""
+    """Return who has approved, and who still has to."""
     by = f" ({', '.join(approval.approved_by)})" if approval.approved_by else ""
     waiting = f"asked still: {', '.join(approval.waits_for)}"
     return f"{len(approval.approved_by)} of {approval.quorum} have approved{by}; {waiting}"
@@ -110,7 +110,7 @@ def _approval_row(approval: Approval) -> list[output.Cell]:
 
 
 def _approval_lines(approval: Approval) -> list[str]:
-    """The result above, the question below it, and what can be said."""
+    """Return the result above, the question below it, and the possible answers."""
     lines = [f"  | {line}" for line in approval.result.splitlines()]
     for attempt in approval.attempt_history:
         lines.append(f"  attempt {attempt.n} by {attempt.agent}: {attempt.outcome}: {attempt.text}")

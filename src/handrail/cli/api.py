@@ -1,8 +1,8 @@
-"""Commands that ask the API: of a server, or of the database itself, in the same words.
+"""Call the API from commands: of a server, or of the database itself, in the same way.
 
-With a database, the application that a server would serve runs in this process, on an engine that
-only visits: nothing happens by itself because somebody looked. The local user is an admin there,
-for whoever has the database has everything.
+With a database, the application that a server would serve runs in this process, on an engine
+without maintenance: looking changes nothing. The local user is an admin there, because access to
+the database is access to everything.
 """
 
 import asyncio
@@ -27,15 +27,15 @@ from handrail.server.configuration import RANK_DEFAULT, Configuration
 from handrail.store.engine_store import StoreError
 
 PATIENCE_SECONDS = 3.0
-"""Seconds that a server which does not answer is tried again; somebody waits for the answer."""
+"""How long an unreachable server is retried; a person waits for the answer."""
 EXIT_INTERRUPTED = 130
 NO_TOKEN = "none"  # noqa: S105 - with a database none is asked for, whatever the environment has
 RETRY_LATER_STATUSES = (429, 500, 502, 503, 504)
-"""Answers that say: not now. Every other no is about what was asked."""
+"""Statuses that mean: not now. Every other refusal is about the request."""
 
 
 class ApiTarget(NamedTuple):
-    """What was said about where to ask, and how to print; `make`: the database may be made."""
+    """Which API to call, and how to print; `create`: the database may be created."""
 
     command: str
     database: str = ""
@@ -48,7 +48,7 @@ ApiFunction = Callable[[AsyncClient], Awaitable[int | None]]
 
 
 def call_api(target: ApiTarget, function: ApiFunction) -> int:
-    """Does it and says in one line what went wrong; the exit code."""
+    """Call the function, print errors in one line, and return the exit code."""
     try:
         return asyncio.run(_call_with_client(target, function)) or 0
     except InputError as error:
@@ -72,7 +72,7 @@ async def _call_with_client(target: ApiTarget, function: ApiFunction) -> int | N
 
 @asynccontextmanager
 async def open_client(target: ApiTarget) -> AsyncGenerator[AsyncClient]:
-    """A client of the server or the database that is meant."""
+    """Open a client of the server or the database that is meant."""
     configuration = load_settings(database=target.database, server=target.server)
     server = server_url(configuration)
     if server:
@@ -87,7 +87,7 @@ async def open_client(target: ApiTarget) -> AsyncGenerator[AsyncClient]:
 async def open_patient_client(
     target: ApiTarget, client: AsyncClient, seconds: float
 ) -> AsyncGenerator[AsyncClient]:
-    """A client of the same server that waits so long for it; a database is there, or it is not."""
+    """Open a client that waits longer for the same server; a database exists, or it does not."""
     server = server_url(load_settings(database=target.database, server=target.server))
     if not server:
         yield client
@@ -99,12 +99,12 @@ async def open_patient_client(
 def _make_client(server: str, patience: float) -> Client:
     try:
         return Client(server, patience=patience)
-    except ValueError as error:  # no address
+    except ValueError as error:  # not an address
         raise InputError(str(error)) from error
 
 
 def server_url(configuration: Configuration) -> str:
-    """The server to ask; empty if it is the database."""
+    """Return the server to call; empty if it is the database."""
     server, database = configuration.values["server"], configuration.values["database"]
     if server.rank == database.rank != RANK_DEFAULT:
         message = f"{server.origin} and {database.origin} both say where to look"
@@ -144,7 +144,9 @@ async def _open_local_client(
 
 @contextmanager
 def _log_errors_only() -> Generator[None]:
-    """What a server would log is told by the command itself; only a mistake of ours is not."""
+    """Log errors only: the command itself prints what a server would log, except our own
+    mistakes.
+    """
     log = logging.getLogger("handrail")
     level_before = log.level
     log.setLevel(logging.ERROR)
@@ -155,7 +157,7 @@ def _log_errors_only() -> Generator[None]:
 
 
 def local_user() -> str:
-    """Whoever is at the keyboard, as the system knows them."""
+    """Return the name of the user at the keyboard, as the system knows it."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # a container's user may have no name
@@ -163,7 +165,7 @@ def local_user() -> str:
 
 
 def describe_error(error: ClientError) -> str:
-    """What went wrong, without the call that it went wrong in: nobody at a terminal made one."""
+    """Describe the error without the API call in which it occurred: the user made none."""
     if isinstance(error, UnreachableError):
         return error.detail
     detail = error.detail or error.title

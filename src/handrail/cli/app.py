@@ -1,6 +1,6 @@
-"""The commands and their options. What they do stands in a module of the same name each.
+"""The commands and their options. Each command's code stands in a module of its name.
 
-Commands for the record and the database are here; those that ask the API stand in `asked.py`.
+Commands for the record and the database are here; those that call the API stand in `asked.py`.
 """
 
 from typing import Annotated

@@ -1,5 +1,6 @@
-"""A door beside the server's: an application that listens until it is told to end, with the bounds
-that a server has for whoever comes."""
+"""Serve an ASGI application beside the server, until a signal, with the bounds that the server has
+for its clients.
+"""
 
 import asyncio
 import signal
@@ -20,7 +21,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class AsgiServer(ClosingServer):
-    """`ready` is told the address, before anybody is answered."""
+    """`ready` is called with the address, before the first response."""
 
     def __init__(
         self,
@@ -48,13 +49,13 @@ class AsgiServer(ClosingServer):
         self._ready = ready
 
     async def listen(self) -> None:
-        """Until SIGTERM or SIGINT."""
+        """Listen until SIGTERM or SIGINT."""
         loop = asyncio.get_running_loop()
         for signum in SIGNALS:
             loop.add_signal_handler(signum, self._stop)
         try:
             await self._serve()
-        except SystemExit as error:  # uvicorn's way to say that it cannot listen
+        except SystemExit as error:  # uvicorn cannot listen
             message = f"port {self.config.port} on {self.config.host} cannot be listened on"
             raise InputError(f"{message}; take another --port") from error
         finally:

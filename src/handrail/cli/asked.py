@@ -1,4 +1,4 @@
-"""The commands that ask the API, of a server or of a database, and their options."""
+"""The commands that call the API, of a server or of a database, and their options."""
 
 from typing import Annotated
 
@@ -24,7 +24,7 @@ from handrail.cli.options import (
 
 
 def add_to(app: typer.Typer) -> None:
-    """All of them, in the order of the help."""
+    """Add all of them, in the order of the help."""
     for command in (
         runs,
         show,

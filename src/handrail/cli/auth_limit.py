@@ -1,9 +1,9 @@
-"""Before a door that asks the server about every token: whoever comes with wrong ones comes no
-further for a while.
+"""Rate-limit clients that send invalid credentials, so that the A2A and MCP front ends do not
+forward them to the server.
 
-At the server all of them have one address, the door's, so that the wrong tokens of one would slow
-down the others there. Here each has its own, and fewer. Whoever was let in before is not slowed
-down by others at its address.
+At the server all clients of a front end share one address, so that the invalid credentials of one
+would slow down the others there. Here each client has its own, lower limit. A client that was
+admitted before is not slowed down by others at its address.
 """
 
 import time
@@ -60,7 +60,7 @@ class AuthRateLimit:
         is_unproven = status == STATUS_TOO_MANY_REQUESTS and credential_digest not in self.admitted
         if (
             status == STATUS_UNAUTHORIZED or is_unproven
-        ):  # the server has had enough of tokens that are wrong
+        ):  # the server limits this front end for invalid credentials
             self.failures.take(address, time.monotonic())
             self.admitted.discard(credential_digest)
         elif credential_digest and status < STATUS_BAD_REQUEST:

@@ -1,4 +1,4 @@
-"""`handrail bead create`: a new bead, worked by a definition that is stored, or in a file."""
+"""`handrail bead create`: file a bead for a definition that is stored, or in a file."""
 
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
@@ -42,7 +42,7 @@ def create_bead(target: ApiTarget, options: BeadOptions) -> int:
 
 
 async def resolve_definition_id(client: AsyncClient, definition: str) -> str:
-    """A file, which is stored first, else an id, else a name."""
+    """Resolve a file, which is stored first, else an id, else a name."""
     if definition != "-" and not Path(definition).is_file():
         return await _find_stored_id(client, decode_argument(definition))
     source = find_definition(definition)

@@ -1,4 +1,4 @@
-"""`handrail channel`: who is in a conversation, who has the turn, and a word of a person to it."""
+"""`handrail channel`: the members of a conversation, the turn, and a person's message to it."""
 
 from handrail.cli import output
 from handrail.cli.api import ApiTarget, call_api
@@ -8,9 +8,9 @@ from handrail.client.clients import AsyncClient
 from handrail.engine.queries.channel_views import ChannelView, MessageView
 
 MESSAGES_SHOWN = 20
-"""Lines of the log that are shown,"""
+"""Messages that are shown,"""
 EVENTS_SEARCHED = 200
-"""of what these last events have left there."""
+"""from this many last events."""
 CHANNELS_LISTED_MAX = 1_000
 
 
@@ -66,7 +66,7 @@ def say_in_channel(target: ApiTarget, channel_id: str, text: str, to: str) -> in
 
 
 def act_on_turn(target: ApiTarget, channel_id: str, action: TurnAction, agent: str = "") -> int:
-    """Pause, unpause, or give somebody the turn."""
+    """Pause, unpause, or give an agent the turn."""
 
     async def do(client: AsyncClient) -> None:
         channel = await client.control_turn(

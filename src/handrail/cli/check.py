@@ -13,7 +13,7 @@ EXIT_FAILED, EXIT_UNREADABLE = 1, 2
 
 
 def check_definitions(names: list[str], *, as_json: bool) -> int:
-    """Checks and prints them all; the exit code."""
+    """Check and print all definitions; return the exit code."""
     code = 0
     documents: list[dict[str, Any]] = []
     for name in names:

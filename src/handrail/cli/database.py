@@ -1,4 +1,4 @@
-"""Which database a command means, and what is said when it cannot be used."""
+"""Find the database that a command means, and explain when it cannot be used."""
 
 import os
 import sys
@@ -23,7 +23,7 @@ class InputError(Exception):
 
 
 def load_settings(**flags: object) -> Configuration:
-    """All settings as this process finds them; a flag that is empty was not given."""
+    """Load all settings of this process; an empty flag counts as absent."""
     set_flags = {name: value for name, value in flags.items() if value not in (None, "")}
     try:
         return load_configuration(os.environ, Path.cwd(), set_flags)
@@ -35,7 +35,7 @@ def load_settings(**flags: object) -> Configuration:
 def open_database(
     database: str, *, read_only: bool = True, create: bool = False
 ) -> Generator[MaintenanceStore]:
-    """The database for as long as a command takes. It has to exist, unless it may be made."""
+    """Open the database for the time of a command. It has to exist, unless it may be made."""
     url = load_settings(database=database)["database"]
     try:
         ensure_database(url, create=create)
@@ -52,7 +52,7 @@ def open_database(
 
 
 def ensure_database(url: str, *, create: bool) -> None:
-    """Whether there is such a database, as far as one can tell without opening it."""
+    """Check that there is such a database, as far as that shows without opening it."""
     if not url.startswith(SQLITE_PREFIX):
         return
     file = Path(sqlite_path(url))
@@ -81,6 +81,6 @@ def _make_folder(folder: Path) -> None:
 
 
 def print_error(command: str, error: Exception | str) -> None:
-    """One line on standard error."""
+    """Print one line on standard error."""
     message = " ".join(printable(str(error)).split())
     print(f"handrail {command}: {message}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""`handrail db`: how large it is, finished runs to a file, a copy, and the way back."""
+"""`handrail db`: show the size, archive finished runs to a file, back up, restore."""
 
 import getpass
 from collections.abc import Callable

@@ -1,5 +1,6 @@
-"""From what a user names to a document: a file, else a built-in definition, `-` for stdin; and a
-bead's context."""
+"""Read the definition that a user names: a file, else a built-in definition, `-` for stdin; and a
+bead's context.
+"""
 
 import difflib
 import sys
@@ -18,7 +19,8 @@ from handrail.teams import BUILTIN_IDS, load_builtin
 
 class DefinitionSource(NamedTuple):
     """`builtin` is the name of a built-in definition, or ""; `missing`: there was nothing; `raw` is
-    what stood in the file."""
+    the file's content.
+    """
 
     label: str
     document: Document
@@ -28,7 +30,7 @@ class DefinitionSource(NamedTuple):
     raw: bytes = b""
 
     def format_problems(self, problems: Sequence[DocumentProblem], severity: str) -> list[str]:
-        """Each with the line that it stands on."""
+        """Format each problem with its line."""
         line_index = LineIndex(self.raw if problems else b"")
         return [
             format_problem(problem, self.label, severity, line_index.line_of(problem.path))
@@ -54,7 +56,7 @@ def find_definition(name: str) -> DefinitionSource:
     if problems:  # these say line and column themselves
         missing = any(p.code == "unreadable" for p in problems)
         return DefinitionSource(name, document, problems, missing=missing)
-    # A pipe cannot be read twice: of what came through one, places are told without lines.
+    # A pipe cannot be read twice: problems in its content have no line numbers.
     return DefinitionSource(
         name, document, problems, raw=path.read_bytes() if path.is_file() else b""
     )
@@ -69,7 +71,7 @@ def _not_found_problem(name: str) -> DocumentProblem:
 
 
 def read_context(text: str) -> dict[str, Any]:
-    """A JSON object, or @FILE with one."""
+    """Read a JSON object, or @FILE with one."""
     if not text:
         return {}
     document, problems = load_document(Path(text[1:]) if text.startswith("@") else text)

@@ -1,7 +1,7 @@
 """`handrail demo`: a server with the built-in teams at work on sample beads, to look at and to try.
 
 It has a database of its own, so that the agents, which follow rules and know nothing of the world,
-are never given real work.
+never get real work.
 """
 
 import asyncio
@@ -35,13 +35,13 @@ TABLE_COLUMNS = 180
 """Columns of a table that goes to a file or a pipe."""
 QUIET_SETTINGS = ServerSettings(log_level="critical")
 SETTLE_POLLS_MAX = 50
-"""Looks, ten a second."""
+"""Polls, ten a second."""
 ONCE_SECONDS_MAX = 900
-"""`--once` takes less than a minute; after so many something is wrong."""
+"""`--once` takes less than a minute; after this time something is wrong."""
 
 
 class DemoSample(Value):
-    """A bead to show one way that a definition can end. `said` are a person's answers, in turn."""
+    """A bead that shows one ending of a definition. `answers` are a person's, in turn."""
 
     definition: str
     title: str
@@ -49,7 +49,7 @@ class DemoSample(Value):
     context: dict[str, Any] = {}
     answers: tuple[str, ...] = ()
     bug: str = ""
-    """Of the sample shop: its bead is filed by the shop itself, when a request fails."""
+    """A bug of the sample shop: the shop itself files the bead, when a request fails."""
 
 
 SAMPLES = (
@@ -117,7 +117,7 @@ SAMPLES = (
 
 
 def run_demo(port: int | None, *, once: bool) -> int:
-    """Serves until it is told to end, or with `once` until every sample has; the exit code."""
+    """Serve until a signal, or with `once` until every sample has ended; return the exit code."""
     demo = Demo(once=once)
     try:
         DATABASE_FILE.parent.mkdir(mode=0o700, exist_ok=True)
@@ -159,7 +159,7 @@ class Demo:
         self.shop: DemoShop | None = None
 
     async def ready(self, engine: Engine, url: str) -> bool:
-        """The server listens: to work. Whether it shall go on."""
+        """Start the samples once the server listens; return whether it shall go on."""
         has_open_approvals = (
             bool((await engine.approvals(status="open", limit=1)).items) and not self.once
         )
@@ -222,7 +222,7 @@ class Demo:
 
 
 async def _wait_until_settled(engine: Engine) -> None:
-    """Until everything has ended or waits for somebody, or a moment has passed."""
+    """Wait until every run has ended or waits for a person, or a moment has passed."""
     for _ in range(SETTLE_POLLS_MAX):
         if not (await engine.executions(status="running", limit=1)).items:
             return
@@ -230,7 +230,7 @@ async def _wait_until_settled(engine: Engine) -> None:
 
 
 class DemoPerson:
-    """Answers by itself: what the sample says, then yes; nobody is talked out of an escalation."""
+    """Answers by itself: the sample's answers, then yes, or reject for an escalation."""
 
     def __init__(self, sample: DemoSample) -> None:
         self._answers = list(sample.answers)

@@ -1,7 +1,7 @@
 """The shop of `handrail demo`: a small web app with bugs in a real repository, served by itself.
 
-Its errors are provoked by real requests, it reports them itself, and what was mended is deployed
-again and asked again.
+Real requests provoke its errors, it reports them itself, and after a fix it is deployed again and
+gets the same requests again.
 """
 
 import asyncio
@@ -22,12 +22,12 @@ from handrail.teams.healing.sample_shop import (
 )
 
 REPORT_SECONDS_MAX = 300.0
-"""After which an error that the shop has not reported never will be."""
+"""After this time the shop will not report an error any more."""
 STATUS_OK = 200
 
 
 class DemoShop:
-    """One shop with these bugs. `again`: a new one, even if an earlier one is still there."""
+    """One shop with these bugs. `fresh`: a new one, even if an earlier one is still there."""
 
     def __init__(
         self, engine: Engine, url: str, home: Path, bug_names: tuple[str, ...], *, fresh: bool
@@ -42,17 +42,17 @@ class DemoShop:
         self.engine, self.url, self.folder = engine, url, folder.resolve()
         self.live: SampleServer | None = None
         self.failed_requests: list[ShopRequest] = []
-        """The requests that were answered with an error."""
+        """The requests that failed."""
         self._deploy_lock = asyncio.Lock()
         self._watch_tasks: set[asyncio.Task[None]] = set()
 
     @property
     def repository_url(self) -> str:
-        """Where its repository is."""
+        """The address of its repository."""
         return self.service.repository.url
 
     async def open(self) -> None:
-        """It is served, and may report."""
+        """Serve the shop, with a credential to report."""
         token_request = NewToken(role="reporter", name="shop")
         token, row = issue_token(token_request, by="demo", engine=self.engine)
         await self.engine.add_credential(row)
@@ -64,7 +64,9 @@ class DemoShop:
             self.live.stop()
 
     async def provoke(self, bug: str) -> RunHandle:
-        """The request that shows the bug is made; the run of the bead that the shop then files."""
+        """Send the request that shows the bug; return the run of the bead that the shop then
+        files.
+        """
         assert self.live is not None
         request = load_bugs()[bug].request
         await asyncio.to_thread(self.live.send, request)
@@ -72,7 +74,7 @@ class DemoShop:
         return await self._wait_for_run(request)
 
     def watch(self, run: RunHandle) -> None:
-        """When that run has ended well, the shop is deployed again, and one line says so."""
+        """When that run has ended well, deploy the shop again, and print one line."""
         task = asyncio.get_running_loop().create_task(
             self._redeploy_after(run, self.failed_requests[-1])
         )
@@ -87,8 +89,9 @@ class DemoShop:
                     print(line, flush=True)
 
     async def retry_requests(self, *requests: ShopRequest) -> list[str]:
-        """What these requests, or all that had failed, are answered now that the branch is deployed
-        again."""
+        """Deploy the branch, repeat these requests, or all that had failed, and return the
+        responses.
+        """
         assert self.live is not None
         await asyncio.to_thread(self.live.start)
         lines: list[str] = []

@@ -1,4 +1,4 @@
-"""`handrail doctor`: do the invariants hold in this database, now?"""
+"""`handrail doctor`: check the invariants of this database, now."""
 
 import msgspec
 
@@ -16,7 +16,7 @@ from handrail.store.engine_store import StoreError
 
 
 def examine_database(database: str, *, as_json: bool) -> int:
-    """Examines and prints; the exit code."""
+    """Examine and print; return the exit code."""
     try:
         with open_database(database) as store:
             problems = check_database(store)

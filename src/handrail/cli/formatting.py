@@ -1,4 +1,4 @@
-"""Figures and texts as people read them."""
+"""Format figures and texts for people."""
 
 import os
 import re
@@ -11,17 +11,21 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u
 
 
 def program_name() -> str:
-    """How the command line was called, so that what is shown can be typed."""
+    """Return how the command line was called, so that what is shown can be typed."""
     return "uv run handrail" if "UV" in os.environ else "handrail"
 
 
 def decode_argument(text: str) -> str:
-    """What a user gave, with a sign for bytes that are no UTF-8: nobody could store those."""
+    """Return the user's argument, with a sign for bytes that are not UTF-8, which cannot be
+    stored.
+    """
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def printable(text: str) -> str:
-    """Without characters that would steer the terminal; agents and files write what they like."""
+    """Return the text without characters that control the terminal: agents and files may have
+    any.
+    """
     return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
@@ -33,7 +37,7 @@ def first_line(text: str, chars_max: int = 100) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """16 h, 1 h 30 min, 90 d, 0.2 s: the two largest units that count."""
+    """Format as 16 h, 1 h 30 min, 90 d, 0.2 s: the two largest units that count."""
     if seconds < 60:
         return f"{seconds:.3g} s"
     remaining, parts = round(seconds), list[str]()
@@ -51,7 +55,7 @@ def format_count(number: int, noun: str) -> str:
 
 
 def format_certificate(bound: Bound, kind: str) -> str:
-    """What a run can cost at most, in one line."""
+    """Format the most that a run can cost, in one line."""
     moves = format_count(bound.handoffs, "handoff")
     if kind == "workflow":
         moves = format_count(bound.transitions, "transition")
@@ -76,7 +80,7 @@ def format_time_bound(bound: Bound, kind: str) -> str:
 
 
 def format_asks_bound(bound: Bound) -> str:
-    """The agents' own questions: rare, and counted apart."""
+    """Format the bound of the agents' own questions: rare, and counted apart."""
     return (
         f"{format_count(bound.asks, 'question')} of the agents' own, "
         f"{format_duration(bound.time.asks)} long"
@@ -91,7 +95,7 @@ def format_exactness(bound: Bound) -> str:
 def format_problem(
     problem: DocumentProblem, label: str, severity: str, line: int | None = None
 ) -> str:
-    """`file:line: error at place: message [code]`, and the hint on a line of its own."""
+    """Format as `file:line: error at place: message [code]`, and the hint on a line of its own."""
     hint = f"\n    {printable(problem.hint)}" if problem.hint else ""
     location = printable(label) if line is None else f"{printable(label)}:{line}"
     message = f"{printable(problem.path)}: {printable(problem.message)}"

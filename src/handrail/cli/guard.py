@@ -1,4 +1,4 @@
-"""`handrail guard MODULE:OBJECT`: somebody's own team, run under guard as it is."""
+"""`handrail guard MODULE:OBJECT`: run the user's own team under guard, as it is."""
 
 import shlex
 import traceback
@@ -32,11 +32,13 @@ from handrail.views.report import RunReport
 from handrail.views.view_types import View
 
 RECORDING_ROLE = "operator"
-"""The least role that may tell a server of a guarded run."""
+"""The least role that may report a guarded run to a server."""
 
 
 class GuardOutput(View):
-    """What --json prints. `result` is the team's own, as a text; after a stop, what there is."""
+    """The output of --json. `result` is the team's own, as a text; after a stop, the partial
+    one.
+    """
 
     run: str
     result: str
@@ -55,7 +57,7 @@ class GuardOptions(NamedTuple):
 
 
 def guard_team(options: GuardOptions, *, as_json: bool) -> int:
-    """Runs and prints; the exit code."""
+    """Run and print; return the exit code."""
     try:
         record_url, is_server = _record_target(options)
         guard = Guard(_read_rules(options.rules), record=record_url)
@@ -74,7 +76,7 @@ def guard_team(options: GuardOptions, *, as_json: bool) -> int:
     except TeamInputError as error:
         print_error("guard", error)
         return EXIT_WRONG_INPUT
-    except Exception as error:  # whatever somebody's team raises
+    except Exception as error:  # any error of the user's team
         error_text = f"{type(error).__name__}: {error}"
         print_error("guard", f"{options.target} raised {error_text} ({_user_location(error)})")
         if guard.last is not None:
@@ -87,7 +89,7 @@ def guard_team(options: GuardOptions, *, as_json: bool) -> int:
 def _print_result(
     options: GuardOptions, run: GuardedRun | None, result: object, *, as_json: bool
 ) -> None:
-    """The team's own result, why it ended, and where it is on record."""
+    """Print the team's own result, why it ended, and where it is on record."""
     assert run is not None, "a guarded team has had a run"
     report = run.report()
     if as_json:
@@ -102,7 +104,7 @@ def _print_result(
 
 
 def _user_location(error: Exception) -> str:
-    """Where in somebody's own code, if it was there."""
+    """Return the location in the user's own code, if the error was there."""
     frames = traceback.extract_tb(error.__traceback__)
     user_frames = [
         frame
@@ -122,7 +124,7 @@ def _print_record_location(options: GuardOptions, run: GuardedRun) -> None:
 
 
 def _record_arguments(options: GuardOptions) -> str:
-    """The options that lead another command to the record; a password is not shown."""
+    """Return the options that lead another command to the record; a password is not shown."""
     options_given = (("--database", options.database), ("--server", options.server))
     return "".join(
         f" {option} {shlex.quote(value) if urlsplit(value).password is None else 'URL'}"
@@ -132,8 +134,9 @@ def _record_arguments(options: GuardOptions) -> str:
 
 
 def _record_target(options: GuardOptions) -> tuple[str, bool]:
-    """Where the run is recorded, and whether it is a server; else it is a database, which is made
-    if it is not there."""
+    """Return where the run is recorded, and whether it is a server; else it is a database, which is
+    made if it is not there.
+    """
     configuration = load_settings(database=options.database, server=options.server)
     server = server_url(configuration)
     if not server:
@@ -142,12 +145,12 @@ def _record_target(options: GuardOptions) -> tuple[str, bool]:
 
 
 def _check_database(url: str) -> None:
-    """A team may run for hours: that nothing can be recorded is found out before it does."""
+    """Check before the start that the run can be recorded: a team may run for hours."""
     open_store(url).close()
 
 
 def _check_server_access(url: str) -> None:
-    """Likewise. Raises `InputError`."""
+    """Check the server's access likewise. Raises `InputError`."""
     try:
         with Client(url, patience=PATIENCE_SECONDS) as client:
             me = client.get_me()
@@ -168,7 +171,7 @@ def _read_rules(rules: str) -> StopRules:
 
 
 def _read_input(text: str) -> str:
-    """The text, or what is in the file that @ names."""
+    """Return the text, or the content of the file that @ names."""
     if not text.startswith("@"):
         return formatting.decode_argument(text)
     try:

@@ -1,4 +1,4 @@
-"""From what a user types to an id: all of it, or as much of its beginning or end as is enough."""
+"""Find an id from what a user types: all of it, or enough of its beginning or end."""
 
 import re
 from collections.abc import AsyncIterator, Sequence
@@ -11,13 +11,13 @@ ID_CHARS = 32
 """Characters of a run's or a token's id."""
 APPROVAL_ID_PATTERN = re.compile(r"[0-9a-f]{32}\.q\d+")
 RUNS_SEARCHED_MAX = 5_000
-"""Of the newest runs, so many are looked at for one whose id ends like that."""
+"""The newest runs that are searched for an id with this end."""
 PAGE_ITEMS = 500
 MATCHES_SHOWN_MAX = 3
 
 
 async def find_run_id(client: AsyncClient, partial_id: str) -> str:
-    """The run that is meant. One that is named in full is asked for as it is."""
+    """Return the run's id. A full id is used without a search."""
     partial_id = decode_argument(partial_id)
     if len(partial_id) == ID_CHARS:
         return partial_id
@@ -37,8 +37,9 @@ async def _newest_run_ids(client: AsyncClient) -> AsyncIterator[str]:
 
 
 async def find_approval_id(client: AsyncClient, partial_id: str) -> str:
-    """The open question that is meant, by its own id or by that of its run; another one is left to
-    the API to explain."""
+    """Return the open approval's id, from its own id or from that of its run; the API explains any
+    other.
+    """
     partial_id = decode_argument(partial_id)
     matches: list[str] = []
     async for approval in client.each(client.list_approvals, status="open", limit=PAGE_ITEMS):
@@ -57,7 +58,7 @@ async def find_approval_id(client: AsyncClient, partial_id: str) -> str:
 
 
 async def find_token_id(client: AsyncClient, partial_id: str) -> str:
-    """The token that is meant."""
+    """Return the token's id."""
     partial_id = decode_argument(partial_id)
     token_ids = [token.id for token in (await client.list_tokens()).items]
     matches = [

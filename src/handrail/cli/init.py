@@ -1,4 +1,4 @@
-"""`handrail init`: a definition, an agent module and a test that passes at once, to begin with."""
+"""`handrail init`: write a definition, an agent module and a test that passes at once."""
 
 import shlex
 import sys
@@ -20,11 +20,11 @@ PYTEST_COMMANDS = {
     "handrail": f"uv run --no-project --python {shlex.quote(sys.executable)} --with pytest pytest",
     "uv run handrail": "uv run --with pytest pytest",
 }
-"""How tests are run where the command line is called so: also beside a tool's own environment."""
+"""By how the command line was called: how to run tests, also beside a tool's own environment."""
 
 
 def write_starter(folder: str) -> int:
-    """Writes the files, and never over others; the exit code."""
+    """Write the files, and never over others; return the exit code."""
     target = Path(folder)
     try:
         _write_files(target)
@@ -39,7 +39,7 @@ def write_starter(folder: str) -> int:
         command_line = command.format(
             handrail=program, pytest=PYTEST_COMMANDS[program], folder=target
         )
-        if len(command_line) > COMMAND_COLUMNS:  # then what it does stands below it
+        if len(command_line) > COMMAND_COLUMNS:  # then its description stands below it
             print(f"  {command_line}")
             command_line = ""
         print(f"  {command_line:<{COMMAND_COLUMNS}} {purpose}")

@@ -1,7 +1,7 @@
-"""Which line of a file a place such as `$.nodes[2].role` stands on: people edit lines, not paths.
+"""Find the line of a path such as `$.nodes[2].role` in a file: people edit lines, not paths.
 
-Only asked when there is something to say about a file that could be read. What is missing stands
-where it would have to be added: on the line of the part that lacks it.
+Used only for a problem in a file that could be read. A missing part has the line where it would
+have to be added: that of the part that lacks it.
 """
 
 import re
@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 FILE_BYTES_MAX = 1_000_000
-"""In a longer file the place alone is told: looking for its line would take seconds."""
+"""In a longer file only the path is shown: the search for its line would take seconds."""
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _YAML: Any = yaml  # its nodes have no usable types
 _INDEX_PATTERN = re.compile(r"\[(\d{1,9})\]")
@@ -25,10 +25,10 @@ class LineIndex:
             try:
                 self._root = _YAML.compose(raw.decode("utf-8-sig"), Loader=_LOADER)
             except (yaml.YAMLError, UnicodeDecodeError):
-                return  # JSON that YAML has no name for, such as one with tabs
+                return  # JSON that YAML cannot read, such as with tabs
 
     def line_of(self, path: str) -> int | None:
-        """From 1; None if it cannot be told."""
+        """Return the line, from 1; None if it is unknown."""
         node, rest, line = self._root, path.removeprefix("$"), None
         while node is not None and rest:
             inner = _descend(node, rest)
@@ -39,7 +39,7 @@ class LineIndex:
 
 
 def _descend(node: Any, rest: str) -> tuple[int, Any, str] | None:  # noqa: ANN401 - as above
-    """The part that the path goes on with: its line, itself, and the rest of the path."""
+    """Return the part that the path goes on with: its line, itself, and the rest of the path."""
     if isinstance(node, yaml.SequenceNode) and (number := _INDEX_PATTERN.match(rest)):
         index, parts = int(number[1]), node.value
         remainder = rest[number.end() :]

@@ -1,8 +1,8 @@
-"""A run as it happens: one line for each thing that somebody watching wants to know.
+"""Show a run as it happens: one line for each thing that a viewer wants to know.
 
-`Lines` turns events into lines; `PlainView` writes them; `RichView` adds colour and, at the bottom,
-a bar that shows how much of the certificate is used. How it ended is the report's to say. Agents'
-texts, and the names in definitions, are never taken as markup, and steer no terminal.
+`EventFormatter` turns events into lines; `PlainView` writes them; `RichView` adds colour and, at
+the bottom, a bar that shows how much of the certificate is used. The report says how it ended.
+Agents' texts, and the names in definitions, are never taken as markup, and control no terminal.
 """
 
 import sys
@@ -31,7 +31,7 @@ INDENT = " " * 9
 
 
 class EventFormatter:
-    """Events to lines; numbers are those of the stretch, against its certificate."""
+    """Formats events as lines; numbers are those of the stretch, against its certificate."""
 
     def __init__(self, bound: Bound, kind: str) -> None:
         self.moves_max = bound.transitions if kind == "workflow" else bound.handoffs

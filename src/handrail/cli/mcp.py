@@ -26,7 +26,7 @@ class McpOptions(NamedTuple):
 
 
 def serve_mcp(options: McpOptions) -> int:
-    """Serves until its input ends, or, over HTTP, until it is told to; the exit code."""
+    """Serve until the input ends, or, over HTTP, until a signal; return the exit code."""
     try:
         _require_sdk()
         configuration = load_settings()

@@ -1,4 +1,4 @@
-"""`handrail memory`: what the helpdesk remembers of resolved tickets, seen, corrected, removed."""
+"""`handrail memory`: show, correct and remove the helpdesk's memory of resolved tickets."""
 
 from handrail.cli import output
 from handrail.cli.api import ApiTarget, call_api
@@ -57,12 +57,16 @@ def remove_memory(target: ApiTarget, partial_id: str) -> int:
 
 
 async def _find_memory_id(client: AsyncClient, partial_id: str) -> str:
-    """The memory that is meant, by its whole id or as much of its beginning or end as is enough."""
+    """Return the memory's id from the whole id, or from enough of its beginning or end."""
     partial_id = decode_argument(partial_id)
     if len(partial_id) == ID_CHARS:
         return partial_id
-    memory_ids = [one.id async for one in client.each(client.list_memories, limit=PAGE_ITEMS)]
-    matches = [one for one in memory_ids if one.startswith(partial_id) or one.endswith(partial_id)]
+    memory_ids = [memory.id async for memory in client.each(client.list_memories, limit=PAGE_ITEMS)]
+    matches = [
+        full_id
+        for full_id in memory_ids
+        if full_id.startswith(partial_id) or full_id.endswith(partial_id)
+    ]
     return require_one_match(partial_id, matches, "memory", "`handrail memory list` lists them")
 
 

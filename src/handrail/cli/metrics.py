@@ -1,7 +1,7 @@
 """`handrail metrics`: figures of the runs that have ended, what each is, and its target (L14, L15).
 
-The targets are those of a team that mends its own bugs: they stand beside the built-in
-`auto-bug-workflow`. A figure that would divide by nothing is not shown.
+The targets are those of a team that fixes its own bugs: they stand beside the built-in
+`auto-bug-workflow`. A figure that would divide by zero is not shown.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""Options that several commands have, and where a command that asks the API is told to ask."""
+"""Options that several commands have, such as which API to call."""
 
 from typing import Annotated, Literal
 

@@ -1,4 +1,4 @@
-"""What commands print: tables, texts and JSON. On a terminal within its width, else in full."""
+"""Print tables, texts and JSON. On a terminal within its width, else in full."""
 
 import sys
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ def console() -> Console:
 
 
 def print_json(document: object) -> None:
-    """Every field, set or not."""
+    """Print every field, set or not."""
     print(msgspec.json.format(msgspec.json.encode(_with_all_fields(document)), indent=2).decode())
 
 
@@ -54,9 +54,12 @@ def _with_all_fields(value: object) -> object:
 def print_table(
     heads: Sequence[str], rows: Sequence[Sequence[Cell]], empty: str = "", no_wrap_columns: int = 1
 ) -> None:
-    """On a terminal long cells go on below, except for the first `whole` of a row (an id in two
-    pieces cannot be copied), and without rows `empty` is said. A file has the heads and one line
-    for each row."""
+    """Print a table.
+
+    On a terminal long cells go on below, except for the first `no_wrap_columns` (an id in two
+    pieces cannot be copied), and without rows `empty` is printed. A file has the heads and one line
+    for each row.
+    """
     if not rows and empty and is_terminal():
         print_line(empty)
         return
@@ -76,7 +79,7 @@ def print_table(
 
 
 def print_line(text: str, style: str = "") -> None:
-    """A line, however long: the terminal wraps it."""
+    """Print a line, however long: the terminal wraps it."""
     console().print(Text(printable(text), style=style), soft_wrap=True)
 
 
@@ -86,19 +89,21 @@ def _cell_text(cell: Cell) -> Text:
 
 
 def one_line(text: str) -> str:
-    """All of it, on one line."""
+    """Return all of the text, on one line."""
     return " ".join(printable(text).split())
 
 
 def format_time(moment: datetime | None) -> str:
-    """In UTC, as `--since` takes it; to the minute where space is scarce."""
+    """Format in UTC, as `--since` takes it; to the minute where space is scarce."""
     pattern = "%Y-%m-%d %H:%M" if is_terminal() else "%Y-%m-%dT%H:%M:%SZ"
     return "" if moment is None else moment.astimezone(UTC).strftime(pattern)
 
 
 def short_id(full_id: str) -> str:
-    """The end of an id, where it differs most, for people to read; in full for programs. Every
-    command takes either."""
+    """Return the end of an id, where it differs most, for people to read; in full for programs.
+
+    Every command takes either.
+    """
     if not is_terminal():
         return full_id
     run, dot, rest = full_id.partition(".")
@@ -106,5 +111,5 @@ def short_id(full_id: str) -> str:
 
 
 def print_note(text: str) -> None:
-    """What is not part of the answer, on standard error."""
+    """Print what is not part of the answer, on standard error."""
     print(one_line(text), file=sys.stderr)

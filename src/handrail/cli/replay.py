@@ -39,7 +39,7 @@ def replay_runs(target: ApiTarget, options: ReplayOptions) -> int:
 
 
 def read_rules(rules: str) -> dict[str, Any] | str:
-    """What is in the file; else the name of a profile."""
+    """Return the file's content; else the name of a profile."""
     path = Path(rules)
     if not path.is_file():
         if rules in PROFILES:

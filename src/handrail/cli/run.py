@@ -1,4 +1,4 @@
-"""`handrail run`: one bead to its end in this process, watched, with a person to ask."""
+"""`handrail run`: run one bead to its end in this process, with a person to ask."""
 
 import asyncio
 import sys
@@ -49,7 +49,7 @@ class RunOptions(NamedTuple):
 
 
 class StartArguments(NamedTuple):
-    """What the bead is."""
+    """The bead to file."""
 
     title: str
     description: str
@@ -58,7 +58,7 @@ class StartArguments(NamedTuple):
 
 
 def run_bead(options: RunOptions, *, as_json: bool) -> int:
-    """Runs and prints; the exit code."""
+    """Run and print; return the exit code."""
     try:
         source = find_definition(options.definition)
         plan = _check_plan(source)
@@ -112,7 +112,7 @@ async def _run(
 
 
 async def _require_idle_database(engine: Engine, database: str) -> None:
-    """The agents here rehearse: they must not be given anybody's real work."""
+    """Refuse a database that is at work: the agents here rehearse, and must not get real work."""
     running = await engine.executions(status="running", limit=1)
     if running.items or await engine.maintenance.has_live_peers(engine.clock()):
         message = f"{database} is at work, and the agents of `handrail run` only rehearse"
@@ -122,7 +122,7 @@ async def _require_idle_database(engine: Engine, database: str) -> None:
 def _add_agents(
     engine: Engine, source: DefinitionSource, plan: Plan, configuration: Configuration
 ) -> None:
-    """Whoever calls the command may work here: the coding team, in the current folder."""
+    """Add the agents. The caller's permission covers the coding team, in the current folder."""
     agents, trusted = generic_agents(plan), frozenset[str]()
     if source.builtin:
         folders = (str(Path.cwd()), *configuration["workspaces"])
@@ -187,7 +187,7 @@ def _open_view(formatter: EventFormatter, out: TextIO) -> LiveView:
 
 
 class TerminalPerson:
-    """Whoever answers: the lines of a file first, then the terminal if there is one."""
+    """Answers approvals: the lines of a file first, then the terminal if there is one."""
 
     def __init__(self, view: LiveView, answers: list[str] | None, *, is_present: bool) -> None:
         self.view, self.answers, self.is_present = view, list(answers or ()), is_present
@@ -211,7 +211,7 @@ class TerminalPerson:
             return None
 
     def explain_open_approval(self, approval_id: str) -> str:
-        """Why a question stays open, and what to do."""
+        """Explain why an approval stays open, and what to do."""
         if self.answer_count is None:
             message = f"'{approval_id}' is open and nobody is here to answer it"
             return f"{message}; start it in a terminal, or give --answers FILE"
@@ -220,7 +220,7 @@ class TerminalPerson:
 
 
 def approval_lines(request: ApprovalPrompt) -> list[str]:
-    """The result above, the question below it, and how to answer."""
+    """Return the result above, the question below it, and how to answer."""
     approval = request.approval
     result = [f"  | {line}" for line in formatting.printable(request.result).splitlines()]
     head = f"{approval.kind.value} at {formatting.printable(approval.step_id)}:"
@@ -250,7 +250,7 @@ def answer_hint(approval: PendingApproval) -> str:
 
 
 def read_reply(line: str) -> PromptReply:
-    """A text as it is, or an explicit decision: /approve, /reject [why], /revise TEXT."""
+    """Parse a text as it is, or an explicit decision: /approve, /reject [why], /revise TEXT."""
     first, _, rest = line.strip().partition(" ")
     decision = DECISION_COMMANDS.get(first.lower())
     if decision is None:
@@ -263,7 +263,9 @@ def read_reply(line: str) -> PromptReply:
 def _print_end(
     interactive_run: InteractiveRun, person: "TerminalPerson", bound: Bound, path: str
 ) -> int:
-    """The report in short, the whole of it in a file if wanted; 0 only for done_success."""
+    """Print the report in short, write all of it to a file if wanted; return 0 only for
+    done_success.
+    """
     view, run, run_report = person.view, interactive_run.run, build_report(interactive_run.events)
     status = run.terminal_status
     good = status in (TerminalStatus.DONE_SUCCESS, TerminalStatus.DONE_PARTIAL)
@@ -280,7 +282,7 @@ def _print_end(
 
 
 def summary_lines(run_report: RunReport, bound: Bound) -> Iterator[str]:
-    """What the last line of a run should tell, beyond why."""
+    """Yield what the end of a run should show, beyond why."""
     stop, totals = run_report.stop, run_report.totals
     if stop is not None:
         yield (
@@ -314,7 +316,7 @@ def _write_report(run_report: RunReport, path: str) -> bool:
 
 
 async def _run_document(engine: Engine, interactive_run: InteractiveRun) -> str:
-    """The run as the API gives it, with its open questions."""
+    """Return the run as the API returns it, with its open approvals."""
     document = msgspec.to_builtins(await engine.view(interactive_run.run.id), str_keys=True)
     document["questions"] = [
         msgspec.to_builtins(approval) for approval in interactive_run.run.pending_approvals.values()

@@ -23,7 +23,7 @@ STATUS_STYLES = {
 
 
 class RunFilter(NamedTuple):
-    """Which runs; what is empty is not asked for. A status is how a run stands, or how it ended."""
+    """Which runs; empty fields do not filter. A status is how a run stands, or how it ended."""
 
     status: str = ""
     workflow: str = ""
@@ -64,7 +64,7 @@ def list_runs(target: ApiTarget, run_filter: RunFilter) -> int:
 
 
 def parse_since(since: str) -> datetime | None:
-    """So long ago, or at that time; without a time zone it is UTC."""
+    """Parse an age or a time; without a time zone it is UTC."""
     if not since:
         return None
     now = datetime.now(UTC)

@@ -1,4 +1,4 @@
-"""`handrail serve`: the server in this process, until it is told to end."""
+"""`handrail serve`: the server in this process, until a signal."""
 
 import asyncio
 import os
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class ServeOptions(NamedTuple):
-    """The command's options; what is None or empty is as the settings say."""
+    """The command's options; the settings replace those that are None or empty."""
 
     database: str = ""
     host: str = ""
@@ -35,7 +35,7 @@ class ServeOptions(NamedTuple):
 
 
 def run_server(options: ServeOptions) -> int:
-    """Serves until SIGTERM or SIGINT; the exit code: 1 if the engine failed."""
+    """Serve until SIGTERM or SIGINT; return the exit code: 1 if the engine failed."""
     try:
         configuration = load_settings(
             database=options.database, host=options.host, port=options.port
@@ -51,7 +51,7 @@ def run_server(options: ServeOptions) -> int:
 
 
 def _read_service(file: str) -> "Service | None":
-    """What is healed, if the setting names it. Raises `InputError`."""
+    """Read the service to be healed, if the setting names it. Raises `InputError`."""
     from handrail.teams.healing import read_service
 
     try:
@@ -99,7 +99,9 @@ async def _serve(configuration: Configuration, *, builtin_agents: bool) -> int:
 
 
 def _open_traces() -> "TraceExporter | None":
-    """For OpenTelemetry, if they are wanted. A server without them is a server all the same."""
+    """Open traces for OpenTelemetry, if they are wanted. A server runs without them all the
+    same.
+    """
     try:
         return open_traces(os.environ)
     except TracingUnavailableError as error:

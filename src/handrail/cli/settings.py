@@ -16,7 +16,9 @@ COLUMNS = ("setting", "value", "from", "what it is for")
 
 
 def list_settings(target: ApiTarget) -> int:
-    """Of this folder and environment; with a server named, those that it runs with."""
+    """List the settings of this folder and environment; with a server named, those of the
+    server.
+    """
     if target.server:
         return call_api(target, lambda client: _print_server_settings(client, target))
     try:
@@ -56,7 +58,7 @@ async def _print_server_settings(client: AsyncClient, target: ApiTarget) -> None
 
 
 def _setting_row(setting: SettingView) -> list[output.Cell]:
-    """A server of another version may have settings that are not known here."""
+    """Return a row; a server of another version may have settings that are unknown here."""
     known_setting = SETTINGS_BY_NAME.get(setting.name)
     value = (
         format_setting(known_setting, setting.value)
@@ -67,7 +69,7 @@ def _setting_row(setting: SettingView) -> list[output.Cell]:
 
 
 def _hide_password(setting_value: SettingValue) -> SettingValue:
-    """An address may have a password in it, and this may be shown to anybody."""
+    """Hide the password in an address: the output may be shown to anybody."""
     if setting_value.setting.unit != "text":
         return setting_value
     try:

@@ -21,7 +21,7 @@ from handrail.kernel.run.machine import Run, evolve
 from handrail.views.report import RunReport
 
 WATCH_PATIENCE_SECONDS = 600.0
-"""Seconds that a server may be away while somebody watches: it is being started again."""
+"""How long a server may be away while a user watches: it is being restarted."""
 ZERO_TIME = ServiceTime(queue=0, work=0, people=0, asks=0, total=0)
 UNKNOWN_BOUND = Bound(
     dispatches=0, handoffs=0, transitions=0, questions=0, asks=0, time=ZERO_TIME, tight={}
@@ -49,7 +49,9 @@ def show_run(target: ApiTarget, partial_id: str) -> int:
 
 
 def watch_run(target: ApiTarget, partial_id: str) -> int:
-    """Every event from the first on, until the run has ended: a line for each, or its JSON."""
+    """Print every event from the first on, until the run has ended: a line for each, or its
+    JSON.
+    """
 
     async def do(client: AsyncClient) -> int:
         run_id = await ids.find_run_id(client, partial_id)
@@ -100,7 +102,7 @@ def _headline(report: RunReport) -> str:
 
 
 def _history_lines(report: RunReport) -> Iterator[str]:
-    """Where it went, one line each; then what was doubtful."""
+    """Yield the run's path, one line each; then its warnings."""
     for transition in report.transitions:
         move = f"{transition.from_node_id} -> {transition.to_node_id}".strip()
         reason = f": {first_line(transition.reason)}" if transition.reason else ""
@@ -119,8 +121,9 @@ def _approval_lines(event: Asked) -> Iterator[str]:
 
 
 async def _load_bound(client: AsyncClient, report: RunReport) -> Bound | None:
-    """What the run can cost at most, by its version and its bead's scope; None if the definition
-    is no longer valid."""
+    """Return the most that the run can cost, by its version and its bead's scope; None if the
+    definition is no longer valid.
+    """
     definition = await client.get_definition(report.definition_id, version=report.version)
     plan, _ = check_definition(definition.definition)
     bead = await client.get_bead(report.bead_id)

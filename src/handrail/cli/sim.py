@@ -15,7 +15,7 @@ SEEDS_PER_PROCESS_MIN = 100
 
 
 def simulate_seeds(count: int, *, engine: bool = False, as_json: bool) -> int:
-    """Plays the seeds on every core and prints how they ended; the exit code."""
+    """Play the seeds on every core and print how they ended; return the exit code."""
     processes = min(os.cpu_count() or 1, max(1, count // SEEDS_PER_PROCESS_MIN))
     mode = ("engine",) if engine else ()
     summary = simulator.run_seeds(0, count, processes, *mode)
@@ -28,7 +28,7 @@ def simulate_seeds(count: int, *, engine: bool = False, as_json: bool) -> int:
 
 
 def simulate_seed(seed: int, *, engine: bool = False, as_json: bool) -> int:
-    """Plays one seed and prints what was drawn from it and everything that happened."""
+    """Play one seed and print what was drawn from it and everything that happened."""
     result = simulator.run_seed(seed, "engine") if engine else simulator.run_seed(seed)
     events: list[Any] = simulator.history(seed) if not result.failure else []
     if as_json:

@@ -1,4 +1,4 @@
-"""`handrail token` and `handrail sign-in`: who may come in."""
+"""`handrail token` and `handrail sign-in`: who has access."""
 
 from typing import NamedTuple
 
@@ -20,7 +20,7 @@ class TokenOptions(NamedTuple):
 
 
 def create_token(target: ApiTarget, options: TokenOptions) -> int:
-    """Prints the token alone, so that a script can take it."""
+    """Print the token alone, so that a script can take it."""
 
     async def do(client: AsyncClient) -> None:
         is_agent = options.role == "agent"
@@ -66,7 +66,7 @@ def revoke_token(target: ApiTarget, partial_id: str) -> int:
 
 
 def print_sign_in_link(target: ApiTarget, *, name: str, role: str, url: str) -> int:
-    """Prints the whole link."""
+    """Print the whole link."""
 
     async def do(client: AsyncClient) -> None:
         base_url = _web_app_url(target, url)
@@ -86,7 +86,9 @@ def print_sign_in_link(target: ApiTarget, *, name: str, role: str, url: str) -> 
 
 
 def _web_app_url(target: ApiTarget, url: str) -> str:
-    """Where the page is: as said, else the server that is asked, else where one would listen."""
+    """Return the page's address: the option, else the called server, else where one would
+    listen.
+    """
     configuration = load_settings(database=target.database, server=target.server)
     try:
         urls = parse_addresses(decode_argument(url)) or parse_addresses(server_url(configuration))

@@ -1,4 +1,4 @@
-"""`handrail verify`: is the record what was written?"""
+"""`handrail verify`: check that the record is what was written."""
 
 import re
 from pathlib import Path
@@ -22,7 +22,7 @@ HEAD_PATTERN = re.compile(r"[0-9a-fA-F]{64}")
 
 
 def verify_database(database: str, *, head: str, archive: str, as_json: bool) -> int:
-    """Checks and prints; the exit code."""
+    """Check and print; return the exit code."""
     try:
         if head and not HEAD_PATTERN.fullmatch(head):
             message = f"--head is '{head[:80]}'; give the 64 hexadecimal digits of a head"

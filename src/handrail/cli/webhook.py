@@ -1,4 +1,4 @@
-"""`handrail webhook`: who is told outside that something waits or has ended."""
+"""`handrail webhook`: notify other systems that something waits or has ended."""
 
 from handrail.cli import output
 from handrail.cli.api import ApiTarget, call_api
@@ -23,7 +23,7 @@ def list_webhooks(target: ApiTarget) -> int:
 
 
 def create_webhook(target: ApiTarget, url: str, events: str, people: str) -> int:
-    """Prints the secret alone, so that a script can take it."""
+    """Print the secret alone, so that a script can take it."""
 
     async def do(client: AsyncClient) -> None:
         pairs = [part.partition(":") for part in _split_list(people)]
@@ -71,8 +71,12 @@ def _split_list(text: str) -> list[str]:
 
 async def _find_webhook_id(client: AsyncClient, partial_id: str) -> str:
     partial_id = decode_argument(partial_id)
-    webhook_ids = [one.id for one in (await client.list_webhooks()).items]
-    matches = [one for one in webhook_ids if one.startswith(partial_id) or one.endswith(partial_id)]
+    webhook_ids = [webhook.id for webhook in (await client.list_webhooks()).items]
+    matches = [
+        full_id
+        for full_id in webhook_ids
+        if full_id.startswith(partial_id) or full_id.endswith(partial_id)
+    ]
     return require_one_match(partial_id, matches, "webhook", "`handrail webhook list` lists them")
 
 

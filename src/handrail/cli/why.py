@@ -1,4 +1,4 @@
-"""`handrail why`: why a run stopped, or what each of its open places waits for."""
+"""`handrail why`: why a run stopped, or what each of its positions waits for."""
 
 from collections.abc import Iterator
 
@@ -32,7 +32,7 @@ def _explanation_lines(explanation: RunExplanation) -> Iterator[str]:
 
 
 def stop_lines(stop: StopView | None) -> Iterator[str]:
-    """The rule, what it saw, and what would have let the run go on."""
+    """Yield the rule, what it saw, and what would have let the run go on."""
     if stop is None:
         return
     also = f", and {', '.join(stop.also)}" if stop.also else ""
@@ -50,7 +50,7 @@ def stop_lines(stop: StopView | None) -> Iterator[str]:
 
 
 def waiting_lines(waiting: tuple[WaitReason, ...]) -> Iterator[str]:
-    """Each open place: what it waits for, since when, and what to do."""
+    """Yield for each position: what it waits for, since when, and what to do."""
     for wait in waiting:
         yield f"{wait.place}, since {output.format_time(wait.since)}: {wait.message.rstrip('.')}"
         yield f"  what to do: {wait.hint}"

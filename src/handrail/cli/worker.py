@@ -20,7 +20,7 @@ from handrail.server.logs import capture_logs
 
 
 def run_worker(target: str, *, server: str, agent: str, concurrency: int) -> int:
-    """Works until it is told to stop; the exit code."""
+    """Work until a signal; return the exit code."""
     try:
         configuration = load_settings()
         worker = load_worker(target)
@@ -39,7 +39,7 @@ def run_worker(target: str, *, server: str, agent: str, concurrency: int) -> int
 
 
 def load_worker(target: str) -> Worker:
-    """The worker that is meant: an object of that name, or a marked function to be one."""
+    """Return the worker: an object of that name, or a marked function to be one."""
     loaded: Any = import_object(target, "agents:worker", "a Worker")
     if isinstance(loaded, Worker):
         return loaded
@@ -52,7 +52,7 @@ def load_worker(target: str) -> Worker:
 
 
 def import_object(target: str, example: str, noun: str) -> object:
-    """What MODULE:NAME names, of the current folder or of what is installed."""
+    """Import what MODULE:NAME names, from the current folder or from installed packages."""
     module_name, _, name = target.partition(":")
     if not module_name or not name:
         file_name = f"{example.partition(':')[0]}.py"
@@ -65,7 +65,7 @@ def import_object(target: str, example: str, noun: str) -> object:
             raise InputError(_import_error_message(module_name, error)) from error
         message = f"there is no module '{error.name}' here or among the installed ones"
         raise InputError(f"{message}; start it where {module_name}.py is") from error
-    except Exception as error:  # whatever somebody's module does when it is imported
+    except Exception as error:  # any error of the user's module on import
         raise InputError(_import_error_message(module_name, error)) from error
     value = getattr(module, name, None)
     if value is None:
@@ -74,7 +74,7 @@ def import_object(target: str, example: str, noun: str) -> object:
 
 
 def _import_error_message(module: str, error: BaseException) -> str:
-    """Where in somebody's module it went wrong."""
+    """Say where in the user's module the import failed."""
     message = f"module '{module}' cannot be imported: {type(error).__name__}: {error}"
     if isinstance(error, SyntaxError):
         return f"{message}; mend it"

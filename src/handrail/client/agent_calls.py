@@ -1,4 +1,4 @@
-"""The calls of agents: they register, say that they are alive, take work, and bring results."""
+"""The calls of agents: register, send heartbeats, claim dispatches, and report results."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -29,7 +29,7 @@ _decode_by_kind: dict[str, Callable[[bytes], DispatchView | TurnView]] = {
 
 
 def _decode_claimed(body: bytes) -> DispatchView | TurnView | None:
-    """What a claim gave, if it gave anything."""
+    """Return the claimed dispatch or turn; None if there was none."""
     return _decode_by_kind[_decode_kind(body).kind](body) if body else None
 
 
@@ -38,37 +38,37 @@ class AgentCalls:
     def register_agent(
         self, agent_id: str, roles: Sequence[str], *, capacity: int = 1
     ) -> Call[AgentView]:
-        """The agent is there, as these roles. What it had claimed before is lost."""
+        """Register an agent with these roles. It loses what it had claimed before."""
         body = {"id": agent_id, "roles": list(roles), "capacity": capacity}
         return json_send("POST", "/agents", AgentView, body)
 
     @endpoint
     def list_agents(self, *, limit: int | None = None, cursor: str = "") -> Call[Page[AgentView]]:
-        """Everybody, by id."""
+        """List all agents, by id."""
         return json_get("/agents", Page[AgentView], {"limit": limit, "cursor": cursor})
 
     @endpoint
     def get_agent(self, agent_id: str) -> Call[AgentView]:
-        """One, with what it works on."""
+        """Return one agent, with what it works on."""
         return json_get(join_path("agents", agent_id), AgentView)
 
     @endpoint
     def enable_agent(self, agent_id: str, enabled: bool = True) -> Call[AgentView]:
-        """Let it work, or not."""
+        """Enable or disable an agent."""
         return json_send("PATCH", join_path("agents", agent_id), AgentView, {"enabled": enabled})
 
     @endpoint
     def remove_agent(self, agent_id: str) -> Call[None]:
-        """It is gone, and loses what it has claimed."""
+        """Remove an agent; it loses what it has claimed."""
         return Call(method="DELETE", path=join_path("agents", agent_id), decode=decode_nothing)
 
     @endpoint
     def heartbeat_agent(
         self, agent_id: str, *, holding: Sequence[str] = (), wait: float = 0
     ) -> Call[AgentHeartbeat]:
-        """It is alive, and with it all that it has claimed. `holding` are the ids of what it works
-        on: the answer says which of them are over. While the answer is waited for, the server sees
-        when the agent is cut off."""
+        """Renew the leases of all that the agent has claimed. `holding` are the ids of what it
+        works on: the answer says which of them are over. With `wait` the call stays open, and the
+        server notices when the agent is cut off."""
         url_path, body = join_path("agents", agent_id, "heartbeat"), {"holding": list(holding)}
         return json_send(
             "POST", url_path, AgentHeartbeat, body | drop_none(wait=wait or None), wait=wait
@@ -78,8 +78,8 @@ class AgentCalls:
     def claim_dispatch(
         self, agent_id: str, *, wait: float = 0, holding: Sequence[str] | None = None
     ) -> Call[DispatchView | TurnView | None]:
-        """The next dispatch, or a turn in a channel, waiting so many seconds. `holding` are the ids
-        of those that the agent knows of: one that it has and does not know of is given again."""
+        """Claim the next dispatch, or a turn in a channel; wait up to `wait` seconds. `holding` are
+        the ids that the agent knows it holds: a claim whose answer was lost is given again."""
         body = drop_none(
             agent_id=agent_id,
             wait=wait or None,
@@ -96,7 +96,7 @@ class AgentCalls:
 
     @endpoint
     def heartbeat_dispatch(self, dispatch_id: str, fence: int) -> Call[DispatchLease]:
-        """It is still worked on; whether to go on."""
+        """Renew the lease of one dispatch; the answer says whether to go on."""
         url_path = join_path("dispatches", dispatch_id, "heartbeat")
         return json_send("POST", url_path, DispatchLease, {"fence": fence})
 
@@ -104,7 +104,7 @@ class AgentCalls:
     def report_result(
         self, dispatch_id: str, fence: int, result: Result | Mapping[str, Any], *, key: str = ""
     ) -> Call[DispatchReceipt]:
-        """What came of it. Under the same `key` the same report is meant."""
+        """Report the result of a dispatch. The same `key` again means the same report."""
         body = {**msgspec.to_builtins(result), "fence": fence}
         return json_send(
             "POST", join_path("dispatches", dispatch_id, "result"), DispatchReceipt, body, key=key
@@ -120,10 +120,10 @@ class AgentCalls:
         usage: Usage = NO_USAGE,
         key: str = "",
     ) -> Call[DispatchReceipt]:
-        """Nothing will come of it: the attempt is lost, and offered again if there are some left.
-        What it used is counted."""
+        """Give a dispatch back without a result: the attempt is lost, and the dispatch offered
+        again if attempts are left. `usage` is counted."""
         body = {"fence": fence, "reason": reason}
-        if usage != NO_USAGE:  # an older server does not know of it
+        if usage != NO_USAGE:  # older servers do not know this field
             body["usage"] = msgspec.to_builtins(usage)
         return json_send(
             "POST", join_path("dispatches", dispatch_id, "release"), DispatchReceipt, body, key=key

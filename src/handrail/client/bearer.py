@@ -1,6 +1,6 @@
-"""Whose a request to one of our own doors is: its token, if it looks like one of Handrail's.
+"""Reads the bearer token of a request to the A2A and MCP front ends.
 
-What does not is nobody's, and no server is asked about it.
+A text that does not look like a Handrail token is rejected without asking the server.
 """
 
 import re
@@ -10,7 +10,7 @@ TOKEN_PATTERN = re.compile(r"hr_[A-Za-z0-9_-]{20,200}")
 
 
 def read_bearer_token(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
-    """None: it says nothing of who it is from. "": what it says is no token."""
+    """Return the token; None without an Authorization header, "" if it holds no valid token."""
     authorizations = [value for name, value in headers if name == b"authorization"]
     if not authorizations:
         return None

@@ -12,15 +12,15 @@ from handrail.engine.services.bugs import BugReportResult, BugView, ErrorReport
 class BugCalls:
     @endpoint
     def report_bug(self, report: ErrorReport) -> Call[BugReportResult]:
-        """An error of a service: one bead for each signature."""
+        """Report an error of a service; each signature has one bead."""
         return json_send("POST", "/bugs", BugReportResult, msgspec.to_builtins(report))
 
     @endpoint
     def list_bugs(self, *, limit: int | None = None, cursor: str = "") -> Call[Page[BugView]]:
-        """The newest bead first, with counts."""
+        """List bugs with their counts, the newest bead first."""
         return json_get("/bugs", Page[BugView], {"limit": limit, "cursor": cursor})
 
     @endpoint
     def list_locks(self, *, limit: int | None = None, cursor: str = "") -> Call[Page[LockView]]:
-        """Commit locks by repository: holder, queue, fence."""
+        """List commit locks by repository, with holder, queue and fence."""
         return json_get("/locks", Page[LockView], {"limit": limit, "cursor": cursor})

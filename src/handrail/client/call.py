@@ -1,4 +1,4 @@
-"""One call of the API as a value: what is sent, and how the answer is read. No I/O here."""
+"""One call of the API as a value: the request, and the decoder of its answer. No I/O here."""
 
 from collections.abc import Callable, Generator, Mapping
 from functools import cache
@@ -17,36 +17,36 @@ EVENT_STREAM = "text/event-stream"
 API_PREFIX = "/api/v1"
 
 _decoder_lock = Lock()
-"""One thread at a time: see `handrail.kernel.decision.prepare_types`."""
+"""Decoders are made by one thread at a time: see `handrail.kernel.decision.prepare_types`."""
 Query = Mapping[str, str | int | float | None]
 
 
 class Call(Value, Generic[T]):
-    """A request without its server, and the reader of its answer."""
+    """A request without its server, and the decoder of its answer."""
 
     method: str
     path: str
-    """Below the API's root, each part quoted."""
+    """Relative to the API's root, each part quoted."""
     decode: Callable[[bytes], T]
     query: dict[str, str] = {}
     body: bytes | None = None
     media_type: str = JSON
     accept: str = JSON
     wait_seconds: float = 0
-    """Seconds that the server may keep the answer back, on purpose."""
+    """How long the server may hold the answer back on purpose."""
     idempotency_key: str = ""
-    """The Idempotency-Key of a POST; left empty, every call has a new one."""
+    """The Idempotency-Key of a POST; if empty, every call gets a new key."""
 
     def __str__(self) -> str:
         return f"{self.method} {API_PREFIX}{self.path}"
 
 
 CallSequence = Generator[Call[Any], Any, T]
-"""Several calls, one after the other: each is yielded, and its answer comes back."""
+"""Several calls in sequence: yields each call, and receives its answer."""
 
 
 def join_path(*parts: str) -> str:
-    """`join_path("beads", id)`: an id cannot lead elsewhere, whatever is in it."""
+    """Quote and join the parts, as in `join_path("beads", id)`: no id can escape its path."""
     for part in parts:
         if part in ("", ".", ".."):
             raise ValueError(f"'{part}' is no id; take one that a call gave")
@@ -60,7 +60,7 @@ def json_get(
     *,
     wait: float = 0,
 ) -> Call[T]:
-    """A GET whose answer is JSON. What of the query is empty is left out."""
+    """Describe a GET with a JSON answer. Empty query parameters are left out."""
     parameters = {
         name: _query_text(value) for name, value in (query or {}).items() if value not in (None, "")
     }
@@ -82,7 +82,7 @@ def json_send(
     wait: float = 0,
     key: str = "",
 ) -> Call[T]:
-    """A call that changes something; both sides are JSON."""
+    """Describe a call that changes something; body and answer are JSON."""
     content = None if body is None else msgspec.json.encode(body)
     return Call(
         method=method,
@@ -99,18 +99,18 @@ def json_decoder(response_type: type[T]) -> Callable[[bytes], T]:
         return _cached_decoder(response_type)
 
 
-@cache  # as many as there are kinds of answers
+@cache  # bounded by the number of response types
 def _cached_decoder(response_type: type[T]) -> Callable[[bytes], T]:
     return msgspec.json.Decoder(response_type).decode
 
 
 def drop_none(**fields: object) -> dict[str, object]:
-    """The fields that say something: what is None is left to the server."""
+    """Return the fields that are not None; the server has defaults for the others."""
     return {name: value for name, value in fields.items() if value is not None}
 
 
 def decode_nothing(body: bytes) -> None:
-    """An answer that says no more than yes."""
+    """Ignore the body of a successful answer."""
 
 
 def decode_text(body: bytes) -> str:

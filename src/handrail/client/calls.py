@@ -1,6 +1,6 @@
-"""Every call of the API, described once: its arguments, what is sent, what comes back.
+"""Every call of the API, described once: its arguments, its request and its response type.
 
-Both clients have these as methods (`endpoint.py`). Lists come in pages; `client.each` goes through
+Both clients have these as methods (`endpoint.py`). Lists come in pages; `client.each` iterates over
 all of them. Waits are in seconds.
 """
 
@@ -62,9 +62,9 @@ from handrail.views.steps import StepDetails
 from handrail.views.view_types import TransitionView
 
 WAIT_SECONDS_MAX = 60.0
-"""The longest that a server keeps an answer back; a longer wait is several calls."""
+"""The longest wait of one call; a longer wait takes several calls."""
 VERIFY_SECONDS_MAX = 3600.0
-"""The longest that a check of the whole record may take."""
+"""The longest that verifying the whole audit record may take."""
 REPLAY_SECONDS_MAX = 600.0
 """The longest that replaying recorded runs may take."""
 Document = dict[str, Any]
@@ -77,26 +77,26 @@ OverrideAction = Literal["move", "close", "pause", "resume", "migrate"]
 class DefinitionCalls:
     @endpoint
     def create_definition(self, definition: Document | Path | str) -> Call[StoredDefinition]:
-        """Store a definition: a document, or a file with one."""
+        """Store a definition, given as a document or as the path of a file."""
         return json_send("POST", "/workflows", StoredDefinition, _load_document(definition))
 
     @endpoint
     def validate_definition(self, definition: Document | Path | str) -> Call[DefinitionValidation]:
-        """What is wrong or doubtful with it; nothing is stored."""
+        """Return the errors and warnings of a definition; nothing is stored."""
         return json_send(
             "POST", "/workflows/validate", DefinitionValidation, _load_document(definition)
         )
 
     @endpoint
     def parse_definition(self, text: str) -> Call[ParsedDocument]:
-        """The document that a JSON or YAML text holds, as `handrail check` reads it."""
+        """Parse a JSON or YAML text into a document, as `handrail check` does."""
         return json_send("POST", "/workflows/read", ParsedDocument, {"text": text})
 
     @endpoint
     def update_definition(
         self, workflow_id: str, definition: Document | Path | str
     ) -> Call[StoredDefinition]:
-        """A new version; runs keep theirs."""
+        """Store a new version; existing runs keep theirs."""
         return json_send(
             "PUT", join_path("workflows", workflow_id), StoredDefinition, _load_document(definition)
         )
@@ -105,26 +105,26 @@ class DefinitionCalls:
     def list_definitions(
         self, *, limit: int | None = None, cursor: str = ""
     ) -> Call[Page[DefinitionItem]]:
-        """The newest version of each."""
+        """List the newest version of each definition."""
         return json_get("/workflows", Page[DefinitionItem], {"limit": limit, "cursor": cursor})
 
     @endpoint
     def get_definition(
         self, workflow_id: str, *, version: int | None = None
     ) -> Call[DefinitionView]:
-        """By id or name; that version, else the newest."""
+        """Return a definition by id or name: the given version, else the newest."""
         return json_get(join_path("workflows", workflow_id), DefinitionView, {"version": version})
 
     @endpoint
     def list_definition_versions(self, workflow_id: str) -> Call[Page[DefinitionItem]]:
-        """All of them, the newest first."""
+        """List all versions, the newest first."""
         return json_get(join_path("workflows", workflow_id, "versions"), Page[DefinitionItem])
 
     @endpoint
     def tune_definition(
         self, workflow_id: str, *, share: float | None = None, runs: int | None = None
     ) -> Call[TuningReport]:
-        """Limits proposed from its ended runs; none that cuts more than that share of good ones."""
+        """Propose limits from its ended runs; none cuts more than `share` of the good runs."""
         query = {"share": share, "runs": runs}
         return json_get(
             join_path("workflows", workflow_id, "tune"),
@@ -147,8 +147,8 @@ class BeadCalls:
         priority: int | None = None,
         key: str = "",
     ) -> Call[BeadView]:
-        """File a bead; with a definition, its id or name, a run begins at once. Under the same
-        `key` the same bead is meant."""
+        """File a bead. With a definition (id or name), a run begins at once. The same `key` again
+        means the same bead."""
         body = drop_none(
             title=title,
             description=description or None,
@@ -169,25 +169,25 @@ class BeadCalls:
         limit: int | None = None,
         cursor: str = "",
     ) -> Call[Page[BeadView]]:
-        """The newest first."""
+        """List beads, the newest first."""
         query = {"status": status, "type": type, "workflow_id": workflow_id}
         return json_get("/beads", Page[BeadView], {**query, "limit": limit, "cursor": cursor})
 
     @endpoint
     def get_bead(self, bead_id: str) -> Call[BeadView]:
-        """As it stands; also a question to people, by its id."""
+        """Return a bead as it stands; an approval's id works too."""
         return json_get(join_path("beads", bead_id), BeadView)
 
     @endpoint
     def patch_bead(self, bead_id: str, context: Document) -> Call[BeadView]:
-        """Merge this into its context (RFC 7396)."""
+        """Merge `context` into the bead's context (RFC 7396)."""
         return json_send("PATCH", join_path("beads", bead_id), BeadView, {"context": context})
 
     @endpoint
     def start_run(
         self, bead_id: str, *, workflow_id: str | None = None, from_node: str | None = None
     ) -> Call[RunView]:
-        """Another run of the bead, or its first."""
+        """Start another run of the bead, or its first."""
         body = drop_none(workflow_id=workflow_id, from_node=from_node)
         return json_send("POST", join_path("beads", bead_id, "executions"), RunView, body)
 
@@ -195,7 +195,7 @@ class BeadCalls:
     def list_bead_runs(
         self, bead_id: str, *, limit: int | None = None, cursor: str = ""
     ) -> Call[Page[RunItem]]:
-        """Its runs, the newest first."""
+        """List the bead's runs, the newest first."""
         query = {"limit": limit, "cursor": cursor}
         return json_get(join_path("beads", bead_id, "executions"), Page[RunItem], query)
 
@@ -203,7 +203,7 @@ class BeadCalls:
     def list_bead_history(
         self, bead_id: str, *, limit: int | None = None, cursor: str = ""
     ) -> Call[Page[EventView]]:
-        """Everything that happened to it, over all its runs."""
+        """List all events of the bead, over all its runs."""
         query = {"limit": limit, "cursor": cursor}
         return json_get(join_path("beads", bead_id, "history"), Page[EventView], query)
 
@@ -216,7 +216,7 @@ class BeadCalls:
         *,
         content_type: str = "application/octet-stream",
     ) -> Call[FileInfo]:
-        """A file for the bead's agents. The same again changes nothing."""
+        """Add a file for the bead's agents. Adding the same file again changes nothing."""
         return Call(
             method="POST",
             path=join_path("beads", bead_id, "files"),
@@ -228,12 +228,12 @@ class BeadCalls:
 
     @endpoint
     def list_bead_files(self, bead_id: str) -> Call[Page[FileInfo]]:
-        """By name, without their contents."""
+        """List the bead's files by name, without their contents."""
         return json_get(join_path("beads", bead_id, "files"), Page[FileInfo])
 
     @endpoint
     def get_bead_file(self, bead_id: str, name: str) -> Call[bytes]:
-        """The content of one."""
+        """Return the content of one file."""
         url_path = join_path("beads", bead_id, "files", name)
         return Call(method="GET", path=url_path, decode=decode_bytes, accept="*/*")
 
@@ -251,7 +251,8 @@ class RunCalls:
         limit: int | None = None,
         cursor: str = "",
     ) -> Call[Page[RunItem]]:
-        """The newest first. `q` is in the title, or begins an id; `since` is when it began."""
+        """List runs, the newest first. `q` matches part of the title or the start of an id;
+        `since` compares with the run's start."""
         query = {
             "status": status,
             "terminal_status": terminal_status,
@@ -265,23 +266,23 @@ class RunCalls:
 
     @endpoint
     def get_run(self, execution_id: str, *, wait: float = 0) -> Call[RunView]:
-        """The run; with `wait` at its end, or after so many seconds."""
+        """Return the run; with `wait`, when it ends or after that many seconds."""
         return _get_run_call(execution_id, wait)
 
     @endpoint
     def get_run_details(self, execution_id: str) -> Call[RunDetails]:
-        """The run with its bead, its steps, its report, and why it stands there."""
+        """Return the run with its bead, steps, report and explanation."""
         return json_get(join_path("executions", execution_id, "whole"), RunDetails)
 
     @endpoint
     def list_run_summaries(self, execution_ids: Sequence[str]) -> Call[Page[RunSummary]]:
-        """Of these runs, 100 at most, their steps, what they may still use, and their cost."""
+        """Return the steps, remaining limits and cost of these runs, at most 100."""
         query = {"ids": ",".join(execution_ids)}
         return json_get("/executions/summaries", Page[RunSummary], query)
 
     @endpoint
     def result(self, execution_id: str, *, timeout: float | None = None) -> CallSequence[RunView]:
-        """The ended run. Raises `TimeoutError` if it has not ended after so many seconds."""
+        """Wait for the run to end and return it. Raises `TimeoutError` after `timeout` seconds."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             wait_seconds = (
@@ -295,29 +296,29 @@ class RunCalls:
 
     @endpoint
     def list_transitions(self, execution_id: str) -> Call[tuple[TransitionView, ...]]:
-        """Where it went, and who sent it."""
+        """List the run's transitions, and who caused each."""
         return json_get(
             join_path("executions", execution_id, "transitions"), tuple[TransitionView, ...]
         )
 
     @endpoint
     def list_steps(self, execution_id: str) -> Call[Page[StepDetails]]:
-        """Every dispatch with its result in full."""
+        """List every dispatch with its full result."""
         return json_get(join_path("executions", execution_id, "steps"), Page[StepDetails])
 
     @endpoint
     def list_notes(self, execution_id: str) -> Call[Page[NoteView]]:
-        """What was refused, changed nothing and is kept as evidence."""
+        """List refused attempts: they changed nothing and are kept as evidence."""
         return json_get(join_path("executions", execution_id, "notes"), Page[NoteView])
 
     @endpoint
     def get_report(self, execution_id: str) -> Call[RunReport]:
-        """What happened, and why it stopped."""
+        """Return the report: what happened, and why the run stopped."""
         return json_get(join_path("executions", execution_id, "report"), RunReport)
 
     @endpoint
     def get_report_markdown(self, execution_id: str) -> Call[str]:
-        """The same as text."""
+        """Return the report as Markdown."""
         url_path = join_path("executions", execution_id, "report")
         return Call(method="GET", path=url_path, decode=decode_text, accept=MARKDOWN)
 
@@ -331,33 +332,33 @@ class RunCalls:
         node: str | None = None,
         version: int | None = None,
     ) -> Call[RunView]:
-        """Move, close, pause, resume or migrate it, for a reason."""
+        """Move, close, pause, resume or migrate the run, with a reason."""
         body = drop_none(action=action, reason=reason, node=node, version=version)
         return json_send("POST", join_path("executions", execution_id, "override"), RunView, body)
 
     @endpoint
     def explain_run(self, execution_id: str) -> Call[RunExplanation]:
-        """Why it stopped, waits, or is not worked on."""
+        """Explain why the run stopped, waits, or is not worked on."""
         return json_get(join_path("executions", execution_id, "why"), RunExplanation)
 
     @endpoint
     def replay_runs(
         self, execution_ids: Sequence[str], rules: Document | str
     ) -> Call[ReplayResults]:
-        """What other stop rules, or a profile, would have made of these runs."""
+        """Replay these runs under other stop rules, or under a profile."""
         body = {"ids": list(execution_ids), "rules": rules}
         return json_send("POST", "/executions/replay", ReplayResults, body, wait=REPLAY_SECONDS_MAX)
 
     @stream_endpoint
     def follow_run(self, execution_id: str, after: int = 0) -> EventSubscription:
-        """What happens to the run, from the event after that one to its end."""
+        """Follow the run's events, from the one after `after` to the last."""
         url_path = join_path("executions", execution_id, "events")
         call = Call(method="GET", path=url_path, decode=decode_nothing, accept=EVENT_STREAM)
         return EventSubscription(call, str(after) if after else "", LAST_EVENT_TYPE)
 
     @stream_endpoint
     def follow_events(self, after: str = "") -> EventSubscription:
-        """What happens to all runs, from the event after that position on, without an end."""
+        """Follow the events of all runs, from the one after position `after` on, without end."""
         return EventSubscription(
             Call(method="GET", path="/events", decode=decode_nothing, accept=EVENT_STREAM), after
         )
@@ -372,13 +373,13 @@ class ApprovalCalls:
         limit: int | None = None,
         cursor: str = "",
     ) -> Call[Page[Approval]]:
-        """Questions to people, those asked last first."""
+        """List approvals, the newest first."""
         query = {"status": status, "limit": limit, "cursor": cursor}
         return json_get("/approvals", Page[Approval], query)
 
     @endpoint
     def get_approval(self, approval_id: str) -> Call[Approval]:
-        """One, with all that belongs to it."""
+        """Return one approval in full."""
         return json_get(join_path("approvals", approval_id), Approval)
 
     @endpoint
@@ -390,7 +391,7 @@ class ApprovalCalls:
         decision: ApprovalDecision | None = None,
         digest: str = "",
     ) -> Call[AnsweredApproval]:
-        """Answer it by a text, or by a decision; `digest` is that of what was shown."""
+        """Answer with a text or a decision; `digest` is the digest of what the person saw."""
         body = drop_none(text=text or None, decision=decision, digest=digest or None)
         return json_send(
             "POST", join_path("approvals", approval_id, "answer"), AnsweredApproval, body
@@ -408,8 +409,8 @@ class AdminCalls:
         limit: int | None = None,
         cursor: str = "",
     ) -> Call[Page[EventView]]:
-        """The record, the last first: of one run, by one actor, or only what people did. A page may
-        be short, or empty, and not be the last."""
+        """List audit events, the newest first: of one run, by one actor, or by people only. A page
+        may be short, or empty, without being the last."""
         query = {
             "execution_id": execution_id,
             "actor": actor,
@@ -421,15 +422,15 @@ class AdminCalls:
 
     @endpoint
     def verify_audit(self, *, head: str | None = None) -> Call[AuditVerification]:
-        """Whether the record is unaltered; it is read as a whole, and that takes its time. `head`
-        was kept elsewhere, and must be among those the record had."""
+        """Verify that the record is unaltered. The server reads the whole record, which takes time.
+        `head` was saved elsewhere, and must be one of the record's heads."""
         return json_get("/audit/verify", AuditVerification, {"head": head}, wait=VERIFY_SECONDS_MAX)
 
     @endpoint
     def get_definition_metrics(
         self, *, workflow_id: str | None = None, since: datetime | str | None = None
     ) -> Call[Page[DefinitionStatistics]]:
-        """Figures per definition, of the runs that ended since then."""
+        """Return statistics per definition, over the runs that ended since `since`."""
         query = {"workflow_id": workflow_id, "since": _iso_time(since)}
         return json_get("/metrics/workflows", Page[DefinitionStatistics], query)
 
@@ -443,43 +444,43 @@ class AdminCalls:
         works_as: Sequence[str] | None = None,
         expires: str | None = None,
     ) -> Call[MadeToken]:
-        """A new token for a person (`name`) or an agent (`agent`); it is shown this once."""
+        """Create a token for a person (`name`) or an agent (`agent`); it is shown only once."""
         body = drop_none(role=role, name=name, agent=agent, works_as=works_as, expires=expires)
         return json_send("POST", "/tokens", MadeToken, body)
 
     @endpoint
     def list_tokens(self) -> Call[Page[TokenView]]:
-        """All of them, without their secrets."""
+        """List all tokens, without their secrets."""
         return json_get("/tokens", Page[TokenView])
 
     @endpoint
     def revoke_token(self, token_id: str) -> Call[None]:
-        """Nobody gets in with it any more."""
+        """Revoke a token: the server no longer accepts it."""
         return Call(method="DELETE", path=join_path("tokens", token_id), decode=decode_nothing)
 
     @endpoint
     def create_sign_in(self, name: str, *, role: str = "viewer") -> Call[SignInLink]:
-        """A one-time link to the page for a person."""
+        """Create a one-time link that signs a person in to the web app."""
         return json_send("POST", "/sign-ins", SignInLink, {"name": name, "role": role})
 
     @endpoint
     def list_sessions(self) -> Call[Page[SessionView]]:
-        """One's own sessions of the page; an admin sees all."""
+        """List the caller's web app sessions; an admin sees all."""
         return json_get("/sessions", Page[SessionView])
 
     @endpoint
     def end_session(self, session_id: str) -> Call[None]:
-        """Whoever is signed in by it is signed out."""
+        """End a session: its person is signed out."""
         return Call(method="DELETE", path=join_path("sessions", session_id), decode=decode_nothing)
 
     @endpoint
     def list_settings(self) -> Call[Page[SettingView]]:
-        """Each with its value, and where that came from."""
+        """List settings, each with its value and where the value came from."""
         return json_get("/settings", Page[SettingView])
 
     @endpoint
     def get_me(self) -> Call[Me]:
-        """Whose token this is."""
+        """Return who the token belongs to."""
         return json_get("/me", Me)
 
 
@@ -496,7 +497,7 @@ class Calls(
     NotificationCalls,
     AdminCalls,
 ):
-    """All of them."""
+    """All calls of the API."""
 
 
 def _load_document(source: Document | Path | str) -> Document:
@@ -507,7 +508,7 @@ def _load_document(source: Document | Path | str) -> Document:
     document, problems = load_document(Path(source))
     if problems:
         raise unreadable_file(str(source), problems)
-    return cast("Document", document)  # what is no object, the server tells
+    return cast("Document", document)  # the server rejects a non-object
 
 
 def _get_run_call(execution_id: str, seconds: float) -> Call[RunView]:

@@ -1,4 +1,4 @@
-"""The calls about channels: made, joined, spoken in; who has the turn."""
+"""The calls about channels: their members, messages and turns."""
 
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -16,7 +16,7 @@ class ChannelCalls:
     def create_channel(
         self, channel_id: str, turn_config: Mapping[str, Any] | None = None
     ) -> Call[ChannelView]:
-        """A new channel; `turn_config` by the names of `turnConfig`."""
+        """Create a channel; `turn_config` has the field names of `turnConfig`."""
         body = {"id": channel_id, "turnConfig": dict(turn_config or {})}
         return json_send("POST", "/channels", ChannelView, body)
 
@@ -24,25 +24,25 @@ class ChannelCalls:
     def configure_channel(
         self, channel_id: str, turn_config: Mapping[str, Any]
     ) -> Call[ChannelView]:
-        """Other settings; what is left out goes back to its default."""
+        """Replace the settings; a field that is left out returns to its default."""
         body = {"turnConfig": dict(turn_config)}
         return json_send("PUT", join_path("channels", channel_id), ChannelView, body)
 
     @endpoint
     def remove_channel(self, channel_id: str) -> Call[None]:
-        """Everybody leaves; what was said stays on record."""
+        """Remove a channel: all members leave; the messages stay on record."""
         return Call(method="DELETE", path=join_path("channels", channel_id), decode=decode_nothing)
 
     @endpoint
     def list_channels(
         self, *, limit: int | None = None, cursor: str = ""
     ) -> Call[Page[ChannelView]]:
-        """All of them, by id."""
+        """List all channels, by id."""
         return json_get("/channels", Page[ChannelView], {"limit": limit, "cursor": cursor})
 
     @endpoint
     def get_channel(self, channel_id: str) -> Call[ChannelView]:
-        """Who is in it, who has the turn, who is next."""
+        """Return a channel: its members, who has the turn, and who is next."""
         return json_get(join_path("channels", channel_id), ChannelView)
 
     @endpoint
@@ -54,13 +54,13 @@ class ChannelCalls:
         timeout_seconds: float | None = None,
         priority: int | None = None,
     ) -> Call[ChannelView]:
-        """Assign an agent, at the end of the queue."""
+        """Assign an agent to a channel, at the end of the queue."""
         body = drop_none(agent_id=agent_id, timeoutSeconds=timeout_seconds, priority=priority)
         return json_send("POST", join_path("channels", channel_id, "members"), ChannelView, body)
 
     @endpoint
     def leave_channel(self, channel_id: str, agent_id: str) -> Call[None]:
-        """It is a member no more; a turn that it has ends."""
+        """Remove an agent from a channel; its turn ends, if it has one."""
         url_path = join_path("channels", channel_id, "members", agent_id)
         return Call(method="DELETE", path=url_path, decode=decode_nothing)
 
@@ -74,7 +74,7 @@ class ChannelCalls:
         turn: int | None = None,
         key: str = "",
     ) -> Call[PostedMessage]:
-        """A message: of the person, or of the agent in its turn, that the token is of."""
+        """Post a message as the token's person, or as the token's agent in its turn."""
         body = drop_none(text=text, to=to, turn=turn)
         return json_send(
             "POST", join_path("channels", channel_id, "messages"), PostedMessage, body, key=key
@@ -84,7 +84,7 @@ class ChannelCalls:
     def list_messages(
         self, channel_id: str, *, after: int = 0, limit: int | None = None, wait: float = 0
     ) -> Call[Page[MessageView]]:
-        """What was said after that one, waiting for the first so many seconds."""
+        """List the messages after `after`; wait up to `wait` seconds for the first."""
         query = {"after": after or None, "limit": limit, "wait": wait or None}
         return json_get(
             join_path("channels", channel_id, "messages"), Page[MessageView], query, wait=wait
@@ -102,7 +102,8 @@ class ChannelCalls:
         seconds: float | None = None,
         reason: str = "",
     ) -> Call[ChannelView]:
-        """An agent is done, waits or goes on; a person resumes, overrides, grants, or pauses."""
+        """Act on a turn: an agent completes, waits or resumes; a person resumes, overrides,
+        grants, pauses or unpauses."""
         body = drop_none(
             action=action,
             agent_id=agent_id or None,

@@ -1,4 +1,4 @@
-"""Turns in channels, as a worker's functions take them.
+"""Turns in channels, taken by a worker's functions.
 
     @worker.channel("reviews")
     async def review(turn):
@@ -8,14 +8,14 @@
         return "looks good to me"
 
 Rules
-1. What a function returns is its last message, and completes the turn. It may say more before. One
-   that raises says nothing more, and passes the turn on.
-2. A turn that is over (it timed out, the agent was removed) ends the function: an asynchronous one
-   is cancelled, and whatever it still says is refused.
-3. What a person says during the turn, and the function has not asked for (`more`), calls it once
-   more, in the same turn.
-4. While a person has interrupted the turn, `say` waits until it goes on, as long as the turn is its
-   own.
+1. A function's return value is its last message, and completes the turn. The function may say more
+   before. A function that raises says nothing more, and passes the turn on.
+2. A turn that is over (it timed out, the agent was removed) ends the function: an asynchronous
+   function is cancelled, and the server refuses its further messages.
+3. If a person speaks during the turn, and the function has not fetched the message (`more`), the
+   worker calls the function once more, in the same turn.
+4. While a person has interrupted the turn, `say` waits until the turn resumes, as long as the agent
+   still has it.
 """
 
 import asyncio
@@ -49,33 +49,33 @@ log = logging.getLogger("handrail.worker")
 
 TurnFunction = Callable[[Any], object]
 FUNCTION_CALLS_MAX = 10
-"""Of the function, in one turn."""
+"""Per turn."""
 INTERRUPTED_POLL_SECONDS = 10.0
-"""How long one look at an interrupted turn waits."""
+"""How long one poll of an interrupted turn waits."""
 
 
 class RetryCall(Protocol):
-    """A call that is tried until a server answers."""
+    """Retries a call until a server answers."""
 
     def __call__(self, call: Callable[[], Awaitable[T]]) -> Awaitable[T]: ...
 
 
 class TurnOverError(Exception):
-    """The turn is not this agent's any more: nothing can be said in it."""
+    """The agent no longer has the turn, and cannot speak in it."""
 
 
 class WorkerTurn:
-    """A turn. `messages` is what was said since this agent's last one, by others."""
+    """A turn. `messages` are those of others since this agent's last turn."""
 
     def __init__(self, view: TurnView, client: AsyncClient, retry: RetryCall) -> None:
         self.channel, self.number, self.messages = view.channel_id, view.turn, view.messages
         self.timeout_at = view.timeout_at
         self._client, self._retry, self._agent_id = client, retry, view.agent_id
         self._read_until = self._polled_until = view.position
-        """Up to where the function has read, and up to where an interrupted turn was looked at."""
+        """The last message that the function has read, and the last that a poll has seen."""
 
     async def say(self, text: str, *, to: str | None = None) -> None:
-        """A message, now: a partial answer. Raises `TurnOverError`."""
+        """Post a message now, as a partial answer. Raises `TurnOverError`."""
         key = str(uuid7())
         post = partial(
             self._client.post_message, self.channel, text, to=to, turn=self.number, key=key
@@ -95,7 +95,7 @@ class WorkerTurn:
         return True
 
     async def _wait_while_interrupted(self) -> None:
-        """Until the turn may go on. A wait has an end, so has this."""
+        """Poll once while the turn is interrupted. Every wait is bounded, so this ends."""
         view = await self._retry(partial(self._client.get_channel, self.channel))
         if view.turn is None or (view.turn.agent_id, view.turn.number) != (
             self._agent_id,
@@ -109,7 +109,7 @@ class WorkerTurn:
             self._polled_until = max((self._polled_until, *(message.id for message in messages)))
 
     async def more(self, wait: float = 0) -> tuple[MessageView, ...]:
-        """What others have said since, waiting for the first so many seconds."""
+        """Return new messages of others; wait up to `wait` seconds for the first."""
         messages = await self._fetch_messages(self._read_until, wait)
         self._read_until = max((self._read_until, *(message.id for message in messages)))
         return tuple(
@@ -124,8 +124,8 @@ class WorkerTurn:
 
     @asynccontextmanager
     async def wait(self, reason: str = "", seconds: float | None = None) -> AsyncGenerator[None]:
-        """The turn is paused inside, and goes on afterwards with the time it had left. Raises
-        `TurnOverError` if the wait was longer than it may be."""
+        """Pause the turn inside the block; it resumes with the time it had left. Raises
+        `TurnOverError` if the wait was too long."""
         await self._send_action("wait", seconds=seconds, reason=reason)
         yield
         await self._send_action("resume")
@@ -142,27 +142,27 @@ class WorkerTurn:
 
 
 class SyncWorkerTurn:
-    """The same for a function that runs on a thread."""
+    """A `WorkerTurn` for a function that runs on a thread."""
 
     def __init__(self, turn: WorkerTurn, loop: asyncio.AbstractEventLoop) -> None:
         self._turn, self._loop = turn, loop
         self.channel, self.number, self.messages = turn.channel, turn.number, turn.messages
         self.timeout_at = turn.timeout_at
 
-    def _run_on_loop(self, coroutine: Any) -> Any:  # noqa: ANN401 - a coroutine, and what it gives
+    def _run_on_loop(self, coroutine: Any) -> Any:  # noqa: ANN401 - a coroutine, and its result
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
     def say(self, text: str, *, to: str | None = None) -> None:
-        """A message, now."""
+        """Post a message now."""
         self._run_on_loop(self._turn.say(text, to=to))
 
     def more(self, wait: float = 0) -> tuple[MessageView, ...]:
-        """What others have said since."""
+        """Return new messages of others."""
         return self._run_on_loop(self._turn.more(wait))
 
     @contextmanager
     def wait(self, reason: str = "", seconds: float | None = None) -> Generator[None]:
-        """The turn is paused inside."""
+        """Pause the turn inside the block."""
         pause = self._turn.wait(reason, seconds)
         self._run_on_loop(pause.__aenter__())
         yield
@@ -170,7 +170,7 @@ class SyncWorkerTurn:
 
 
 class TurnRunner:
-    """The turns that a worker has in hand, and the channels that it takes turns in."""
+    """Runs a worker's turns, and joins the channels in which it takes them."""
 
     def __init__(
         self, client: AsyncClient, functions: Mapping[str, TurnFunction], retry: RetryCall
@@ -178,16 +178,16 @@ class TurnRunner:
         self.client, self.functions, self.retry = client, functions, retry
         self.running: dict[str, asyncio.Task[None]] = {}
         self._completing: set[str] = set()
-        """Turns whose end is on its way: what the server says of them is no loss."""
+        """Turns whose completion is being sent: the server reporting them ended is no loss."""
         self._refused_channels: set[str] = set()
-        """Channels that this agent may not join, which was told."""
+        """Channels that this agent may not join, already logged."""
 
     async def join(self, agent_id: str) -> None:
-        """Be queued wherever this agent is a member."""
+        """Queue the agent in each channel that has a function."""
         await self._join(agent_id, self.functions)
 
     async def rejoin(self, agent_id: str, states: Mapping[str, AgentState]) -> None:
-        """Be queued again where it was lost for a while, in all of its channels or in some."""
+        """Queue the agent again in those of its channels in which it was lost for a while."""
         lost = [name for name in self.functions if states.get(name) is AgentState.IDLE]
         await self._join(agent_id, lost)
 
@@ -217,7 +217,7 @@ class TurnRunner:
         self.running[turn_id].cancel()
 
     async def _run_turn(self, view: TurnView) -> None:
-        """From its first moment until it is complete."""
+        """Run a turn until it is complete."""
         turn = WorkerTurn(view, self.client, self.retry)
         try:
             for _ in range(FUNCTION_CALLS_MAX):
@@ -233,7 +233,7 @@ class TurnRunner:
             log_event(log, "turn_lost", channel=view.channel_id, reason=str(error))
 
     async def _call_function(self, turn: WorkerTurn) -> str | None:
-        """What the function says last; nothing if it raises."""
+        """Return the function's last message; None if it raises."""
         function = self.functions.get(turn.channel)
         if function is None:
             log_event(
@@ -250,7 +250,7 @@ class TurnRunner:
                 returned = future.result()
         except (asyncio.CancelledError, KeyboardInterrupt, TurnOverError):
             raise
-        except BaseException as error:  # its own trouble, whatever it is, and not ours
+        except BaseException as error:  # any failure of the function only passes the turn
             log_event(log, "turn_passed", channel=turn.channel, reason=describe_error(error))
             return None
         if isinstance(returned, ReleaseReason):
@@ -259,7 +259,7 @@ class TurnRunner:
         return str(returned) if returned is not None and str(returned).strip() else None
 
     async def release(self, agent_id: str, turn_id: str) -> None:
-        """The worker ends: the turn goes on to the next."""
+        """Pass the turn on, because the worker stops."""
         channel, _, number = turn_id.rpartition(".t")
         complete = partial(
             self.client.control_turn, channel, "complete", agent_id=agent_id, turn=int(number)

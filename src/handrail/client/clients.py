@@ -4,8 +4,8 @@
         filed = await client.create_bead("500 on /invoices", workflow_id="fix")
         run = await client.result(filed.execution_id)
 
-What can be called stands in `calls.py`, how in `talk.py` and `stream.py`; here it is done. Both
-clients drive the same generators and have the same methods.
+`calls.py` describes the calls, `retry.py` and `sse.py` decide how each is made; the clients here do
+the I/O. Both clients drive the same generators and have the same methods.
 """
 
 import asyncio
@@ -49,10 +49,10 @@ TIMEOUT_SECONDS, PATIENCE_SECONDS = 10.0, 30.0
 class Client:
     """Enter it with `async with` for an `AsyncClient`, with `with` for a `SyncClient`.
 
-    `url`: one address or several, in a list or with commas; left out, `HANDRAIL_SERVER`, else this
-    machine. `token`: left out, `HANDRAIL_TOKEN`. A call waits `timeout` seconds for an answer, and
-    is tried again for about `patience` seconds. `transport`: another way than a socket, for
-    `async with`.
+    `url`: one address or several, as a list or separated by commas; default: `HANDRAIL_SERVER`,
+    else this machine. `token`: default: `HANDRAIL_TOKEN`. A call waits `timeout` seconds for an
+    answer, and is retried for about `patience` seconds. `transport`: replaces the socket, for
+    `async with` only.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class AsyncClient(Calls):
     async def each(
         self, listing: Callable[P, Awaitable[Page[T]]], *args: P.args, **kwargs: P.kwargs
     ) -> AsyncIterator[T]:
-        """Every item of a list, page by page: `client.each(client.beads, status="open")`."""
+        """Yield every item, page by page: `client.each(client.list_beads, status="open")`."""
         arguments: dict[str, Any] = {**kwargs}
         while True:
             page = await cast("Callable[..., Awaitable[Page[T]]]", listing)(*args, **arguments)
@@ -137,7 +137,7 @@ class AsyncClient(Calls):
             arguments["cursor"] = page.next_cursor
 
     async def execute(self, request: Call[T] | CallSequence[T]) -> T:
-        """A described call, or several, to the end."""
+        """Execute a described call, or a sequence of calls, and return the result."""
         if isinstance(request, Call):
             return await self._call(request)
         answer: Any = None
@@ -149,7 +149,7 @@ class AsyncClient(Calls):
             answer = await self._call(call)
 
     def bind(self, describe: Callable[P, Call[T] | CallSequence[T]]) -> Callable[P, Awaitable[T]]:
-        """By `endpoint`."""
+        """Used by `endpoint`."""
 
         @wraps(describe)
         async def called(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -160,7 +160,7 @@ class AsyncClient(Calls):
     def bind_stream(
         self, describe: Callable[P, EventSubscription]
     ) -> Callable[P, AsyncIterator[StreamEvent]]:
-        """By `stream`."""
+        """Used by `stream_endpoint`."""
 
         @wraps(describe)
         def called(*args: P.args, **kwargs: P.kwargs) -> AsyncIterator[StreamEvent]:
@@ -217,7 +217,7 @@ class SyncClient(Calls):
         self._transport.close()
 
     def each(self, listing: Callable[P, Page[T]], *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
-        """Every item of a list, page by page: `client.each(client.beads, status="open")`."""
+        """Yield every item, page by page: `client.each(client.list_beads, status="open")`."""
         arguments: dict[str, Any] = {**kwargs}
         while True:
             page = cast("Callable[..., Page[T]]", listing)(*args, **arguments)
@@ -227,7 +227,7 @@ class SyncClient(Calls):
             arguments["cursor"] = page.next_cursor
 
     def execute(self, request: Call[T] | CallSequence[T]) -> T:
-        """A described call, or several, to the end."""
+        """Execute a described call, or a sequence of calls, and return the result."""
         if isinstance(request, Call):
             return self._call(request)
         answer: Any = None
@@ -239,7 +239,7 @@ class SyncClient(Calls):
             answer = self._call(call)
 
     def bind(self, describe: Callable[P, Call[T] | CallSequence[T]]) -> Callable[P, T]:
-        """By `endpoint`."""
+        """Used by `endpoint`."""
 
         @wraps(describe)
         def called(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -250,7 +250,7 @@ class SyncClient(Calls):
     def bind_stream(
         self, describe: Callable[P, EventSubscription]
     ) -> Callable[P, Iterator[StreamEvent]]:
-        """By `stream`."""
+        """Used by `stream_endpoint`."""
 
         @wraps(describe)
         def called(*args: P.args, **kwargs: P.kwargs) -> Iterator[StreamEvent]:

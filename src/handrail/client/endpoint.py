@@ -1,11 +1,11 @@
-"""A call that is described once and is a method of both clients.
+"""Decorators that make one description of a call a method of both clients.
 
     @endpoint
-    def bead(self, bead_id: str) -> Call[BeadView]: ...
+    def get_bead(self, bead_id: str) -> Call[BeadView]: ...
 
 On an `AsyncClient` it is `async (bead_id) -> BeadView`, on a `SyncClient` `(bead_id) -> BeadView`;
-likewise with `stream` for what is iterated over. A description makes no request and does not look
-at the client: `self` is only there because it is a method.
+`stream_endpoint` does the same for event streams. A description makes no request and does not use
+the client: `self` is there only because it is a method.
 """
 
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class endpoint(Generic[P, T]):  # noqa: N801 - a decorator
-    """Decorates what describes a call, or a script of several."""
+    """Decorates a method that describes a call, or a sequence of calls."""
 
     def __init__(self, describe: Callable[Concatenate[Any, P], Call[T] | CallSequence[T]]) -> None:
         self.describe = describe
@@ -42,7 +42,7 @@ class endpoint(Generic[P, T]):  # noqa: N801 - a decorator
 
 
 class stream_endpoint(Generic[P]):  # noqa: N801 - a decorator
-    """Decorates what describes a stream of events."""
+    """Decorates a method that describes a stream of events."""
 
     def __init__(self, describe: Callable[Concatenate[Any, P], EventSubscription]) -> None:
         self.describe = describe

@@ -1,7 +1,7 @@
-"""What a client raises: one line that says what was called, what came back, and what to do.
+"""Errors of a client: each is one line with the call, the server's answer, and what to do.
 
-A server says no with a problem document (RFC 9457), and all of it is on the error. `Unreachable` is
-the other kind: nobody answered.
+A server refuses with a problem document (RFC 9457); the error carries all of its fields.
+`UnreachableError` is the other kind: no server answered.
 """
 
 from collections.abc import Sequence
@@ -13,14 +13,14 @@ from handrail.kernel.decision import Value, prepare_types
 from handrail.kernel.definition.model import DocumentProblem
 
 DETAIL_CHARS_MAX = 500
-"""Characters of an answer that is no problem document."""
+"""Limits an answer that is not a problem document."""
 ERRORS_SHOWN_MAX = 3
 
 NO_TOKEN_CODE = "no_token"  # noqa: S105 - the code of the refusal
 NO_TOKEN_DETAIL = (  # the next line holds no token
     "this needs a token; make one with `handrail token create`, and set HANDRAIL_TOKEN to it"  # noqa: S105
 )
-"""What a server says to whoever calls it by hand is another thing: how a token is sent."""
+"""The server's own text differs: it tells callers by hand how to send a token."""
 REMEDIES = {
     401: "set HANDRAIL_TOKEN to a token that is valid (handrail token create)",
     403: "use a token that may",
@@ -30,11 +30,11 @@ REMEDIES = {
     503: "try again in a while",
     504: "try again in a while",
 }
-"""What to do, where the server does not say so itself."""
+"""Next steps by status, where the server's answer has none."""
 
 
 class ProblemDocument(Value):
-    """What a server says when it says no."""
+    """The problem document of a refused call."""
 
     type: str = ""
     title: str = ""
@@ -45,7 +45,7 @@ class ProblemDocument(Value):
 
 
 class ClientError(Exception):
-    """A call that came to nothing. The text is one line; the fields are the problem document's."""
+    """A call failed. The text is one line; the fields are those of the problem document."""
 
     def __init__(self, call: str, problem: ProblemDocument) -> None:
         super().__init__(_format_error(call, problem))
@@ -56,7 +56,7 @@ class ClientError(Exception):
 
 
 class UnreachableError(ClientError):
-    """No server answered, at none of its addresses, as often as it was tried."""
+    """No server answered at any of the addresses, after all tries."""
 
 
 class AccessDeniedError(ClientError):
@@ -64,15 +64,15 @@ class AccessDeniedError(ClientError):
 
 
 class NotFoundError(ClientError):
-    """There is no such thing (404)."""
+    """The server does not have the object or path (404)."""
 
 
 class ConflictError(ClientError):
-    """It does not fit how things stand: late, doubled, settled, busy (409)."""
+    """The request conflicts with the current state: late, doubled, settled, busy (409)."""
 
 
 class InvalidRequestError(ClientError):
-    """What was sent cannot be used; `errors` has each place with a hint (400, 422)."""
+    """The request is invalid; `errors` has each wrong field with a hint (400, 422)."""
 
 
 ERROR_BY_STATUS: dict[int, type[ClientError]] = {
@@ -87,7 +87,7 @@ prepare_types(ProblemDocument)
 
 
 def error_from_response(call: str, status: int, body: bytes) -> ClientError:
-    """The error that an answer means."""
+    """Return the error for a response."""
     try:
         problem = msgspec.json.decode(body, type=ProblemDocument)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -101,7 +101,7 @@ def error_from_response(call: str, status: int, body: bytes) -> ClientError:
 
 
 def unreadable_response(call: str, status: int, cause: object) -> ClientError:
-    """An answer that says yes, in words that this client does not know."""
+    """Return the error for a successful response that this client cannot decode."""
     message = f"the answer cannot be read ({cause}); is this a Handrail server of this version?"
     title = "Unreadable answer"
     return ClientError(call, ProblemDocument(title=title, status=status, detail=message))
@@ -118,7 +118,7 @@ def unreachable_error(
 
 
 def unreadable_file(file: str, problems: Sequence[DocumentProblem]) -> InvalidRequestError:
-    """A definition that cannot even be read; nothing was sent."""
+    """Return the error for a definition file that cannot be parsed; nothing was sent."""
     message = f"the file {file} cannot be read as a definition"
     document = ProblemDocument(title="Unreadable file", detail=message, errors=tuple(problems))
     return InvalidRequestError("nothing was sent", document)

@@ -1,7 +1,7 @@
-"""Functions at work: on the loop or on threads of their own, and how they are stopped.
+"""Runs agent functions, on the event loop or on threads of their own, and stops them.
 
-A thread cannot be stopped: what its function returns is dropped, and its place is taken until it
-has returned. Threads are daemons, so that a process that is to end does end.
+A thread cannot be stopped: its function's return value is dropped, and it counts against the
+capacity until it has returned. Threads are daemons, so that the process can exit.
 """
 
 import asyncio
@@ -24,12 +24,12 @@ from handrail.kernel.result import Result
 Argument = TypeVar("Argument")
 AgentFunction = Callable[[DispatchView], object]
 ConcurrencyLimit = asyncio.Semaphore | nullcontext[None]
-"""How many may run at once, of those that share it."""
+"""Limits how many of the dispatches that share it run at once."""
 _ROLES_ATTRIBUTE = "handrail_roles"
 
 
 def agent(*roles: str) -> Callable[[AgentFunction], AgentFunction]:
-    """Marks a function that works as these roles, for `handrail worker MODULE:FUNCTION`."""
+    """Mark a function that works as these roles, for `handrail worker MODULE:FUNCTION`."""
     if not roles:
         raise ValueError("an agent works as some role; name one: agent('backend-engineer')")
 
@@ -41,12 +41,12 @@ def agent(*roles: str) -> Callable[[AgentFunction], AgentFunction]:
 
 
 def roles_of(function: object) -> tuple[str, ...]:
-    """The roles that a function was marked with."""
+    """Return the roles that a function was marked with."""
     return getattr(function, _ROLES_ATTRIBUTE, ())
 
 
 class AgentHandler:
-    """A function, the roles it works as, and how often at once it may run, if that is limited."""
+    """A function, its roles, and how often at once it may run (None: unlimited)."""
 
     def __init__(self, function: AgentFunction, roles: Sequence[str], capacity: int | None) -> None:
         self.function, self.roles, self.capacity = function, tuple(roles), capacity
@@ -56,8 +56,8 @@ class AgentHandler:
 
 
 class ReleaseReason(str):
-    """Why a function will not bring a result: it raised, or returned what cannot be sent. What it
-    used all the same is counted."""
+    """Why a function has no result: it raised, or returned an unusable value. Its usage still
+    counts."""
 
     usage = NO_USAGE
 
@@ -69,20 +69,20 @@ def _release_reason(error: BaseException) -> ReleaseReason:
 
 
 class DispatchTask:
-    """A dispatch in hand, from its claim until its answer has arrived."""
+    """A claimed dispatch, until the server has its answer."""
 
     def __init__(
         self, dispatch: DispatchView, handler: AgentHandler, limit: ConcurrencyLimit
     ) -> None:
         self.dispatch, self.handler, self.limit = dispatch, handler, limit
         self.drop_reason = ""
-        """Why it counts no more; what comes of it is not sent then."""
+        """Why the dispatch was dropped; its answer is then not sent."""
         self.is_answered = False
-        """Its function is done, and the answer is on its way."""
+        """The function is done, and the answer is being sent."""
         self.future: asyncio.Future[object] | None = None
 
     def drop(self, reason: str) -> None:
-        """Whoever holds it, it is not this worker any more."""
+        """Drop the dispatch: this worker no longer holds it."""
         if self.is_answered or self.drop_reason:
             return
         self.drop_reason = reason
@@ -90,7 +90,7 @@ class DispatchTask:
             self.future.cancel()
 
     async def run(self) -> Result | ReleaseReason:
-        """What the function says, however it says it."""
+        """Run the function; return its result, or why there is none."""
         async with self.limit:
             if self.drop_reason:
                 return ReleaseReason(self.drop_reason)
@@ -116,7 +116,7 @@ def _run_on_loop(function: AgentFunction, dispatch: DispatchView) -> "asyncio.Fu
             return await cast("Awaitable[object]", function(dispatch))
         except (asyncio.CancelledError, KeyboardInterrupt):
             raise
-        except BaseException as error:  # its lost attempt, whatever it is, and not ours
+        except BaseException as error:  # any failure of the function only costs its attempt
             return _release_reason(error)
 
     return asyncio.ensure_future(work())
@@ -125,7 +125,7 @@ def _run_on_loop(function: AgentFunction, dispatch: DispatchView) -> "asyncio.Fu
 def run_in_thread(
     function: Callable[[Argument], object], argument: Argument, name: str
 ) -> "asyncio.Future[object]":
-    """What it returns, or why it does not (`GivenBack`). To be waited for, never cancelled."""
+    """Return a future of the return value, or of a `ReleaseReason`. Await it, never cancel it."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[object] = loop.create_future()
     context = contextvars.copy_context()
@@ -133,11 +133,11 @@ def run_in_thread(
     def work() -> None:
         try:
             returned = context.run(function, argument)
-        except BaseException as error:  # as above; a thread has nobody to tell
+        except BaseException as error:  # as above; no caller would see it
             returned = _release_reason(error)
         try:
             loop.call_soon_threadsafe(future.set_result, returned)
-        except RuntimeError:  # the worker has ended, and nobody listens
+        except RuntimeError:  # the loop is closed: the worker has ended
             return
 
     threading.Thread(target=work, name=f"handrail-{name}", daemon=True).start()

@@ -1,4 +1,4 @@
-"""The calls about guarded runs: a program elsewhere tells a server what its guard sees."""
+"""The calls about guarded runs: a program elsewhere reports what its guard sees."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -14,7 +14,7 @@ GuardedEvent = Reported | HandedOff | Ended
 
 
 class GuardedRunStatus(Value):
-    """How a guarded run stands on record. `question` is the id of the one that was just asked."""
+    """The recorded status of a guarded run. `question` is the id of the new approval."""
 
     id: str
     status: str
@@ -55,21 +55,21 @@ class GuardCalls:
         agent: str = "",
         paths: Sequence[str] | None = None,
     ) -> Call[GuardedRunStatus]:
-        """A run that goes on elsewhere, under a guard. `agent` has the turn first."""
+        """Begin the record of a run elsewhere, under a guard. `agent` acts first."""
         return guarded_run_call(team, limits, title=title, agent=agent, paths=paths)
 
     @endpoint
     def record_guarded_events(
         self, execution_id: str, events: Sequence[GuardedEvent], at: datetime
     ) -> Call[GuardedRunStatus]:
-        """What its guard has seen since; `at` is what the teller's clock says now."""
+        """Record new events of the guard; `at` is the current time by the caller's clock."""
         return guarded_events_call(execution_id, events, at)
 
     @endpoint
     def request_guarded_approval(
         self, execution_id: str, question: str, seconds: float
     ) -> Call[GuardedRunStatus]:
-        """A question to a person; unanswered, the run ends after so many seconds."""
+        """Ask a person; without an answer, the run ends after `seconds`."""
         body = {"question": question, "seconds": seconds}
         return json_send(
             "POST", join_path("guarded-runs", execution_id, "question"), GuardedRunStatus, body

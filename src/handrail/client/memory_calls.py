@@ -11,22 +11,22 @@ class MemoryCalls:
     def list_memories(
         self, *, q: str | None = None, limit: int | None = None, cursor: str = ""
     ) -> Call[Page[MemoryView]]:
-        """The newest first. `q` is in the ticket or the resolution."""
+        """List memories, the newest first. `q` matches part of the ticket or the resolution."""
         return json_get("/memory", Page[MemoryView], {"q": q, "limit": limit, "cursor": cursor})
 
     @endpoint
     def get_memory(self, memory_id: str) -> Call[MemoryView]:
-        """One of them."""
+        """Return one memory."""
         return json_get(join_path("memory", memory_id), MemoryView)
 
     @endpoint
     def correct_memory(self, memory_id: str, resolution: str) -> Call[MemoryView]:
-        """What tickets like it are answered from now on."""
+        """Replace the resolution: similar tickets get it from now on."""
         return json_send(
             "PATCH", join_path("memory", memory_id), MemoryView, {"resolution": resolution}
         )
 
     @endpoint
     def remove_memory(self, memory_id: str) -> Call[None]:
-        """It answers no ticket any more."""
+        """Remove a memory: it answers no further tickets."""
         return Call(method="DELETE", path=join_path("memory", memory_id), decode=decode_nothing)

@@ -1,4 +1,4 @@
-"""The calls about links to questions, and webhooks."""
+"""The calls about answer links and webhooks."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -12,7 +12,7 @@ from handrail.views.approvals import Approval
 
 
 class MadeLink(Value):
-    """A link to a question, shown this once; `url` is empty if the server does not know its own."""
+    """A new answer link, shown only once; `url` is empty if the server has no public URL."""
 
     id: str
     approval_id: str
@@ -23,7 +23,7 @@ class MadeLink(Value):
 
 
 class LinkView(Value):
-    """What a link will do: `does` says what comes of each decision."""
+    """What an answer link will do: `does` has the effect of each decision."""
 
     approval: Approval
     name: str
@@ -32,7 +32,7 @@ class LinkView(Value):
 
 
 class LinkAnswered(Value):
-    """The question after the answer, and how its run stands."""
+    """The approval after the answer, and the status of its run."""
 
     approval: Approval
     run_status: str
@@ -40,14 +40,14 @@ class LinkAnswered(Value):
 
 
 class LinkRecipient(Value):
-    """Somebody for whom a webhook brings links."""
+    """A person for whom a webhook carries answer links."""
 
     name: str
     role: str = "operator"
 
 
 class WebhookView(Value):
-    """`failures` is how many attempts in a row failed, `waiting` how much is to be told yet."""
+    """`failures` counts failed attempts in a row, `waiting` the pending deliveries."""
 
     id: str
     url: str
@@ -65,7 +65,7 @@ class WebhookView(Value):
 
 
 class MadeWebhook(WebhookView, frozen=True, kw_only=True):
-    """A new one: `secret` is shown this once."""
+    """A new webhook; `secret` is shown only once."""
 
     secret: str
 
@@ -80,13 +80,13 @@ class NotificationCalls:
         role: str | None = None,
         expires: str | None = None,
     ) -> Call[MadeLink]:
-        """A one-time link with which one person answers a question, without a token."""
+        """Create a one-time link with which one person answers an approval, without a token."""
         body = drop_none(name=name, role=role, expires=expires)
         return json_send("POST", join_path("approvals", approval_id, "links"), MadeLink, body)
 
     @endpoint
     def get_answer_link(self, secret: str) -> Call[LinkView]:
-        """What a link will do; nothing is done. `secret` is the last part of its path."""
+        """Show what a link will do, without using it. `secret` is the last part of its path."""
         return json_get(join_path("answer-links", secret), LinkView)
 
     @endpoint
@@ -97,13 +97,13 @@ class NotificationCalls:
         *,
         decision: Literal["approve", "reject", "revise"] | None = None,
     ) -> Call[LinkAnswered]:
-        """Answer by a link, once."""
+        """Answer an approval by its link, once."""
         body = drop_none(text=text or None, decision=decision)
         return json_send("POST", join_path("answer-links", secret), LinkAnswered, body)
 
     @endpoint
     def list_webhooks(self) -> Call[Page[WebhookView]]:
-        """Every webhook, and how its last attempts went."""
+        """List every webhook, and how its last attempts went."""
         return json_get("/webhooks", Page[WebhookView])
 
     @endpoint
@@ -114,8 +114,8 @@ class NotificationCalls:
         events: Sequence[str] | None = None,
         people: Mapping[str, str] | None = None,
     ) -> Call[MadeWebhook]:
-        """From now on that address is told of these events (if none is named, of all but
-        `channel.message`); `people`, names with their roles, get a link with each question that
+        """Create a webhook: from now on `url` receives these events (default: all but
+        `channel.message`). `people`, names with their roles, get a link with each approval that
         they may answer."""
         recipients = [{"name": name, "role": role} for name, role in (people or {}).items()]
         body = drop_none(
@@ -125,10 +125,10 @@ class NotificationCalls:
 
     @endpoint
     def remove_webhook(self, webhook_id: str) -> Call[None]:
-        """Nothing is told there any more."""
+        """Remove a webhook: it receives nothing any more."""
         return Call(method="DELETE", path=join_path("webhooks", webhook_id), decode=decode_nothing)
 
     @endpoint
     def enable_webhook(self, webhook_id: str) -> Call[WebhookView]:
-        """One that was disabled is told again."""
+        """Re-enable a disabled webhook."""
         return json_send("POST", join_path("webhooks", webhook_id, "enable"), WebhookView, {})

@@ -1,17 +1,17 @@
-"""How a call is made: tried, tried again, tried elsewhere, given up. No I/O here.
+"""Retries of a call, also at other servers, with backoff and a deadline. No I/O here.
 
-A conversation is a generator: it yields what to do next (`Send` a request, `Pause`), is sent what
-came of it (`Reply`, `Broken`), and returns the answer or raises a `ClientError`. The two drivers of
-`clients.py` do what it says, one with an event loop and one without, so they cannot differ.
+A call is a generator: it yields the next step (`SendRequest`, `Backoff`), receives the outcome
+(`RawResponse`, `TransportFailure`), and returns the answer or raises a `ClientError`. The two
+clients of `clients.py`, with and without an event loop, drive it, so they cannot differ.
 
 Rules
-1. Tried again is what broke off, timed out, or was answered 429, 502, 503 or 504. Any other answer
-   is an answer.
-2. Every POST has an `Idempotency-Key`, the same for all tries of it: the server does it once.
-3. With several servers the next one is tried at once. When all of them failed there is a pause: a
+1. A try that broke off, timed out, or was answered 429, 502, 503 or 504 is repeated. Any other
+   response is final.
+2. Every POST has an `Idempotency-Key`, the same for all its tries: the server executes it once.
+3. With several servers, the next one is tried at once. When all have failed there is a pause: a
    random part of a span that doubles (full jitter), never less than a server's `Retry-After`.
-4. It ends: after so many tries, or when `patience` seconds would be over.
-5. Whatever works is stayed with, by all later calls too.
+4. Retrying ends after TRIES_MAX tries, or when the next would be after `patience` seconds.
+5. A server that works is kept, by all later calls too.
 """
 
 import random
@@ -29,14 +29,14 @@ from handrail.client.errors import error_from_response, unreachable_error, unrea
 T = TypeVar("T")
 
 TRIES_MAX = 8
-"""Of one call, over all servers; each server is tried twice at least."""
+"""Per call, over all servers; each server is tried at least twice."""
 BACKOFF_SECONDS_FIRST, BACKOFF_SECONDS_MAX = 0.1, 5.0
 TOO_MANY_REQUESTS = 429
 RETRY_STATUSES = frozenset({TOO_MANY_REQUESTS, 502, 503, 504})
 
 
 class SendRequest(NamedTuple):
-    """A request to be made, and how long its answer may take."""
+    """Send a request. `wait_seconds`: how long the server may hold the answer back."""
 
     method: str
     url: str
@@ -53,7 +53,7 @@ class Backoff(NamedTuple):
 class RawResponse(NamedTuple):
     status: int
     headers: Mapping[str, str]
-    """Their names in small letters."""
+    """Header names are lower case."""
     body: bytes
 
 
@@ -69,7 +69,7 @@ CallAttempts = Generator[RetryStep, AttemptOutcome, T]
 
 
 class ServerAddresses:
-    """The addresses of one installation, and which of them is talked to."""
+    """The server addresses of one installation, and the one in use."""
 
     def __init__(self, addresses: Sequence[str]) -> None:
         assert addresses, "at least one"
@@ -81,13 +81,13 @@ class ServerAddresses:
         return self.addresses[self._index]
 
     def mark_failed(self, address: str) -> None:
-        """The next one, unless somebody else has gone on already."""
+        """Switch to the next address, unless another call has already done so."""
         if address == self.current:
             self._index = (self._index + 1) % len(self.addresses)
 
 
 class RetryPolicy(NamedTuple):
-    """Who talks, and how patiently. Time and chance can be given by tests."""
+    """The token and the patience of a client. Tests replace `clock` and `jitter`."""
 
     token: str
     patience_seconds: float
@@ -98,7 +98,7 @@ class RetryPolicy(NamedTuple):
 def call_with_retries(
     call: Call[T], servers: ServerAddresses, policy: RetryPolicy
 ) -> CallAttempts[T]:
-    """One call to its answer."""
+    """Yield the steps of a call; return its decoded answer."""
     headers = build_headers(call, policy.token)
     deadline = policy.clock() + policy.patience_seconds
     tries_max = max(TRIES_MAX, 2 * len(servers.addresses))
@@ -130,8 +130,8 @@ def build_request(call: Call[T], address: str, headers: Mapping[str, str]) -> Se
 def backoff_seconds(
     tries: int, servers: ServerAddresses, outcome: AttemptOutcome, jitter: Callable[[], float]
 ) -> float:
-    """Seconds before the next try: none while there is a server that was not tried this round,
-    unless it was said that whoever asks, asks too often."""
+    """Return the seconds before the next try: 0 while a server is untried in this round, unless
+    the outcome is a 429."""
     rounds, tried_this_round = divmod(tries, len(servers.addresses))
     if tried_this_round and not (
         isinstance(outcome, RawResponse) and outcome.status == TOO_MANY_REQUESTS
@@ -139,13 +139,11 @@ def backoff_seconds(
         return 0.0
     retry_after = _retry_after(outcome) if isinstance(outcome, RawResponse) else 0.0
     span = min(BACKOFF_SECONDS_MAX, BACKOFF_SECONDS_FIRST * 2.0 ** min(max(rounds - 1, 0), 16))
-    return (
-        retry_after + jitter() * span
-    )  # with the jitter on top, so that not all come back at once
+    return retry_after + jitter() * span  # the jitter keeps clients from returning all at once
 
 
 def _retry_after(response: RawResponse) -> float:
-    """Only seconds; a date is as good as nothing said."""
+    """Return the header's seconds; a date counts as absent."""
     value = response.headers.get("retry-after", "")
     return min(float(value), 3600.0) if value.isascii() and value.isdigit() else 0.0
 
@@ -171,7 +169,7 @@ def _decode_response(call: Call[T], response: RawResponse) -> T:
 
 
 def parse_addresses(url: str | Sequence[str]) -> list[str]:
-    """The addresses in a text with commas, or in a list; raises `ValueError`, which says how."""
+    """Return the addresses of a comma-separated text or a list; raises `ValueError`."""
     parts = url.split(",") if isinstance(url, str) else url
     urls = [part.strip().rstrip("/") for part in parts if part.strip()]
     for address in urls:

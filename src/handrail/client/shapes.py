@@ -1,4 +1,4 @@
-"""Answers of the API that are no views of the engine's: what a call gives beside its subject."""
+"""Response types of the API that are not views of the engine."""
 
 from datetime import datetime
 from typing import Any
@@ -13,7 +13,7 @@ from handrail.views.run_view import RunSummary, RunView
 
 
 class DefinitionValidation(Value):
-    """What is to be said of a definition; without errors it is valid, and has a certificate."""
+    """The check of a definition; without errors it is valid, and has a certificate (`bound`)."""
 
     valid: bool
     errors: tuple[DocumentProblem, ...] = ()
@@ -22,23 +22,22 @@ class DefinitionValidation(Value):
 
 
 class ParsedDocument(Value):
-    """The document in a text; None, with what is wrong, where there is none."""
+    """The document in a text; None, with `errors`, if the text holds none."""
 
     document: Any = None
     errors: tuple[DocumentProblem, ...] = ()
 
 
 class AnsweredApproval(Value):
-    """The question and the run after an answer."""
+    """The approval and the run after an answer."""
 
     approval: Approval
     execution: RunView
 
 
 class AgentHeartbeat(Value):
-    """The answer to a sign of life. `ended` are those of the dispatches it was said to work on
-    that are over: stop. `held` are all that the agent has claimed, `channels` its state in each
-    that it is a member of."""
+    """The answer to a heartbeat. `ended`: those of `holding` that are over; stop working on
+    them. `held`: all that the agent has claimed. `channels`: its state in each of its channels."""
 
     state: AgentState
     ended: tuple[str, ...]
@@ -47,7 +46,7 @@ class AgentHeartbeat(Value):
 
 
 class DispatchLease(Value):
-    """The same for one dispatch. `ended`: stop working on it, `reason` says why."""
+    """The answer to a dispatch's heartbeat. `ended`: stop working on it; `reason` says why."""
 
     lease_expires_at: datetime | None
     ended: bool
@@ -55,8 +54,8 @@ class DispatchLease(Value):
 
 
 class DispatchReceipt(Value):
-    """What became of a result. Not accepted: it could not be used, the attempt is spent, and the
-    reason comes with the agent's next turn."""
+    """What became of a result. Not accepted: the result is unusable, the attempt is spent, and
+    the agent's next dispatch carries the reason."""
 
     accepted: bool
     execution: RunSummary
@@ -64,13 +63,13 @@ class DispatchReceipt(Value):
 
 
 class AuditVerification(Verification, frozen=True, kw_only=True):
-    """What was looked at of the record, and what is wrong with it; `ok`: nothing."""
+    """What was verified of the record, and what is wrong with it; `ok`: nothing is."""
 
     ok: bool
 
 
 class Me(Value):
-    """Whose token it is: a person's name, or an agent's id."""
+    """The owner of the token: a person's name, or an agent's id."""
 
     name: str
     role: str
@@ -91,20 +90,20 @@ class TokenView(Value):
 
 
 class MadeToken(TokenView, frozen=True, kw_only=True):
-    """A new one: `token` is shown this once."""
+    """A new token; the secret `token` is shown only once."""
 
     token: str
 
 
 class SignInLink(Value):
-    """A link that signs a person in to the page, once: a path at the server."""
+    """A link that signs a person in to the web app, once; `path` is a path at the server."""
 
     path: str
     expires_at: datetime
 
 
 class SessionView(Value):
-    """A session of the page. `mine` is the one that asks."""
+    """A web app session. `mine`: the request came with it."""
 
     id: str
     name: str
@@ -115,7 +114,7 @@ class SessionView(Value):
 
 
 class SettingView(Value):
-    """A setting with its value, and where that came from."""
+    """A setting with its value, and where the value came from."""
 
     name: str
     value: Any

@@ -1,14 +1,14 @@
-"""Events as they happen: server-sent events, read on across breaks. No I/O here.
+"""Server-sent events, followed across broken connections. No I/O here.
 
-Like a conversation (`talk.py`), following a stream is a generator that says what to do next: `Open`
-the stream, `Read` from it, `Pause`; `Found` is an event for whoever follows.
+Like a call (`retry.py`), following a stream is a generator that yields the next step: `OpenStream`,
+`ReadChunk`, `Backoff`; `EventReceived` carries an event to the caller.
 
 Rules
-1. Every opening after the first says where it was (`Last-Event-ID`), to whichever server it goes;
-   what was seen is not shown again.
-2. An event is seen when all of it has come, with the empty line that ends it.
-3. A stream that is silent for too long is taken for broken: the server says something all the time.
-4. It is opened again while somebody answers within `patience` seconds; after that it is given up.
+1. Every reopening sends the last position (`Last-Event-ID`), to whichever server it goes; the
+   caller sees no event twice.
+2. An event counts as seen when it is complete, with the empty line that ends it.
+3. A stream that is silent for too long counts as broken: the server always sends something.
+4. The stream is reopened while a server answers within `patience` seconds; after that it fails.
 """
 
 from collections.abc import Generator, Iterator
@@ -37,20 +37,20 @@ from handrail.kernel.decision import Value, prepare_types
 SILENCE_SECONDS_MAX = 60.0
 FRAME_BYTES_MAX = 64_000_000
 STATUS_OK, STATUS_NO_MORE_EVENTS = 200, 204
-"""The second is the answer to somebody who has seen everything that there will ever be."""
+"""204: the client has seen the last event of the stream."""
 LAST_EVENT_TYPE = "ended"
 """The type of a run's last event."""
 
 
 class StreamEvent(Value):
-    """Something that happened. `data` is all of it, as the history has it."""
+    """An event of a stream. `data` is the full event, as in the history."""
 
     id: str
-    """Where it stands in the stream: go on after it with `after`."""
+    """The position in the stream; pass it as `after` to continue there."""
     type: str
     at: datetime
     execution_id: str = ""
-    """Empty for what happens to no run: see `stream` in the data."""
+    """Empty for an event of no run: see `stream` in the data."""
     seq: int = 0
     actor: str = ""
     data: dict[str, Any] = {}
@@ -64,7 +64,7 @@ class OpenStream(NamedTuple):
 
 
 class ReadChunk(NamedTuple):
-    """The next bytes; none at the end of the stream."""
+    """Read the next bytes; no bytes mean the end of the stream."""
 
 
 class EventReceived(NamedTuple):
@@ -76,7 +76,7 @@ StreamSteps = Generator[StreamStep, AttemptOutcome | bytes, None]
 
 
 class SSEFrame(NamedTuple):
-    """One event as it stands in the stream."""
+    """One event as encoded in the stream."""
 
     id: str
     event: str
@@ -84,14 +84,14 @@ class SSEFrame(NamedTuple):
 
 
 class SSEParser:
-    """Bytes in, whole frames out; a comment alone is one without data."""
+    """Parses bytes into complete frames; a comment alone is a frame without data."""
 
     def __init__(self) -> None:
         self._partial_line = b""
         self._lines: list[str] = []
         self._id = ""
         self.pending_bytes = 0
-        """Bytes of the frame that is not whole yet."""
+        """Bytes of the incomplete frame."""
 
     def feed(self, chunk: bytes) -> Iterator[SSEFrame]:
         self.pending_bytes += len(chunk)
@@ -114,7 +114,7 @@ class SSEParser:
 
 
 class EventSubscription(NamedTuple):
-    """Which events are followed: those after that one; the last one is known by its type."""
+    """The events to follow: those after `after`, up to one of type `last_type`."""
 
     call: Call[None]
     after: str
@@ -124,7 +124,7 @@ class EventSubscription(NamedTuple):
 def follow_subscription(
     subscription: EventSubscription, servers: ServerAddresses, retry_policy: RetryPolicy
 ) -> StreamSteps:
-    """Every event, until there will be no more: the server says so, or it was the last one."""
+    """Yield the steps to every event, until the last one, or until the server says 204."""
     call, position = subscription.call, StreamPosition(subscription)
     tries, deadline = 0, retry_policy.clock() + retry_policy.patience_seconds
     while True:
@@ -158,7 +158,7 @@ def follow_subscription(
 
 
 class StreamPosition:
-    """How far a stream was followed."""
+    """How far a stream has been followed."""
 
     def __init__(self, subscription: EventSubscription) -> None:
         self.call, self.after, self.last_type = (
@@ -174,7 +174,7 @@ class StreamPosition:
         )
 
     def accept(self, frame: SSEFrame) -> StreamEvent | None:
-        """The event, unless it was seen before, or only says where the stream is."""
+        """Return the event, unless it was seen before or the frame only holds a position."""
         if frame.id == self.after or not frame.data:
             self.after = frame.id or self.after
             return None
@@ -189,7 +189,7 @@ class StreamPosition:
 def _read_stream(
     position: StreamPosition,
 ) -> Generator[StreamStep, AttemptOutcome | bytes, TransportFailure | None]:
-    """What one opening of the stream gives."""
+    """Read one open stream; return the failure that ended it, if any."""
     parser = SSEParser()
     while True:
         chunk = yield ReadChunk()

@@ -1,7 +1,7 @@
-"""The HTTP library, and nothing else that knows it: requests out, replies in, streams held open.
+"""The only module that uses httpx: sends requests, reads responses, holds streams open.
 
-It is imported when the first client is opened. Everything comes twice, with and without an event
-loop; what is decided about it is decided elsewhere, once.
+It is imported when the first client is opened. Every class comes twice, with and without an event
+loop; all decisions are made elsewhere, once.
 """
 
 from collections.abc import AsyncIterator, Iterator
@@ -15,14 +15,14 @@ CONNECT_SECONDS = 5.0
 CONNECTIONS_MAX = 1_000
 IDLE_CONNECTIONS_MAX = 100
 IDLE_SECONDS = 4.0
-"""Less than servers keep an idle connection, so that none is used as it closes."""
+"""Shorter than servers keep idle connections, so that none is used while it closes."""
 PROXY_BYPASS = ("all://127.0.0.1", "all://localhost", "all://[::1]")
-"""This machine: never by way of a proxy, whatever the environment says."""
+"""This machine is never reached through a proxy, whatever the environment says."""
 STATUS_OK = 200
 
 
 def client_options(servers: ServerAddresses) -> dict[str, Any]:
-    """How both clients of the library are made."""
+    """Return the options of both httpx clients."""
     return {
         # Reading the system's certificates takes longer than a call on this machine.
         "verify": any(address.startswith("https:") for address in servers.addresses),
@@ -62,7 +62,7 @@ class AsyncTransport:
 
 
 class AsyncByteStream:
-    """A stream of the server; opened as often as it takes, one at a time."""
+    """A byte stream from the server; reopened as often as needed, one at a time."""
 
     def __init__(self, transport: AsyncTransport, silence_seconds: float) -> None:
         self.transport, self.silence_seconds = transport, silence_seconds
@@ -116,7 +116,7 @@ class SyncTransport:
 
 
 class SyncByteStream:
-    """As `AsyncPipe`."""
+    """Like `AsyncByteStream`."""
 
     def __init__(self, transport: SyncTransport, silence_seconds: float) -> None:
         self.transport, self.silence_seconds = transport, silence_seconds
@@ -152,7 +152,7 @@ class SyncByteStream:
 def _build_httpx_request(
     http: httpx.AsyncClient | httpx.Client, request: SendRequest, timeout: float, wait: float
 ) -> httpx.Request:
-    """`wait`: how much longer than usual the other side may be silent."""
+    """`wait`: seconds that the server may be silent beyond the timeout."""
     connect = min(timeout, CONNECT_SECONDS)
     return http.build_request(
         request.method,

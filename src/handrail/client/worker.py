@@ -1,4 +1,4 @@
-"""`handrail.Worker`: agents that are functions, working for a server over HTTP.
+"""`handrail.Worker`: runs functions as agents of a server, over HTTP.
 
     worker = handrail.Worker("http://127.0.0.1:8080")
 
@@ -10,15 +10,15 @@
 
 Rules
 1. A worker is one agent with the roles of all its functions. It works on `concurrency` dispatches
-   at once; while there is room, one long poll at a time asks for more.
-2. One heartbeat keeps everything in hand alive. Its answer says what this agent still holds; what
-   it holds no more is cancelled (H5.5).
-3. What a function returns is a result, in any form that a function of an engine may return. One
-   that raises, or returns what cannot be sent, gives its dispatch back with the reason.
-4. While no server answers, all of them are tried again, for as long as the worker lives, and what
-   was worked out is kept until then. A token that is refused ends the worker.
-5. Told to stop, it takes nothing new, gives what is in hand `grace` seconds, and hands back the
-   rest. It does not sign off: it is offline once it is silent.
+   at once; while it has capacity, one long poll at a time claims more.
+2. One heartbeat renews the leases of all claimed dispatches. Its answer says which have ended; the
+   worker cancels these (H5.5).
+3. A function returns a result in any form that an engine's agent function may return. If it
+   raises, or returns an unusable value, the worker releases the dispatch with the reason.
+4. While no server answers, the worker retries all of them, for as long as it lives, and keeps
+   finished results until then. A refused token ends the worker.
+5. When stopped, the worker claims nothing new, gives claimed dispatches `grace` seconds, and hands
+   back the rest. It does not deregister: it counts as offline once it is silent.
 """
 
 import asyncio
@@ -32,13 +32,13 @@ from handrail.client.worker_loop import WorkerLoop
 
 HEARTBEAT_SECONDS, GRACE_SECONDS = 15.0, 30.0
 PATIENCE_SECONDS = 5.0
-"""For one call; after that the worker itself goes on trying."""
+"""Per call; after that the worker itself retries."""
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class Worker:
-    """Agents for a server. `url`, `token` and `agent_id` may be left out: `HANDRAIL_SERVER`,
-    `HANDRAIL_TOKEN`, and the agent that the token is of."""
+    """Runs agents for a server. Defaults of `url`, `token` and `agent_id`: `HANDRAIL_SERVER`,
+    `HANDRAIL_TOKEN`, and the agent that the token belongs to."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Worker:
     ) -> None:
         self.url, self.token, self.agent_id = url, token, agent_id
         self.concurrency = concurrency
-        """Dispatches at once; 0: as many as its functions have room for together."""
+        """Dispatches at once; 0: the sum of its functions' capacities."""
         self.heartbeat, self.grace, self.timeout = heartbeat, grace, timeout
         self._handlers: dict[str, AgentHandler] = {}
         self._channels: dict[str, TurnFunction] = {}
@@ -62,7 +62,7 @@ class Worker:
     def agent(
         self, *roles: str, capacity: int | None = None
     ) -> Callable[[AgentFunction], AgentFunction]:
-        """Decorates a function that works as these roles, at most `capacity` times at once."""
+        """Decorate a function that works as these roles, at most `capacity` times at once."""
 
         def register(function: AgentFunction) -> AgentFunction:
             self.add(function, *roles, capacity=capacity)
@@ -71,8 +71,8 @@ class Worker:
         return register
 
     def add(self, function: AgentFunction, *roles: str, capacity: int | None = None) -> None:
-        """A function works as these roles; left out, as those it is marked with
-        (`handrail.agent`). What is beyond its capacity waits in hand."""
+        """Add a function that works as these roles; default: those of its `handrail.agent` mark.
+        Claimed dispatches beyond its capacity wait."""
         role_names = roles or roles_of(function)
         name = getattr(function, "__name__", "the function")
         if not role_names:
@@ -86,8 +86,8 @@ class Worker:
             self._handlers[role] = handler
 
     def channel(self, *channels: str) -> Callable[[TurnFunction], TurnFunction]:
-        """Decorates a function that takes this agent's turns in these channels (`turns.py`). An
-        operator makes it a member; from then on it is queued again by itself."""
+        """Decorate a function that takes this agent's turns in these channels
+        (`channel_turns.py`). An operator makes it a member; then it rejoins the queue by itself."""
 
         def register(function: TurnFunction) -> TurnFunction:
             for name in channels:
@@ -99,7 +99,7 @@ class Worker:
         return register
 
     async def run(self) -> None:
-        """Until `stop`, or until it is cancelled, which drops what is in hand at once."""
+        """Run until `stop`, or until cancelled, which drops claimed dispatches at once."""
         if not self._handlers and not self._channels:
             raise ValueError("the worker has no function; add one with @worker.agent('ROLE')")
         unopened = Client(self.url, self.token, timeout=self.timeout, patience=PATIENCE_SECONDS)
@@ -119,12 +119,11 @@ class Worker:
             self._stop_requested = asyncio.Event()
 
     def stop(self) -> None:
-        """Take nothing new; `run` returns when what is in hand is done or handed back."""
+        """Claim nothing new; `run` returns when all dispatches are done or handed back."""
         self._stop_requested.set()
 
     def serve(self) -> None:
-        """Run, for a process of its own: SIGTERM or SIGINT stops it, a second one ends it at
-        once."""
+        """Run as the whole process: SIGTERM or SIGINT stops the worker, a second one kills it."""
         asyncio.run(self._serve())
 
     async def _serve(self) -> None:

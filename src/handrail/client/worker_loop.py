@@ -1,6 +1,6 @@
-"""A worker at work: registered, asking for dispatches, alive, until it is told to stop.
+"""The loop of a running worker: registers, claims dispatches, sends heartbeats, until stopped.
 
-One of these for each `Worker.run`. The rules stand in `worker.py`.
+Each `Worker.run` has one `WorkerLoop`. The rules are in `worker.py`.
 """
 
 import asyncio
@@ -27,29 +27,29 @@ T = TypeVar("T")
 log = logging.getLogger("handrail.worker")
 
 POLL_SECONDS_MAX = 20.0
-"""How long one question for work waits."""
+"""How long one claim waits."""
 RETRY_SECONDS_FIRST, RETRY_SECONDS_MAX = 0.5, 15.0
-"""Seconds between two tries while no server answers: a random part of a span that doubles."""
+"""Between two tries while no server answers: a random part of a span that doubles."""
 POLL_SECONDS_MIN = 0.5
-"""Seconds. A server that is about to end does not wait; to ask it again at once would be a spin."""
+"""A server that is shutting down answers at once; retrying at once would be a busy loop."""
 STOP_SECONDS = 5.0
-"""How long cancelled functions, and the goodbye, may take."""
+"""How long cancelled functions, and handing back dispatches, may take."""
 REASON_CHARS_MAX = 2_000
 UNREGISTERED_CODES, DISABLED_CODE = ("no_session", "unknown_agent"), "agent_disabled"
-"""Codes of a server that does not know this agent, or may not give it anything."""
+"""Error codes: the server does not know this agent, or may not give it dispatches."""
 STOPPED_REASON = "the worker was stopped"
 CHANNELS_ONLY_ROLE = "channels"
-"""The role of a worker that only takes turns in channels: an agent has at least one."""
+"""The role of a worker that only takes turns in channels: an agent needs at least one role."""
 
 
 class EndlessRetry:
-    """The line to the servers: tried for ever, told once when it is lost, once when it is back."""
+    """Retries calls for ever; logs once when the servers are lost, and once when they are back."""
 
     def __init__(self) -> None:
         self._lost_reason = ""
 
     async def retry(self, call: Callable[[], Awaitable[T]]) -> T:
-        """An answer, however long it takes. What is answered with no is raised."""
+        """Return the answer, however long it takes. Raises errors that are not transient."""
         backoff_seconds = RETRY_SECONDS_FIRST
         while True:
             try:
@@ -77,7 +77,7 @@ class EndlessRetry:
 
 
 def _is_transient(error: ClientError) -> bool:
-    """Whether it may be otherwise in a while, without anybody doing anything here."""
+    """Return whether the error may go away without any action on this side."""
     return isinstance(error, UnreachableError) or error.status == 429 or error.status >= 500
 
 
@@ -110,7 +110,7 @@ class WorkerLoop:
         self._disabled = False
 
     async def run(self, stop_requested: asyncio.Event) -> None:
-        """Until it is told to stop; then what is in hand is brought to its end."""
+        """Run until a stop is requested, then drain the claimed dispatches and turns."""
         stop_waiter = asyncio.create_task(stop_requested.wait())
         claim_task = asyncio.create_task(self._claim_loop())
         loops = (claim_task, *map(asyncio.create_task, self._heartbeat_loops()))
@@ -118,7 +118,7 @@ class WorkerLoop:
             await asyncio.wait((stop_waiter, *loops), return_when=asyncio.FIRST_COMPLETED)
             for loop in loops:
                 if loop.done():
-                    loop.result()  # it only ends when it fails
+                    loop.result()  # a loop ends only by failing
             await _cancel_and_wait([claim_task])
             if self._registered.is_set():
                 await self._drain()
@@ -140,8 +140,8 @@ class WorkerLoop:
         await self.turns.join(self.agent_id)
 
     async def _call_registered(self, call: Callable[[], Awaitable[T]]) -> T:
-        """A call of this agent. A server that does not know it is told who it is; what it had in
-        hand before is lost."""
+        """Make a call as this agent. If the server does not know the agent, register it again;
+        the dispatches that it held before are lost."""
         while True:
             registrations = self._registrations
             try:
@@ -150,7 +150,7 @@ class WorkerLoop:
                 if error.code not in UNREGISTERED_CODES:
                     raise
             async with self._registering:
-                if registrations == self._registrations:  # nobody else has seen to it meanwhile
+                if registrations == self._registrations:  # no other call registered meanwhile
                     for dispatch_task in list(self.dispatch_tasks.values()):
                         self._drop(dispatch_task, "the server knows nothing of this agent")
                     await self._register()
@@ -161,8 +161,8 @@ class WorkerLoop:
             yield self._hold_heartbeat_open()
 
     async def _hold_heartbeat_open(self) -> None:
-        """A call that is always open: when this process is gone its turns go on before the lease
-        is over."""
+        """Keep one call always open: if this process dies, its turns pass on before the lease
+        expires."""
         await self._registered.wait()
         while True:
             started = asyncio.get_running_loop().time()
@@ -238,7 +238,7 @@ class WorkerLoop:
         task.add_done_callback(self._tasks.discard)
 
     async def _run_dispatch(self, dispatch_task: DispatchTask) -> None:
-        """From the first moment of its function to the arrival of its answer."""
+        """Run a dispatch from the start of its function until the server has its answer."""
         try:
             answer = await dispatch_task.run()
             if not dispatch_task.drop_reason:
@@ -262,7 +262,7 @@ class WorkerLoop:
             )
 
     async def _report(self, dispatch_task: DispatchTask, result: Result) -> ReleaseReason | None:
-        """The reason to give it back, if the result cannot be used."""
+        """Report the result; return why to release the dispatch if the result is unusable."""
         dispatch, report = dispatch_task.dispatch, self.client.report_result
         try:
             receipt = await self._call_registered(
@@ -271,7 +271,7 @@ class WorkerLoop:
         except (ConflictError, NotFoundError) as error:
             log_event(log, "result_dropped", dispatch_id=dispatch.id, reason=str(error))
             return None
-        except ClientError as error:  # too large, or not what it should be: it would not do again
+        except ClientError as error:  # too large, or invalid: a retry would not help
             return ReleaseReason(error.detail or str(error))
         if not receipt.accepted:
             log_event(log, "result_not_accepted", dispatch_id=dispatch.id, reason=receipt.reason)
@@ -299,7 +299,7 @@ class WorkerLoop:
             dispatch_task.drop(reason)
 
     async def _drain(self) -> None:
-        """What is in hand has its time; then the rest is handed back."""
+        """Give running dispatches `grace` seconds, then hand back the rest."""
         if self._tasks:
             log_event(log, "worker_stopping", count=len(self._tasks), seconds=self.grace)
             await asyncio.wait(self._tasks, timeout=self.grace)
@@ -327,7 +327,7 @@ class WorkerLoop:
             log_event(log, "not_handed_back", reason=str(error) or "no server answers")
 
     async def _release_all(self, unfinished: Sequence[DispatchTask]) -> None:
-        """Also what the server gave while nobody listened to its answer any more."""
+        """Release them, and also dispatches whose claim response this worker never received."""
         held_ids = set((await self.client.heartbeat_agent(self.agent_id)).held)
         turn_ids = {held_id for held_id in held_ids if is_turn_id(held_id)}
         for held_id in sorted(turn_ids):
@@ -344,7 +344,7 @@ class WorkerLoop:
 
 
 def is_turn_id(held_id: str) -> bool:
-    """Whether it is the id of a turn, and not of a dispatch."""
+    """Return whether the id is that of a turn, and not of a dispatch."""
     return held_id.rpartition(".")[2].startswith("t")
 
 
@@ -353,7 +353,7 @@ def _concurrency_limit(handler: AgentHandler) -> ConcurrencyLimit:
 
 
 async def _wait_for_cancelled(futures: Sequence[asyncio.Future[object]]) -> None:
-    """Functions that were cancelled may clean up; not for ever."""
+    """Let cancelled functions clean up, for at most STOP_SECONDS."""
     if futures:
         await asyncio.wait(futures, timeout=STOP_SECONDS)
 

@@ -1,8 +1,8 @@
 """The commit lane: approved patches become commits of a real repository, one at a time.
 
-`repository.py` says where to and by which rules, `copies.py` gives each bead a working copy and
-makes a proposal of what changed in it, `lane.py` applies what was approved, `step.py` does that as
-an agent at a commit node.
+`repository.py` says where to and by which rules, `working_copies.py` gives each bead a working copy
+and makes a proposal of what changed in it, `lane.py` applies what was approved, `agent.py` does
+that as an agent at a commit node.
 """
 
 from handrail.commits.agent import approved_changes, commit_agent

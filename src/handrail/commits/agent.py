@@ -1,9 +1,9 @@
-"""The agent of a commit node: applies what a person approved, as the run's own record says it.
+"""The agent of a commit node: applies what a person approved, according to the run's own record.
 
-Nothing is taken from the bead's context: that is what agents write. The proposal is the one that
-stood there when the question was asked which a person answered with yes, and whose digest that
-answer is bound to. Without such an answer nothing is committed, nor without one of a ceo or above:
-a definition may name any approvers, but not decide who may change the repository.
+Nothing comes from the bead's context, which agents write. The proposal is the one that stood there
+when the approval was opened that a person answered with yes, and whose digest that answer is bound
+to. Without such an answer nothing is committed, nor without one of a ceo or above: a definition may
+name any approvers, but not decide who may change the repository.
 """
 
 import contextlib
@@ -28,29 +28,34 @@ prepare_types(PatchProposal)
 
 
 def commit_agent(lane: CommitLane, name: str) -> Callable[[Dispatch], Awaitable[Result]]:
-    """An agent for commit nodes of that repository; `name` stands as committer."""
+    """Make an agent for commit nodes of that repository; `name` is the committer."""
 
     async def commit(dispatch: Dispatch) -> Result:
         try:
             change = latest_approved_change(dispatch, name)
             if dispatch.lock is None:
-                told = f"'{dispatch.node}' holds no commit lock"
-                raise CommitRejectedError("no_lock", told, "make it a commit node: `kind: commit`")
+                message = f"'{dispatch.node}' holds no commit lock"
+                raise CommitRejectedError(
+                    "no_lock", message, "make it a commit node: `kind: commit`"
+                )
             return _success_result(await lane.apply(change, dispatch.lock))
         except CommitRejectedError as error:
-            told = {"code": error.code, "told": str(error), **error.details}
+            details = {"code": error.code, "told": str(error), **error.details}
             return Result(
                 outcome=Outcome.FAILURE,
                 text=str(error),
                 reason=str(error),
-                data={"not_applied": told},
+                data={"not_applied": details},
             )
 
     return commit
 
 
 def latest_approved_change(dispatch: Dispatch, committer: str) -> ApprovedChange:
-    """What the last answer of a person lets be committed. Raises `NotApplied` if nothing."""
+    """Return the change that the last answer of a person approves.
+
+    Raises `CommitRejectedError` if there is none.
+    """
     run, events = dispatch.run, dispatch.events
     decided_approvals = [
         approval
@@ -79,7 +84,9 @@ def _ceo_approved(events: Events, approval_id: str) -> bool:
 
 
 def approved_changes(run: Run, events: Events) -> tuple[ApprovedChange, ...]:
-    """All that people have let this run commit, the newest first, whatever they said later."""
+    """Return all changes that people have approved in this run, the newest first, whatever they
+    said later.
+    """
     changes: list[ApprovedChange] = []
     for approval in reversed(approvals(events)):
         if approval.type == "approval" and approval.decision == "approve":
@@ -107,7 +114,7 @@ def _build_change(run: Run, events: Events, approval: Approval, committer: str) 
 
 
 def _proposal_author(events: Events, approval: Approval, default: str) -> str:
-    """Who brought the proposal that was approved."""
+    """Return the agent that made the approved proposal."""
     author = default
     for event in events:
         if isinstance(event, Asked | Reasked) and event.approval.id == approval.id:

@@ -1,8 +1,9 @@
-"""Why the lane did not do something: a code, one line for people, and the details for whoever has
-to decide what becomes of it."""
+"""Why the lane did not do something: a code, one line for people, and the details for deciding how
+to go on.
+"""
 
 OUTPUT_CHARS_MAX = 4_000
-"""Of what git or a hook said."""
+"""Of the output of git or a hook."""
 
 
 class CommitRejectedError(Exception):
@@ -14,5 +15,5 @@ class CommitRejectedError(Exception):
 
 
 def output_tail(output: bytes) -> str:
-    """The end of what a program said, where it says what is wrong."""
+    """Return the end of a program's output, where the error is."""
     return output.decode("utf-8", "replace").strip()[-OUTPUT_CHARS_MAX:]

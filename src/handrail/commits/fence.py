@@ -1,16 +1,16 @@
 """The fence at the repository: a ref that names the newest holder of the commit lock, so that the
-repository itself refuses whoever lost it.
+repository itself refuses a holder that lost it.
 
 Rules
-1. A holder raises the ref to its own fence before it looks at the branch. From then on nothing that
-   an earlier holder pushes is taken, whether or not that one knows that it has lost the lock.
+1. A holder raises the ref to its own fence before it reads the branch. From then on the repository
+   refuses every push of an earlier holder, whether or not that one knows that it has lost the lock.
 2. A commit is pushed together with a new value of the ref, both or neither (`--atomic`), and both
    only if they are as they were read (`--force-with-lease`). The value changes with every push: git
-   leaves out what is the same, and the repository would not compare it.
+   leaves out equal values, and the repository would not compare them.
 3. A higher fence than one's own means that the lock was lost. That is final.
 
 The ref points to a small text: the fence, and the commit that was pushed with it. One database
-gives the fences of a branch; whoever starts another deletes the ref first.
+gives the fences of a branch; an operator who starts another deletes the ref first.
 """
 
 from pathlib import Path
@@ -21,7 +21,7 @@ from handrail.commits.git import GIT_LIMITS, Git
 from handrail.commits.repository import Repository
 
 RAISE_ATTEMPTS_MAX = 5
-"""To raise the fence: each that fails is a push of somebody else's."""
+"""Attempts to raise the fence: each failure is a concurrent push."""
 
 
 class FenceRef:
@@ -31,7 +31,7 @@ class FenceRef:
         self.git, self.repository, self.fence = git, repository, fence
 
     async def fetch(self) -> str:
-        """Branch and fence as they are; the branch's head."""
+        """Fetch branch and fence; return the branch's head."""
         head = self.repository.head_ref
         await self.git.check_output(
             *(
@@ -48,7 +48,9 @@ class FenceRef:
         return await self.git.check_output("rev-parse", "--verify", f"{head}^{{commit}}")
 
     async def acquire(self) -> str:
-        """The object that the ref points to, once it is ours. Raises if the lock was lost."""
+        """Raise the fence and return the object that the ref points to. Raises if the lock was
+        lost.
+        """
         for _ in range(RAISE_ATTEMPTS_MAX):
             current_object = await self._read_ref()
             stored_fence = await self._read_fence(current_object)
@@ -77,7 +79,9 @@ class FenceRef:
     async def push(
         self, commit: str, head: str, expected_object: str, hooks: Path, limits: CommandLimits
     ) -> bool:
-        """Whether the commit is on the branch now. False: somebody was faster, look again."""
+        """Push; return whether the commit is on the branch now. False: a concurrent push won,
+        retry.
+        """
         new_object, repository = await self._write_fence(commit), self.repository
         completed = await self._push(
             expected_object,
@@ -88,7 +92,7 @@ class FenceRef:
         )
         if not completed.exit_code:
             return True
-        # It may have arrived all the same; the ref tells, since nobody else writes this value.
+        # It may have arrived all the same; the ref tells, since only this push writes this value.
         current_head = await self.fetch()
         current_object = await self._read_ref()
         if current_object == new_object:
@@ -126,11 +130,11 @@ class FenceRef:
     async def _read_fence(self, blob: str) -> int:
         if not blob:
             return 0
-        told = await self.git.check_output("cat-file", "blob", blob)
-        first = told.partition("\n")[0]
+        content = await self.git.check_output("cat-file", "blob", blob)
+        first = content.partition("\n")[0]
         if not first.isdecimal() or len(first) > 18:
-            told = f"{self.repository.fence_ref} says {first[:40]!r}, which is no fence"
-            raise CommitRejectedError("fence_lost", told, "see who wrote it, and delete the ref")
+            message = f"{self.repository.fence_ref} says {first[:40]!r}, which is no fence"
+            raise CommitRejectedError("fence_lost", message, "see who wrote it, and delete the ref")
         return int(first)
 
     async def _write_fence(self, commit: str) -> str:

@@ -1,11 +1,11 @@
-"""The folders of a lane: objects that are kept, working copies of beads, and a folder for each
-commit that is being made.
+"""The folders of a lane: cached objects, working copies of beads, and a folder for each commit in
+the making.
 
     HOME/kept.git       what was fetched before, so that little is fetched again; may be deleted
     HOME/beads/BEAD     the working copy of a bead, and HOME/beads/BEAD.base, what it began with
-    HOME/at-work/ID     one commit in the making; nobody else uses it, and it is gone afterwards
+    HOME/at-work/ID     one commit in the making; used by one process, and removed afterwards
 
-A process that is killed leaves its folder at work. It is removed by a later one, when it is older
+A process that is killed leaves its scratch folder. A later one removes the folder when it is older
 than anything that could still use it.
 """
 
@@ -22,11 +22,11 @@ from handrail.commits.git import Git
 from handrail.commits.repository import Repository
 
 ABANDONED_SECONDS = 3_600
-"""After which a folder at work is nobody's: no command lasts that long."""
+"""After which a scratch folder is abandoned: no command lasts that long."""
 CACHE_SECONDS_MAX = 600
-"""What is kept may be so old: the rest is fetched for each commit."""
+"""The cache may be so old: the rest is fetched for each commit."""
 STALE_LOCK_SECONDS = 600
-"""After which a lock file of git is one of somebody who was killed."""
+"""After which a lock file of git belongs to a killed process."""
 
 
 class LaneFolders:
@@ -36,7 +36,7 @@ class LaneFolders:
 
     @asynccontextmanager
     async def open_scratch(self, tree: Path | None = None) -> AsyncGenerator[Git]:
-        """An empty repository of one's own, with that working tree or a fresh one."""
+        """Open an empty repository of the caller's own, with that working tree or a fresh one."""
         self._remove_abandoned()
         folder = self.home / "at-work" / uuid4().hex
         scratch_tree = folder / "tree"
@@ -49,7 +49,9 @@ class LaneFolders:
             shutil.rmtree(folder, ignore_errors=True)
 
     async def refresh_cache(self) -> None:
-        """What can be kept is kept. If not, more is fetched later; nothing else depends on it."""
+        """Refresh the cache if possible. If not, more is fetched later; nothing else depends on
+        it.
+        """
         marker = self.object_cache.folder / "fetched"
         if marker.exists() and time.time() - marker.stat().st_mtime < CACHE_SECONDS_MAX:
             return

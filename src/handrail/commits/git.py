@@ -1,16 +1,15 @@
-"""Runs the git command in a folder of the lane's own, so that nothing but its words decides what it
-does.
+"""Run git in a folder of the lane's own, so that only its arguments decide what it does.
 
 Rules
 1. The environment is made anew: no variable of git comes in from outside, no system or user
-   configuration is read, nobody is asked for a password, and only named protocols are spoken.
+   configuration is read, git asks for no password, and only named protocols are allowed.
 2. The repository's own configuration is written before every command. What a hook, or code that a
    hook ran, wrote there (an alias, a filter, another `core.hooksPath`) is gone before it counts.
 3. Hooks run where the caller says so and nowhere else; then from the folder that the lane laid out.
 4. Every command has limits of time, memory and output (`agents/commands.py`).
 
-The folder borrows objects from a store beside it (`alternates`), and shares nothing else with
-anybody: no lock that somebody left when they were killed can be in its way.
+The folder borrows objects from a store beside it (`alternates`), and shares nothing else: no lock
+file of a killed process can be in its way.
 """
 
 import os
@@ -54,11 +53,11 @@ REMOVED_GIT_FILES = (
     "info/grafts",
     "commondir",
 )
-"""Files of a git folder that say what git does; the lane writes none of them."""
+"""Files of a git folder that configure git; the lane writes none of them."""
 
 
 def find_git() -> str:
-    """Where git is. Raises `NotApplied` if it is not."""
+    """Return the path of git. Raises `CommitRejectedError` if it is missing."""
     program = shutil.which("git")
     if program is None:
         raise CommitRejectedError(
@@ -68,7 +67,7 @@ def find_git() -> str:
 
 
 class Git:
-    """One folder, and the commands in it. `tree` is None for a store without files."""
+    """Runs git in one folder. `tree` is None for a store without files."""
 
     def __init__(
         self, folder: Path, tree: Path | None, inherited_names: tuple[str, ...] = ()
@@ -79,7 +78,7 @@ class Git:
         }
 
     def init(self, alternate: Path | None = None) -> None:
-        """An empty repository, by hand: no template of this machine gets into it."""
+        """Create an empty repository by hand: no template of this machine gets into it."""
         for name in ("objects/info", "objects/pack", "refs/heads", "info"):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
         if alternate is not None:
@@ -96,7 +95,7 @@ class Git:
         hooks: Path | None = None,
         limits: CommandLimits = GIT_LIMITS,
     ) -> CompletedCommand:
-        """The command to its end, whatever its exit code; raises only if a limit ended it."""
+        """Run the command to its end, whatever its exit code; raise only if a limit ended it."""
         self._restore_config()
         hooks_setting = f"core.hooksPath={hooks or NO_HOOKS}"
         completed = await run_command(
@@ -116,7 +115,7 @@ class Git:
     async def check_output(
         self, *args: str, stdin: bytes = b"", variables: Mapping[str, str] | None = None
     ) -> str:
-        """What a command that must succeed prints, without the last newline."""
+        """Return the output of a command that must succeed, without the last newline."""
         completed = await self.run(*args, stdin=stdin, variables=variables)
         if completed.exit_code:
             message = f"'git {args[0]}' failed: {output_tail(completed.stderr)}"

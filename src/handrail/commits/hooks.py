@@ -17,7 +17,7 @@ HOOKS_MAX = 50
 
 
 async def install_hooks(git: Git, repository: Repository, head: str, folder: Path) -> Path:
-    """The folder, with the hooks in it. Raises if one that is required is missing."""
+    """Install the hooks in the folder and return it. Raises if a required hook is missing."""
     hooks = (
         await _read_branch_hooks(git, repository, head) if repository.tracked_hooks_folder else None
     )

@@ -1,16 +1,16 @@
-"""The commit lane: what was approved becomes a commit on the branch, once, or nothing happens.
+"""The commit lane: an approved change becomes a commit on the branch, once, or nothing happens.
 
     hold      the fence of the commit lock is raised at the repository (fence.py)
     pull      the branch as it is now
-    find      if the commit is there already, that was it: whoever made it was killed before it told
+    find      a commit that is there already is the result: its maker was killed before reporting
     make      the patch on top of the branch, through the hooks, by its author, with trailers
-    compare   what was committed is what was approved: the same patch-id (patches.py)
+    compare   the commit is what was approved: the same patch-id (patches.py)
     push      branch and fence together, both as they were read, or neither
 
-If somebody else pushed meanwhile, it is done again on a fresh pull, TRIES_MAX times at most. A
-patch that does not fit any more, or only with other content, is not applied: it has to be approved
-again. Nothing lies between two commits of this list but a folder that nobody else uses, so being
-killed at any point leaves nothing behind that the next one would find.
+After a concurrent push all of this is repeated on a fresh pull, PUSH_ATTEMPTS_MAX times. A patch
+that does not fit any more, or only with other content, is not applied: it has to be approved again.
+Each attempt works in a folder of its own, so a process that is killed at any point leaves nothing
+behind that the next one would meet.
 """
 
 from collections.abc import Awaitable, Callable
@@ -39,8 +39,9 @@ PUSH_ATTEMPTS_MAX = 5
 
 
 class ApprovedChange(Value):
-    """An approved proposal, and whose it is. `author` is the agent that made it, `committer` the
-    one that applies it."""
+    """An approved proposal with its people: `author` is the agent that made it, `committer` the one
+    that applies it.
+    """
 
     bead_id: str
     run_id: str
@@ -58,7 +59,7 @@ class ApprovedChange(Value):
 
 
 class AppliedCommit(Value):
-    """It is on the branch. `found`: an earlier attempt had pushed it."""
+    """A commit that is on the branch. `already_pushed`: an earlier attempt had pushed it."""
 
     commit: str
     parent: str
@@ -72,14 +73,14 @@ StageChange = Callable[[Git, str], Awaitable[None]]
 
 
 class CommitLane:
-    """The way into one repository. `home` is a folder of its own, which agents do not reach."""
+    """Commits to one repository. `home` is a folder of its own, which agents do not reach."""
 
     def __init__(self, repository: Repository, home: Path | str) -> None:
         self.repository = repository
         self.folders = LaneFolders(repository, Path(home))
 
     async def apply(self, change: ApprovedChange, fence: int) -> AppliedCommit:
-        """Commits and pushes it, under the fence of the lock that its dispatch holds."""
+        """Commit and push the change, under the fence of the lock that its dispatch holds."""
         _check_ids(change.bead_id, change.run_id)
         proposal = change.proposal
 
@@ -105,8 +106,10 @@ class CommitLane:
         return await self._commit_and_push(change, fence, find_existing, stage, proposal.patch_id)
 
     async def find_pushed_commit(self, change: ApprovedChange, fence: int) -> str:
-        """The commit that attempts at this change have left on the branch; "" if none. Whoever is
-        still at it comes too late: the fence is raised first."""
+        """Return the commit that attempts at this change have left on the branch; "" if none.
+
+        The fence is raised first, so an attempt that still runs comes too late.
+        """
         async with self.folders.open_scratch() as git:
             fence_ref = FenceRef(git, self.repository, fence)
             await fence_ref.fetch()
@@ -116,7 +119,7 @@ class CommitLane:
             return await _find_change(git, change, head) if is_base_known else ""
 
     async def revert(self, commit: str, change: ApprovedChange, fence: int) -> AppliedCommit:
-        """Takes back a commit of the lane; `change` says for whom and why."""
+        """Revert a commit of the lane; `change` says for whom and why."""
         _check_ids(change.bead_id, change.run_id, commit)
 
         async def find_existing(git: Git, head: str) -> str:
@@ -180,7 +183,7 @@ class CommitLane:
         raise CommitRejectedError("busy", rejection, "try again later", head=head)
 
     async def _check_proposal(self, git: Git, proposal: PatchProposal, head: str) -> None:
-        """What is to be applied is what was approved, and may be applied at all."""
+        """Check that the patch is what was approved, and may be applied at all."""
         base = proposal.base
         if not await _is_on_branch(git, base, head):
             message = (
@@ -224,10 +227,10 @@ class CommitLane:
     async def _check_commit(
         self, git: Git, head: str, commit: str, change: ApprovedChange, patch_id: str
     ) -> None:
-        """Hooks may look at a commit; what they make of it has to be what was approved."""
-        told = await git.check_output("show", "-s", "--format=%P%n%an", commit)
+        """Check that hooks have left the commit as it was approved."""
+        parent_and_author = await git.check_output("show", "-s", "--format=%P%n%an", commit)
         trailers = await read_trailers(git, commit)
-        is_unchanged = told.splitlines() == [
+        is_unchanged = parent_and_author.splitlines() == [
             head,
             identity_variables(change.author, "AUTHOR")["GIT_AUTHOR_NAME"],
         ]
@@ -235,14 +238,14 @@ class CommitLane:
             change.bead_id,
             change.run_id,
         ):
-            told = f"a hook changed the commit of bead '{change.bead_id}'"
+            message = f"a hook changed the commit of bead '{change.bead_id}'"
             raise CommitRejectedError(
-                "patch_changed", told, "a hook may check a commit, not rewrite it"
+                "patch_changed", message, "a hook may check a commit, not rewrite it"
             )
         if patch_id and await compute_patch_id(git, head, commit) != patch_id:
-            told = f"on {head[:12]} the patch of bead '{change.bead_id}' has become another one"
+            message = f"on {head[:12]} the patch of bead '{change.bead_id}' has become another one"
             hint = "propose it again on the branch as it is, and have that approved"
-            raise CommitRejectedError("patch_changed", told, hint, head=head)
+            raise CommitRejectedError("patch_changed", message, hint, head=head)
 
     async def _install_hooks(self, git: Git, head: str) -> Path:
         return await install_hooks(git, self.repository, head, git.folder.parent / "hooks")
@@ -253,7 +256,7 @@ async def _is_on_branch(git: Git, commit: str, head: str) -> bool:
 
 
 async def _find_change(git: Git, change: ApprovedChange, head: str) -> str:
-    """The commit of this change, if it is on the branch and was not taken back."""
+    """Return the commit of this change, if it is on the branch and was not reverted."""
     proposal, trailers = change.proposal, {"Bead": change.bead_id, "Run": change.run_id}
     for commit in await find_unreverted(git, f"{proposal.base}..{head}", head, trailers):
         if await compute_patch_id(git, f"{commit}^", commit) == proposal.patch_id:

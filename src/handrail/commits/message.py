@@ -1,7 +1,7 @@
-"""What a commit of the lane says, and how it is found again by what it says.
+"""The message of a commit of the lane, and how the commit is found again by its trailers.
 
-The trailers are the last paragraph and come from the engine alone: a title is one line, and no
-line of the text can be taken for a trailer.
+The trailers are the last paragraph and come from the engine alone: a title is one line, and no line
+of the text can be taken for a trailer.
 """
 
 import re
@@ -11,7 +11,7 @@ from handrail.commits.git import Git
 SUBJECT_CHARS_MAX = 72
 BODY_CHARS_MAX = 4_000
 COMMITS_MAX = 50
-"""Commits of one run that are looked at."""
+"""Commits of one run that are read."""
 _WHITESPACE = re.compile(r"\s+")
 _ID = re.compile(r"[\w.:@+-]{1,200}")
 _NOT_IN_NAME = re.compile(r"[\x00-\x1f\x7f<>]")
@@ -32,7 +32,7 @@ def format_message(title: str, body: str, trailers: list[tuple[str, str]]) -> st
 
 
 def identity_variables(name: str, git_role: str) -> dict[str, str]:
-    """The variables that say who is author or committer."""
+    """Return the variables that name the author or committer."""
     clean_name = _NOT_IN_NAME.sub("", name).strip() or "agent"
     mailbox = re.sub(r"[^\w.+-]", "-", clean_name)[:64]
     return {f"GIT_{git_role}_NAME": clean_name, f"GIT_{git_role}_EMAIL": f"{mailbox}@{MAIL_DOMAIN}"}
@@ -41,13 +41,13 @@ def identity_variables(name: str, git_role: str) -> dict[str, str]:
 async def find_unreverted(
     git: Git, revision_range: str, head: str, trailers: dict[str, str]
 ) -> list[str]:
-    """Those of them that were not taken back."""
+    """Return those of the commits that were not reverted."""
     commits = await find_commits(git, revision_range, trailers)
     return [commit for commit in commits if not await find_revert(git, commit, head)]
 
 
 async def find_revert(git: Git, commit: str, head: str) -> str:
-    """The commit that takes this one back; "" if none does."""
+    """Return the commit that reverts this one; "" if none does."""
     reverts = await find_commits(git, f"{commit}..{head}", {"Reverts": commit})
     return reverts[0] if reverts else ""
 
@@ -59,7 +59,7 @@ async def read_trailers(git: Git, commit: str) -> dict[str, str]:
 
 
 async def find_commits(git: Git, revision_range: str, trailers: dict[str, str]) -> list[str]:
-    """Commits that carry these trailers, the newest first; `among` is HEAD, or SINCE..HEAD."""
+    """Return commits with these trailers, the newest first; the range is HEAD, or SINCE..HEAD."""
     grep = [f"--grep={name}: {value}" for name, value in trailers.items()]
     options = ("log", "--format=%H", "--fixed-strings", "--all-match", f"--max-count={COMMITS_MAX}")
     output = await git.check_output(*options, *grep, revision_range)

@@ -1,8 +1,8 @@
-"""A proposal: a patch, what it is based on, and the id by which people approve it.
+"""A proposal: a patch, its base, and the id by which people approve it.
 
-The id is git's patch-id, taken verbatim, with what git leaves out of it. Verbatim, because the
-usual one passes over white space, which is meaning in Python; a rebase to other line numbers keeps
-it. Left out are the modes of files, and the content of those that are no text.
+The id is git's patch-id, taken verbatim, together with what git leaves out of it: the modes of
+files, and the content of those that are no text. Verbatim, because the usual one ignores white
+space, which is meaning in Python; a rebase to other line numbers keeps it.
 """
 
 import hashlib
@@ -12,22 +12,23 @@ from handrail.commits.git import Git
 from handrail.kernel.decision import Value
 
 PATCH_BYTES_MAX = 1_000_000
-"""It is read by people before it is approved."""
+"""People read it before they approve."""
 FILES_MAX = 200
 DIFF_ARGS = (
     *("diff-tree", "-r", "-p", "--binary", "--full-index", "--no-renames", "--no-color"),
     *("--no-ext-diff", "--no-textconv", "--unified=3", "--diff-algorithm=myers"),
     *("--src-prefix=a/", "--dst-prefix=b/", "--no-relative", "--submodule=short"),
 )
-"""The same text for the same change, whatever is configured."""
+"""The same text for the same change, whatever the configuration."""
 
 BINARY_MARKER = b"\nGIT binary patch\n"
 """Only git writes it at the beginning of a line: every line of a file has a sign before it."""
 
 
 class PatchProposal(Value):
-    """What somebody wants to be committed. It lies in the bead's context under `proposal`. `commit`
-    is for people: the run has committed it already, and nobody was told."""
+    """A proposed change, stored in the bead's context under `proposal`. `commit` is for people: the
+    run has committed it already, and could not report it.
+    """
 
     patch: str
     base: str
@@ -37,7 +38,7 @@ class PatchProposal(Value):
 
 
 async def build_proposal(git: Git, base: str, tree: str) -> PatchProposal:
-    """The way from the base to that tree."""
+    """Build the proposal from the base to that tree."""
     files = await list_changed_files(git, base, tree)
     completed = await git.run(*DIFF_ARGS, base, tree)
     if completed.exit_code:
@@ -58,7 +59,7 @@ async def build_proposal(git: Git, base: str, tree: str) -> PatchProposal:
 
 
 async def build_tree(git: Git, proposal: PatchProposal) -> str:
-    """The tree that the patch makes of its base. Raises if the patch does not fit it."""
+    """Return the tree that the patch makes of its base. Raises if the patch does not fit it."""
     index = {"GIT_INDEX_FILE": str(git.folder / "index.proposal")}
     await git.check_output("read-tree", proposal.base, variables=index)
     completed = await git.run(
@@ -75,7 +76,7 @@ async def build_tree(git: Git, proposal: PatchProposal) -> str:
 
 
 async def compute_patch_id(git: Git, before: str, after: str) -> str:
-    """The id of the change between two commits or trees."""
+    """Return the id of the change between two commits or trees."""
     diff = await git.run(*DIFF_ARGS, before, after)
     output = await git.check_output("patch-id", "--verbatim", stdin=diff.stdout)
     entries = await _list_raw_diff(git, before, after)
@@ -92,7 +93,7 @@ async def compute_patch_id(git: Git, before: str, after: str) -> str:
 
 
 async def list_changed_files(git: Git, before: str, after: str) -> dict[str, tuple[str, str]]:
-    """Path -> mode before and after. Raises for a name that is no UTF-8."""
+    """Return path -> mode before and after. Raises for a name that is not UTF-8."""
     entries = await _list_raw_diff(git, before, after)
     try:
         return {path.decode(): (old, new) for path, (old, new, _) in entries.items()}

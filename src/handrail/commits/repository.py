@@ -11,9 +11,9 @@ from handrail.commits.errors import CommitRejectedError
 from handrail.kernel.decision import Value
 
 GUARDED_FILE_NAMES = frozenset({".gitattributes", ".gitmodules", ".lfsconfig"})
-"""In every folder: they say what git itself does."""
+"""In every folder: these files configure git itself."""
 GUARDED_PATHS = (".pre-commit-config.yaml", ".husky/")
-"""They say what hooks do."""
+"""These configure hooks."""
 REGULAR_FILE_MODES = frozenset({"000000", "100644", "100755"})
 """Files. A link leads elsewhere, a submodule brings another repository: people commit those."""
 PATH_CHARS_MAX = 4_096
@@ -63,8 +63,9 @@ class Repository(Value):
         return self.hooks.strip("/") + "/" if is_tracked else ""
 
     def check_files(self, files: dict[str, tuple[str, str]]) -> None:
-        """Raises if a patch with these files, and their modes before and after, must not be
-        applied, whoever approved it."""
+        """Raise if a patch with these files, and their modes before and after, must not be applied,
+        whoever approved it.
+        """
         for path, modes in files.items():
             reason = self._refusal_reason(path, modes)
             if reason:
@@ -94,7 +95,7 @@ class Repository(Value):
 
 
 def _is_guarded_by(path: str, guarded: str) -> bool:
-    """A file where a guarded folder would be is in its way, too."""
+    """Return whether the path is guarded; a file in place of a guarded folder is, too."""
     return path in (guarded, guarded.rstrip("/")) or (
         guarded.endswith("/") and path.startswith(guarded)
     )

@@ -1,8 +1,8 @@
-"""Each bead has a working copy of its own; what changed in it becomes a proposal.
+"""Give each bead a working copy of its own, and make a proposal of what changed in it.
 
-A copy is a repository that borrows objects and shares nothing else: what its agent configures there
-is nobody else's. It is not trusted either. A proposal is read by the lane's own git with the copy
-as a mere folder of files; neither its configuration nor its index nor its history is looked at.
+A copy is a repository that borrows objects and shares nothing else: its agent's configuration
+affects no other copy. It is not trusted either. The lane's own git reads a proposal with the copy
+as a mere folder of files; neither its configuration nor its index nor its history is used.
 """
 
 import shutil
@@ -22,7 +22,7 @@ from handrail.commits.patches import PatchProposal, build_proposal, list_changed
 from handrail.commits.repository import Repository
 
 BLAME_HEADER_LINES = 12
-"""What git says of one line before it shows it."""
+"""Lines that git prints about one line before the line itself."""
 
 
 class WorkingCopies:
@@ -34,9 +34,12 @@ class WorkingCopies:
         self.folders = LaneFolders(repository, Path(home))
 
     async def open(self, bead_id: str, *, fresh: bool = False, commit: str = "") -> Path:
-        """The bead's folder: as it was left, or, fresh or new, as the branch is now; or as it was
-        at `commit`, if that is still on the branch. A fresh folder shares nothing with the one
-        before: changed, untracked and ignored files, index and lock files are gone."""
+        """Return the bead's folder: as it was left, or, fresh or new, as the branch is now; or as
+        it was at `commit`, if that is still on the branch.
+
+        A fresh folder shares nothing with the one before: changed, untracked and ignored files,
+        index and lock files are gone.
+        """
         folder, base_file = self._bead_folder(bead_id), self._base_file(bead_id)
         if fresh:
             self.remove(bead_id)
@@ -60,8 +63,11 @@ class WorkingCopies:
         return folder
 
     async def propose(self, bead_id: str, *, run_id: str = "") -> PatchProposal:
-        """What changed in the bead's folder. If that is nothing, since that run has pushed it and
-        was lost before it told: its commit. Raises if there is nothing that may be committed."""
+        """Return the changes in the bead's folder as a proposal.
+
+        Without changes, return the commit that the run has pushed and not reported, if any. Raises
+        if there is nothing that may be committed.
+        """
         folder, base_file = self._bead_folder(bead_id), self._base_file(bead_id)
         if folder.is_symlink() or not folder.is_dir() or not base_file.is_file():
             raise CommitRejectedError(
@@ -82,8 +88,10 @@ class WorkingCopies:
             )
 
     async def diff(self, bead_id: str, files: Iterable[str]) -> str:
-        """The patch that makes these files of the folder out of those that it began with; "" if
-        they are the same. Raises `NotApplied` if it is too large, or no text."""
+        """Return the patch from the base of the folder to these files; "" if they are the same.
+
+        Raises `CommitRejectedError` if it is too large, or no text.
+        """
         async with self.folders.open_scratch(tree=self._bead_folder(bead_id)) as git:
             await FenceRef(git, self.repository, 0).fetch()
             base = self.base_commit(bead_id)
@@ -99,13 +107,14 @@ class WorkingCopies:
             return completed.exit_code == 0
 
     def base_commit(self, bead_id: str) -> str:
-        """The commit that the bead's folder began with; "" without a folder."""
+        """Return the base commit of the bead's folder; "" without a folder."""
         base_file = self._base_file(bead_id)
         return base_file.read_text(encoding="utf-8") if base_file.is_file() else ""
 
     async def blame(self, bead_id: str, path: str, line: int) -> str:
-        """Who wrote that line, as the folder began: commit, author and title; "" if nobody can
-        say."""
+        """Return who wrote that line of the base: commit, author and title; "" if that is
+        unknown.
+        """
         base, line_range = self.base_commit(bead_id), f"{line},{line}"
         async with self.folders.open_scratch() as git:
             await FenceRef(git, self.repository, 0).fetch()
@@ -119,7 +128,7 @@ class WorkingCopies:
 
     @asynccontextmanager
     async def checkout(self, commit: str) -> AsyncGenerator[Path]:
-        """A folder with that commit of the branch, for as long as somebody looks at it."""
+        """Check out that commit of the branch in a temporary folder."""
         async with self.folders.open_scratch() as git:
             head = await FenceRef(git, self.repository, 0).fetch()
             if not await _is_on_branch(git, commit, head):
@@ -130,8 +139,11 @@ class WorkingCopies:
             yield git.tree
 
     def remove(self, bead_id: str) -> None:
-        """The folder is out of the way at once, also if parts of it cannot be deleted, or a command
-        that outlived a killed server still works in it; the sweep takes what is left of it."""
+        """Move the folder out of the way at once; the sweep deletes what is left of it.
+
+        This also works if parts of it cannot be deleted, or a command that outlived a killed server
+        still works in it.
+        """
         self._base_file(bead_id).unlink(missing_ok=True)
         folder, discarded_folder = self._bead_folder(bead_id), self._new_scratch_folder()
         if folder.is_symlink():
@@ -142,7 +154,7 @@ class WorkingCopies:
             shutil.rmtree(discarded_folder, ignore_errors=True)
 
     def _new_scratch_folder(self) -> Path:
-        """A new name among the folders at work, which are swept."""
+        """Return a new path among the scratch folders, which are swept."""
         return self.folders.home / "at-work" / uuid4().hex
 
     def _bead_folder(self, bead_id: str) -> Path:
@@ -159,7 +171,9 @@ async def _is_on_branch(git: Git, commit: str, head: str) -> bool:
 
 
 async def _propose_pushed_commit(git: Git, head: str, bead_id: str, run_id: str) -> PatchProposal:
-    """What the lane has committed for this run: approved again, it is found there, and told."""
+    """Propose what the lane has committed for this run: once approved again, it is found and
+    reported.
+    """
     trailers = {"Bead": bead_id, "Run": run_id}
     commits = await find_unreverted(git, head, head, trailers) if is_id(run_id) else []
     if not commits:

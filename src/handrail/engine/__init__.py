@@ -1,5 +1,5 @@
-"""The engine: loads, decides, and performs what was decided.
+"""The engine: loads runs, decides commands, and performs the effects.
 
-`documents.py` reads definition files, `local.py` runs one bead in memory, `dispatch.py` is what an
-agent is given with its turn.
+`commit/` writes, `dispatch/` gives work to agents, `maintenance/` acts by itself, `queries/` and
+`services/` serve callers, `audit/` checks the record; `document_parser.py` reads definition files.
 """

@@ -1,13 +1,13 @@
-"""The log of agents (T12): a line whenever the state of one changes, by the table of lifecycle.py.
+"""The log of agents (T12): a line for every change of state, by `kernel/agent_lifecycle.py`.
 
 An agent is OFFLINE if it is disabled, gone or silent, ACTIVE while it holds a dispatch, else IDLE;
-a claim passes through QUEUED. What is known of each stands in memory, from what this engine
-committed and heard, and from a look at everybody now and then.
+a claim passes through QUEUED. The state of each is in memory, from what this engine committed and
+heard, and from a periodic look at all agents.
 
-Several engines on one database: each tells what it committed or heard itself, so a change is told
-once. What an event shows of the state before it is believed (whoever reports was ACTIVE). A look
-tells nothing but learns, with one exception: that an agent without work fell silent nobody hears,
-so the oldest engine that is alive says it.
+Several engines on one database: each logs what it committed or heard itself, so a change is logged
+once. An event proves the state before it (an agent that reports was ACTIVE). A look logs nothing
+but updates memory, with one exception: no engine hears that an agent without work fell silent, so
+the oldest engine that is alive logs it.
 """
 
 import asyncio
@@ -46,11 +46,11 @@ END_TRIGGERS: dict[type, tuple[Trigger, ...]] = {
     Faulted: (Trigger.RESULT,),
     TimedOut: (Trigger.TIMEOUT, Trigger.REMOVED),
 }
-"""How an agent's dispatch ends, beside being lost."""
+"""Triggers of a dispatch's end, other than its loss."""
 
 
 class _AgentRecord:
-    """What is known of an agent."""
+    """The state of an agent in memory."""
 
     __slots__ = ("held", "in_process", "last_heard", "session", "state", "version")
 
@@ -73,9 +73,7 @@ class AgentLogger:
 
     def __call__(self, notification: EngineNotification) -> None:
         if isinstance(notification, RunChange):
-            if (
-                not notification.plan.is_guarded
-            ):  # whose agents work elsewhere, under whatever names
+            if not notification.plan.is_guarded:  # its agents work elsewhere, under any names
                 self._on_run_changed(notification)
         elif isinstance(notification, AgentPresenceChanged):
             self._on_presence_changed(notification)
@@ -84,7 +82,7 @@ class AgentLogger:
                 if record.in_process and record.state is not OFFLINE:
                     self._transition(name, record, notification.at, LOST_TRIGGERS[record.state])
 
-    # What happens to runs
+    # Events of runs
 
     def _on_run_changed(self, change: RunChange) -> None:
         before = change.before.run.positions.values() if change.before is not None else ()
@@ -126,7 +124,7 @@ class AgentLogger:
         if record.in_process or (
             record.last_heard is not None and event.at - record.last_heard < self.lease
         ):
-            if dispatch in record.held:  # it gave it back
+            if dispatch in record.held:  # it handed the dispatch back
                 self._on_dispatch_done(agent, dispatch, event.at, (Trigger.TURN_COMPLETE_SOLO,))
         elif record.state is not OFFLINE:
             record.held.clear()
@@ -142,7 +140,7 @@ class AgentLogger:
             record.state = ACTIVE
             self._transition(agent, record, at, *triggers)
 
-    # What agents do
+    # Presence of agents
 
     def _on_presence_changed(self, presence: AgentPresenceChanged) -> None:
         record = self._record_of(presence.agent, OFFLINE)
@@ -156,7 +154,7 @@ class AgentLogger:
             self._transition(presence.agent, record, presence.at, presence.trigger)
 
     def _on_started(self, presence: AgentPresenceChanged, record: _AgentRecord) -> None:
-        if record.session not in ("", presence.session):  # another stay
+        if record.session not in ("", presence.session):  # another session
             self._on_gone(presence.agent, record, presence.at)
         record.last_heard, record.session, record.in_process = (
             presence.at,
@@ -171,16 +169,17 @@ class AgentLogger:
         if record.state is not OFFLINE:
             self._transition(agent, record, at, LOST_TRIGGERS[record.state])
 
-    # Looking at everybody
+    # Looking at all agents
 
     def version(self) -> int:
-        """For `look`: what happens from now on is newer than what it is given."""
+        """For `refresh`: later events are newer than the agents it gets."""
         return self._version
 
     def refresh(
         self, agents: Iterable[AgentView], at: datetime, version: int, *, log_silent: bool
     ) -> None:
-        """Everybody as they were at the mark. `tells`: that somebody fell silent is ours to say."""
+        """Update all agents as they were at `version`. `log_silent`: this engine logs silent
+        agents."""
         present: set[str] = set()
         for view in agents:
             present.add(view.id)
@@ -201,14 +200,12 @@ class AgentLogger:
             record.held.clear()
             self._transition(view.id, record, at, LOST_TRIGGERS[IDLE])
         elif view.state is not OFFLINE or not view.current_work:
-            record.state = (
-                view.state
-            )  # else what it held is about to be lost, and that is told then
+            record.state = view.state  # else its claims are about to be lost, which is logged then
         record.held = set(view.current_work)
         record.in_process = record.in_process and view.in_process
 
     def _record_of(self, agent: str, state: AgentState) -> _AgentRecord:
-        """What is known of it; of one that is new, that it was in that state."""
+        """The record of an agent; a new agent gets that state."""
         record = self._records.get(agent)
         if record is None:
             record = self._records[agent] = _AgentRecord(state)
@@ -221,7 +218,7 @@ class AgentLogger:
     def _transition(
         self, agent: str, agent_record: _AgentRecord, at: datetime, *triggers: Trigger
     ) -> None:
-        """By the table; a trigger that it does not have for this state changes nothing."""
+        """Apply triggers by the table; a trigger without an entry for the state changes nothing."""
         for trigger in triggers:
             old, new = (
                 agent_record.state,
@@ -240,14 +237,14 @@ class AgentLogger:
 
 
 async def watch_agents(engine: Engine, logger: AgentLogger) -> None:
-    """Look at everybody now and then, until cancelled. The first look only learns."""
+    """Look at all agents periodically, until cancelled. The first look only fills the memory."""
     log_silent = False
     while True:
         try:
             await refresh_agents(engine, logger, log_silent=log_silent)
             log_silent = True
         except StoreError:
-            pass  # the engine says so itself
+            pass  # the engine reports this itself
         await asyncio.sleep(REFRESH_SECONDS)
 
 

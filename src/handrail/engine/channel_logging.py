@@ -1,5 +1,5 @@
-"""The log of channels (T12): a line for every transition of an agent in one, and for what is
-doubtful or was announced there. A listener, told after the commit."""
+"""The log of channels (T12): a line for every transition of an agent in a channel, and for doubtful
+or announced events there. A listener, called after the commit."""
 
 import logging
 from typing import Any

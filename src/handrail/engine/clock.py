@@ -1,9 +1,9 @@
-"""The engine's time: the wall's at the start, then steady.
+"""The engine's time: the wall clock's at the start, then steady.
 
 A wall clock that is set forward must not end every run at once, and one that is set back must
-neither fire a clock twice nor put a later event before an earlier one. So the wall is looked at
-once, when the engine opens, and never believed to be before what is already recorded; from then on
-the monotonic clock counts. A jump while the engine is down looks like an outage, for which every
+neither fire a clock twice nor put a later event before an earlier one. So the engine reads the wall
+clock once, when it opens, and never takes it for earlier than what is already recorded; from then
+on the monotonic clock counts. A jump while the engine is down looks like an outage, for which every
 clock is pushed.
 """
 

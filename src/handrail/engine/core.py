@@ -1,4 +1,4 @@
-"""The core of an engine: it opens, commits what it is asked, listens, fails as a whole, closes."""
+"""The core of an engine: it opens, commits commands, notifies waiters, fails as a whole, closes."""
 
 import asyncio
 import hashlib
@@ -37,17 +37,17 @@ log = logging.getLogger("handrail.engine")
 T = TypeVar("T")
 IDEMPOTENCY_KEY_CHARS_MAX = 255
 NOTE_BYTES_MAX = 50_000
-"""Of a refused result that are kept as evidence; of one with more, its beginning and its digest."""
+"""Bytes of a refused result that a note keeps; of a larger one, its beginning and its digest."""
 HISTORY_EVENTS_SHORT = 200
 """Events that are read at once where the store is near."""
 ANY_STREAM = ""
-"""Whoever listens for this hears of every run."""
+"""The waiters' key for every run."""
 FOREIGN_ENTRIES_MAX = 1_000
-"""Entries of others that are looked at, at each pulse, for who should be told."""
+"""Foreign entries that each maintenance pass reads, to find out whom to notify."""
 
 
 class EngineCore:
-    """What an engine is made of, and how it is asked."""
+    """The parts of an engine, and how commands reach them."""
 
     def __init__(
         self,
@@ -78,31 +78,31 @@ class EngineCore:
         self._reader: Store | None = None
         self._reader_lock = Lock()
         self._notified_commit: int | None = None
-        """The last commit of which those who wait were told, if it was others'."""
+        """The last foreign commit of which waiters were notified."""
         self._has_background = False
-        """Whether the pulse looks for what others do by itself."""
+        """Whether maintenance looks for foreign commits by itself."""
 
     async def tick(self) -> None:
-        """Look at all clocks, leases and messages now, and at what follows from them."""
+        """Check all clocks, leases and messages now, with all that follows from them."""
         self._check_open()
         await self.maintenance.run_once()
         await self.committer.wait_idle()
 
     async def wait_closed(self) -> BaseException | None:
-        """Waits until the engine is closed; what it failed of, if it did."""
+        """Wait until the engine is closed; return the error if the engine failed."""
         await self._closed.wait()
         return self.failure
 
     async def visit(self) -> None:
-        """By `handrail.open`: what is asked is done, and nothing else."""
-        self.maintenance.has_peers = True  # what this engine knows of a run may be old at any time
+        """Called by `handrail.open`: perform what is asked, and nothing else."""
+        self.maintenance.has_peers = True  # a cached run may be out of date at any time
         self._spawn(self.committer.run_forever())
 
     async def open(self, *, dead_engines: list[str] | None, background: bool) -> None:
-        """By `handrail.open`. Whoever is alone clears up after those who died."""
+        """Called by `handrail.open`. An engine that is alone clears up after dead engines."""
         await self.maintenance.record_outage(
             is_alone=dead_engines is not None
-        )  # by the beats of the dead
+        )  # by the heartbeats of the dead
         for engine_id in dead_engines or ():
             await self._call_store(self.store.delete_engine, engine_id)
         await self._call_store(self.store.heartbeat_engine, self.id, iso(self.clock()))
@@ -114,8 +114,9 @@ class EngineCore:
             await self.maintenance.run_once()
 
     async def close(self) -> None:
-        """By `handrail.open`. Work in hand is stopped, and offered again by whoever opens next."""
-        self.matcher.close()  # a seat that gets free now is given nothing new
+        """Called by `handrail.open`. Stop claimed work; the next engine that opens offers it
+        again."""
+        self.matcher.close()  # a slot that becomes free now gets nothing new
         await self.local_executor.close()
         if self.failure is None:
             await self.committer.wait_idle()
@@ -132,7 +133,7 @@ class EngineCore:
         self._closed.set()
 
     async def _record_shutdown(self) -> None:
-        """That it was alive until now stands under a name that is nobody's."""
+        """Record that this engine was alive until now, under a name that no engine has."""
         try:
             await self._call_store(self.store.heartbeat_engine, "", iso(self.clock()))
             await self._call_store(self.store.delete_engine, self.id)
@@ -146,7 +147,7 @@ class EngineCore:
         return task
 
     def _on_task_done(self, task: asyncio.Task[None]) -> None:
-        """A loop that dies takes the engine with it: half an engine helps nobody."""
+        """Fail the engine when one of its loops dies: half an engine is useless."""
         if task.cancelled() or task.exception() is None:
             return
         self.failure = task.exception()
@@ -160,27 +161,27 @@ class EngineCore:
         try:
             return await self.committer.call_store(function, *args)
         except StoreError:
-            self._check_open()  # that the engine has failed, or was closed, says more
+            self._check_open()  # a failed or closed engine is the better explanation
             raise
 
     @property
     def reader(self) -> Store:
-        """The store for what takes long."""
+        """The store for long reads."""
         with self._reader_lock:
             if self._reader is None:
                 self._reader = self.store.open_reader()
             return self._reader
 
     def _close_reader(self) -> None:
-        """A question that nobody waits for any more may be opening it on a thread just now. Who
-        asks later finds the store, which is closed."""
+        """Close the reader. An abandoned query may be opening it on a thread just now. Later
+        queries find the store, which is closed."""
         with self._reader_lock:
             reader, self._reader = self._reader, self.store
         if reader is not None and reader is not self.store:
             reader.close()
 
     async def _query(self, query: Callable[[Store], T]) -> T:
-        """A question to the reader, on a thread: nobody else waits for the answer."""
+        """Run a query on the reader, on a thread: no other caller waits for it."""
         self._check_open()
         if self.store.inline and self.reader is self.store:
             return query(self.store)
@@ -188,15 +189,15 @@ class EngineCore:
         return await loop.run_in_executor(None, lambda: query(self.reader))
 
     async def _on_foreign_commits(self) -> None:
-        """By the pulse: whoever waits for something that others may have changed is told. If so
-        much was written that it would take long to look at it, everybody is."""
+        """Called by maintenance: notify waiters of what other engines may have changed. If too much
+        was written to read it quickly, notify all."""
         keys = self._change_waiters.keys() | self._end_waiters.keys()
         if not keys:
             return
         head = await self._call_store(self.store.get_last_commit)
         await (
             self.committer.wait_in_flight()
-        )  # what is there already, and its own, is known to be its own
+        )  # after this `own_commits` has all own commits up to the head
         last_commit, notified = head.n if head is not None else 0, self._notified_commit
         if notified is not None and self.committer.own_commits.covers(notified, last_commit):
             self._notified_commit = last_commit
@@ -224,7 +225,7 @@ class EngineCore:
         is_start: bool = False,
     ) -> CommandResult:
         self._check_open()
-        if self.visiting:  # a commit is a sign of life: what was no life must be known before it
+        if self.visiting:  # a commit is a sign of life: record the outage before it
             await self.maintenance.record_outage(is_alone=False)
         try:
             result = await self.committer.execute(run_id, command, key=key, priority=priority)
@@ -245,12 +246,12 @@ class EngineCore:
         return result
 
     async def _has_started(self, start: c.Start) -> bool:
-        """Whether it began after all: the connection broke, and it was on disk. Refused if its bead
-        has another run."""
+        """Whether the run began after all: the connection broke, but the start was on disk. Refused
+        if its bead has another run."""
         try:
             active_run_id = await self._call_store(self.store.get_active_run_id, start.bead_id)
         except StoreError:
-            return False  # what was wrong first is told
+            return False  # the caller raises the first error
         if active_run_id is not None and active_run_id != start.run_id:
             message = f"bead '{start.bead_id}' has the active run '{active_run_id}'"
             hint = "wait for its end, or close it"
@@ -299,7 +300,7 @@ class EngineCore:
         return self._build_dispatch(self.committer.plan_of(run), run, position)
 
     def _build_dispatch(self, plan: Plan, run: Run, position: Position) -> Dispatch:
-        """What was said, and the bead's files, are read when an agent asks for them."""
+        """Build a dispatch. History and files are read when an agent asks for them."""
         return Dispatch(
             plan,
             run,
@@ -309,14 +310,14 @@ class EngineCore:
         )
 
     def _store_for(self, run: Run) -> Store:
-        """Of a short run everything is read faster than it could be asked of the reader."""
+        """Choose the store: a short run is read faster here than through the reader."""
         return self.store if self._has_short_history(run) else self.reader
 
     def _has_short_history(self, run: Run) -> bool:
         return self.store.inline and run.seq <= HISTORY_EVENTS_SHORT
 
     def _on_run_changed(self, change: RunChange) -> None:
-        """A run was changed, and it is on disk."""
+        """Handle a changed run, after the commit."""
         for effect in change.effects:
             if isinstance(effect, CancelDispatch):
                 self.local_executor.cancel(change.stream, effect.fence)
@@ -328,18 +329,18 @@ class EngineCore:
             self.listeners.notify(change)
 
     def notify_run_changed(self, change: RunChange) -> None:
-        """A run was changed on disk without a command: whoever waits or listens is told."""
+        """Notify waiters and listeners of a run that was changed on disk without a command."""
         self._on_run_changed(change)
 
     async def state(self, run_id: str) -> Run:
-        """The run as it stands on disk."""
+        """Return the run as it stands on disk."""
         loaded_runs = await self._call_store(self.store.load_runs, [run_id])
         if run_id not in loaded_runs:
             raise RefusedError(_unknown_run(run_id))
         return rebuild_run(loaded_runs[run_id].row, loaded_runs[run_id].tail)
 
     async def plan_of(self, run: Run) -> Plan:
-        """Its definition, from memory or from the database."""
+        """Return the run's definition, from memory or from the database."""
         version = run.definition_id, run.version
         if self.committer.cached_run(run.id) is None and not self.committer.plans.has(*version):
             self.committer.plans.add(
@@ -350,7 +351,8 @@ class EngineCore:
     async def command(
         self, run_id: str, command: c.RunCommand, *, key: IdempotencyKeyRow | None = None
     ) -> Run:
-        """Any command of the kernel; the run after it. Who asks is vouched for by the caller."""
+        """Execute any command of the kernel; return the run after it. The caller vouches for the
+        author."""
         result = await self._execute(run_id, command, key=key)
         return result.run if result.run is not None else await self.state(run_id)
 
@@ -361,7 +363,7 @@ def _unknown_run(run_id: str) -> Refusal:
 
 
 def _bounded_report(report: bytes) -> str:
-    """A refused report as a note holds it: whoever is refused may send as much as it likes."""
+    """Cut a refused report to the size of a note: its sender may send any amount."""
     if len(report) <= NOTE_BYTES_MAX:
         return report.decode()
     beginning = report[:NOTE_BYTES_MAX].decode(errors="ignore")

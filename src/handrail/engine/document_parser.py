@@ -1,6 +1,6 @@
 """From a file's bytes to a plain document: objects, lists, texts, numbers, true, false, null.
 
-What is wrong comes back as problems with line and column; nothing here raises for bad input.
+Errors come back as problems with line and column; nothing here raises for bad input.
 
 1. Size first, then UTF-8, then JSON or YAML: by the file's extension, else by the first character.
 2. YAML is read from the parser's events by a loop, not by recursion. It is the JSON-like part of
@@ -9,7 +9,7 @@ What is wrong comes back as problems with line and column; nothing here raises f
 3. JSON is read by the standard library, which says line and column. A key that stands twice, NaN
    and lone surrogates are refused there too.
 
-What the document *means* is the business of `kernel/reading.py` and the rules after it.
+`kernel/definition/reader.py` and the checks after it interpret the document.
 """
 
 import json
@@ -45,7 +45,7 @@ _SCALAR_WORDS: dict[str, bool | None] = {
 
 
 def load_document(source: Path | str) -> tuple[Document, list[DocumentProblem]]:
-    """The document in a file, or in a text. With problems the document is None."""
+    """Load the document in a file, or in a text. With problems the document is None."""
     if isinstance(source, str):
         return parse_document(source.encode("utf-8", "surrogatepass"))
     try:
@@ -65,7 +65,7 @@ def load_document(source: Path | str) -> tuple[Document, list[DocumentProblem]]:
 
 
 def parse_document(raw: bytes, suffix: str = "") -> tuple[Document, list[DocumentProblem]]:
-    """The document in these bytes; `suffix` is the file's, if it had one."""
+    """Parse the document in these bytes; `suffix` is the file's, if it had one."""
     if len(raw) > DOCUMENT_BYTES_MAX:
         return None, [too_large_problem(len(raw))]
     try:
@@ -88,7 +88,7 @@ def parse_document(raw: bytes, suffix: str = "") -> tuple[Document, list[Documen
 
 
 class _DocumentError(Exception):
-    """The first thing that makes a text no document."""
+    """The first error of a text that is not a document."""
 
     def __init__(self, code: str, message: str, hint: str = "", path: str = "$") -> None:
         super().__init__(message)
@@ -143,7 +143,7 @@ def _too_deep_error(location: str = "") -> _DocumentError:
 
 
 def _locate_duplicate(text: str, key: str) -> _DocumentError:
-    """The YAML reader knows places, and JSON is nearly a part of YAML."""
+    """Locate the key with the YAML reader, which knows places; JSON is nearly a part of YAML."""
     try:
         _YamlBuilder().build(text)
     except _DocumentError as error:
@@ -217,7 +217,7 @@ class _YamlBuilder:
         return self.document
 
     def handle_event(self, event: Any) -> None:  # noqa: ANN401 - yaml's events have no common fields
-        """Only what begins, ends or is a value matters."""
+        """Handle an event that begins, ends or is a value; ignore others."""
         if isinstance(event, yaml.DocumentStartEvent):
             self.documents += 1
             if self.documents > 1:
@@ -240,7 +240,7 @@ class _YamlBuilder:
         return self.stack[-1].next_path() if self.stack else "$"
 
     def check_untagged(self, event: Any) -> None:  # noqa: ANN401 - as above
-        """Neither anchor nor tag: a value is what is written."""
+        """Refuse anchors and tags: a value is what is written."""
         if event.anchor is not None:
             message = f"{_location(event)}: the anchor '&{event.anchor}'"
             raise _DocumentError("alias", message, "write the value out", self.current_path())
@@ -295,7 +295,7 @@ def _location(event: Any) -> str:  # noqa: ANN401 - as above
 
 
 def _resolve_scalar(value: str) -> str | int | float | bool | None:
-    """What a plain scalar means in YAML 1.2: null, true, false, a number, else a text."""
+    """Resolve a plain scalar of YAML 1.2: null, true, false, a number, else a text."""
     if value in _SCALAR_WORDS:
         return _SCALAR_WORDS[value]
     if _INT.fullmatch(value):

@@ -1,4 +1,4 @@
-"""The engine: runs that survive whatever happens to this process. For programs that embed it.
+"""The engine: runs that survive crashes of this process. For programs that embed it.
 
     async with handrail.open("sqlite:///work.db") as engine:
         @engine.agent("backend-engineer")
@@ -8,8 +8,8 @@
         run = await engine.start("fix", title="500 on /invoices")
         ended = await run.result()
 
-What a method says it did is on disk when it returns. What is refused raises `Refused`; what the
-database cannot do, `StoreError`.
+The effect of a method is on disk when the method returns. A refused call raises `Refused`; a
+failing database raises `StoreError`.
 """
 
 from handrail.engine.audit.trail import WithAuditTrail
@@ -37,7 +37,7 @@ __all__ = [
 
 Refused = RefusedError
 InvalidDefinition = InvalidDefinitionError
-"""The public names: what is refused is an answer to whoever asked."""
+"""The public names."""
 
 
 class Engine(
@@ -53,4 +53,4 @@ class Engine(
     WithMemory,
     WithWebhooks,
 ):
-    """Made by `handrail.open`. Each base is one side of it, in a module of its own."""
+    """The engine, made by `handrail.open`. Each base is one subject, in a module of its own."""

@@ -1,8 +1,8 @@
-"""How an extra of Handrail is installed, in words that everybody who misses one is told."""
+"""How an extra of Handrail is installed: the one text for every missing extra."""
 
 
 def install_hint(extra: str) -> str:
-    """What to do; Handrail is installed from its clone."""
+    """Return how to install the extra; Handrail is installed from its clone."""
     return (
         f"install it, in a clone of Handrail: uv tool install --force '.[{extra}]', "
         f"or into your own environment: uv pip install '/path/to/handrail[{extra}]'"

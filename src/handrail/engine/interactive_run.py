@@ -1,7 +1,7 @@
-"""A run with somebody who watches it and answers its questions, until it ends or nobody answers.
+"""Drives one run with a callback for its approvals, until it ends or an approval stays unanswered.
 
-For `handrail run`, for the demonstration and for tests: the engine does the work; here every event
-is heard in order, and every question put to one function until its answer can be used.
+For `handrail run`, for the demonstration and for tests: the engine does the work; this module hears
+every event in order, and passes every approval to one function until its answer can be used.
 """
 
 import asyncio
@@ -20,11 +20,11 @@ from handrail.kernel.run.machine import Person, Run, evolve
 from handrail.kernel.run.state import PendingApproval
 
 REFUSED_ANSWERS_MAX = 100
-"""Answers that could not be used, to one question in a row; then nobody is asked any more."""
+"""Unusable answers to one approval in a row; then the function is not called any more."""
 
 
 class ApprovalPrompt(Value):
-    """What a person is shown: the question, the result it is about, and why it is asked again."""
+    """What a person sees: the question, the result it is about, and why it is asked again."""
 
     approval: PendingApproval
     result: str = ""
@@ -44,15 +44,15 @@ RunEventCallback = Callable[[RunEvent, Run], None]
 
 
 def answer_nothing(request: ApprovalPrompt) -> None:
-    """An answerer for runs without people."""
+    """Callback for runs without people."""
 
 
 def ignore_event(event: RunEvent, run: Run) -> None:
-    """A listener for runs that nobody watches."""
+    """Listener for runs that nobody watches."""
 
 
 def answering_person(approval: PendingApproval) -> Person:
-    """The one at the keyboard answers as whoever is asked: by name, else as you, person 2, 3..."""
+    """The person at the keyboard answers as each approver: by name, else as you, person 2, 3..."""
     named = [name for name in approval.approvers if name not in PERSON_LEVELS]
     excluded = {*approval.approved_by, *approval.barred}
     numbered = [f"person {i + 2}" for i in range(len(excluded))]
@@ -61,7 +61,7 @@ def answering_person(approval: PendingApproval) -> Person:
 
 
 class InteractiveRun:
-    """A run that is watched; `events` and `run` are what was heard so far."""
+    """A watched run; `events` and `run` are what was heard so far."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class InteractiveRun:
         return self._run
 
     async def run_to_end(self) -> None:
-        """Until the end, or until a question that nobody answers; look at `run` then."""
+        """Run to the end, or to an approval that stays unanswered; look at `run` then."""
         async for _ in self.handle.engine.changes(self.handle.id):
             await self._read_events()
             for approval in tuple(self.run.pending_approvals.values()):
@@ -97,11 +97,11 @@ class InteractiveRun:
             self.on_event(event, self._run)
 
     async def _prompt(self, approval: PendingApproval) -> bool:
-        """Put the question until there is an answer that can be used; False if none comes."""
+        """Prompt until there is a usable answer; False if none comes."""
         prompt = ApprovalPrompt(approval=approval, result=result_text(approval, self.events))
         for _ in range(REFUSED_ANSWERS_MAX):
             if self.run.has_ended or approval.id not in self.run.pending_approvals:
-                return True  # it is over, or void: the run went another way meanwhile
+                return True  # settled or void: the run went another way meanwhile
             reply = await asyncio.to_thread(self.answer, prompt)
             if reply is None:
                 return False

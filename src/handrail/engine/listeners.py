@@ -1,8 +1,8 @@
-"""Who listens to an engine: told of every run and agent that changed, after the commit.
+"""Listeners of an engine: called with every changed run and agent, after the commit.
 
 A listener is a function that is called on the engine's loop, so it is short, and waits for nothing.
-It cannot break the engine: what it raises is logged, once for each listener, and it is called again
-the next time. An engine without listeners pays for one look at an empty list.
+It cannot break the engine: an exception is logged, once for each listener, and the listener is
+called again the next time. An engine without listeners pays for one look at an empty list.
 """
 
 import logging
@@ -20,26 +20,26 @@ log = logging.getLogger("handrail.engine")
 
 
 class AgentPresenceChanged(msgspec.Struct, frozen=True):
-    """Something about an agent that is no event of a run: it came, went, or gave a sign of life
+    """A change of an agent that is not an event of a run: it came, went, or gave a sign of life
     (`AGENT_STARTS`: it is there, whatever it was before)."""
 
     agent: str
     trigger: Trigger
     at: datetime
     session: str = ""
-    """In another stay nothing is left of what it had claimed."""
+    """A new session holds nothing of what the agent had claimed before."""
     in_process: bool = False
-    """A function of this engine."""
+    """The agent is a function of this engine."""
 
 
 class EngineClosed(msgspec.Struct, frozen=True):
-    """It closed in good order, and its functions went with it."""
+    """The engine closed in good order, and its functions with it."""
 
     at: datetime
 
 
 class CommitCompleted(msgspec.Struct, frozen=True):
-    """A commit that went well: how many streams it changed, and how long it took."""
+    """A successful commit: how many streams it changed, and how long it took."""
 
     writes: int
     seconds: float

@@ -1,16 +1,15 @@
-"""What is logged, and what it means: the one table of every line that Handrail writes.
+"""The log event catalogue: the one table of every line that Handrail writes, with its meaning.
 
 A line has a name (`event`), a level and fields. Rules:
 
-1. A line is a row of LINES, and has the fields of its row, each of which is a row of FIELDS; a test
-   looks at every call. So whoever searches the log finds everything in this file.
-2. What happens to a run is logged under the name of its event, with the event's number in its run:
-   log, history and audit say the same words.
+1. A line is a row of LOG_EVENTS, and has the fields of its row, each of which is a row of FIELDS; a
+   test checks every call. So a search of the log finds everything in this file.
+2. An event of a run is logged under its own name, with its number in the run: log, history and
+   audit use the same words.
 3. Lines about runs and agents are made from what is on disk, after the commit. The others are about
    this process.
-4. What is written where, and that no secret is, is the business of whoever sets up logging
-   (`server/logs.py`). Embedded in another program, lines are plain records of Python's `logging`
-   that read `name field=value …`.
+4. The logging set-up (`server/logs.py`) decides where lines go, and keeps secrets out. Embedded in
+   another program, lines are plain records of Python's `logging` that read `name field=value …`.
 """
 
 import logging
@@ -22,12 +21,11 @@ from typing import Any
 import msgspec
 
 TEXT_CHARS_MAX = 500
-"""Characters of a text in a line."""
 
 
 class LogEventSpec(msgspec.Struct, frozen=True):
     """One kind of line. `fields` are names; in a line about a run's event `name=path` says where
-    the event has it, and `name=` that it is worked out."""
+    the event has the value, and `name=` that it is computed."""
 
     level: int
     meaning: str
@@ -359,7 +357,7 @@ class LogMessage:
 
 
 def fit_text(text: str) -> str:
-    """The text as it may stand in a line: cut, and with escapes for what does not print."""
+    """Return the text as it may stand in a line: cut, and with escapes for what does not print."""
     fitted = (
         f"{text[:TEXT_CHARS_MAX]}… {len(text) - TEXT_CHARS_MAX} more"
         if len(text) > TEXT_CHARS_MAX
@@ -380,14 +378,14 @@ def log_event(
     error: BaseException | None = None,
     **fields: object,
 ) -> None:
-    """Write that line. `error` is what was raised, for those that have an `exception`."""
+    """Write the line. `error` is the exception, for lines that have an `exception` field."""
     level = LOG_EVENTS[name].level
     if log.isEnabledFor(level):
         log.log(level, LogMessage(name, fields, at), exc_info=error)
 
 
 def render_reference() -> str:
-    """The section of docs/observability.md about the log."""
+    """Return the section of docs/observability.md about the log."""
     parts: list[str] = []
     for title, specs in EVENT_GROUPS.items():
         rows = [

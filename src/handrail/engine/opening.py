@@ -32,17 +32,17 @@ def open(  # noqa: A001 - read as handrail.open
     background: bool = True,
     visit: bool = False,
 ) -> "EngineContext":
-    """An engine on that database: `sqlite:///work.db`, `sqlite://` for one in memory, or
+    """Open an engine on a database: `sqlite:///work.db`, `sqlite://` for one in memory, or
     `postgresql://…`. Without `background` nothing happens by itself: call `tick`. A `visit` is for
-    a short look at a database, or a word to it, whether or not an engine is at work there: what is
-    asked is done, and nothing else happens; no clock runs out, nobody is given work."""
+    a short read or command, whether or not an engine is running on the database: the engine
+    performs what is asked and nothing else; no clock runs out, no agent gets work."""
     return EngineContext(
         url, settings or EngineSettings(), clock, background=background, visit=visit
     )
 
 
 class EngineContext:
-    """Enter it with `async with` for an `Engine`, with `with` for a `SyncEngine`."""
+    """Enter with `async with` for an `Engine`, with `with` for a `SyncEngine`."""
 
     def __init__(
         self,
@@ -155,7 +155,7 @@ class SyncEngine:
         return SyncRun(self, run_id)
 
     def do(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Any other coroutine of the engine, to its end."""
+        """Run any other coroutine of the engine to its end."""
         return self._run_coroutine(coroutine)
 
     def _run_coroutine(self, coroutine: Coroutine[Any, Any, T]) -> T:
@@ -173,7 +173,7 @@ class SyncEngine:
 
 
 class SyncRun:
-    """A run to hold on to."""
+    """A handle of one run, for programs without an event loop."""
 
     def __init__(self, engine: SyncEngine, run_id: str) -> None:
         self._engine, self.id = engine, run_id
@@ -204,7 +204,7 @@ class SyncRun:
         return self._engine.do(self._run.report())
 
     def events(self, after: int = 0, *, follow: bool = True) -> Iterator[tuple[int, RunEvent]]:
-        """As they happen; the thread waits for each."""
+        """The run's events as they happen; the thread waits for each."""
         events = self._run.events(after, follow=follow)
 
         async def read_next() -> tuple[int, RunEvent] | None:

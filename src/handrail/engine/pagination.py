@@ -1,4 +1,4 @@
-"""Pages of lists: so many items, and where the next page begins."""
+"""Pages of lists: a number of items, and where the next page begins."""
 
 from typing import Generic, NoReturn, TypeVar
 
@@ -29,7 +29,7 @@ def check_limit(limit: int) -> int:
 
 
 def check_cursor(cursor: str) -> str:
-    """A cursor that may have been given out; "" asks for the first page."""
+    """Check a cursor that may have been given out; "" asks for the first page."""
     if len(cursor) > CURSOR_CHARS_MAX or not cursor.isprintable():
         refuse_cursor(cursor)
     return cursor

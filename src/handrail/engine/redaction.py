@@ -1,8 +1,8 @@
-"""Takes secrets out of texts about errors: messages and tracebacks are shown, stored and logged.
+"""Removes secrets from texts about errors: messages and tracebacks are shown, stored and logged.
 
-By pattern, since nobody knows here which words are secret. What looks like a token, a password in
-an address, or the value of something that is called a password, goes; numbers that could be cards
-and mail addresses go too, for an error has no need of them.
+By pattern, since this module does not know which words are secret. It removes what looks like a
+token, a password in an address, or the value of something that is called a password; numbers that
+could be cards and mail addresses too, for an error has no need of them.
 """
 
 import re
@@ -42,7 +42,7 @@ _PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
 
 
 def redact(text: str, chars_max: int = TEXT_CHARS_MAX) -> str:
-    """The text without what looks secret, of a bounded length: its beginning and its end."""
+    """Return the text without what looks secret, of a bounded length: its beginning and its end."""
     text = text.replace("\0", "").encode("utf-8", "replace").decode()
     if len(text) > chars_max:
         text = f"{text[: chars_max // 2]}\n…\n{text[-chars_max // 2 :]}"

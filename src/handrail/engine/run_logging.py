@@ -1,8 +1,8 @@
 """The log of runs: a listener that writes a line for every event that is on disk.
 
-Which fields a line has, and where an event has them, is the table's business (`vocabulary.py`).
-What the table cannot say stands in `_MORE`: fields that come from the run, and events that become
-other lines than one of their own name.
+The table in `log_events.py` says which fields a line has, and where an event has them.
+`_SPECIAL_LINES` has what the table cannot say: fields that come from the run, and events that
+become other lines than one of their own name.
 """
 
 import logging
@@ -42,7 +42,7 @@ def log_run_line(name: str, fields: Fields, event: RunEvent) -> None:
 
 
 def make_record(logger: str, level: int, message: LogMessage) -> logging.LogRecord:
-    """Without a look at who called, which costs more than the rest."""
+    """Make a record without looking up the caller, which costs more than the rest."""
     return logging.LogRecord(logger, level, "", 0, message, None, None)
 
 
@@ -108,7 +108,7 @@ _SPECIAL_LINES: dict[type[RunEvent], Callable[[Run, Any], Iterator[tuple[str, Fi
 def _field_reader(
     spec: LogEventSpec,
 ) -> tuple[tuple[str, ...], Callable[[RunEvent], tuple[Any, ...]]]:
-    """The names of what an event has, and a function that reads it all."""
+    """The names of an event's fields, and a function that reads all of them."""
     pairs = [field.split("=") if "=" in field else (field, field) for field in spec.fields]
     names, paths = zip(*((name, path) for name, path in pairs if path), strict=True)
     getter = attrgetter(*paths)

@@ -1,8 +1,8 @@
-"""Threads for a store that has to be waited for, so that the engine's loop never does.
+"""Threads for a store whose calls block, so that the engine's loop never does.
 
 An executor would do the same, but each of its futures is a lock, a condition and a chain of
-callbacks: for one question to a store on the same machine they cost twice what this does, and a
-lone run asks one question a step.
+callbacks: for one query to a store on the same machine they cost twice what this does, and a lone
+run makes one query a step.
 """
 
 import asyncio
@@ -22,8 +22,8 @@ log = logging.getLogger("handrail.engine")
 
 
 class StoreThreads:
-    """So many at most, each started when there is something to do for it; with none of them
-    everything is done at once."""
+    """A bounded number of threads, each started when there is work for it; with 0 threads every
+    call is made inline."""
 
     def __init__(self, threads_max: int, name: str) -> None:
         self._threads_max, self._name = threads_max, name
@@ -32,14 +32,14 @@ class StoreThreads:
         self._closed = False
 
     async def run(self, function: Callable[..., T], *args: object) -> T:
-        """What the function returns or raises."""
+        """Return or raise what the function does."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         self._submit(partial(_run_and_resolve, loop, future, function, args))
         return await future
 
     def run_soon(self, function: Callable[[T], None], argument: T) -> None:
-        """Something that nobody waits for, and that may fail."""
+        """Call a function that may fail; no caller waits for it."""
         self._submit(partial(_run_and_log, function, argument))
 
     def _submit(self, task: Callable[[], None]) -> None:
@@ -58,10 +58,10 @@ class StoreThreads:
     def _run_tasks(self) -> None:
         while (task := self._tasks.get()) is not None:
             task()
-            del task  # or what it was about would live until there is more to do
+            del task  # else its arguments would live until the next task
 
     def close(self) -> None:
-        """Everything that was given is done first."""
+        """Finish all queued calls, then stop."""
         self._closed = True
         for _ in self._threads:
             self._tasks.put(None)
@@ -78,14 +78,14 @@ def _run_and_resolve(
     result, error = None, None
     try:
         result = function(*args)
-    except BaseException as raised:  # whatever it is, whoever asked hears of it
+    except BaseException as raised:  # the caller gets every exception
         error = raised
-    with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+    with suppress(RuntimeError):  # the loop is closed: no caller waits any more
         loop.call_soon_threadsafe(_resolve, future, result, error)
 
 
 def _resolve(future: asyncio.Future[Any], result: object, error: BaseException | None) -> None:
-    if future.done():  # whoever asked has gone
+    if future.done():  # the caller has gone
         return
     if error is not None:
         future.set_exception(error)
@@ -96,5 +96,5 @@ def _resolve(future: asyncio.Future[Any], result: object, error: BaseException |
 def _run_and_log(function: Callable[[T], None], argument: T) -> None:
     try:
         function(argument)
-    except Exception as error:  # it is made up for later, or is not worth more
+    except Exception as error:  # a later write makes up for it, or it is not worth more
         log_event(log, "database_away", reason=str(error))

@@ -1,4 +1,4 @@
-"""Bells: whoever waits for something that happens to a run is told when it does. In memory."""
+"""Waiters by key: wake the callers that wait for a change of a run. In memory."""
 
 import asyncio
 from typing import Generic, TypeVar
@@ -7,7 +7,8 @@ T = TypeVar("T")
 
 
 class KeyedWaiters(Generic[T]):
-    """`ring` tells all who wait for that name at that moment, and nobody later."""
+    """Futures by key. `notify` wakes all who wait for the key at that moment, and no later
+    waiter."""
 
     def __init__(self) -> None:
         self._futures: dict[str, set[asyncio.Future[T]]] = {}
@@ -18,18 +19,19 @@ class KeyedWaiters(Generic[T]):
                 future.set_result(value)
 
     def keys(self) -> set[str]:
-        """What is waited for."""
+        """The keys with waiters."""
         return set(self._futures)
 
     def fail_all(self, error: BaseException) -> None:
-        """Nothing will happen any more, to anybody."""
+        """Fail all waiters: the engine has stopped."""
         for key in list(self._futures):
             for future in self._futures.pop(key):
                 if not future.done():
                     future.set_exception(error)
 
     def subscribe(self, key: str) -> asyncio.Future[T]:
-        """Listen before looking: what happens after the look is then heard."""
+        """Return a future for the next `notify`. Subscribe before reading, so that no change is
+        missed."""
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._futures.setdefault(key, set()).add(future)
         return future

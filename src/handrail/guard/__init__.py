@@ -1,4 +1,4 @@
-"""The stop rules around a program that Handrail does not run: a loop of one's own, or a framework.
+"""The stop rules around a program that Handrail does not run: the user's own loop, or a framework.
 
 `run` is the guard itself; `adapter` is the base of the framework adapters, each in a module of the
 framework's name; `detection` finds the adapter that an object needs.

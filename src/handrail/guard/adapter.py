@@ -1,14 +1,14 @@
-"""What every adapter tells the guard: who has the turn, what models answered, what tools returned.
+"""The base of every adapter: records turns, model answers and tool results in a guarded run.
 
-A step is one answer of a model with the tools that it called; it is told to the run when the next
+A step is one answer of a model with the tools that it called. The step is recorded when the next
 one begins, so that nothing more is spent after a stop. Turns that pass from one agent to another
 are handoffs. A tool's call is evidence: a check that passed or failed, and what an agent's tools
 have found in a step is an artefact, whose digest is that of arguments and results. Times and ids in
-results are masked; those that a tool is asked about are not. So an agent whose tools find something
-new makes progress, and one that asks the same and is answered the same does not. What models say
+results are masked; those in arguments are not. So an agent whose tools find something new makes
+progress, and an agent that repeats a question and gets the same answer does not. The text of models
 counts for nothing.
 
-Frameworks call from several threads and tasks; one lock lets them in one at a time.
+Frameworks call from several threads and tasks; one lock serialises them.
 """
 
 import hashlib
@@ -32,14 +32,14 @@ from handrail.kernel.stop.error_signature import error_signature
 
 DIGEST_CHARS = 16
 ANSWER_CHARS_MAX = 2_000
-"""Of what a model answered; the framework keeps the rest."""
+"""Characters of a model's answer; the framework keeps the rest."""
 
 ARGUMENTS_CHARS_MAX = 20_000
-"""Of what a tool was given, where constraints have to look at it."""
+"""Characters of a tool's arguments, for the constraints that read them."""
 DIGESTED_CHARS_MAX = 1_000_000
-"""Characters of what a tool was given or returned."""
+"""Characters of a tool's arguments or output."""
 _WORDS_WITH_DIGITS = re.compile(r"(?<!\S)[^\s\d]*+\d\S*")
-"""Words with a figure in them. Possessive, from the beginning of a word: each is looked at once."""
+"""Words that contain a digit. Possessive, from the start of a word: each is scanned once."""
 
 _IDENTIFIERS = re.compile(
     r"\b\d{4}-\d\d-\d\d\b(?![T ]\d)"
@@ -47,16 +47,16 @@ _IDENTIFIERS = re.compile(
     r"|\b(?=[a-f]{0,63}\d)[0-9a-f]{7,64}\b",
     re.IGNORECASE,
 )
-"""Days, ids and digests: what a tool is asked about goes by them."""
+"""Dates, ids and digests: what distinguishes one tool call from another."""
 
 TITLE_CHARS_MAX = 200
 STREAM_END = object()
-"""After the last piece of a stream."""
+"""Marks the end of a stream."""
 
 current_watch: ContextVar["RunWatch | None"] = ContextVar("handrail_watch", default=None)
-"""The run that is being watched here, for hooks that a framework keeps for longer than a run."""
+"""The run watched in this context, for hooks that a framework keeps longer than a run."""
 _agent_chain: ContextVar[tuple[str, ...]] = ContextVar("handrail_asking", default=())
-"""The agent whose part this is, after those that have asked for it."""
+"""The agent that works in this context, after the chain of agents that called it."""
 
 
 class RunWatch:
@@ -65,23 +65,25 @@ class RunWatch:
     def __init__(self, run: GuardedRun, *, keep_arguments: bool = False) -> None:
         self.run, self.keep_arguments = run, keep_arguments
         self.active_agent = ""
-        """Who has the turn."""
+        """The agent that has the turn."""
         self.partial: Any = None
         self.stop: Stop | None = None
         self._lock = RLock()
         self._text = ""
         self._tokens = 0
         self.step_open = False
-        """Whether there was a step that the run was not told of."""
+        """Whether a step is not recorded yet."""
         self._checks: list[Check] = []
         self._tool_digests: dict[str, list[str]] = {}
-        """By agent, digests of what tools of this step have found, and were asked."""
+        """By agent, digests of the arguments and findings of this step's tools."""
         self._open_calls = Counter[tuple[tuple[str, ...], str]]()
-        """Who is being asked, and by whom."""
+        """Open calls between agents: callers and callee."""
 
     def activate(self, agent: str, *, source: str | None = None, reason: str = "") -> Stop | None:
-        """The agent gets the turn from `source`; from whoever had it, if that is not said; from
-        nobody, if it is empty. From somebody it is a handoff."""
+        """Give the agent the turn from `source`; by default from the agent that has it.
+
+        An empty `source` means from no agent. From another agent, the change is a handoff.
+        """
         with self._lock:
             source = self.active_agent if source is None else source
             if self.step_open and (self._checks or not source):
@@ -101,7 +103,7 @@ class RunWatch:
             return self.stop
 
     def resume(self, agent: str) -> Stop | None:
-        """The turn is back with an agent that had only asked another one: no handoff."""
+        """Return the turn to an agent that had only called another one: no handoff."""
         with self._lock:
             if self.step_open:
                 self._flush_step()
@@ -109,9 +111,11 @@ class RunWatch:
             return self.stop
 
     def enter_call(self, callers: tuple[str, ...], agent: str) -> Stop | None:
-        """The agent's part begins, asked by the last of these, which the others have asked, or by
-        nobody. Several parts at once are one handoff; one that is asked by somebody whom it has
-        asked is another. Who has the turn, and is asked by nobody, goes on."""
+        """Begin an agent's call by the last of `callers`, a chain of calls, which may be empty.
+
+        Several calls at once are one handoff; a call back to an agent further up in the chain is
+        another. An agent that has the turn, and that no agent called, goes on.
+        """
         with self._lock:
             self._open_calls[callers, agent] += 1
             if self._open_calls[callers, agent] > 1 or (not callers and self.active_agent == agent):
@@ -119,7 +123,7 @@ class RunWatch:
             return self.activate(agent, source=callers[-1] if callers else None)
 
     def leave_call(self, callers: tuple[str, ...], agent: str) -> None:
-        """The agent's part is over; whoever asked has the turn back."""
+        """End an agent's call; the caller gets the turn back."""
         with self._lock:
             self._open_calls[callers, agent] -= 1
             if not self._open_calls[callers, agent]:
@@ -128,14 +132,14 @@ class RunWatch:
                 self.resume(callers[-1])
 
     def begin_step(self) -> Stop | None:
-        """A model is about to be asked: the step before is over, and the run is told of it."""
+        """Begin a step, before a model is called, and record the previous one."""
         with self._lock:
             if self.step_open:
                 self._flush_step()
             return self.stop
 
     def record_answer(self, text: str = "", tokens: int = 0) -> None:
-        """A model has answered."""
+        """Record a model's answer."""
         with self._lock:
             self._text, self.step_open = text[:ANSWER_CHARS_MAX], True
             if tokens > 0:
@@ -144,7 +148,7 @@ class RunWatch:
     def record_tool_call(
         self, tool: str, arguments: object, output: object = "", error: object = None
     ) -> None:
-        """A tool has been called: what it was given, and what it returned or raised."""
+        """Record a tool call: its arguments, and what it returned or raised."""
         with self._lock:
             arguments_text, is_failure, tool = (
                 to_text(arguments),
@@ -173,17 +177,17 @@ class RunWatch:
             self.step_open = True
 
     def _flush_step(self) -> None:
-        """Tells the run of the step that is over."""
+        """Record the step that is over."""
         if self.stop is None:
             evidence = NO_EVIDENCE
             if self._checks:
-                found = {
+                files = {
                     f"{TOOL_PATH_PREFIX}{safe_name(agent)}": _digest(
-                        " ".join(sorted(found))
+                        " ".join(sorted(digests))
                     )  # in any order
-                    for agent, found in self._tool_digests.items()
+                    for agent, digests in self._tool_digests.items()
                 }
-                evidence = Evidence(files=found or None, checks=tuple(self._checks), measured=True)
+                evidence = Evidence(files=files or None, checks=tuple(self._checks), measured=True)
                 self._checks, self._tool_digests = [], {}
             usage = Usage(tokens=self._tokens) if self._tokens else NO_USAGE
             self.stop = self.run.record_result(self.active_agent, self._text, evidence, usage)
@@ -191,7 +195,9 @@ class RunWatch:
 
     @contextmanager
     def as_current(self) -> Generator[None]:
-        """What happens inside is part of the run; who asked for a run of its own is not in it."""
+        """Make this the watched run inside the block; a run that starts its own is not part of
+        it.
+        """
         chain = _agent_chain.get() if current_watch.get() is self else ()
         before, chain_before = current_watch.set(self), _agent_chain.set(chain)
         try:
@@ -201,7 +207,7 @@ class RunWatch:
             current_watch.reset(before)
 
     def iterate(self, pieces: Any) -> Iterator[Any]:
-        """What a framework yields; it is closed, whoever ends first."""
+        """Iterate over what a framework yields, and close it, whichever side ends first."""
         with closing(pieces):
             while True:
                 with self.as_current():
@@ -211,7 +217,7 @@ class RunWatch:
                 yield piece
 
     async def iterate_async(self, pieces: Any) -> AsyncIterator[Any]:
-        """The same of what is waited for."""
+        """Like `iterate`, for asynchronous iterators."""
         async with aclosing(pieces):
             while True:
                 with self.as_current():
@@ -221,23 +227,25 @@ class RunWatch:
                 yield piece
 
     def raise_if_stopped(self) -> None:
-        """Raises the stop, if there is one: for hooks that end a framework's run by an error."""
+        """Raise the stop, if there is one: for hooks that end a framework's run by an error."""
         if self.stop is not None:
             raise stop_error(self.stop, self.run, self.partial)
 
 
 @contextmanager
 def watching(guard: Guard, name: str, task: object = "") -> Generator[RunWatch]:
-    """A run that an adapter watches. When the framework has come to rest a stop is raised, with
-    what there is of its result; an error of its own passes through and is on record."""
+    """Watch a run for an adapter.
+
+    When the framework has come to rest, a stop is raised with the partial result; an error of the
+    framework passes through and is recorded.
+    """
     with watching_stream(guard, name, task) as watch, watch.as_current():
         yield watch
 
 
 @contextmanager
 def watching_stream(guard: Guard, name: str, task: object = "") -> Generator[RunWatch]:
-    """As `watching`, for what is drawn piece by piece: what the caller does between two pieces is
-    no part of the run."""
+    """Like `watching`, for streams: what the caller does between two pieces is outside the run."""
     with guard.run(name, task=to_text(task)[:TITLE_CHARS_MAX], raises=False, team=name) as run:
         watch = RunWatch(run, keep_arguments=bool(guard.limits.constraints.commands))
         try:
@@ -251,8 +259,10 @@ def watching_stream(guard: Guard, name: str, task: object = "") -> Generator[Run
 
 @contextmanager
 def watching_agent(guard: Guard | None, agent: str, task: object = "") -> Generator[RunWatch]:
-    """An agent's part in the run that is being watched already, or else a run of its own: for teams
-    that are somebody's own loop over agents, or agents that ask others."""
+    """Watch an agent's part in the current run, or else a run of its own.
+
+    For programs that loop over agents themselves, or agents that call others.
+    """
     watch = current_watch.get()
     if watch is not None:
         with _agent_call(watch, agent):
@@ -265,7 +275,7 @@ def watching_agent(guard: Guard | None, agent: str, task: object = "") -> Genera
 
 @contextmanager
 def _agent_call(watch: RunWatch, agent: str) -> Generator[None]:
-    """An agent that was asked by another one gives the turn back when it is done."""
+    """Let an agent work; an agent that another one called gives the turn back at the end."""
     callers = _agent_chain.get()
     watch.enter_call(callers, agent)
     before = _agent_chain.set((*callers, agent))
@@ -278,12 +288,12 @@ def _agent_call(watch: RunWatch, agent: str) -> Generator[None]:
 
 
 def import_framework(module: str, extra: str) -> Any:
-    """A module of a framework, imported when it is used."""
+    """Import a framework's module on first use."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         from handrail.engine.install_hints import (
-            install_hint,  # only who misses something waits for it
+            install_hint,  # imported late: only a failed import needs it
         )
 
         message = f"'{error.name}' is not installed; {install_hint(extra)}"
@@ -291,12 +301,12 @@ def import_framework(module: str, extra: str) -> Any:
 
 
 def refuse_stream(call: str, instead: str) -> NoReturn:
-    """A call that would go past the guard is not made."""
+    """Refuse a call that would bypass the guard."""
     raise NotImplementedError(f"{call} cannot be guarded, so it is not called; {instead}")
 
 
 def to_text(value: object) -> str:
-    """One text for one value, whatever a framework passes."""
+    """Return the same text for the same value, whatever a framework passes."""
     if isinstance(value, str):
         return value
     try:
@@ -306,7 +316,7 @@ def to_text(value: object) -> str:
 
 
 def _mask_words_with_digits(text: str) -> str:
-    """All of the text, as far as anybody looks, without what has a figure in it: times and ids."""
+    """Return the text, up to the limit, without words that contain a digit: times and ids."""
     return _WORDS_WITH_DIGITS.sub("#", text[:DIGESTED_CHARS_MAX])
 
 

@@ -1,17 +1,17 @@
-"""Microsoft Agent Framework under guard: a workflow or an agent, watched from inside its executors.
+"""Guard Microsoft Agent Framework: a workflow or an agent, watched from inside its executors.
 
     team = guarded(workflow)
     await team.run("draft the contract")
 
-An executor that is invoked has the turn, from the executor that sent to it. Handoffs are counted
-along the longest way: executors beside each other, also in sub-workflows, are handed to at once.
-Agents that executors hold tell their model's answers and their tools through middleware; of agents
-that run none that stands in what they send. An executor that is refused does not begin. The
+An invoked executor has the turn, from the executor that sent to it. Handoffs are counted along the
+longest path: parallel executors, also in sub-workflows, receive the turn at once. Middleware
+records model answers and tool calls of agents that executors hold; for agents that run no
+middleware, they are read from what the agents send. A refused executor does not begin. The
 framework has no hook around executors: `execute` and the runner's `add_event` are wrapped in place,
 stay so, and do nothing else outside a guarded run.
 
-After a stop messages on their way and open requests are those from before the run, so that the
-workflow can be run again at once. Its state and what its executors keep stay as they are.
+After a stop, messages in flight and open requests are restored to those from before the run, so
+that the workflow can be run again at once. Its state and the state of its executors stay.
 
 What a stop leaves: a `WorkflowRunResult` with the events so far, or an `AgentResponse` with the
 messages so far, as `partial`.
@@ -37,7 +37,7 @@ from handrail.guard.run import Guard
 
 EXTRA = "agent-framework"
 INTERNAL_SOURCE_PREFIX = "internal:"
-"""What the framework calls the source of a workflow's input, and of an answer to it."""
+"""The framework's name for the source of a workflow's input, and of an answer to it."""
 
 
 class GuardedAgentFrameworkTeam:
@@ -47,8 +47,9 @@ class GuardedAgentFrameworkTeam:
         self.team, self.guard, self.name = team, guard, name
 
     def run(self, message: Any = None, *, stream: bool = False, **options: Any) -> Any:
-        """As `team.run(message)`, or `team.run(message, stream=True)`; raises `Stopped` when a rule
-        ends the run."""
+        """Like `team.run(message)`, or `team.run(message, stream=True)`; raises `Stopped` when a
+        rule ends the run.
+        """
         if not stream:
             return self._run_to_end(message, options)
         streams = list[Any]()
@@ -90,7 +91,7 @@ class GuardedAgentFrameworkTeam:
                         break
                     yield piece
                 run.end(None if run.records_itself else await stream.get_final_response())
-                watch.begin_step()  # so that a stop by the last answer has what there is, too
+                watch.begin_step()  # so that a stop by the last answer has the partial result, too
             except Exception:
                 if watch.stop is None:
                     raise
@@ -100,8 +101,11 @@ class GuardedAgentFrameworkTeam:
 
 
 async def _close_stream(stream: Any) -> None:
-    """A stream that nobody holds any more is closed by the event loop, in a context where the
-    framework cannot reset its variables. That is the last thing it does, and no failure."""
+    """Close a stream, also from a foreign context.
+
+    The event loop closes an abandoned stream in a context where the framework cannot reset its
+    variables. That is the stream's last act, and no failure.
+    """
     try:
         await stream.close()
     except ValueError as error:
@@ -110,9 +114,12 @@ async def _close_stream(stream: Any) -> None:
 
 
 def guarded(team: Any, guard: Guard | None = None, *, name: str = "") -> GuardedAgentFrameworkTeam:
-    """`team`: a workflow, an agent, or a workflow as an agent. What a workflow requests is asked of
-    people through the server that records the run; without one, or of another type than a text, a
-    yes or no, or a tool's approval, the workflow's own result says so, as ever."""
+    """Put a guard around `team`: a workflow, an agent, or a workflow as an agent.
+
+    The server that records the run asks people for what a workflow requests. Without a server, or
+    for a request other than a text, a yes or no, or a tool's approval, the workflow's own result
+    shows the request, as without a guard.
+    """
     sdk = import_framework("agent_framework", EXTRA)
     if isinstance(team, (sdk.FunctionalWorkflow, sdk.FunctionalWorkflowAgent)):
         hint = "build it with WorkflowBuilder, or guard the agents that it runs"
@@ -121,13 +128,15 @@ def guarded(team: Any, guard: Guard | None = None, *, name: str = "") -> Guarded
 
 
 async def _answer_requests(watch: RunWatch) -> AsyncIterator[dict[str, Any]]:
-    """What people answer to a workflow's requests, as often as they may be asked. Nobody is asked
-    for one answer where others are not theirs to give."""
+    """Yield people's answers to a workflow's requests, up to the limit of approvals.
+
+    No person is asked if some of the open requests are not for people to answer.
+    """
     for _ in range(ASKS_PER_RUN_MAX):
         requests: list[Any] = getattr(watch.partial, "get_request_info_events", list)()
         answers = dict[str, Any]()
         for request in requests if all(_is_answerable(candidate) for candidate in requests) else ():
-            if not watch.active_agent:  # a request out of a checkpoint: nobody has had the turn
+            if not watch.active_agent:  # a request out of a checkpoint: no agent has had the turn
                 watch.activate(request.source_executor_id, source="")
             reply = await ask_person_async(watch, _question_text(request))
             if reply is None:
@@ -154,23 +163,23 @@ def _question_text(event: Any) -> str:
 
 
 def _to_response(event: Any, reply: Any) -> Any:
-    """From a person's reply to what the workflow is answered."""
+    """Convert a person's reply to the workflow's response."""
     if _is_approval(event):
         return event.data.to_function_approval_response(is_yes(reply))
     return is_yes(reply) if event.response_type is bool else reply.text or "yes"
 
 
 class _WorkflowRun:
-    """One guarded run: who has run in it, how deep, and what was in flight before it."""
+    """One guarded run: its executor calls, their depth, and what was in flight before it."""
 
     def __init__(self, watch: RunWatch, team: Any) -> None:
         self.watch = watch
         self.handoff_depth = 0
-        """Handoffs on the longest way so far."""
+        """Handoffs on the longest path so far."""
         self.ended_calls: dict[str, _ExecutorCall] = {}
-        """By executor, its last part that is over."""
+        """By executor, its last call that is over."""
         self.partial_items: list[Any] = []
-        """Events of the outermost workflow, or messages of an agent that is on its own."""
+        """Events of the outermost workflow, or messages of a single agent."""
         self.workflows = dict[str, Any]()
         self.records_itself = _add_hooks(team, self.workflows)
         self.in_flight: list[_InFlightState] = []
@@ -194,8 +203,11 @@ class _WorkflowRun:
         sources: list[str],
         message: Any,
     ) -> "_ExecutorCall":
-        """The executor has the turn. The first in a workflow has it from the executor that runs
-        the workflow; who is answered goes on where it was, or where that executor is by now."""
+        """Give the executor the turn.
+
+        The first in a workflow has the turn from the executor that runs the workflow; an executor
+        that gets an answer goes on at its own depth, or at the deeper one of that executor by now.
+        """
         prefix = f"{outer.name}/" if outer.name else ""
         name, ended_calls = prefix + executor, self.ended_calls
         source = sources[0]
@@ -224,7 +236,7 @@ class _WorkflowRun:
         return _ExecutorCall(self, name, sender, outer, depth)
 
     def _deepest_source(self, outer: "_ExecutorCall", sources: list[str]) -> tuple[int, str]:
-        """Of several that sent together, the deepest; of those, always the same."""
+        """Return the deepest of several sources that sent together; of equals, always the same."""
         ended_calls = self.ended_calls
         ends = [
             ended_calls[source].deepest_end if source in ended_calls else (outer.depth, source)
@@ -233,14 +245,13 @@ class _WorkflowRun:
         return min(ends, key=lambda end: (-end[0], end[1]))
 
     def end(self, response: Any) -> None:
-        """The framework has come to its end; of an agent alone that tells of nothing before, here
-        is what it did."""
+        """End the run; for a single agent without middleware, record here what it did."""
         if not self.records_itself:
             _record_response(self.root, response)
         self.root.flush()
 
     async def restore(self) -> None:
-        """After a stop: what there is, and workflows that can be run again."""
+        """After a stop, keep the partial result and make the workflows runnable again."""
         if self.watch.stop is None:
             return
         sdk = import_framework("agent_framework", EXTRA)
@@ -261,8 +272,9 @@ async def _begin_run(watch: RunWatch, team: Any) -> _WorkflowRun:
 
 
 class _InFlightState:
-    """What a workflow keeps from one run for the next: requests that are open, messages that wait
-    for others in a fan-in, or for an answer in the executor of an agent."""
+    """What a workflow keeps from one run for the next: open requests, messages that wait in a
+    fan-in, or for an answer in the executor of an agent.
+    """
 
     def __init__(self, workflow: Any, requests: dict[str, Any]) -> None:
         executor_type: type[Any] = import_framework("agent_framework", EXTRA).AgentExecutor
@@ -287,7 +299,7 @@ class _InFlightState:
             pending_request_info_events=self.requests,
         )
         await context.apply_checkpoint(checkpoint)
-        await context.drain_events()  # the requests, of which it has told before
+        await context.drain_events()  # drops the request events, which were emitted before
         for edge, messages in self.edge_states:
             edge.restore_state(messages)
         for executor, attributes in self.executor_states:
@@ -296,7 +308,7 @@ class _InFlightState:
 
 
 def _pending_attributes(attributes: dict[str, Any]) -> dict[str, Any]:
-    """Of what the executor of an agent holds, what is on its way to the agent."""
+    """Return those attributes of an agent's executor that hold input for the agent."""
     return {
         name: copy(attributes[name])
         for name in attributes
@@ -305,9 +317,11 @@ def _pending_attributes(attributes: dict[str, Any]) -> dict[str, Any]:
 
 
 class _ExecutorCall:
-    """What one executor does from being invoked to its end, or an agent on its own. The guard is
-    told of each answer of a model together with the tools it called, so that those of others
-    beside it do not come in between."""
+    """One call of an executor, from its invocation to its end, or of a single agent.
+
+    Each model answer is recorded together with the tools it called, so that those of parallel
+    executors do not come in between.
+    """
 
     __slots__ = (
         "deepest_end",
@@ -324,14 +338,16 @@ class _ExecutorCall:
         self, run: _WorkflowRun, name: str, sender: str, outer: "_ExecutorCall | None", depth: int
     ) -> None:
         self.run, self.name, self.sender, self.outer, self.depth = run, name, sender, outer, depth
-        """`sender`: whose answers among what is sent are to be told of."""
+        """`sender`: the executor whose answers are recorded from what it sends."""
         self.deepest_end = (depth, name)
-        """How deep it went, and who was last in it: somebody in a workflow that it ran, or it."""
+        """The greatest depth reached, and the last agent there: the executor, or one in its
+        workflow.
+        """
         self.pending_tool_calls: list[tuple[str, object, object, object]] = []
         self.pending_answer: tuple[str, int] | None = None
 
     def flush(self) -> None:
-        """Tells of what has been answered and called since."""
+        """Record the answer and the tool calls since the last flush."""
         if self.pending_answer is None and not self.pending_tool_calls:
             return
         watch = self.run.watch
@@ -346,7 +362,7 @@ class _ExecutorCall:
             self.pending_answer = None
 
     def end_call(self) -> None:
-        """Whoever was last in it hands over."""
+        """Remember the last agent in this call as the source of the next handoff."""
         if self.pending_answer is not None or self.pending_tool_calls:
             self.flush()
         deepest_end, outer = self.deepest_end, self.outer
@@ -355,8 +371,10 @@ class _ExecutorCall:
             outer.deepest_end = deepest_end
 
     def abort(self) -> NoReturn:
-        """Ends the framework's run by the error that none of its layers makes a result of; the
-        stop itself is raised when the framework has come to rest."""
+        """End the framework's run by the error that none of its layers turns into a result.
+
+        The stop itself is raised when the framework has come to rest.
+        """
         raise import_framework("agent_framework", EXTRA).MiddlewareFailure(
             "the guarded run is over"
         )
@@ -365,12 +383,11 @@ class _ExecutorCall:
 _current_call: ContextVar[_ExecutorCall | None] = ContextVar(
     "handrail_agent_framework_part", default=None
 )
-"""Whose part this is, in a guarded run."""
+"""The executor call in progress, in a guarded run."""
 
 
 def _add_hooks(value: Any, workflows: dict[str, Any]) -> bool:
-    """From now on it tells of what it does, if it is a workflow or an agent that can be made to.
-    Workflows that are found, also inside it, are added."""
+    """Add hooks to a workflow or an agent, if it supports them; collect workflows in it."""
     workflow, workflow_agent, agent = _hookable_types()
     if isinstance(value, workflow_agent):
         value = value.workflow
@@ -392,7 +409,7 @@ def _hookable_types() -> tuple[type[Any], ...]:
 
 
 def _hook_workflow(workflow: Any, workflows: dict[str, Any]) -> None:
-    """Its executors tell when they are invoked, and its runner what they add."""
+    """Wrap the workflow's executors and its runner's `add_event`."""
     context = workflow._runner.context
     if not _is_own_hook(context.add_event):
         context.add_event = _wrap_add_event(context.add_event)
@@ -407,7 +424,7 @@ def _is_own_hook(hook: Any) -> bool:
 
 
 def _wrap_execute(executor: Any, sender: str) -> Any:
-    """An executor's `execute`, in place of its own."""
+    """Return a wrapper for an executor's `execute`."""
     original, name = executor.execute, executor.id
 
     async def execute(
@@ -437,7 +454,7 @@ def _wrap_execute(executor: Any, sender: str) -> Any:
 
 
 def _wrap_add_event(original: Any) -> Any:
-    """A runner's `add_event`, in place of its own."""
+    """Return a wrapper for a runner's `add_event`."""
 
     def add_event(event: Any) -> Awaitable[None]:
         executor_call = _current_call.get()
@@ -452,7 +469,7 @@ def _wrap_add_event(original: Any) -> Any:
 
 
 def _record_sent_answers(executor_call: _ExecutorCall, messages: list[Any]) -> None:
-    """Answers of the sender's own agent among what it sent; not those that it passed on."""
+    """Record answers of the sender's own agent among its messages; not those that it passed on."""
     for message in messages:
         response = getattr(message, "agent_response", None)
         if response is not None and message.executor_id == executor_call.sender:
@@ -462,7 +479,7 @@ def _record_sent_answers(executor_call: _ExecutorCall, messages: list[Any]) -> N
 
 
 def _record_response(executor_call: _ExecutorCall, response: Any) -> None:
-    """What an agent that tells of nothing before has said, and which tools it has called."""
+    """Record the answers and tool calls of an agent without middleware."""
     texts = list[str]()
     calls = dict[str, Any]()
     for message in response.messages:
@@ -492,7 +509,7 @@ def _set_answer(executor_call: _ExecutorCall, response: Any, text: str | None = 
 
 
 def _add_agent_middleware(agent: Any) -> None:
-    """The agent tells of its models and its tools, before its own middleware has its say."""
+    """Put the guard's middleware before the agent's own."""
     hooks = _make_middleware()
     existing: list[Any] = list(agent.middleware or ())
     if not any(isinstance(middleware, type(hooks[0])) for middleware in existing):
@@ -501,7 +518,7 @@ def _add_agent_middleware(agent: Any) -> None:
 
 @functools.cache
 def _make_middleware() -> tuple[Any, ...]:
-    """Middleware; it can be made only where the framework is installed."""
+    """Make the middleware; this works only where the framework is installed."""
     sdk = import_framework("agent_framework", EXTRA)
     chat = type("HandrailModels", (_ModelMiddleware, sdk.ChatMiddleware), {})
     function = type("HandrailTools", (_ToolMiddleware, sdk.FunctionMiddleware), {})
@@ -509,7 +526,7 @@ def _make_middleware() -> tuple[Any, ...]:
 
 
 class _ModelMiddleware:
-    """What models are asked, and what they answer."""
+    """Records model calls and answers."""
 
     async def process(self, context: Any, call_next: Callable[[], Awaitable[None]]) -> None:
         executor_call = _current_call.get()
@@ -525,7 +542,7 @@ class _ModelMiddleware:
 
 
 class _ToolMiddleware:
-    """What tools are given, and what they return or raise."""
+    """Records tool arguments, and what tools return or raise."""
 
     async def process(self, context: Any, call_next: Callable[[], Awaitable[None]]) -> None:
         executor_call, name, arguments = (
@@ -547,14 +564,14 @@ class _ToolMiddleware:
 
 
 def _is_control_flow(error: Exception) -> bool:
-    """Middleware that ends a run or a turn, or somebody who has to be asked: no failure."""
+    """Return whether the error is no failure: it ends a run or a turn, or requests an approval."""
     sdk = import_framework("agent_framework", EXTRA)
     control_errors = (sdk.MiddlewareTermination, sdk.MiddlewareFailure)
     return isinstance(error, control_errors) or type(error).__name__ == "UserInputRequiredException"
 
 
 def _tool_output(result: Any) -> object:
-    """What a tool returned, in words where it has some."""
+    """Return a tool's output, as text where there is one."""
     if isinstance(result, list):
         return [getattr(content, "text", None) or content for content in result]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
     return result

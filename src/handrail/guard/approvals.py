@@ -1,8 +1,8 @@
-"""A framework's pause for a person, as a question in the inbox of the server that records the run.
+"""Turn a framework's pause for a person into an approval on the server that records the run.
 
-Without such a server, or while it cannot be asked, the pause is the framework's own result, as
-ever. Nobody in time, or somebody who closes the run, is a stop: what was not allowed does not
-happen.
+Without such a server, or while it is unreachable, the pause is the framework's own result, as
+without a guard. An approval that expires, or a person who closes the run, is a stop: what was not
+allowed does not happen.
 """
 
 import asyncio
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 log = logging.getLogger("handrail.guard")
 
 ASKS_PER_RUN_MAX = 10
-"""Times that people are asked in one run, as in the engine's."""
+"""Approvals in one run, as in the engine's."""
 QUESTION_CHARS_MAX = 10_000
 
 
 def ask_person(watch: RunWatch, question: object) -> "HumanReply | None":
-    """A person's answer; None if there is none to be had, or the run is stopped."""
+    """Return a person's answer; None if there is none to be had, or the run is stopped."""
     if watch.begin_step() is not None or watch.run.recorder is None:
         return None
     try:
@@ -37,10 +37,10 @@ def ask_person(watch: RunWatch, question: object) -> "HumanReply | None":
 
 
 async def ask_person_async(watch: RunWatch, question: object) -> "HumanReply | None":
-    """The same, while the loop goes on."""
+    """Like `ask_person`, without blocking the event loop."""
     return await asyncio.to_thread(ask_person, watch, question)
 
 
 def is_yes(reply: "HumanReply") -> bool:
-    """A yes without words, or in words that mean nothing else."""
+    """Return whether the reply is a bare yes, or words that mean nothing else."""
     return not reply.text.strip() or classify_answer(reply.text) is AnswerIntent.APPROVE

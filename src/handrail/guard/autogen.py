@@ -1,15 +1,15 @@
-"""AutoGen under guard: a team of AgentChat, or one agent, watched through the messages of a stream.
+"""Guard AutoGen: a team of AgentChat, or one agent, watched through the messages of a stream.
 
     team = guarded(swarm)
     await team.run(task="book a flight")
 
-Whoever sends a message has the turn until it has answered; a `HandoffMessage`, or an agent that
-begins, is a handoff. Agents that are at work at the same time go on with turns they have. Models'
-usage, tools and their results are told by the same messages; what a person says to a
-`UserProxyAgent` is something new each time.
+The sender of a message has the turn until it has answered; a `HandoffMessage`, or an agent that
+begins, is a handoff. Agents that work at the same time keep their turns. The same messages carry
+models' usage, tools and their results; each answer of a person to a `UserProxyAgent` is new
+evidence.
 
-A run is ended by its cancellation token, gently: who has the turn comes to its end, and nobody gets
-another one. The team is reset, so that it can be run again.
+A run is ended by its cancellation token, gently: the agent that has the turn finishes it, and no
+agent gets another one. The team is reset, so that it can be run again.
 
 What a stop leaves: a `TaskResult` with the messages so far and the reason, as `partial`.
 """
@@ -27,12 +27,12 @@ from handrail.guard.run import Guard
 
 EXTRA = "autogen"
 MANAGER_MESSAGES = ("SelectSpeakerEvent", "SelectorEvent")
-"""Whom a team's manager chooses next: no agent speaks."""
+"""The manager's choice of the next speaker: no agent speaks."""
 TOOL_MESSAGES = ("ToolCallSummaryMessage", "HandoffMessage")
-"""What an agent says of the tools it has called: no other answer of its model."""
+"""An agent's summary of its tool calls: no further answer of its model."""
 TOOL_REQUEST_MESSAGE = "ToolCallRequestEvent"
 USER = "user"
-"""Who gives a task; nobody of the team, unless an agent has that name."""
+"""The sender of a task; not a member of the team, unless an agent has that name."""
 
 
 class GuardedAutoGenTeam:
@@ -42,7 +42,7 @@ class GuardedAutoGenTeam:
         self.team, self.guard, self.name = team, guard, name
 
     async def run(self, *, task: Any = None, **options: Any) -> Any:
-        """As `team.run(task=task)`; raises `Stopped` when a rule ends the run."""
+        """Like `team.run(task=task)`; raises `Stopped` when a rule ends the run."""
         result: Any = None
         async with aclosing(self.run_stream(task=task, **options)) as messages:
             async for message in messages:
@@ -50,7 +50,7 @@ class GuardedAutoGenTeam:
         return result
 
     async def run_stream(self, *, task: Any = None, **options: Any) -> AsyncGenerator[Any, None]:
-        """As `team.run_stream(task=task)`; raises `Stopped` when a rule ends the run."""
+        """Like `team.run_stream(task=task)`; raises `Stopped` when a rule ends the run."""
         base = import_framework("autogen_agentchat.base", EXTRA)
         token = _make_token(options.pop("cancellation_token", None))
         options |= {"task": task, "cancellation_token": token}
@@ -86,13 +86,13 @@ def guarded(team: Any, guard: Guard | None = None, *, name: str = "") -> Guarded
 
 
 def _has_agent(team: Any, name: str) -> bool:
-    """Whether an agent of the team, or of a team in it, has this name."""
+    """Return whether an agent of the team, or of a team in it, has this name."""
     members = getattr(team, "_participants", ())
     return getattr(team, "name", "") == name or any(_has_agent(member, name) for member in members)
 
 
 def _task_message_count(options: dict[str, Any]) -> int:
-    """How many messages of the stream are those of the task."""
+    """Count the messages of the stream that are those of the task."""
     task = options["task"]
     if task is None or not options.get("output_task_messages", True):
         return 0
@@ -101,7 +101,7 @@ def _task_message_count(options: dict[str, Any]) -> int:
 
 
 async def _reset_team(team: Any) -> None:
-    """As it was before it was run; one agent alone is reset by another name."""
+    """Reset the team to its state before the run; a single agent has another method for it."""
     if hasattr(team, "reset"):
         await team.reset()
     else:
@@ -109,13 +109,15 @@ async def _reset_team(team: Any) -> None:
 
 
 class RunEndedError(Exception):
-    """What an agent meets that would go on after the end; the caller gets the reason itself."""
+    """Stops an agent that would go on after the end; the caller gets the reason itself."""
 
 
 class _GentleCancellation:
-    """A cancellation token that can also end a run gently: who has the turn comes to its end, and
-    nobody gets another one. A token that is cancelled in the middle of a turn is no end: AutoGen's
-    agents wait for ever for a tool that was."""
+    """A cancellation token that can also end a run gently.
+
+    The agent that has the turn finishes it, and no agent gets another one. Cancelling in the middle
+    of a turn does not end the run: AutoGen's agents wait for ever for a cancelled tool.
+    """
 
     ended = False
 
@@ -130,7 +132,7 @@ class _GentleCancellation:
         return super().link_future(future)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType] - of the framework's token
 
     def _end_if_cancelled(self, future: "Future[Any]") -> None:
-        """Who waited for it does so no longer: nobody would see what the team does then."""
+        """End the run when its waiter gives up: no caller would see what the team does then."""
         if future.cancelled():
             self.end()
 
@@ -142,7 +144,7 @@ def _token_class() -> Any:
 
 
 def _make_token(caller_token: Any) -> Any:
-    """A token of the guard's own, which is cancelled with the caller's."""
+    """Make a token of the guard's own, which is cancelled with the caller's."""
     token = _token_class()()
     if caller_token is not None:
         caller_token.add_callback(token.cancel)
@@ -150,8 +152,10 @@ def _make_token(caller_token: Any) -> Any:
 
 
 def _is_inside_agent(frame: FrameType | None) -> bool:
-    """Whether an agent asks here, or a tool for it, and not the team for whoever is next; or the
-    team as it begins, whom AutoGen waits for in any case."""
+    """Return whether an agent, or a tool for it, asks here, and not the team for the next agent.
+
+    Also true for the team as it begins, for which AutoGen waits in any case.
+    """
     tools = import_framework("autogen_core.tools", EXTRA)
     kinds = (
         import_framework("autogen_agentchat.base", EXTRA).ChatAgent,
@@ -169,15 +173,15 @@ def _is_inside_agent(frame: FrameType | None) -> bool:
 
 
 class _MessageRecorder:
-    """From messages to turns, steps and tool calls."""
+    """Maps messages to turns, steps and tool calls."""
 
     def __init__(self, watch: RunWatch, *, ignore_user: bool) -> None:
         self.watch = watch
         self.user = USER if ignore_user else ""
-        """Whose messages are no agent's."""
+        """The sender whose messages are no agent's."""
         self.calls: dict[str, Any] = {}
         self.working: set[str] = set()
-        """Who has begun, and not answered."""
+        """Agents that have begun, and not answered."""
         self.person_asks: dict[str, int] = {}
         """Agents that stand for a person, and how often each was asked."""
 
@@ -225,7 +229,7 @@ class _MessageRecorder:
             )
 
     def _is_answer(self, message: Any) -> bool:
-        """Whether it is an answer, although nobody says what it has cost."""
+        """Return whether the message is an answer, although it has no usage."""
         kind, source = message.type, message.source
         if kind.endswith("Event"):
             return kind == TOOL_REQUEST_MESSAGE

@@ -1,14 +1,14 @@
-"""CrewAI under guard: a Crew, a Flow or an Agent, watched through its hooks, started as before.
+"""Guard CrewAI: a Crew, a Flow or an Agent, watched through its hooks, started as before.
 
     team = guarded(crew)
     team.kickoff({"ticket": "4711"})
 
-In a crew an agent is known by its role, and a task that goes to another agent than the one before
-is a handoff. So is work that is delegated to a coworker, or a question to one: the coworker gets
-the turn, and gives it back. In a flow a method is an agent, handed to by the method that triggered
-it; crews and agents inside are called "method/role". The hooks are those of one call: they go where
-its context goes, into its threads and tasks, and nowhere else. A step that is refused does not
-begin; a model that would be asked after a stop is not asked, and a tool not called.
+In a crew an agent's name is its role, and a task for another agent than the one before is a
+handoff. So is work that is delegated to a coworker, or a question to one: the coworker gets the
+turn, and gives it back. In a flow a method is an agent, which has the turn from the method that
+triggered it; crews and agents inside are called "method/role". The hooks belong to one call: they
+follow its context into its threads and tasks, and nowhere else. A refused step does not begin;
+after a stop no model is asked, and no tool called.
 
 What a stop leaves: the outputs of the tasks or methods that were done by then, as `partial`.
 """
@@ -35,15 +35,15 @@ FAILURE_PREFIXES = (
     "Error executing task with agent",
     "I encountered an error",
 )
-"""What CrewAI says instead of a tool that failed: hooks are told nothing else of it."""
+"""How CrewAI's output for a failed tool begins: hooks get no other sign of the failure."""
 REUSED_INPUT_PREFIX = "I tried reusing the same input"
-"""What it says instead of calling a tool as it was called just before."""
+"""How its output begins when it skips a tool call that repeats the previous one."""
 UNHOOKED_FAILURES = ("unknown_tool", "invalid_input")
-"""Failures before there is a call, of which hooks are told nothing at all."""
+"""Failures before there is a call, for which no hook runs."""
 EVENT_FLUSH_SECONDS = 5.0
-"""That events have to arrive: what was used is told by another thread."""
+"""Time for events to arrive: another thread reports usage."""
 THREAD_JOIN_SECONDS = 10.0
-"""That tasks in threads have, after a stop, to come to their next model or tool."""
+"""Time for tasks in threads, after a stop, to reach their next model or tool."""
 
 
 class GuardedCrewAITeam:
@@ -53,7 +53,7 @@ class GuardedCrewAITeam:
         self.team, self.guard, self.name = team, guard, name
 
     def kickoff(self, inputs: Any = None, **options: Any) -> Any:
-        """As `team.kickoff(inputs)`; raises `Stopped` when a rule ends the run."""
+        """Like `team.kickoff(inputs)`; raises `Stopped` when a rule ends the run."""
         with self._run(inputs) as run:
             try:
                 run.watch.partial = self.team.kickoff(*_as_args(inputs), **options)
@@ -63,15 +63,15 @@ class GuardedCrewAITeam:
         return run.watch.partial
 
     async def kickoff_async(self, inputs: Any = None, **options: Any) -> Any:
-        """As `team.kickoff_async(inputs)`; raises `Stopped` when a rule ends the run."""
+        """Like `team.kickoff_async(inputs)`; raises `Stopped` when a rule ends the run."""
         return await self._kickoff_awaited(self.team.kickoff_async, inputs, options)
 
     async def akickoff(self, inputs: Any = None, **options: Any) -> Any:
-        """As `team.akickoff(inputs)`; raises `Stopped` when a rule ends the run."""
+        """Like `team.akickoff(inputs)`; raises `Stopped` when a rule ends the run."""
         return await self._kickoff_awaited(self.team.akickoff, inputs, options)
 
     def kickoff_for_each(self, inputs: list[Any], **options: Any) -> list[Any]:
-        """As `crew.kickoff_for_each(inputs)`, each a run of its own; a stop ends the rest."""
+        """Like `crew.kickoff_for_each(inputs)`, each a run of its own; a stop ends the rest."""
         copies = (GuardedCrewAITeam(self.team.copy(), self.guard, self.name) for _ in inputs)
         return [
             team_copy.kickoff(team_inputs, **options)
@@ -126,8 +126,9 @@ def guarded(team: Any, guard: Guard | None = None, *, name: str = "") -> Guarded
 
 @contextmanager
 def _inbox_provider(watch: RunWatch) -> Generator[None]:
-    """`human_input` is a question in the inbox, where there is one; who asks in a way of their own
-    goes on to."""
+    """Turn `human_input` into an approval in the inbox, where there is one; a caller's own provider
+    stays in use.
+    """
     human_input = _import_crewai("crewai.core.providers.human_input")
     has_own_provider = type(human_input.get_provider()) is not human_input.SyncHumanInputProvider
     if watch.run.recorder is None or has_own_provider:
@@ -142,13 +143,13 @@ def _inbox_provider(watch: RunWatch) -> Generator[None]:
 
 @functools.cache
 def _inbox_class() -> Any:
-    """The class of providers; it can be made only where the framework is installed."""
+    """Make the class of providers; this works only where the framework is installed."""
     base = _import_crewai("crewai.core.providers.human_input").SyncHumanInputProvider
     return type("HandrailInbox", (_InboxProvider, base), {})
 
 
 class _InboxProvider:
-    """Asks a person whether an answer will do: a yes, or what the agent is to do better."""
+    """Asks a person whether an answer will do: a yes, or what the agent has to improve."""
 
     def __init__(self, watch: RunWatch) -> None:
         self.watch = watch
@@ -200,18 +201,18 @@ def _as_args(inputs: Any) -> tuple[Any, ...]:
 
 
 class _CrewRun:
-    """One guarded call: what is done in it, and what it has begun beside the caller."""
+    """One guarded call: its outputs, and the threads and tasks that it has begun."""
 
     def __init__(self, watch: RunWatch) -> None:
         self.watch = watch
         self.outputs: list[Any] = []
         self.last_tool_outputs: dict[str, Any] = {}
-        """What each tool returned last."""
+        """The last output of each tool."""
         self.tasks: set[asyncio.Task[Any]] = set()
         self.threads: set[threading.Thread] = set()
 
     def register_concurrent(self) -> None:
-        """What calls this is beside the caller, or may be."""
+        """Register the current thread or task, which may run beside the caller."""
         try:
             task = asyncio.current_task()
         except RuntimeError:
@@ -222,14 +223,14 @@ class _CrewRun:
             self.tasks.add(task)
 
     def settle(self) -> None:
-        """Nothing of it goes on: after a stop each thread is refused its next model or tool."""
+        """Wait for its threads: after a stop, each is refused its next model or tool."""
         self.watch.partial = self.outputs
         if self.watch.stop is not None:
             for thread in self.threads - {threading.current_thread()}:
                 thread.join(THREAD_JOIN_SECONDS)
 
     async def settle_async(self) -> None:
-        """The same of tasks."""
+        """Like `settle`, for tasks."""
         await asyncio.to_thread(self.settle)
         if self.watch.stop is not None:
             loop, caller = asyncio.get_running_loop(), asyncio.current_task()
@@ -242,22 +243,22 @@ class _CrewRun:
 
 
 class _ActiveTeam:
-    """A crew or a flow at work. `outer`: where it was started; none for the call as a whole."""
+    """A crew or a flow at work. `outer`: where it was started; None for the call as a whole."""
 
     def __init__(self, crew_or_flow: Any, path: str, outer: "_CrewScope | None") -> None:
         self.crew_or_flow, self.path, self.outer = crew_or_flow, path, outer
         self.last_agent = ""
-        """In a crew: who did the task that ended last."""
+        """In a crew: the agent of the task that ended last."""
         self.last_sequential_agent = ""
-        """Who did the last one that was not beside others."""
+        """The agent of the last task that did not run in parallel."""
 
     def calling_agent(self) -> str:
-        """The agent whose tool it is; a method that starts a team does not ask it, it is it."""
+        """The agent that called the tool; empty for a method, which starts a team by itself."""
         return self.outer.agent if self.outer is not None and self.outer.role else ""
 
 
 class _CrewScope:
-    """Where in a run this is: whose part, in which team. A method of a flow has no role."""
+    """A position in a run: which agent in which team. A method of a flow has no role."""
 
     def __init__(
         self,
@@ -269,23 +270,25 @@ class _CrewScope:
     ) -> None:
         self.run, self.team, self.agent, self.role = run, team, agent, role
         self.outer = outer
-        """Of a tool: where it was called."""
+        """Of a tool: the scope of its call."""
         self.nested_agents: dict[int, str] = {}
-        """Agents at work here whose part this is not, by identity."""
+        """Other agents at work in this scope, by identity."""
         self.edges: set[tuple[str, str]] = set()
-        """From task to task, in crews that were started here."""
+        """Edges between tasks, in crews that were started here."""
 
     def name_prefix(self) -> str:
-        """What the names of those begin with that are started here."""
+        """The prefix for names of agents that are started here."""
         return f"{self.agent}/" if self.agent else self.team.path
 
     def agent_name(self, agent: Any) -> str:
-        """The name of the agent; a model that no agent asks is asked by whose part this is."""
+        """Return the agent's name; a model call without an agent belongs to the scope's agent."""
         return self.nested_agents.get(id(agent), self.agent)
 
     def begin_agent(self, agent: Any) -> Stop | None:
-        """The agent's model is about to be asked. An agent that a tool lets work was asked by whose
-        tool it is."""
+        """Give the agent the turn before its model is asked.
+
+        An agent that a tool lets work has the turn from the tool's caller.
+        """
         role, watch = _role(agent), self.run.watch
         if role and role != self.role and id(agent) not in self.nested_agents:
             prefix = self.agent.removesuffix(self.role) if self.role else self.name_prefix()
@@ -298,7 +301,7 @@ class _CrewScope:
         return watch.resume(name) if watch.active_agent else watch.activate(name, source="")
 
     def leave_tool(self) -> None:
-        """The tool has returned: who was asked gives the turn back."""
+        """End a tool call: the agent that it asked gives the turn back."""
         for name in self.nested_agents.values():
             self.run.watch.leave_call((self.agent,), name)
 
@@ -312,14 +315,14 @@ def _role(agent: Any) -> str:
 
 
 def _abort_if_stopped(stop: Stop | None) -> None:
-    """Ends the framework's run, if the guard's has ended."""
+    """End the framework's run, if the guard's has ended."""
     if stop is not None:
         abort_error = _import_crewai("crewai.hooks").HookAborted
         raise abort_error(f"{stop.rule}: {stop.reason}", source="handrail")
 
 
 def _on_execution_start(context: Any) -> None:
-    """A crew or a flow begins; an agent's own machinery is a flow too, and no part of the team."""
+    """Begin a crew or a flow; an agent's own machinery is a flow too, and no part of the team."""
     scope, crew_or_flow = _current_scope.get(), context.crew or context.flow
     if not getattr(crew_or_flow, "is_crewai_internal", False):
         _current_scope.set(
@@ -345,8 +348,10 @@ def _is_crew(team: _ActiveTeam) -> bool:
 
 
 def _begin_task(scope: _CrewScope, context: Any) -> Stop | None:
-    """Whoever did the last task hands over; to a task beside others, who did the last before them.
-    A list of tasks ends, so that a way from one to another is told once."""
+    """Hand over from the agent of the last task; to a parallel task, from the last before them.
+
+    A list of tasks ends, so that each edge between tasks is recorded once.
+    """
     run, team, role = scope.run, scope.team, _role(context.agent)
     name, is_async = team.path + role, bool(context.task.async_execution)
     source = (team.last_sequential_agent if is_async else team.last_agent) or team.calling_agent()
@@ -363,7 +368,7 @@ def _begin_task(scope: _CrewScope, context: Any) -> Stop | None:
 
 
 def _begin_method(scope: _CrewScope, context: Any) -> Stop | None:
-    """What triggered the method is whose part this was, as its context comes from there."""
+    """Hand over from the method that triggered this one: the context comes from there."""
     run, team = scope.run, scope.team
     run.register_concurrent()
     name = team.path + context.step_name
@@ -375,7 +380,7 @@ STEP_HANDLERS: dict[tuple[str, bool], Callable[[_CrewScope, Any], Stop | None]] 
     ("task", True): _begin_task,
     ("flow_method", False): _begin_method,
 }
-"""By the kind of a step, and whether it is a crew's. A task without a crew is told by its model."""
+"""By the kind of a step, and whether a crew runs it. A task without a crew shows by its model."""
 
 
 def _after_step(context: Any) -> None:
@@ -417,7 +422,7 @@ def _before_tool(context: Any) -> None:
 def _after_tool(context: Any) -> None:
     scope = _current_scope.get()
     watch = scope.run.watch
-    if scope.outer is not None:  # none for a tool that somebody else's hook refused
+    if scope.outer is not None:  # None for a tool that another hook refused
         scope.leave_tool()
         _current_scope.set(scope.outer)
     if context.tool is None or (context.tool_name in DELEGATION_TOOLS and scope.nested_agents):
@@ -445,7 +450,7 @@ HOOKS: dict[str, Callable[[Any], None]] = {
 
 
 def _on_model_completed(source: Any, event: Any) -> None:
-    """Of every answer, also one that only calls tools, of which hooks are told nothing."""
+    """Record every answer, also those with tool calls only, for which no hook runs."""
     scope = _current_scope.get(None)
     if scope is not None:
         usage = _import_crewai("crewai.types.usage_metrics").UsageMetrics.from_provider_dict(
@@ -467,9 +472,9 @@ EVENT_HANDLERS: dict[str, Callable[[Any, Any], None]] = {
     "LLMCallCompletedEvent": _on_model_completed,
     "ToolFailureDetectedEvent": _on_tool_failure,
 }
-"""Of events, which stay with the process and do nothing outside a guarded call."""
+"""Event handlers, which stay with the process and do nothing outside a guarded call."""
 
 
 def _flush_events() -> None:
-    """Waits for events that are on their way: another thread tells them."""
+    """Wait for pending events, which another thread delivers."""
     _import_crewai("crewai.events").crewai_event_bus.flush(EVENT_FLUSH_SECONDS)

@@ -1,6 +1,6 @@
-"""Somebody's team, whatever it was made with: which adapter it needs, and how it is run.
+"""Find the adapter that a team needs, whatever made the team, and how the team is run.
 
-The framework is told by where the object's class comes from; what is no framework's is a function.
+The module of the object's class tells the framework; an object of no framework is a function.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ prepare_types(Any)
 
 
 class TeamInputError(ValueError):
-    """A text that the team cannot be begun with."""
+    """An input text that the team cannot begin with."""
 
 
 TeamStarter = Callable[[str], Any]
@@ -26,7 +26,7 @@ TeamStarter = Callable[[str], Any]
 
 
 def wrap_team(team: object, guard: Guard, name: str) -> TeamStarter:
-    """The team under guard. Raises ValueError if nobody knows how to run it."""
+    """Put the team under guard. Raises ValueError if no adapter can run it."""
     packages = {cls.__module__.partition(".")[0] for cls in type(team).__mro__}
     for package, (adapter, start) in ADAPTERS.items():
         if package in packages:
@@ -45,8 +45,10 @@ def _run_if_coroutine(result: Any) -> Any:
 
 
 def _invoke_graph(team: Any, input_text: str) -> Any:
-    """A JSON object is the graph's input; anything else what the user says. A graph that remembers
-    has a thread of its own."""
+    """Run a graph on a JSON object as its input; any other text is a user's message.
+
+    A graph with a checkpointer gets a thread of its own.
+    """
     state: Any = _parse_object(input_text, None)
     input_keys: list[str] = [
         channel for channel in team.graph.channels if channel.isidentifier() and channel[0] != "_"
@@ -60,8 +62,10 @@ def _invoke_graph(team: Any, input_text: str) -> Any:
 
 
 def _kickoff_team(team: Any, input_text: str) -> Any:
-    """A JSON object is the inputs of a crew or a flow; anything else their `input`. An agent is
-    told what was said."""
+    """Run a crew or a flow on a JSON object as its inputs; any other text is their `input`.
+
+    An agent gets the text itself.
+    """
     is_agent = hasattr(team.team, "role")
     return team.kickoff(
         input_text if is_agent else _parse_object(input_text, {"input": input_text})
@@ -69,7 +73,7 @@ def _kickoff_team(team: Any, input_text: str) -> Any:
 
 
 def _parse_object(text: str, default: Any) -> Any:
-    """The JSON object that it is. Raises WrongInputError if it only looks like one."""
+    """Parse a JSON object. Raises TeamInputError if the text only looks like one."""
     try:
         return msgspec.json.decode(text, type=dict[str, Any])
     except msgspec.MsgspecError as error:
@@ -82,10 +86,10 @@ def _parse_object(text: str, default: Any) -> Any:
 
 ADAPTERS: dict[str, tuple[str, Callable[[Any, str], Any]]] = {
     "langgraph": ("langgraph", _invoke_graph),
-    "strands": ("strands", lambda team, given: team(given)),
-    "agents": ("openai_agents", lambda team, given: asyncio.run(team.run(given))),
-    "pydantic_ai": ("pydantic_ai", lambda team, given: team.run_sync(given)),
-    "autogen_agentchat": ("autogen", lambda team, given: asyncio.run(team.run(task=given))),
-    "agent_framework": ("agent_framework", lambda team, given: asyncio.run(team.run(given))),
+    "strands": ("strands", lambda team, text: team(text)),
+    "agents": ("openai_agents", lambda team, text: asyncio.run(team.run(text))),
+    "pydantic_ai": ("pydantic_ai", lambda team, text: team.run_sync(text)),
+    "autogen_agentchat": ("autogen", lambda team, text: asyncio.run(team.run(task=text))),
+    "agent_framework": ("agent_framework", lambda team, text: asyncio.run(team.run(text))),
     "crewai": ("crewai", _kickoff_team),
 }

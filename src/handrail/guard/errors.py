@@ -1,4 +1,4 @@
-"""What a guarded loop meets when a rule ends it: one base, a child for each kind of reason."""
+"""The errors that end a guarded loop: one base, and a subclass for each kind of reason."""
 
 from typing import TYPE_CHECKING
 
@@ -10,8 +10,11 @@ if TYPE_CHECKING:
 
 
 class StoppedError(Exception):
-    """The run was ended by a stop rule. `stop` has rule, limit, what was seen and the evidence;
-    `partial`, where an adapter raises it, what there is of the framework's own result."""
+    """A stop rule ended the run.
+
+    `stop` has rule, limit, what was seen and the evidence; `partial`, where an adapter raises it,
+    the framework's own result so far.
+    """
 
     def __init__(self, stop: Stop, run: "GuardedRun", partial: object = None) -> None:
         super().__init__(f"{stop.rule}: {stop.reason}")
@@ -19,7 +22,7 @@ class StoppedError(Exception):
 
 
 class LoopDetectedError(StoppedError):
-    """The agents go in circles: the same pattern, or the same way too often, without progress."""
+    """The agents go in circles: the same pattern, or the same edge too often, without progress."""
 
 
 class NoProgressError(StoppedError):

@@ -1,8 +1,8 @@
-"""What a guard can mean: the events that a program tells, checked, and brought down to what counts.
+"""Check the events that a program reports, and reduce them to what a guard can say.
 
-Whoever tells is a program with an operator's token, perhaps not a guard at all. It says which agent
-did what, and how its run ended; it cannot speak for people, nor for the server, nor for more than
-its own limits allow. What else stands in an event is not taken over. Pure.
+The reporter is a program with an operator's credential, perhaps not a guard at all. It says which
+agent did what, and how its run ended; it cannot speak for people, nor for the server, nor for more
+than its own limits allow. All other content of an event is dropped. Pure.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,9 +25,9 @@ from handrail.kernel.stop.rules import StopRule, terminal_status_of
 NAME_CHARS_MAX = 200
 """Characters of the name of an agent, or of a milestone."""
 AGENTS_MAX, EDGES_MAX = 200, 1_000
-"""Of one team: each that is new makes a version of its definition."""
+"""Per team: each new one makes a version of its definition."""
 STEPS_MAX = 100_000
-"""Of a run whose limits allow more."""
+"""Per run, if its limits allow more."""
 FOREIGN_STOP_RULES = frozenset(
     {StopRule.CLOSED, StopRule.HUMAN_DEADLINE, StopRule.PAUSE_DEADLINE, StopRule.TERMINATED}
     | {StopRule.PROTOCOL}
@@ -38,7 +38,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def normalize_events(events: Sequence[GuardedEvent]) -> list[GuardedEvent]:
-    """The events with nothing in them but what a guard says."""
+    """Return the events with only the content that a guard reports."""
     return [NORMALIZERS[type(event)](event) for event in events]
 
 
@@ -71,7 +71,7 @@ NORMALIZERS: dict[type[Any], Callable[[Any], GuardedEvent]] = {
 
 
 def find_problem(events: Sequence[GuardedEvent], limits: Limits) -> str:
-    """Why no guard can have told this; empty if one can."""
+    """Return why no guard can have reported this; empty if one can."""
     bytes_max = _event_bytes_max(limits)
     for event, next_event in zip(events, [*events[1:], None], strict=True):
         if event.at.tzinfo is None:
@@ -90,7 +90,7 @@ def find_problem(events: Sequence[GuardedEvent], limits: Limits) -> str:
 
 
 def _event_bytes_max(limits: Limits) -> int:
-    """Bytes of one event, so that all of them together stay within bounds."""
+    """Return the bytes of one event that keep all of them together within bounds."""
     return min(
         VALUE_BYTES_MAX, max(RESULT_BYTES_MIN, RESULTS_BYTES_MAX // max(1, _steps_max(limits)))
     )
@@ -102,7 +102,7 @@ def _steps_max(limits: Limits) -> int:
 
 
 def exceeds_limits(run: Run) -> bool:
-    """Whether a guard with the run's limits would have stopped it before."""
+    """Return whether a guard with the run's limits would have stopped it before."""
     limits, ledger = run.limits, run.ledger
     handoffs = STEPS_MAX if limits.max_handoffs is None else limits.max_handoffs
     return ledger.handoffs > handoffs or ledger.steps > max(1, _steps_max(limits))

@@ -1,13 +1,13 @@
-"""What a guard saw, told as the history of a team's run. Pure.
+"""Build the history of a team's run from the events that a guard saw. Pure.
 
-Who had the turn, each step offered, taken and answered, each handoff, the end with its reason. The
-definition is the team as the run has shown it so far.
+The history has the turns, each step offered, claimed and reported, each handoff, the end with its
+reason. The definition is the team as the run has shown it so far.
 
 An agent that has brought the run to its own end is its terminator. A step and the handoff that
-follows it are one answer, given when it was handed over. Where several agents worked at once, their
-steps stand under the one whose turn it was; a handoff by another one is preceded by a move of the
-turn to it. A step stands there once it is answered: until then the turn alone is known, so that
-nobody else can take it, and nothing has to be unsaid.
+follows it are one result, reported at the handoff. Where several agents worked at once, their steps
+stand under the agent whose turn it was; a handoff by another one is preceded by a move of the turn
+to it. A step is recorded once it has its result: until then only the turn is known, so that no
+other agent can claim it, and nothing has to be revoked.
 
 There are exactly as many steps as the guard has counted: one for each turn, and one more for each
 further result in it. A turn that has its result is handed over, asks a person and ends without
@@ -44,14 +44,14 @@ from handrail.kernel.run.state import ApprovalKind, PendingApproval, Run, to_tim
 from handrail.kernel.stop.rules import StopRule
 
 NO_AGENT = "nobody"
-"""The agent of a run in which none has done anything."""
+"""The agent of a run in which no agent has done anything."""
 
 GUARDED_ROLE_PREFIX = "guarded:"
-"""Before the name of an agent that works elsewhere."""
+"""Prefix for the role of an agent that works elsewhere."""
 
 
 def build_history(events: Sequence[RunEvent]) -> list[RunEvent]:
-    """A whole run of a guard's events as those of a team's run."""
+    """Convert a guard's events of a whole run to those of a team's run."""
     started = events[0]
     assert isinstance(started, Started), "a guarded run begins with it"
     builder = HistoryBuilder(evolve(None, started))
@@ -60,12 +60,12 @@ def build_history(events: Sequence[RunEvent]) -> list[RunEvent]:
 
 
 def guard_events(events: Iterable[RunEvent]) -> list[GuardedEvent]:
-    """What a guard tells of a run that has begun."""
+    """Return the events that a guard reports after the beginning of a run."""
     return [event for event in events if isinstance(event, GuardedEvent)]
 
 
 def first_agent(events: Sequence[RunEvent]) -> str:
-    """Who has the turn first."""
+    """Return the agent that has the turn first."""
     for event in events:
         if isinstance(event, HandedOff):
             return event.source
@@ -80,8 +80,10 @@ def team_definition(
     events: Sequence[RunEvent],
     known_document: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The team as these events show it, and as it was `known` before. No agent of a server has the
-    roles in it."""
+    """Build the definition that these events show, on top of `known_document`.
+
+    No agent of a server has the roles in it.
+    """
     known_document = known_document or {}
     targets_by_agent = {
         agent["id"]: list(agent["hands_off_to"]) for agent in known_document.get("agents", ())
@@ -95,7 +97,7 @@ def team_definition(
     start = known_document.get("start") or first_agent(events)
     targets_by_agent.setdefault(start, [])
     for agent in targets_by_agent:
-        if agent not in _reachable_agents(targets_by_agent, start):  # it worked beside the others
+        if agent not in _reachable_agents(targets_by_agent, start):  # it worked in parallel
             targets_by_agent[start].append(agent)
     return {
         "name": team,
@@ -116,7 +118,7 @@ def team_definition(
 
 
 def _reachable_agents(targets: dict[str, list[str]], start: str) -> set[str]:
-    """Agents to whom the turn can come."""
+    """Return the agents that the turn can reach."""
     reached, pending = {start}, [start]
     while pending:  # each agent once
         new_agents = set(targets[pending.pop()]) - reached
@@ -128,8 +130,7 @@ def _reachable_agents(targets: dict[str, list[str]], start: str) -> set[str]:
 def with_terminator(
     document: dict[str, Any], events: Sequence[RunEvent], active_agent: str
 ) -> dict[str, Any]:
-    """With the agent that had the turn last as its terminator, if it has brought the run to its
-    end."""
+    """Return the definition with the last agent as its terminator, if it ended the run itself."""
     last_event = events[-1]
     if not (isinstance(last_event, Ended) and last_event.stop.rule is StopRule.COMPLETED):
         return document
@@ -148,24 +149,25 @@ def _stop_rules(limits: Limits) -> dict[str, Any]:
 
 
 class HistoryBuilder:
-    """The history, told from a run as it stands; `events` are those that came since. `answered`:
-    the holder's turn has its first result."""
+    """Builds the history on top of a run; `events` are the new ones. `has_result`: the holder's
+    turn has its first result.
+    """
 
     def __init__(self, run: Run, since: datetime | None = None) -> None:
         (position,) = run.positions.values()
         self.run = run
         self.events: list[RunEvent] = []
         self._outcome_reported = False
-        """The holder's last answer says already what comes next."""
+        """Whether the holder's last result says already what comes next."""
         self.active_agent, self.since = position.step_id, since or position.since
         self.has_result = position.fence > 0
 
     def add_migration(self, event: Migrated) -> None:
-        """Before what has shown more of the team."""
+        """Move the run to the definition that the next events need."""
         self._emit(event)
 
     def add_heartbeat(self, at: datetime) -> None:
-        """The program lives, and nothing else is known of it."""
+        """Record that the program lives."""
         self._emit(HeardOf(at=at, step_id=self.active_agent))
 
     def add_events(self, events: Sequence[GuardedEvent]) -> None:
@@ -180,7 +182,7 @@ class HistoryBuilder:
                     self._add_ended(event)
 
     def add_approval(self, text: str, at: datetime, wait_seconds: float) -> PendingApproval:
-        """The holder asks a person, who has so many seconds for an answer."""
+        """Open an approval for the holder, with `wait_seconds` for an answer."""
         result = self.run.positions[self.active_agent].result
         approval = PendingApproval(
             id=f"{self.run.id}.q{self.run.approvals_opened + 1}",
@@ -237,7 +239,7 @@ class HistoryBuilder:
         self._emit(event)
 
     def _begin_step(self, at: datetime) -> None:
-        """A step of the holder, from when it got the turn, or else from now."""
+        """Begin a step of the holder, at the time of its turn, or else now."""
         if not self.has_result:
             at = self.since
         step_id, fence = self.active_agent, self.run.fence + 1
@@ -260,8 +262,10 @@ class HistoryBuilder:
         self.has_result = True
 
     def _move_position(self, event: HandedOff) -> None:
-        """The turn goes to an agent that worked beside the holder. For the guard it is the same
-        turn, whose step is counted."""
+        """Move the turn to an agent that worked in parallel to the holder.
+
+        For the guard it is the same turn, whose step is counted.
+        """
         self._emit(
             Moved(
                 at=event.at,
@@ -271,7 +275,7 @@ class HistoryBuilder:
                 reason="several agents worked at once",
                 enters=(event.source,),
                 cancels=(self.active_agent,),
-                spends=event.source,  # so it is no handoff: nobody handed it over
+                spends=event.source,  # a move, not a handoff
             )
         )
         self.active_agent, self.since = event.source, event.at

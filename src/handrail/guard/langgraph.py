@@ -1,16 +1,16 @@
-"""LangGraph under guard: a compiled graph, watched through callbacks, called as before.
+"""Guard LangGraph: a compiled graph, watched through callbacks, called as before.
 
     team = guarded(graph)
     team.invoke({"messages": [...]})
 
-A node is an agent, and one that follows another is a handoff, however it was sent there: by an
-edge, a `Command`, a `Send`. Nodes of one superstep are handed to by the same agent, each name once.
-Nodes of subgraphs are called "outer/inner", as often as the outer one calls them. A node that only
-runs tools (`ToolNode`) is no agent: the agent that comes back after it goes on with its turn. A
-tool that hands over is no evidence. A node that is refused does not run, nor is it tried again.
+A node is an agent, and a node that follows another is a handoff, by whatever means: an edge, a
+`Command`, a `Send`. Nodes of one superstep get the turn from the same agent, each name once. Nodes
+of subgraphs are called "outer/inner", as often as the outer one calls them. A node that only runs
+tools (`ToolNode`) is no agent: the agent that comes back after it goes on with its turn. A tool
+that hands over is no evidence. A refused node does not run, nor is it retried.
 
-What a stop leaves: the state that the refused node was to be given, as `partial`; with a
-checkpointer, the thread as it stood before that node.
+What a stop leaves: the input state of the refused node, as `partial`; with a checkpointer, the
+thread as it stood before that node.
 """
 
 import functools
@@ -36,29 +36,30 @@ from handrail.kernel.run.state import Stop
 EXTRA = "langgraph"
 STEP_TAG = "graph:step:"
 HANDLED_KINDS = ("chain", "llm", "agent")
-"""Kinds of events; tools are among those of agents."""
+"""Kinds of callbacks; those of tools belong to agents."""
 SUPERSTEPS_KEPT = 1_000
-"""Supersteps of a graph that are remembered: tasks beside each other are not that far apart."""
+"""Supersteps of a graph that are remembered: parallel tasks are not that far apart."""
 DETACHED_PATH = "|"
-"""In place of a path: graphs that a node calls by callbacks alone, such as in threads of its own.
-Nobody knows which are beside each other, so all of them go on as one, until the node is over."""
+"""The path of graphs that a node calls by callbacks alone, such as in threads of its own. Which of
+them are parallel is unknown, so all count as one graph until the node is over.
+"""
 FINDINGS_KEPT = 1_000
-"""Of one superstep, what its tasks found."""
+"""Findings of the tasks of one superstep that are remembered."""
 IGNORED_KINDS = ("retriever", "retry", "custom_event")
 
 AnswerFunction = Callable[[object], object]
-"""From what an interrupt asks to what the graph is resumed with."""
+"""Maps the value of an interrupt to the value that the graph is resumed with."""
 Config = Mapping[str, Any] | None
 
 
 class GuardedGraph:
-    """A compiled graph with a guard around it. Whatever the graph can do else, ask the graph."""
+    """A compiled graph with a guard around it. Call the graph itself for all other methods."""
 
     def __init__(self, graph: Any, guard: Guard, name: str, answer: AnswerFunction | None) -> None:
         self.graph, self.guard, self.name, self.answer = graph, guard, name, answer
 
     def invoke(self, graph_input: object, config: Config = None, **options: Any) -> Any:
-        """As `graph.invoke`; raises `Stopped` when a rule ends the run."""
+        """Like `graph.invoke`; raises `Stopped` when a rule ends the run."""
         with watching(self.guard, self.name, graph_input) as watch:
             configured = _watched_config(config, watch, self.graph)
             watch.partial = self.graph.invoke(graph_input, configured, **options)
@@ -72,7 +73,7 @@ class GuardedGraph:
         return watch.partial
 
     async def ainvoke(self, graph_input: object, config: Config = None, **options: Any) -> Any:
-        """As `graph.ainvoke`; raises `Stopped` when a rule ends the run."""
+        """Like `graph.ainvoke`; raises `Stopped` when a rule ends the run."""
         with watching(self.guard, self.name, graph_input) as watch:
             configured = _watched_config(config, watch, self.graph)
             watch.partial = await self.graph.ainvoke(graph_input, configured, **options)
@@ -87,7 +88,7 @@ class GuardedGraph:
         return watch.partial
 
     def stream(self, graph_input: object, config: Config = None, **options: Any) -> Iterator[Any]:
-        """As `graph.stream`; raises `Stopped` when a rule ends the run. An interrupt ends it."""
+        """Like `graph.stream`; raises `Stopped` when a rule ends the run. An interrupt ends it."""
         with watching_stream(self.guard, self.name, graph_input) as watch:
             configured = _watched_config(config, watch, self.graph)
             yield from watch.iterate(self.graph.stream(graph_input, configured, **options))
@@ -95,7 +96,7 @@ class GuardedGraph:
     async def astream(
         self, graph_input: object, config: Config = None, **options: Any
     ) -> AsyncIterator[Any]:
-        """As `graph.astream`; raises `Stopped` when a rule ends the run. An interrupt ends it."""
+        """Like `graph.astream`; raises `Stopped` when a rule ends the run. An interrupt ends it."""
         with watching_stream(self.guard, self.name, graph_input) as watch:
             configured = _watched_config(config, watch, self.graph)
             async for piece in watch.iterate_async(
@@ -108,7 +109,7 @@ class GuardedGraph:
 
 
 class _InterruptAnswer(msgspec.Struct):
-    """An answer, which may be anything, also nothing."""
+    """An answer, which may be any value, also None."""
 
     value: object
 
@@ -120,13 +121,16 @@ def guarded(
     name: str = "",
     answer: AnswerFunction | None = None,
 ) -> GuardedGraph:
-    """`answer` is asked when the graph interrupts itself for a person; without it a person is asked
-    through the server that records the run; without one the graph's own result says so, as ever."""
+    """Put a guard around a compiled graph.
+
+    `answer` is called when the graph interrupts itself for a person. Without it, the server that
+    records the run asks a person; without a server, the graph's own result shows the interrupt.
+    """
     return GuardedGraph(graph, guard or Guard(), name or graph.get_name(), answer)
 
 
 def _interrupts(watch: RunWatch) -> Iterator[Any]:
-    """What the graph asks, again and again, as often as people may be asked."""
+    """Yield the graph's interrupts, up to the limit of approvals."""
     for _ in range(ASKS_PER_RUN_MAX):
         result = watch.partial
         interrupts: Any = result.get("__interrupt__") if is_mapping(result) else None
@@ -136,7 +140,7 @@ def _interrupts(watch: RunWatch) -> Iterator[Any]:
 
 
 def _to_answer(reply: Any) -> _InterruptAnswer | None:
-    """A person's words; a yes without words is True."""
+    """Return a person's text; a yes without text is True."""
     return None if reply is None else _InterruptAnswer(reply.text or True)
 
 
@@ -145,7 +149,7 @@ def _resume_command(interrupt: Any, answer: _InterruptAnswer) -> Any:
 
 
 def _watched_config(config: Config, watch: RunWatch, graph: Any) -> dict[str, Any]:
-    """The caller's configuration with the guard among its callbacks."""
+    """Return the caller's configuration with the guard among its callbacks."""
     configured: dict[str, Any] = dict(config or {})
     handler = _handler_class()(watch, _ToolNodes(graph))
     callbacks = configured.get("callbacks")
@@ -158,9 +162,11 @@ def _watched_config(config: Config, watch: RunWatch, graph: Any) -> dict[str, An
 
 
 class _ToolNodes:
-    """Which nodes only run tools, of the graph and of those inside it. To look for graphs inside
-    takes a while, so they are looked for when a node of one begins. Not all can be found, such as
-    those that tools call: what runs in their nodes first will tell."""
+    """Knows which nodes only run tools, in the graph and its subgraphs.
+
+    Searching for subgraphs takes a while, so they are searched when a node of one begins. Some
+    cannot be found, such as those that tools call: what runs first in their nodes decides.
+    """
 
     def __init__(self, graph: Any) -> None:
         self.graph = graph
@@ -178,7 +184,7 @@ class _ToolNodes:
         return tool_nodes
 
     def is_tool_node(self, name: str, inputs: object) -> bool | None:
-        """Of a node inside; None as long as nobody can tell."""
+        """Decide for a node of a subgraph; None while that is unknown."""
         is_known = self.inner_nodes.get(name)
         return False if is_known is None and not _has_open_tool_calls(inputs) else is_known
 
@@ -188,7 +194,7 @@ class _ToolNodes:
 
 @functools.cache
 def _handler_class() -> Any:
-    """The class of callbacks; it can be made only where the framework is installed."""
+    """Make the class of callbacks; this works only where the framework is installed."""
     base = import_framework("langchain_core.callbacks", EXTRA).BaseCallbackHandler
     attributes = {"raise_error": True, "run_inline": True}
     attributes |= {f"ignore_{kind}": False for kind in HANDLED_KINDS}
@@ -197,11 +203,13 @@ def _handler_class() -> Any:
 
 
 class _Callbacks:
-    """What the framework calls, and what the guard is told of it."""
+    """Maps the framework's callbacks to records of the guard."""
 
     ignore_chat_model = False
-    """Whether there is nothing to settle before a model is asked, as most often. Who says so looks
-    once more; who has something to settle says that last: nodes beside each other hide nothing."""
+    """True while nothing has to be settled before a model call, as most often. Code that sets it
+    checks once more, and code that has something to settle clears it last: parallel nodes hide
+    nothing.
+    """
 
     def __init__(self, watch: RunWatch, tool_nodes: _ToolNodes) -> None:
         self.watch, self.tracker = watch, _NodeTracker(watch, tool_nodes)
@@ -249,7 +257,7 @@ class _Callbacks:
     def on_llm_end(self, response: Any, **about: object) -> None:
         first = response.generations[0][0]
         usage = getattr(getattr(first, "message", None), "usage_metadata", None)
-        if not usage and response.llm_output:  # as the message says, or else the answer as a whole
+        if not usage and response.llm_output:  # from the message, or else from the whole response
             usage = response.llm_output.get("token_usage")
         self.watch.record_answer(first.text, (usage.get("total_tokens") or 0) if usage else 0)
         self.ignore_chat_model = False
@@ -266,7 +274,7 @@ class _Callbacks:
     def on_tool_end(self, output: Any, *, run_id: UUID, **about: object) -> None:
         name, inputs, metadata = self.tools.pop(run_id, ("tool", "", None))
         if getattr(output, "goto", ()):
-            return  # it hands over, which is seen when the other node begins
+            return  # a handoff, recorded when the other node begins
         tool_output = _tool_output(output)
         is_failure = getattr(output, "status", "") == "error"
         if is_failure or self.findings.is_new(
@@ -287,16 +295,17 @@ class _Callbacks:
 
 
 class _SuperstepFindings:
-    """Tasks of one superstep that find the same do not repeat each other: none knew of the other.
-    A task that finds it again does."""
+    """Findings of a superstep: the same one by parallel tasks is no repetition, as none knew of the
+    other. The same one again by one task is.
+    """
 
     def __init__(self) -> None:
         self.step = -1
         self.finders: dict[int, str] = {}
-        """From what was found to the task that found it."""
+        """By finding, the task that made it."""
 
     def is_new(self, step: int, namespace: str, *finding: object) -> bool:
-        """`step`: of the outermost graph."""
+        """Return whether the finding is new; `step` is that of the outermost graph."""
         task, _, _ = namespace.partition("|")
         if step != self.step or len(self.finders) >= FINDINGS_KEPT:
             self.step, self.finders = step, {}
@@ -304,25 +313,28 @@ class _SuperstepFindings:
 
 
 class _NodeTracker:
-    """From nodes that begin to turns. Each graph has its own supersteps; one inside another goes on
-    while a node of that runs, several times at once where several tasks run the same node."""
+    """Maps starting nodes to turns.
+
+    Each graph has its own supersteps; a subgraph goes on while its node of the outer graph runs,
+    several times at once where several tasks run the same node.
+    """
 
     def __init__(self, watch: RunWatch, tool_nodes: _ToolNodes) -> None:
         self.watch, self.tool_nodes = watch, tool_nodes
         self.outer_run_id: UUID | None = None
         """The run of the outermost graph, while it goes on."""
         self.step = _Superstep(0, "")
-        """Of it: one is over before the next begins."""
+        """Its superstep: each is over before the next begins."""
         self.supersteps: dict[str, dict[int, _Superstep]] = {}
-        """Of those inside it, by the path to the node that runs one."""
+        """Supersteps of subgraphs, by the path to the node that runs them."""
         self.last_agents: dict[str, str] = {}
-        """By the same path: who had the turn in it last."""
+        """By the same path: the agent that had the turn in it last."""
         self.tool_callers: dict[str, str] = {}
-        """From nodes that run tools to who has the turn meanwhile."""
+        """By tool node: the agent that has the turn meanwhile."""
         self.subgraph_runs: dict[UUID, str] = {}
-        """Calls of graphs inside that are not over, each with that path."""
+        """Calls of subgraphs that are not over, each with that path."""
         self.undecided_nodes: dict[str, tuple[_Superstep, str, str]] = {}
-        """By where they run: nodes that may only run tools, with path and name."""
+        """By namespace: nodes that may only run tools, with path and name."""
         self.lock = RLock()
 
     def begin_node(self, metadata: Any, inputs: object, run_info: Mapping[str, Any]) -> Stop | None:
@@ -361,7 +373,7 @@ class _NodeTracker:
     def _begin_inner_node(
         self, path: str, name: str, number: int, namespace: str, inputs: object
     ) -> Stop | None:
-        """The same in a graph inside another one, or beside it."""
+        """Begin a node of a subgraph, or of a graph that a node calls."""
         watch = self.watch
         steps = self.supersteps.setdefault(path, {})
         step = steps.get(number)
@@ -387,7 +399,7 @@ class _NodeTracker:
         return watch.stop
 
     def decide_node(self, namespace: str, *, runs_tools: bool) -> None:
-        """A node that was asked for tools only runs tools, if it does that before all else."""
+        """Decide an undecided node: a requested tool as its first act means it only runs tools."""
         with self.lock:
             step, path, name = self.undecided_nodes.pop(namespace, (None, "", ""))
             if step is not None and runs_tools:
@@ -399,8 +411,10 @@ class _NodeTracker:
                 self.watch.activate(name, source=step.source)
 
     def _subgraph_path(self, namespace: str, run_id: UUID) -> str:
-        """The path to the node that runs the graph. A node that calls a graph again, after it was
-        done with it, begins anew: the framework counts such calls."""
+        """Return the path to the node that runs the graph.
+
+        A node that calls a graph again after its end begins anew: the framework counts such calls.
+        """
         parts = namespace.split("|")[:-1]
         path = "/".join(part.partition(":")[0] for part in parts if not part.isdigit())
         if run_id not in self.subgraph_runs:
@@ -412,7 +426,7 @@ class _NodeTracker:
     def _next_superstep(
         self, path: str, previous: "_Superstep | None", number: int, namespace: str
     ) -> "_Superstep":
-        """The first in a graph has the turn from the node that runs it, or whose tools that is."""
+        """Begin a superstep; the first has the turn from the graph's node, or its tool caller."""
         self._decide_earlier_nodes(namespace)
         runner = path if path != DETACHED_PATH else min(self.step.names, default="")
         first_source = self.tool_callers.get(runner, runner)
@@ -425,7 +439,7 @@ class _NodeTracker:
         return _Superstep(number, source, previous is not None and previous.ran_tools)
 
     def _decide_earlier_nodes(self, namespace: str) -> None:
-        """A graph goes on: what began in it, or in those inside, and ran no tools is an agent."""
+        """Decide earlier nodes when a graph goes on: those that ran no tools are agents."""
         graph, _, _ = namespace.rpartition("|")
         for undecided in [
             undecided
@@ -435,13 +449,15 @@ class _NodeTracker:
             self.decide_node(undecided, runs_tools=False)
 
     def _pop_last_agent(self, agent: str) -> str:
-        """Whoever had the turn last in the graphs that it ran; itself, if it ran none."""
+        """Return the agent that had the turn last in the subgraphs of `agent`; itself if it ran
+        none.
+        """
         while agent in self.last_agents:
             agent = self.last_agents.pop(agent)
         return agent
 
     def _forget_inner(self, outer_path: str) -> None:
-        """Forgets the graphs inside this one: none still runs when it goes on."""
+        """Forget the subgraphs of this path: none still runs when the outer graph goes on."""
         prefix = f"{outer_path}/" if outer_path else ""
         for table in (self.supersteps, self.last_agents, self.tool_callers):
             for path in [
@@ -456,7 +472,7 @@ class _NodeTracker:
 
 
 class _Superstep(msgspec.Struct, gc=False):
-    """Who has the turn in it, from whom."""
+    """One superstep: the agents that have the turn in it, and from which agent."""
 
     number: int
     source: str
@@ -474,8 +490,9 @@ def _namespace(metadata: Mapping[str, Any] | None) -> str:
 
 
 def _has_open_tool_calls(inputs: Any) -> bool:
-    """Whether a node is given calls of tools that nobody has answered: in a model's message at the
-    end of its messages, or by themselves."""
+    """Return whether a node's input has unanswered tool calls: in the model's message at the end of
+    its messages, or by themselves.
+    """
     fields: Any = inputs if is_mapping(inputs) else getattr(inputs, "__dict__", {"": inputs})
     last_values: list[Any] = [
         value[-1] if value and type(value) is list else value for value in fields.values()
@@ -489,16 +506,18 @@ def _has_open_tool_calls(inputs: Any) -> bool:
 
 
 def _abort_graph(watch: RunWatch) -> None:
-    """By an error that a graph's `RetryPolicy` never tries again; the stop itself is raised when
-    the graph has come to rest."""
+    """End the graph by an error that no `RetryPolicy` retries.
+
+    The stop itself is raised when the graph has come to rest.
+    """
     message = f"the guarded run is over: {watch.stop.rule if watch.stop else ''}"
     raise import_framework("langgraph.errors", EXTRA).GraphBubbleUp(message)
 
 
 def _tool_output(output: Any) -> object:
-    """What a tool returned, without the id of the call."""
+    """Return a tool's output, without the id of the call."""
     update: Any = getattr(output, "update", None)
-    if is_mapping(update):  # it changes the graph's state
+    if is_mapping(update):  # a change of the graph's state
         changes: Any = update
         messages: list[Any] = changes.get("messages") or []
         rest = {key: value for key, value in changes.items() if key != "messages"}

@@ -1,18 +1,17 @@
-"""The OpenAI Agents SDK under guard: an agent with its handoffs, watched through run hooks.
+"""Guard the OpenAI Agents SDK: an agent with its handoffs, watched through run hooks.
 
     team = guarded(triage)
     await team.run("my invoice is wrong")
 
-Agents, handoffs, model calls and tools are told by the SDK's own hooks; hooks of the caller are
-called as well. An agent that is a tool of another has a run of its own, with the same configuration
-but without the hooks: what its model is given tells of it. It gets the turn, and gives it back.
-A run that is resumed begins in the middle: no start hook is called for a tool that goes on, and the
-model of a nested agent may be the first that is heard of. So every hook brings what is known of the
-run up to date, and a state says before the run starts whose it is and what was used.
-An error in the guard's own bookkeeping is logged and goes no further: the SDK would report it to
-the model as a failure of a tool that has done its work.
-Unless the caller says otherwise there is no `max_turns`: the guard's `max_steps` is the bound, and
-says why.
+The SDK's own hooks report agents, handoffs, model calls and tools; the caller's hooks are called as
+well. An agent that is a tool of another has a run of its own, with the same configuration but
+without the hooks: the input of its model reveals it. It gets the turn, and gives it back. A resumed
+run begins in the middle: no start hook is called for a tool that goes on, and the model of a nested
+agent may come first. So every hook updates the recorder's view of the run, and a state says before
+the run starts which agent has it and what was used. An error in the guard's own bookkeeping is
+logged and goes no further: the SDK would report it to the model as a failure of a tool that has
+done its work. Unless the caller says otherwise there is no `max_turns`: the guard's `max_steps` is
+the bound, and says why.
 
 What a stop leaves: the SDK's `RunErrorDetails` (new items, raw responses, last agent), as
 `partial`.
@@ -35,7 +34,7 @@ log = logging.getLogger("handrail.guard")
 
 EXTRA = "openai-agents"
 TOOL_FAILURE_PREFIX = "An error occurred while running the tool"
-"""How the SDK begins what it tells a model of a tool that raised."""
+"""How the SDK's message to a model about a failed tool begins."""
 INPUT_FILTER_OPTION = "call_model_input_filter"
 CALL_ITEM, OUTPUT_ITEM = "function_call", "function_call_output"
 
@@ -47,7 +46,7 @@ class GuardedOpenAIAgent:
         self.agent, self.guard, self.name = agent, guard, name
 
     async def run(self, run_input: Any, **options: Any) -> Any:
-        """As `Runner.run(agent, given)`; raises `Stopped` when a rule ends the run."""
+        """Like `Runner.run(agent, run_input)`; raises `Stopped` when a rule ends the run."""
         runner = import_framework("agents", EXTRA).Runner
         with watching(self.guard, self.name, run_input) as watch:
             recorder, options = _watched_options(options, watch)
@@ -71,7 +70,7 @@ class GuardedOpenAIAgent:
         return watch.partial
 
     def run_sync(self, run_input: Any, **options: Any) -> Any:
-        """As `Runner.run_sync(agent, given)`; raises `Stopped` when a rule ends the run."""
+        """Like `Runner.run_sync(agent, run_input)`; raises `Stopped` when a rule ends the run."""
         runner = import_framework("agents", EXTRA).Runner
         with watching(self.guard, self.name, run_input) as watch:
             recorder, options = _watched_options(options, watch)
@@ -94,13 +93,14 @@ class GuardedOpenAIAgent:
         return watch.partial
 
     def run_streamed(self, run_input: Any, **options: Any) -> "GuardedStream":
-        """As `Runner.run_streamed(agent, given)`; it begins with `stream_events()`, which raises
-        `Stopped` when a rule ends the run."""
+        """Like `Runner.run_streamed(agent, run_input)`; it begins with `stream_events()`, which
+        raises `Stopped` when a rule ends the run.
+        """
         return GuardedStream(self, run_input, options)
 
 
 class GuardedStream:
-    """A streamed run. Once it has begun, whatever the SDK's result can do else it can do too."""
+    """A streamed run. Once it has begun, all attributes of the SDK's result are available on it."""
 
     def __init__(
         self, guarded_agent: GuardedOpenAIAgent, run_input: Any, options: dict[str, Any]
@@ -120,7 +120,7 @@ class GuardedStream:
                 try:
                     async for piece in pieces:
                         yield piece
-                except GeneratorExit:  # or else the SDK would wait for the run to end
+                except GeneratorExit:  # otherwise the SDK would wait for the run to end
                     self._result.cancel()
                     raise
                 finally:
@@ -134,13 +134,15 @@ class GuardedStream:
 
 
 def _question_text(item: Any) -> str:
-    """What a tool that wants an approval is to be allowed."""
+    """Describe the tool call that needs an approval."""
     arguments = getattr(item.raw_item, "arguments", "")
     return f"{item.agent.name} wants to call {item.tool_name}({arguments})"
 
 
 def _apply_replies(result: Any, replies: list[Any]) -> Any:
-    """The run's state with what people said: a yes lets the tool run, else it is told why not."""
+    """Return the run's state with people's answers: a yes lets the tool run, else it gets the
+    reason.
+    """
     state = result.to_state()
     for item, reply in zip(result.interruptions, replies, strict=True):
         if is_yes(reply):
@@ -168,9 +170,9 @@ def _watched_options(
 
 
 def _with_input_filter(caller_config: Any, recorder: "_HookRecorder") -> Any:
-    """The caller's configuration, by which the guard hears of every model that is asked."""
+    """Return the caller's configuration, with a filter that reports every model call."""
     config: Any = {} if caller_config is None else caller_config
-    is_object = hasattr(config, INPUT_FILTER_OPTION)  # or else a dictionary
+    is_object = hasattr(config, INPUT_FILTER_OPTION)  # otherwise a dictionary
     caller_filter: Any = (
         getattr(config, INPUT_FILTER_OPTION) if is_object else config.get(INPUT_FILTER_OPTION)
     )
@@ -189,7 +191,7 @@ def _with_input_filter(caller_config: Any, recorder: "_HookRecorder") -> Any:
 
 
 def _make_hooks(base: type[Any], recorder: "_HookRecorder", caller_hooks: Any) -> Any:
-    """Hooks that tell the guard first, and then those of the caller."""
+    """Make hooks that call the guard first, and then the caller's hooks."""
 
     class GuardHooks(base):
         pass
@@ -211,29 +213,32 @@ def _make_hooks(base: type[Any], recorder: "_HookRecorder", caller_hooks: Any) -
 
 
 _agent_chain: ContextVar[tuple[str, ...]] = ContextVar("handrail_openai_agents", default=())
-"""Whose run this is, after those whose tools it is in."""
+"""The agent of this run, after the agents in whose tools it runs."""
 
 
 class _HookRecorder:
-    """What the hooks tell the guard."""
+    """Records what the hooks report."""
 
     def __init__(self, watch: RunWatch, error: type[Exception]) -> None:
         self.watch, self.error = watch, error
         self.agent = ""
-        """Whose run this is; others that are at work are tools of it."""
+        """The agent of the run; other agents at work are tools of it."""
         self.active_chains: set[tuple[str, ...]] = set()
-        """Agents that are tools, each after those that it is a tool of."""
+        """Agents that are tools, each after the agents whose tool it is."""
         self.recorded_call_ids: set[str] = set()
         """Calls in runs of such agents."""
         self.usage: Any = None
-        """The SDK's own, of the run and of the agents that are tools in it."""
+        """The SDK's own usage object, of the run and of the agents that are tools in it."""
         self.counted_tokens = 0
-        """Of it, those that the guard knows of."""
+        """Tokens of it that the guard has counted."""
 
     @contextmanager
     def recording_run(self, default_agent: Any, run_input: Any) -> Generator[None]:
-        """A run of the SDK begins inside. A state that is resumed has an agent and a usage already,
-        and its first model call may be that of a nested agent."""
+        """Record a run of the SDK inside the block.
+
+        A resumed state has an agent and a usage already, and its first model call may be that of a
+        nested agent.
+        """
         agent = getattr(run_input, "_current_agent", None) or default_agent
         context = getattr(run_input, "_context", None)
         with self.logging_errors():
@@ -247,8 +252,9 @@ class _HookRecorder:
             self.count_remaining_tokens()
 
     def count_remaining_tokens(self) -> None:
-        """Counts what nested agents have used since the last hook: a run that pauses inside of them
-        calls none."""
+        """Count tokens of nested agents since the last hook: a run that pauses inside of them calls
+        none.
+        """
         with self.logging_errors():
             new_tokens = self._take_new_tokens()
             if new_tokens:
@@ -256,7 +262,7 @@ class _HookRecorder:
 
     @contextmanager
     def logging_errors(self) -> Generator[None]:
-        """An error inside is logged, unless it is the end of the run."""
+        """Log an error inside the block, unless it is the end of the run."""
         try:
             yield
         except (self.error, StoppedError):
@@ -265,10 +271,9 @@ class _HookRecorder:
             log.exception("the guard could not record what the OpenAI Agents SDK did")
 
     def _set_run(self, context: Any, agent: Any) -> None:
-        """Whose run this is, and its usage. Every hook has both; start hooks are not always
-        called."""
+        """Set the run's agent and usage. Every hook has both; start hooks are not always called."""
         self.agent = agent.name
-        if self.usage is None:  # or else what an earlier run has used would count again
+        if self.usage is None:  # otherwise the usage of an earlier run would count again
             self.counted_tokens = context.usage.total_tokens
         self.usage = context.usage
         if not self.watch.active_agent:
@@ -305,8 +310,11 @@ class _HookRecorder:
         self.watch.record_tool_call(tool.name, arguments, result, result if is_failure else None)
 
     def on_model_input(self, data: Any) -> None:
-        """A model is about to be asked. Of agents that are tools nothing else is heard, but what
-        their own tools returned is among what it is given."""
+        """Begin a step before a model call.
+
+        Agents that are tools report nothing else, but the input of their model holds what their own
+        tools returned.
+        """
         name, chain = data.agent.name, _agent_chain.get()
         if name == self.agent and len(chain) < 2:
             _agent_chain.set((name,))
@@ -328,8 +336,9 @@ class _HookRecorder:
         self._abort_if_stopped()
 
     def _skip_history(self, items: Any) -> None:
-        """Results that a nested agent brings along from before a pause were told by that run; those
-        at the end have come since."""
+        """Skip results that a nested agent brings along from before a pause, which that run
+        recorded; those at the end have come since.
+        """
         are_outputs = [item.get("type") == OUTPUT_ITEM for item in items]
         while are_outputs and are_outputs[-1]:
             are_outputs.pop()
@@ -353,14 +362,16 @@ class _HookRecorder:
             self.watch.record_tool_call(f"{agent}/{call['name']}", call["arguments"], output, error)
 
     def _take_new_tokens(self) -> int:
-        """Since it was asked last, by agents that are tools as well."""
+        """Return tokens since the last call, those of agents that are tools included."""
         if self.usage is None:
             return 0
         before, self.counted_tokens = self.counted_tokens, self.usage.total_tokens
         return self.counted_tokens - before
 
     def _abort_if_stopped(self) -> None:
-        """An error of the SDK's own kind gets what there is of the run."""
+        """Raise the stop as an error of the SDK's own kind, to which the SDK adds the partial
+        run.
+        """
         if self.watch.stop is not None:
             raise self.error(f"{self.watch.stop.rule}: {self.watch.stop.reason}")
 

@@ -1,4 +1,4 @@
-"""Plain Python under guard: decorators for functions that are agents or tools, and for the team.
+"""Guard plain Python: decorators for functions that are agents or tools, and for the team.
 
     @agent("planner")
     def plan(task): ...
@@ -9,10 +9,9 @@
     team = guarded(loop)
     team("ticket 4711")
 
-An agent's function that is called has the turn; called by another agent's, it gives it back.
-Outside a guarded team the decorated functions are what they were. Functions may be `async`. What
-they start in threads is part of the run if it is started with their context, as `asyncio.to_thread`
-does.
+A call of an agent's function gives it the turn; called by another agent's, it gives the turn back.
+Outside a guarded team the decorated functions behave as before. Functions may be `async`. Threads
+that they start are part of the run if they run with the same context, as `asyncio.to_thread` does.
 """
 
 import functools
@@ -29,7 +28,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def agent(name: str) -> Callable[[F], F]:
-    """Each call of the function is a turn of that agent."""
+    """Make each call of the function a turn of that agent."""
 
     def decorate(function: F) -> F:
         return _wrap(
@@ -40,7 +39,7 @@ def agent(name: str) -> Callable[[F], F]:
 
 
 def tool(function: F) -> F:
-    """Each call of the function is evidence: what it was given, and what it returned or raised."""
+    """Make each call of the function evidence: its arguments, and what it returned or raised."""
     name: str = getattr(function, "__name__", "tool")
     _refuse_generator(function)
 
@@ -74,7 +73,7 @@ def tool(function: F) -> F:
 
 
 def used(*, tokens: int = 0, text: str = "") -> None:
-    """A model was asked: what it used, and what it said. Raises `Stopped` if that was too much."""
+    """Record a model's answer: tokens and text. Raises `Stopped` if that was too much."""
     watch = current_watch.get()
     if watch is not None:
         watch.begin_step()
@@ -83,7 +82,7 @@ def used(*, tokens: int = 0, text: str = "") -> None:
 
 
 def guarded(function: F, guard: Guard | None = None, *, name: str = "") -> F:
-    """The function that runs the team, as a guarded run: raises `Stopped` when a rule ends it."""
+    """Make the function that runs the team a guarded run; raises `Stopped` when a rule ends it."""
     team_name: str = name or getattr(function, "__name__", "team")
     return _wrap(function, lambda: watching(guard or Guard(), team_name))
 
@@ -102,21 +101,20 @@ def _record_call(
 
 
 def _is_async(function: Callable[..., Any]) -> bool:
-    """Also of an object that is called like a function."""
+    """Return whether a function, or a callable object, is async."""
     call_method: Any = getattr(function, "__call__", None)  # noqa: B004 - its own, whatever it is
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call_method)
 
 
 def _refuse_generator(function: Callable[..., Any]) -> None:
-    """What is iterated over runs when its call has returned, past the guard."""
+    """Refuse generators: they run after their call has returned, past the guard."""
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         message = f"'{getattr(function, '__name__', 'a function')}' yields, which cannot be guarded"
         raise ValueError(f"{message}; decorate a function that returns, and let it iterate")
 
 
 def _require_finished(name: str, output: Any) -> Any:
-    """What a function returned, if it has done its work: what is still to be run would go past the
-    guard."""
+    """Return the output of a finished call; refuse an awaitable, which would run past the guard."""
     if inspect.iscoroutine(output) or inspect.isgenerator(output):
         output.close()
     elif not (inspect.isawaitable(output) or inspect.isasyncgen(output)):
@@ -126,7 +124,7 @@ def _require_finished(name: str, output: Any) -> Any:
 
 
 def _wrap(function: F, context: Callable[[], Any]) -> F:
-    """The function inside a context that is made for each call."""
+    """Wrap the function in a context that is made for each call."""
     _refuse_generator(function)
     name: str = getattr(function, "__name__", "a function")
     if _is_async(function):

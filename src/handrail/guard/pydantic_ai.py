@@ -1,19 +1,19 @@
-"""Pydantic AI under guard: agents, watched node by node as their runs are iterated.
+"""Guard Pydantic AI: agents, watched node by node as their runs are iterated.
 
     helper = guarded(agent)
     await helper.run("what is the weather?")
 
-One agent alone is guarded as it stands: its model calls and tools are the steps of one turn.
-Agents that hand over to each other do so in a program of somebody's own; `watching` is around it,
-and every guarded agent that runs inside it takes the turn:
+A single agent is guarded as it stands: its model calls and tools are the steps of one turn. Agents
+that hand over to each other do so in a program of the user's own; `watching` is around it, and
+every guarded agent that runs inside it takes the turn:
 
     with watching(Guard(), "two agents"):
         while not done:
             result = await guarded(agents[name]).run(task)
 
-An agent that is run by another one's tool gets the turn, and gives it back. A tool that wants an
-approval is asked for through the server that records the run; without one, and if it is deferred,
-it ends the agent's run as ever, with what it wants as the result.
+An agent that another agent's tool runs gets the turn, and gives it back. The server that records
+the run asks for a tool's approval; without a server, and if the tool is deferred, the request ends
+the agent's run and is its result, as without a guard.
 
 What a stop leaves: the messages so far, as `partial`.
 """
@@ -49,7 +49,7 @@ class GuardedPydanticAgent:
         self.agent, self.guard, self.name = agent, guard, name
 
     async def run(self, user_prompt: Any = None, **options: Any) -> Any:
-        """As `agent.run(given)`; raises `Stopped` when a rule ends the run."""
+        """Like `agent.run(user_prompt)`; raises `Stopped` when a rule ends the run."""
         with (
             watching_agent(self.guard, self.name, user_prompt) as watch,
             _recording(watch) as recorder,
@@ -72,8 +72,10 @@ class GuardedPydanticAgent:
     async def _run(
         self, recorder: "_NodeRecorder", user_prompt: Any, options: dict[str, Any]
     ) -> Any:
-        """To be iterated over costs least; somebody who listens to the stream cannot be, so the
-        guard is a capability of that run."""
+        """Run the agent by iteration, which costs least.
+
+        A run with a stream handler cannot be iterated; there the guard is a capability of the run.
+        """
         recorder.begin_run()
         if options.get(STREAM_HANDLER_OPTION) or self.agent.event_stream_handler:
             capabilities = [*(options.get("capabilities") or ()), _capability_class()(recorder)]
@@ -87,7 +89,7 @@ class GuardedPydanticAgent:
         return run.result
 
     def run_sync(self, user_prompt: Any = None, **options: Any) -> Any:
-        """As `agent.run_sync(given)`; raises `Stopped` when a rule ends the run."""
+        """Like `agent.run_sync(user_prompt)`; raises `Stopped` when a rule ends the run."""
         return _run_until_complete(self.run(user_prompt, **options))
 
     def run_stream(self, *args: Any, **options: Any) -> NoReturn:
@@ -101,7 +103,7 @@ def guarded(agent: Any, guard: Guard | None = None, *, name: str = "") -> Guarde
 
 
 def _requested_approvals(result: Any) -> list[Any]:
-    """Tools that want an approval, if nothing else is waited for."""
+    """Return the tool calls that need an approval, if the run waits for nothing else."""
     requests = result.output
     request_type = import_framework("pydantic_ai", EXTRA).DeferredToolRequests
     return [] if not isinstance(requests, request_type) or requests.calls else requests.approvals
@@ -112,7 +114,7 @@ def _question_text(watch: RunWatch, call: Any) -> str:
 
 
 def _resume_options(result: Any, replies: list[Any]) -> dict[str, Any]:
-    """What people said, as options of the run that goes on."""
+    """Return people's replies as options of the run that goes on."""
     denied_type = import_framework("pydantic_ai", EXTRA).ToolDenied
     approvals = {
         call.tool_call_id: is_yes(reply) or denied_type(reply.text)
@@ -123,7 +125,9 @@ def _resume_options(result: Any, replies: list[Any]) -> dict[str, Any]:
 
 
 def _run_until_complete(coroutine: "Coroutine[Any, Any, Any]") -> Any:
-    """In the current loop, as the agent's own `run_sync`: a model's connections belong to it."""
+    """Run in the current loop, as the agent's own `run_sync`: a model's connections belong to
+    it.
+    """
     try:
         loop = asyncio.get_event_loop()
     except RuntimeError:
@@ -135,12 +139,12 @@ def _run_until_complete(coroutine: "Coroutine[Any, Any, Any]") -> Any:
 
 
 _active_watch: ContextVar[RunWatch | None] = ContextVar("handrail_pydantic_ai", default=None)
-"""The run that an agent has a part in here."""
+"""The watched run that the agent in this context belongs to."""
 
 
 @contextmanager
 def _recording(watch: RunWatch) -> Generator["_NodeRecorder"]:
-    """An agent's part. What a stop leaves is of the agent that nobody has asked."""
+    """Record an agent's part. The partial result is that of the outermost agent."""
     is_nested = _active_watch.get() is watch
     reset_token = _active_watch.set(watch)
     try:
@@ -150,25 +154,25 @@ def _recording(watch: RunWatch) -> Generator["_NodeRecorder"]:
 
 
 class _NodeRecorder:
-    """From nodes to steps and tool calls."""
+    """Maps nodes to steps and tool calls."""
 
     def __init__(self, watch: RunWatch, *, sets_partial: bool) -> None:
         self.watch, self.sets_partial = watch, sets_partial
         self.begin_run()
 
     def begin_run(self) -> None:
-        """A run of the agent's; after an approval it begins with what the model answered before."""
+        """Begin a run of the agent; after an approval it begins with the model's earlier answer."""
         self.requested_calls: dict[str, Any] = {}
-        """Calls that the model has asked for."""
+        """Calls that the model has requested."""
         self.awaits_answer = False
-        """Whether a model is to answer."""
+        """Whether a model's answer is due."""
 
     def set_partial(self, partial: Any) -> None:
         if self.sets_partial:
             self.watch.partial = partial
 
     def record_node(self, node: Any, messages: Any) -> None:
-        """A node that is about to run: a model is to be asked, or has answered."""
+        """Record a node that is about to run: a model is to be asked, or has answered."""
         self.set_partial(messages)
         request, response = getattr(node, "request", None), getattr(node, "model_response", None)
         if request is not None:
@@ -196,7 +200,7 @@ class _NodeRecorder:
 
 
 class _GuardCapability:
-    """The same, told by the framework."""
+    """Does the same as a capability, which the framework calls."""
 
     def __init__(self, recorder: _NodeRecorder) -> None:
         super().__init__()
@@ -209,6 +213,6 @@ class _GuardCapability:
 
 @functools.cache
 def _capability_class() -> Any:
-    """The class of the capability; it can be made only where the framework is installed."""
+    """Make the class of the capability; this works only where the framework is installed."""
     base = import_framework("pydantic_ai.capabilities", EXTRA).AbstractCapability
     return type("HandrailGuard", (_GuardCapability, base), {})

@@ -1,15 +1,14 @@
-"""A guarded run in a Handrail database: `runs`, `show`, `report`, `why`, `replay` and the page know
-it like any other.
+"""Record guarded runs in a Handrail database, where they are runs like any other.
 
-Two ways. `record` writes a whole run that has ended, in one transaction: of a program that is
-killed nothing is on record. `begin`, `tell` and `ask` are a server's side of a run that is told of
-while it goes on (`live.py`). The same team again is the same version; one that shows an agent or a
-way that nobody knew is the next version, and the run goes on under it.
+There are two ways. `record_run` writes a whole run that has ended, in one transaction: a program
+that is killed leaves no record. `begin_run`, `record_events` and `open_approval` are the server's
+side of a run that is reported while it goes on (`server_recorder.py`). The same team again is the
+same version; a new agent or edge makes the next version, and the run goes on under that.
 
-Times of a run that goes on are those of the program, put right by the difference of the clocks and
-kept within what has happened and now. A word is told under a key, which is written together with
-what it says: told again, to whichever server, it is known. A program that is silent for too long
-has lost its run, whether or not anybody looked at the clock before it came back.
+Times of a live run are those of the program, corrected by the difference of the clocks and kept
+between the last event and now. Each report has a key, which is written together with its events: a
+repeated report, to whichever server, is recognised. A program that is silent for too long has lost
+its run, even if no clock has fired before it came back.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -55,20 +54,20 @@ from handrail.store.engine_store import IdempotencyKeyRow, StoreError, iso, pars
 prepare_types(GuardedRunStatus)
 
 HistoryUpdate = Callable[[HistoryBuilder, Plan, datetime], Awaitable[str]]
-"""Adds to the story of a run; the id of the question that was asked, if one was."""
+"""Adds to the history of a run; returns the id of the approval that it opened, if any."""
 
 WRITE_ATTEMPTS_MAX = 8
-"""Of one word to a run that others change at the same moment."""
+"""Attempts for one report to a run that others change at the same moment."""
 KNOWN_TEAM_SHARE_MAX = 0.5
-"""Of what a team may have: one that had more before begins anew, for the run has to have room."""
+"""Share of a team's limits: a team seen before with more begins anew, to leave the run room."""
 HEARTBEATS_PER_SILENCE = 3
-"""Signs of life that are put on record within the time that a program may be silent."""
+"""Heartbeats recorded within the time that a program may be silent."""
 KEY_PREFIX = "guard:"
-"""Before the keys of what guards tell, so that they lie apart from others."""
+"""Prefix that separates the idempotency keys of guards from others."""
 
 
 def record_run(events: Sequence[RunEvent], database: str, team: str) -> str:
-    """Writes the run that these events are of; its id there. Raises StoreError."""
+    """Write the run with these events and return its id there. Raises StoreError."""
     with open_engine(database, visit=True) as opened:
         return opened.do(_write_run(opened.engine, events, team))
 
@@ -107,8 +106,10 @@ async def begin_run(
     paths: tuple[str, ...] | None = None,
     key: str = "",
 ) -> GuardedRunStatus:
-    """A run that is told of while it goes on; `agent` has the turn first. Refused: not_guarded,
-    unusable."""
+    """Begin a run that is reported while it goes on; `agent` has the turn first.
+
+    Refused: not_guarded, unusable.
+    """
     _refuse_if_unusable(find_json_problem([team, title, agent, paths or ()]))
     earlier = await _earlier_answer(engine, key, by)
     if earlier is not None:
@@ -117,7 +118,7 @@ async def begin_run(
     start = {"start": agent} if agent else {}
     document = team_definition(team, limits, (), {**known_document, **start})
     if _team_share(document) > KNOWN_TEAM_SHARE_MAX:
-        document = team_definition(team, limits, (), start)  # it is seen anew
+        document = team_definition(team, limits, (), start)  # without what was known
     stored_definition = await engine.define(document, by=by, workflow_id=team, only_guarded=True)
     started = Started(
         at=engine.clock(),
@@ -149,11 +150,13 @@ async def record_events(
     sent_at: datetime,
     key: str = "",
 ) -> GuardedRunStatus:
-    """What the guard has seen since. Refused: unknown_run, not_guarded, not_allowed,
-    ended, asked, unusable."""
+    """Record what the guard has seen since the last report.
+
+    Refused: unknown_run, not_guarded, not_allowed, ended, asked, unusable.
+    """
     if any(isinstance(event, Ended) and event.by for event in events):
-        told = f"only people close a run, and {by} tells of a program"
-        refuse("not_allowed", told, "leave the name out, or close it by an override")
+        problem = f"only people close a run, and {by} tells of a program"
+        refuse("not_allowed", problem, "leave the name out, or close it by an override")
 
     async def add_events(history: HistoryBuilder, plan: Plan, now: datetime) -> str:
         if not events:
@@ -161,9 +164,9 @@ async def record_events(
             return ""
         _check_not_waiting(history.run)
         _refuse_if_unusable(find_problem(events, history.run.limits))
-        told = normalize_events(events)
-        await _extend_definition(engine, history, told, by)
-        history.add_events(_correct_times(told, sent_at, history.since, now))
+        normalized = normalize_events(events)
+        await _extend_definition(engine, history, normalized, by)
+        history.add_events(_correct_times(normalized, sent_at, history.since, now))
         if exceeds_limits(history.run):
             _refuse_if_unusable(
                 f"run '{run_id}' has had more handoffs or steps than its limits allow"
@@ -174,7 +177,7 @@ async def record_events(
 
 
 def _record_heartbeat(history: HistoryBuilder, plan: Plan, now: datetime) -> None:
-    """A sign of life is put on record where it is needed. A pause has a clock of its own."""
+    """Record a heartbeat where one is due. A pause has a clock of its own."""
     (position,) = history.run.positions.values()
     interval_seconds = plan.settings.guard_silence / HEARTBEATS_PER_SILENCE
     if history.run.paused_at is None and (now - position.since).total_seconds() >= interval_seconds:
@@ -184,8 +187,10 @@ def _record_heartbeat(history: HistoryBuilder, plan: Plan, now: datetime) -> Non
 async def open_approval(
     engine: Engine, run_id: str, question: str, seconds: float, *, by: str, key: str = ""
 ) -> GuardedRunStatus:
-    """A question to a person, whose answer the guarded program waits for. Refused: as `tell`, and
-    too_many_asks, asked."""
+    """Open an approval, whose answer the guarded program waits for.
+
+    Refused: as `record_events`, and too_many_asks, asked.
+    """
     _refuse_if_unusable(find_json_problem([question]))
 
     async def add_approval(history: HistoryBuilder, plan: Plan, now: datetime) -> str:
@@ -214,7 +219,7 @@ async def _update_run(
         _check_run(run, plan, by)
         due = next_due(plan, run)
         if due is not None and due <= engine.clock():
-            await engine.command(run_id, c.Tick())  # before anything else is heard of it
+            await engine.command(run_id, c.Tick())  # fire due clocks before the report is applied
             continue
         history = HistoryBuilder(run, parse_iso(row.updated_at))
         approval_id = await update(history, plan, max(engine.clock(), history.since))
@@ -258,7 +263,7 @@ def _check_not_waiting(run: Run) -> None:
 async def _extend_definition(
     engine: Engine, history: HistoryBuilder, events: Sequence[GuardedEvent], by: str
 ) -> None:
-    """If these events show more of the team than is known, the run goes on under that."""
+    """Move the run to an extended definition if these events show more of the team."""
     run = history.run
     known_document = await _load_document(engine, run)
     document = team_definition(known_document["name"], run.limits, events, known_document)
@@ -275,7 +280,7 @@ async def _extend_definition(
     history.add_migration(
         Migrated(
             at=history.since,
-            by="",  # nobody's act
+            by="",  # no person's act
             reason="the guard has seen more of the team",
             definition_id=stored_definition.id,
             version=stored_definition.version,
@@ -285,7 +290,7 @@ async def _extend_definition(
 
 
 def _team_share(document: dict[str, Any]) -> float:
-    """How much of what a team may have this one has."""
+    """Return the share of a team's limits that this definition uses."""
     edges = sum(len(agent["hands_off_to"]) for agent in document["agents"])
     return max(len(document["agents"]) / AGENTS_MAX, edges / EDGES_MAX)
 
@@ -299,7 +304,7 @@ async def _load_document(engine: Engine, run: Run) -> dict[str, Any]:
 
 
 async def _load_plan(engine: Engine, run: Run) -> Plan:
-    """Its definition; one that was used before is known."""
+    """Load the run's plan; plans used before are cached."""
     version = run.definition_id, run.version
     if not engine.plans.has(*version):
         row = await engine.committer.call_store(engine.store.get_definition, *version)
@@ -316,7 +321,7 @@ def _run_change(
 
 
 async def _commit(engine: Engine, change: RunChange) -> bool:
-    """Whether nobody was faster; then whoever waits for the run, or listens, is told."""
+    """Commit the change, then wake waiters and subscribers; False after a write conflict."""
     _, accepted = await engine.committer.call_store(
         engine.store.commit, [change.build_write()], iso(engine.clock())
     )
@@ -326,7 +331,7 @@ async def _commit(engine: Engine, change: RunChange) -> bool:
 
 
 async def _earlier_answer(engine: Engine, key: str, by: str) -> GuardedRunStatus | None:
-    """What was answered to this word before."""
+    """Return what was answered to an earlier report with this key."""
     stored = await engine.stored_answer(KEY_PREFIX + key, by) if key else None
     return msgspec.json.decode(stored.answer, type=GuardedRunStatus) if stored is not None else None
 
@@ -344,7 +349,7 @@ def _key_rows(
 
 
 async def _known_team(engine: Engine, team: str) -> dict[str, Any]:
-    """The team as it was seen before; nothing if it never was."""
+    """Return the team as seen before; an empty dictionary if it never was."""
     row = await engine.committer.call_store(engine.store.get_definition, team)
     if row is None:
         return {}
@@ -359,7 +364,9 @@ def _refuse_if_unusable(problem: str) -> None:
 def _correct_times(
     events: Sequence[GuardedEvent], sent_at: datetime, since: datetime, now: datetime
 ) -> Sequence[GuardedEvent]:
-    """As long ago as the teller says, which has `at` on its clock now; none before the last."""
+    """Shift times to the server's clock; `at` is the reporter's time now; none precedes the
+    last.
+    """
     corrected: list[GuardedEvent] = []
     for event in events:
         age = min(max(sent_at - event.at, timedelta()), now - since)

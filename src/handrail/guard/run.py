@@ -1,12 +1,12 @@
-"""A guarded run: the kernel's stop rules around somebody's own loop, in three lines.
+"""Guard a program's own agent loop with the kernel's stop rules.
 
     guard = Guard(StopRules(max_handoffs=20))
     with guard.run("ticket 4711") as run:
         run.handoff("planner", "coder", reason="tests are red")
 
 A guarded run is a ledger and a history of the same events that the engine records, so reports and
-replays are the same. What the host program passes as evidence counts as measured: it is the host's
-own observation, not an agent's claim. A run belongs to one thread or task at a time.
+replays are the same. Evidence from the host program counts as measured: it is the host's own
+observation, not an agent's claim. A run belongs to one thread or task at a time.
 """
 
 import functools
@@ -53,11 +53,11 @@ log = logging.getLogger("handrail.guard")
 
 SERVER_URL_PREFIXES = ("http://", "https://")
 ANSWER_SECONDS_DEFAULT = 24 * 3600.0
-"""That a person has for an answer, if nothing else is said."""
+"""How long a person has for an answer by default."""
 REASON_CHARS_MAX, TITLE_CHARS_MAX = 2_000, 200
-"""Characters of a reason, and of what a run is called."""
+"""Characters of a reason, and of a run's title."""
 NEVER_SECONDS = 10**9
-"""Seconds that no run takes, where nothing is said of time."""
+"""More seconds than any run takes: the limit where the rules set none."""
 Clock = Callable[[], datetime]
 
 
@@ -68,7 +68,7 @@ NO_USAGE = Usage()
 
 
 def _convert(value: V | Mapping[str, Any], cls: type[V]) -> V:
-    """The host's dictionary as a value; a wrong one is the host's mistake and says where."""
+    """Convert the host's dictionary to `cls`; the error for a wrong one names the field."""
     try:
         return msgspec.convert(safe_texts(msgspec.to_builtins(value)), cls)
     except msgspec.ValidationError as error:
@@ -80,7 +80,7 @@ def _convert(value: V | Mapping[str, Any], cls: type[V]) -> V:
 
 
 def _is_storable(reason: str) -> bool:
-    """Whether it can be kept as it is."""
+    """Return whether the reason can be stored unchanged."""
     return len(reason) <= REASON_CHARS_MAX and are_simple_texts(reason)
 
 
@@ -96,10 +96,13 @@ class Guard:
         token: str = "",
         answer_seconds: float = ANSWER_SECONDS_DEFAULT,
     ) -> None:
-        """Raises ValueError, naming the limit, if a rule cannot be used. `record` is a Handrail
-        database, such as `sqlite:///work.db`, that every run is written to when it has ended; or a
-        server, such as `http://127.0.0.1:8080`, that is told of it while it goes on, with `token`,
-        else `HANDRAIL_TOKEN`. People who are asked there have `answer_seconds` for an answer."""
+        """Check the rules; raise ValueError, naming the limit, if a rule cannot be used.
+
+        `record` is a Handrail database, such as `sqlite:///work.db`, to which every run is written
+        when it has ended; or a server, such as `http://127.0.0.1:8080`, which receives the run's
+        events while it goes on, with `token`, else `HANDRAIL_TOKEN`. People who are asked there
+        have `answer_seconds` for an answer.
+        """
         checked, problems = read_stop_rules(msgspec.to_builtins(rules or StopRules()))
         if checked is None:
             raise ValueError("; ".join(str(problem) for problem in problems))
@@ -107,7 +110,7 @@ class Guard:
         self.clock, self.record, self.token = clock, record, token
         self.answer_seconds = answer_seconds
         self.last: GuardedRun | None = None
-        """The run that was begun last: its report, its stop, its id where it was recorded."""
+        """The run that began last: its report, its stop, its id where it was recorded."""
 
     @contextmanager
     def run(
@@ -120,10 +123,12 @@ class Guard:
         raises: bool = True,
         team: str = "guarded team",
     ) -> Generator["GuardedRun"]:
-        """A run under guard. `paths`: files that exist at the start; `goal`: the command that
-        decides whether a stopped run was a partial success. With `raises=False` a stop is not
-        raised but returned by the call that met it. `team`: the name of its definition, where it is
-        recorded."""
+        """Begin a guarded run.
+
+        `paths`: files that exist at the start; `goal`: the command that decides whether a stopped
+        run was a partial success. With `raises=False` a call returns the stop instead of raising
+        it. `team`: the name of the recorded run's definition.
+        """
         name, task, team = (
             safe_text(name, TITLE_CHARS_MAX),
             safe_text(task, TITLE_CHARS_MAX),
@@ -133,7 +138,7 @@ class Guard:
         self.last = run
         if self.record.startswith(SERVER_URL_PREFIXES):
             from handrail.guard.server_recorder import (
-                ServerRecorder,  # only who records waits for a client
+                ServerRecorder,  # imported late: only recorded runs need a client
             )
 
             run.recorder = ServerRecorder(run, self.record, self.token, team)
@@ -159,9 +164,11 @@ class Guard:
 
 
 def _record_run(events: Sequence[RunEvent], database: str, team: str) -> str:
-    """The id of the run in the database. Whatever is wrong with that costs nobody a result that is
-    there, or hides a stop: it is logged, and the id is empty."""
-    from handrail.guard.recording import (  # only who records waits for an engine
+    """Write the run to the database and return its id there.
+
+    A failure to record neither loses a result nor hides a stop: it is logged, and the id is empty.
+    """
+    from handrail.guard.recording import (  # imported late: only recorded runs need an engine
         StoreError,
         record_run,
     )
@@ -176,7 +183,7 @@ def _record_run(events: Sequence[RunEvent], database: str, team: str) -> str:
 
 
 class GuardedRun:
-    """One run: tell it each handoff and each result, and it tells when to stop."""
+    """One run: takes each handoff and each result, and returns or raises the stop."""
 
     def __init__(
         self,
@@ -191,14 +198,14 @@ class GuardedRun:
         self.name = name
         self.stop: Stop | None = None
         self.recorded = ""
-        """Its id where it is recorded."""
+        """The run's id where it is recorded."""
         self.unrecorded = 0
-        """Of a run on a server, the events that it could not be told."""
+        """Events that the server did not receive."""
         self.recorder: ServerRecorder | None = None
         self.first_agent = ""
-        """Who has the turn first, where that is known before anything has happened."""
+        """The agent that has the turn first, if that is known before the first event."""
         self.server_end: tuple[TerminalStatus, Stop] | None = None
-        """How the run was ended on the server; it ends here at its next step."""
+        """How the run was ended on the server; the run ends here at its next step."""
         self._answer_seconds = guard.answer_seconds
         self._limits, self._clock, self._raises, self._goal = (
             guard.limits,
@@ -208,13 +215,13 @@ class GuardedRun:
         )
         self._paths = None if paths is None else frozenset(paths)
         self._ledger = Ledger(steps=1)
-        """As of its first `_known` events: what came after them went nowhere near a rule."""
+        """As of the first `_applied_count` events: later events came near no rule."""
         self._applied_count = 1
         self._fast_path = FastPath(self._ledger, self._limits)
         self._has_result = False
         self._last_agent = ""
         self._asks_lock, self._open_asks = Lock(), 0
-        """Questions that people have not settled."""
+        """Approvals that people have not settled."""
         self._started_at = self._asked_at = self._clock()
         self._deadline = self._compute_deadline()
         self.events: list[RunEvent] = [
@@ -233,7 +240,7 @@ class GuardedRun:
         ]
 
     def handoff(self, source: str, target: str, *, reason: str = "") -> Stop | None:
-        """Before control goes from source to target."""
+        """Check a handoff before control goes from source to target."""
         return self.record_handoff(source, target, reason)
 
     def record_handoff(
@@ -245,8 +252,7 @@ class GuardedRun:
         text: str = "",
         usage: Usage | None = None,
     ) -> Stop | None:
-        """A handoff, right after a result of `agent` that shows nothing if `spent` says that there
-        was one: of both together most go nowhere near a rule."""
+        """Record a handoff; with `usage`, right after an empty result of `agent`, in one step."""
         fast_path = self._fast_path
         symbol = fast_path.edge_symbols.get((source, target)) or fast_path.add_edge(source, target)
         if (
@@ -298,7 +304,7 @@ class GuardedRun:
         return stop or self._judge_handoff(source, target, reason)
 
     def _judge_handoff(self, source: str, target: str, reason: str) -> Stop | None:
-        """A handoff that is looked at closely."""
+        """Check a handoff against all rules."""
         if self.stop is not None or self.server_end is not None:
             return self._repeat_stop()
         source, target, reason = (
@@ -323,7 +329,7 @@ class GuardedRun:
         accepted = not (handoff_fired or step_fired)
         if (
             handoff_fired and not step_fired
-        ):  # the handoff that completes a repetition is still made
+        ):  # the handoff that completes a repetition still happens
             accepted = all(
                 fired_rule.rule is StopRule.REPEATED_PATTERN for fired_rule in handoff_fired
             )
@@ -356,7 +362,7 @@ class GuardedRun:
         milestone: str = "",
         task: str = "",
     ) -> Stop | None:
-        """After an agent's turn: what it rests on, what it used. Several in one turn are steps."""
+        """Record an agent's turn: its evidence and its usage. Several in one turn are steps."""
         measured_evidence = (
             replace(_convert(evidence, Evidence), measured=True) if evidence else NO_EVIDENCE
         )
@@ -376,7 +382,7 @@ class GuardedRun:
         milestone: str = "",
         task: str = "",
     ) -> Stop | None:
-        """As `result`, of values that need no reading: evidence is measured, or none."""
+        """Like `result`, for values that are already validated: evidence is measured, or none."""
         if self.stop is not None or self.server_end is not None:
             return self._repeat_stop()
         agent, text = safe_name(agent), safe_text(text)
@@ -419,7 +425,7 @@ class GuardedRun:
         milestone: str,
         task: str,
     ) -> Stop | None:
-        """A result that is looked at closely."""
+        """Check a result against all rules."""
         ledger, limits = self._catch_up(), self._limits
         step_fired = self._judge_next_step(agent, now)
         if step_fired:
@@ -451,7 +457,7 @@ class GuardedRun:
         return None
 
     def _catch_up(self) -> Ledger:
-        """The ledger with every event in it."""
+        """Return the ledger with every event applied."""
         if self._applied_count == len(self.events):
             return self._ledger
         ledger = apply_guarded_events(
@@ -470,12 +476,14 @@ class GuardedRun:
         )
         return (
             never if self._open_asks and self._asked_at < end else end
-        )  # the clock stands, or was late
+        )  # the clock stood still, or ran late
 
     def ask(self, question: str) -> "HumanReply | None":
-        """Asks a person, through the inbox of the server that the run is recorded on, and waits.
-        None if nobody answered in time, or the run was closed: then it is stopped. Raises
-        ClientError if the server cannot be asked, ValueError if there is none."""
+        """Ask a person through the inbox of the server that records the run, and wait.
+
+        Returns None if no answer came in time, or the run was closed: then the run is stopped.
+        Raises ClientError if the server cannot be asked, ValueError if there is none.
+        """
         if self.recorder is None:
             message = "people are asked through a server, and this run is recorded on none"
             raise ValueError(f"{message}; say Guard(record='http://HOST:PORT')")
@@ -489,8 +497,9 @@ class GuardedRun:
         return reply
 
     def _change_open_asks(self, change: int) -> None:
-        """The time that people take is not the run's: it stands from the first of questions that
-        are open together until the last is settled."""
+        """Count open approvals, and pause the run's clock from the first until the last is
+        settled.
+        """
         with self._asks_lock:
             if not self._open_asks:
                 self._asked_at = self._clock()
@@ -503,15 +512,15 @@ class GuardedRun:
         return ((self._asked_at if self._open_asks else now) - self._started_at).total_seconds()
 
     def report(self) -> RunReport:
-        """The run report so far: status, counters, the rule that fired, why."""
+        """Return the run report so far: status, counters, the rule that fired, why."""
         return build_report(self.events)
 
     def complete(self, reason: str = "the guarded block ended") -> None:
-        """The loop came to its own end. Nothing happens if a rule ended the run before."""
+        """End the run as completed; does nothing if a rule ended the run before."""
         self._conclude(TerminalStatus.DONE_SUCCESS, StopRule.COMPLETED, reason)
 
     def fail(self, reason: str) -> None:
-        """The host program gave up."""
+        """End the run as failed: the host program gave up."""
         self._conclude(TerminalStatus.ABORTED_STUCK, StopRule.AGENT_LOST, reason)
 
     def _conclude(self, status: TerminalStatus, rule: StopRule, reason: str) -> None:
@@ -523,7 +532,7 @@ class GuardedRun:
             self.events.append(Ended(at=self._clock(), status=status, stop=self.stop))
 
     def _judge_next_step(self, agent: str, now: datetime) -> list[FiredRule]:
-        """Rules against this result as such: time is up, or it would be one step too many."""
+        """Return the rules that this result breaks by itself: the time limit or the step limit."""
         ledger, limits, elapsed = self._ledger, self._limits, self._elapsed(now)
         ctx = RuleContext(ledger, limits, agent, elapsed=elapsed, step=ledger.steps)
         fired = judge_step(ctx)
@@ -534,7 +543,7 @@ class GuardedRun:
         ]
 
     def _repeat_stop(self) -> Stop:
-        """Nothing goes on after the end: the reason again, raised or as a value."""
+        """Raise or return the stop again: nothing goes on after the end."""
         if self.stop is None and self.server_end is not None:
             status, self.stop = self.server_end
             self._fast_path.moves_left = 0
@@ -545,7 +554,7 @@ class GuardedRun:
         return self.stop
 
     def _stop_run(self, fired: list[FiredRule], agent: str, now: datetime) -> Stop:
-        """Whoever found that caught up before."""
+        """End the run. The caller has caught up the ledger before."""
         self._fast_path.moves_left = 0
         self.stop = build_stop(fired, agent, self._ledger.handoffs)
         goal_met = (

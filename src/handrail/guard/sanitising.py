@@ -1,4 +1,4 @@
-"""What agents are called and what they say, in a form that can be kept: it is theirs, and hostile.
+"""Bring names and texts of agents, which are hostile input, into a form that can be stored.
 
 A name that no definition could have, or a text that no database holds, must not cost a program its
 result, nor a person the record of it. So it is changed as it comes in, always in the same way.
@@ -13,7 +13,7 @@ REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
 def safe_name(raw_name: str) -> str:
-    """One name for one agent: visible characters, not too many. A long one ends with its digest."""
+    """Return one name for one agent: visible characters, a long one ends with its digest."""
     if raw_name.isprintable() and 0 < len(raw_name) <= NAME_CHARS_MAX and not raw_name.isspace():
         return raw_name
     name = "".join(
@@ -27,7 +27,7 @@ def safe_name(raw_name: str) -> str:
 
 
 def safe_text(text: str, chars_max: int | None = None) -> str:
-    """The text as far as anybody looks, without what cannot be stored (a NUL, half a character)."""
+    """Return the text, up to the limit, without what cannot be stored (a NUL, half a character)."""
     if chars_max is not None and len(text) > chars_max:
         text = f"{text[: chars_max - 1]}…"
     if text.isascii() and "\0" not in text:
@@ -36,7 +36,7 @@ def safe_text(text: str, chars_max: int | None = None) -> str:
 
 
 def safe_texts(value: Any) -> Any:
-    """The same of every text in it."""
+    """Apply `safe_text` to every text in a value."""
     if isinstance(value, str):
         return safe_text(value)
     if isinstance(value, dict):

@@ -1,13 +1,13 @@
-"""A guarded run on a server while it goes on: `Guard(record="http://…")`.
+"""Report a guarded run to a server while it goes on: `Guard(record="http://…")`.
 
-A thread of its own looks at what the guard has seen, a few times a second, and tells the server;
-the guarded program does nothing for it, and waits for nothing but, at its end, for a few seconds
-until the rest is told. What is held for that is the run's own list of events, and nothing else.
+A thread of its own reads the guard's events a few times a second and sends them. The guarded
+program does no work for it and waits only at its end, a few seconds, until the rest is sent. The
+buffer is the run's own list of events.
 
-A result is told with what came after it, so the record is a step behind. A server that is away is
-tried again until the run has ended; what is not on record then is told in the log, and how much it
-is stands in `run.unrecorded`. Who closes the run on the server stops the program at its next step;
-so does the server, if it heard nothing for so long that it gave the program up.
+A result is sent with what came after it, so the record is a step behind. An unreachable server is
+retried until the run has ended; what is not on record then is logged, and counted in
+`run.unrecorded`. A person who closes the run on the server stops the program at its next step; so
+does the server, if it heard nothing for so long that it gave the program up.
 """
 
 import logging
@@ -46,54 +46,53 @@ log = logging.getLogger("handrail.guard")
 
 POLL_SECONDS = 0.2
 HEARTBEAT_SECONDS = 15.0
-"""A sign of life is given so often where nothing happens; it also hears what people did."""
+"""Interval of heartbeats when nothing happens; their answers carry what people did."""
 RETRY_SECONDS = 2.0
-"""Before a server that is away, or a run that is paused, is tried again."""
+"""Pause before the next attempt, when the server is unreachable or the run paused."""
 FLUSH_SECONDS = 10.0
-"""That the end of a run waits for what is not told yet."""
+"""How long the end of a run waits for unsent events."""
 ANSWER_POLL_SECONDS = 0.5
-"""Between two looks for a person's answer."""
+"""Pause between two polls for a person's answer."""
 BATCH_EVENTS_MAX = 500
-"""Told at once."""
 REQUEST_SECONDS_MAX, RETRY_SECONDS_MAX = 5.0, 3.0
-"""Seconds that an answer may take, and that one word is tried for."""
+"""Seconds that a response may take, and that one request is retried."""
 DEADLINE_GRACE_SECONDS = 30.0
-"""That a server may be late in ending a run whose question nobody answered."""
+"""How late a server may be in ending a run whose approval has expired."""
 RESULT_CHARS_MAX = 20_000
-"""Characters of a result's text that are told."""
+"""Characters of a result's text that are sent."""
 RETRYABLE_STATUSES = frozenset({429, 500, 502, 503, 504})
 WAITING_CODE, ENDED_CODE = "asked", "ended"
-"""The refusal that passes: a person is asked, or has paused the run; and the one that does not."""
+"""The refusal that passes (a person is asked, or has paused the run), and the final one."""
 
 
 class HumanReply(Value):
-    """A person's answer; `text` is empty where it was no more than a yes."""
+    """A person's answer; `text` is empty for a bare yes."""
 
     text: str
     by: str
 
 
 class ServerRecorder:
-    """One run's way to a server."""
+    """Sends one run's events to a server."""
 
     def __init__(self, run: "GuardedRun", url: str, token: str, team: str) -> None:
         self._run, self._url, self._token, self._team = run, url, token, team
-        self._open_client()  # an address or a token that cannot be one is the caller's mistake
+        self._open_client()  # a malformed address or token is the caller's mistake: raise now
         self._sent_count = 1
-        """Events that are on record; the first is told by beginning."""
+        """Events that are on record; beginning the run sends the first."""
         self._pending_call: Call[GuardedRunStatus] | None = None
-        """What is being told: the same word until it is heard, so that it is heard once."""
+        """The report in flight: the same until it is received, so that it is recorded once."""
         self._pending_count = 0
         self._send_lock, self._wake = threading.Lock(), threading.Event()
         self._heartbeat_at, self._flush_deadline = 0.0, 0.0
         self._closing, self._last_error = False, ""
         self._refused = False
-        """Whether the server has refused what it was told."""
+        """Whether the server has refused a report."""
         self._thread = threading.Thread(target=self._run_loop, name="handrail-guard", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """The run has ended: what is left is told, or given up after a while."""
+        """Send what is left after the end of the run, or give up after a while."""
         self._flush_deadline = time.monotonic() + FLUSH_SECONDS
         self._closing = True
         self._wake.set()
@@ -101,16 +100,18 @@ class ServerRecorder:
         run = self._run
         unsent = len(run.events) - self._sent_count
         if run.server_end is not None and run.stop is run.server_end[1]:
-            unsent -= 1  # the end, which the server told
+            unsent -= 1  # the end, which came from the server
         if unsent > 0:
             run.unrecorded = unsent
             why = self._last_error or "the server did not answer in time"
-            level = logging.ERROR if run.server_end is None else logging.INFO  # it was ended there
+            level = logging.ERROR if run.server_end is None else logging.INFO  # ended there
             log.log(level, "%d events of a guarded run were not recorded: %s", unsent, why)
 
     def ask(self, question: str, seconds: float) -> HumanReply | None:
-        """Asks a person, and waits; None if nobody answered in time, or the run was closed.
-        Raises ClientError if the server cannot be asked."""
+        """Ask a person, and wait; None if no answer came in time, or the run was closed.
+
+        Raises ClientError if the server cannot be asked.
+        """
         with self._open_client() as client:
             approval_id = self._post_question(client, question, seconds)
             if not approval_id:
@@ -121,7 +122,7 @@ class ServerRecorder:
                 and approval.status == "answered"
                 and approval.decision != "reject"
             ):
-                self._heartbeat_at = 0.0  # what the answer has set going is taken up at once
+                self._heartbeat_at = 0.0  # fetch at once what the answer has changed
                 self._wake.set()
                 return HumanReply(text=approval.answer, by=approval.by)
             self._run.server_end = TerminalStatus.ABORTED_STUCK, _unanswered_stop(question)
@@ -129,7 +130,7 @@ class ServerRecorder:
         return None
 
     def _post_question(self, client: SyncClient, question: str, seconds: float) -> str:
-        """The question's id; empty if the run has ended on the server."""
+        """Open the approval and return its id; empty if the run has ended on the server."""
         try:
             with self._send_lock:
                 self._send_pending(client, flush=True)
@@ -148,7 +149,7 @@ class ServerRecorder:
         )
 
     def _run_loop(self) -> None:
-        """Until all is told, or nothing more can be."""
+        """Poll until everything is sent, or nothing more can be."""
         try:
             with self._open_client() as client:
                 while self._poll(client):
@@ -158,7 +159,7 @@ class ServerRecorder:
             log.exception("a guarded run is recorded no more")
 
     def _poll(self, client: SyncClient) -> bool:
-        """One look at what there is to tell, and a pause; False after the last."""
+        """Send what is new, then pause; return False after the last."""
         is_closing, pause = self._closing, POLL_SECONDS
         try:
             with self._send_lock:
@@ -176,8 +177,10 @@ class ServerRecorder:
         return True
 
     def _keep_listening(self, client: SyncClient, error: ClientError) -> bool:
-        """After a refusal that does not pass: whether people can still close the run. Nothing more
-        of it is told then but that it goes on."""
+        """After a final refusal, return whether people can still close the run.
+
+        From then on the recorder sends heartbeats only.
+        """
         self._fetch_end(client)
         if (
             self._closing
@@ -191,7 +194,7 @@ class ServerRecorder:
         return True
 
     def _send_pending(self, client: SyncClient, *, flush: bool) -> None:
-        """What is new; or a sign of life, if it is time for one."""
+        """Send new events, or a heartbeat if one is due."""
         run, now = self._run, time.monotonic()
         if not run.recorded:
             if not (run.first_agent or len(run.events) > 1):
@@ -200,7 +203,7 @@ class ServerRecorder:
             self._heartbeat_at = now + HEARTBEAT_SECONDS
         for _ in range(
             len(run.events) // BATCH_EVENTS_MAX + 2
-        ):  # what was not heard, and then the rest
+        ):  # what was not received, and then the rest
             count = self._sendable_count(flush=flush)
             if self._pending_call is None and not count and now < self._heartbeat_at:
                 return
@@ -238,7 +241,7 @@ class ServerRecorder:
         )
 
     def _sendable_count(self, *, flush: bool) -> int:
-        """How many events can be told now. A result waits for what comes after it."""
+        """Count the events that can be sent now. A result waits for what comes after it."""
         if self._refused:
             return 0
         events = self._run.events
@@ -250,7 +253,9 @@ class ServerRecorder:
         return end - self._sent_count
 
     def _fetch_end(self, client: SyncClient) -> None:
-        """Why the run has ended on the server, if it has: for the guard to end it here too."""
+        """Fetch why the run has ended on the server, if it has, for the guard to end it here
+        too.
+        """
         run = client.get_run(self._run.recorded) if self._run.recorded else None
         if run is not None and run.stop is not None and run.terminal_status is not None:
             stop = msgspec.convert(msgspec.to_builtins(run.stop), Stop)
@@ -259,7 +264,7 @@ class ServerRecorder:
 
 
 def _wait_for_answer(client: SyncClient, approval_id: str, seconds: float) -> Approval | None:
-    """The question once it is settled; None if it is still open after its time."""
+    """Return the settled approval; None if it is still open after its deadline."""
     deadline = time.monotonic() + seconds + DEADLINE_GRACE_SECONDS
     while time.monotonic() < deadline:
         try:
@@ -282,7 +287,7 @@ def _shorten_result(event: GuardedEvent) -> GuardedEvent:
 
 
 def _is_retryable(error: ClientError) -> bool:
-    """Whether it is worth another try: nobody answers, or not now."""
+    """Return whether a retry can help: the server is unreachable or busy."""
     is_unavailable = isinstance(error, UnreachableError) or error.status in RETRYABLE_STATUSES
     return is_unavailable or (isinstance(error, ConflictError) and error.code == WAITING_CODE)
 

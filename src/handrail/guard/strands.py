@@ -1,12 +1,12 @@
-"""Strands under guard: a Swarm, a Graph or an agent, watched through its hooks, called as before.
+"""Guard Strands: a Swarm, a Graph or an agent, watched through its hooks, called as before.
 
     team = guarded(swarm)
     team("write the report")
 
-A node is an agent. In a swarm the one that handed over is the source; in a graph it is the node it
-waited for that ended last. An agent that is a tool of another gets the turn, and gives it back. A
-node that is refused is cancelled before it runs; a model that would be asked after a stop is not
-asked, and a tool not called. The hooks stay with the team and do nothing outside a guarded call.
+A node is an agent. In a swarm the source of a handoff is the agent that handed over; in a graph it
+is the dependency that ended last. An agent that is a tool of another gets the turn, and gives it
+back. A refused node is cancelled before it runs; after a stop no model is asked, and no tool
+called. The hooks stay with the team and do nothing outside a guarded call.
 
 What a stop leaves: the framework's own result as it stands then (status FAILED for a node that was
 cancelled), as `partial`.
@@ -32,9 +32,9 @@ from handrail.kernel.run.state import Stop
 EXTRA = "strands"
 HANDOFF_TOOL = "handoff_to_agent"
 NAME_ATTRIBUTE = "_handrail_name"
-"""Where it is kept by which name the guard knows an agent; one that has it has the hooks."""
+"""Holds the guard's name of an agent; an agent that has the attribute has the hooks."""
 _agent_tool_calls: WeakKeyDictionary[RunWatch, dict[tuple[str, str], str]] = WeakKeyDictionary()
-"""Agents that are being asked as tools: by whom, in which call."""
+"""Agents that are being called as tools: by which agent, in which call."""
 
 
 class GuardedStrandsTeam:
@@ -45,7 +45,7 @@ class GuardedStrandsTeam:
         _add_hooks(team)
 
     def __call__(self, task: Any, **options: Any) -> Any:
-        """As `team(task)`; raises `Stopped` when a rule ends the run."""
+        """Like `team(task)`; raises `Stopped` when a rule ends the run."""
         with watching(self.guard, self.name, task) as watch:
             watch.partial = self.team(task, **options)
             for _ in range(ASKS_PER_RUN_MAX):
@@ -57,7 +57,7 @@ class GuardedStrandsTeam:
         return watch.partial
 
     async def invoke_async(self, task: Any, **options: Any) -> Any:
-        """As `team.invoke_async(task)`; raises `Stopped` when a rule ends the run."""
+        """Like `team.invoke_async(task)`; raises `Stopped` when a rule ends the run."""
         with watching(self.guard, self.name, task) as watch:
             watch.partial = await self.team.invoke_async(task, **options)
             for _ in range(ASKS_PER_RUN_MAX):
@@ -73,8 +73,9 @@ class GuardedStrandsTeam:
         return watch.partial
 
     async def stream_async(self, task: Any, **options: Any) -> AsyncIterator[Any]:
-        """As `team.stream_async(task)`; raises `Stopped` when a rule ends the run. An interrupt
-        ends it."""
+        """Like `team.stream_async(task)`; raises `Stopped` when a rule ends the run. An interrupt
+        ends it.
+        """
         with watching_stream(self.guard, self.name, task) as watch:
             stream: Any = watch.iterate_async(self.team.stream_async(task, **options))
             async with aclosing(stream) as pieces:
@@ -89,7 +90,7 @@ def _question_text(interrupt: Any) -> str:
 
 
 def _responses(interrupts: Any, replies: list[Any]) -> list[dict[str, Any]]:
-    """What people said, as the framework takes it: their words, or True for a yes without any."""
+    """Convert people's replies for the framework: their text, or True for a bare yes."""
     return [
         {"interruptResponse": {"interruptId": interrupt.id, "response": reply.text or True}}
         for interrupt, reply in zip(interrupts, replies, strict=True)
@@ -101,12 +102,12 @@ def guarded(team: Any, guard: Guard | None = None, *, name: str = "") -> Guarded
 
 
 def _default_name(team: Any) -> str:
-    """A team's id; an agent is called by its name."""
+    """Return a team's id, or an agent's name."""
     return str(team.id if hasattr(team, "nodes") else team.name)
 
 
 def _add_hooks(team: Any, name: str = "") -> None:
-    """Hooks for the team, the teams in it and their agents, once."""
+    """Add hooks to the team, the teams in it and their agents, once."""
     if hasattr(team, NAME_ATTRIBUTE):
         return
     setattr(team, NAME_ATTRIBUTE, name or _default_name(team))
@@ -135,7 +136,7 @@ def _before_node(event: Any) -> None:
 
 
 def _last_dependency(event: Any, order: list[Any]) -> str:
-    """Of the nodes that this one depends on, the one that ended last; none for an entry point."""
+    """Return the dependency of this node that ended last; empty for an entry point."""
     dependency_ids = {node.node_id for node in event.source.nodes[event.node_id].dependencies}
     return next((node.node_id for node in reversed(order) if node.node_id in dependency_ids), "")
 
@@ -148,7 +149,7 @@ def _before_model(event: Any) -> None:
 
 
 def _activate_agent(watch: RunWatch, agent: Any) -> Stop | None:
-    """The agent goes on with its turn, whoever else is at work; an agent alone begins its own."""
+    """Continue the agent's turn, whichever others are at work; a single agent begins its own."""
     if not watch.active_agent:
         setattr(agent, NAME_ATTRIBUTE, agent.name)
         return watch.activate(agent.name)
@@ -182,8 +183,10 @@ def _before_tool(event: Any) -> None:
 
 
 def _activate_agent_tool(watch: RunWatch, caller: str, call_id: str, agent: Any) -> None:
-    """An agent that is a tool gets the turn. Asked several times at once, or after an interrupt, it
-    has it."""
+    """Give the turn to an agent that is a tool.
+
+    Called several times at once, or after an interrupt, it keeps the turn.
+    """
     calls = _agent_tool_calls.setdefault(watch, {})
     agent_name = calls.get((caller, call_id)) or agent.name
     if not any(
@@ -204,7 +207,7 @@ def _after_tool(event: Any) -> None:
         watch.resume(caller)
     content = event.result.get("content", "")
     error = event.exception or (content if event.result.get("status") == "error" else None)
-    if error is not None or name != HANDOFF_TOOL:  # one that works is seen when the other begins
+    if error is not None or name != HANDOFF_TOOL:  # a successful one shows when the other begins
         watch.record_tool_call(name, event.tool_use["input"], content, error)
 
 

@@ -7,14 +7,14 @@ by the same table: a claim of work is IDLE to QUEUED (`assigned`) to ACTIVE (`tu
 result brings ACTIVE back to IDLE.
 
 Rules of this file:
-1. Everything that decides which transition is legal stands in `TRANSITIONS`. A pair of state and
-   trigger that is not there is refused, and a refusal changes nothing.
-2. One pair has one target. Where the same word leads to two states, the case stands in brackets
-   (`TURN_COMPLETE (solo)`); `word` gives the log the word alone: the log names the target too.
-3. What a state allows is read from `PROPERTIES`, never from a comparison with its name.
+1. `TRANSITIONS` alone decides which transition is legal. A pair of state and trigger that is not
+   in the table is refused, and a refusal changes nothing.
+2. One pair has one target. If the same word leads to two states, brackets name the case
+   (`TURN_COMPLETE (solo)`); `log_name` drops the bracket: the log names the target too.
+3. Code reads what a state allows from `PROPERTIES`, and never compares the state's name.
 4. A detected silence is a TURN_COMPLETE that the agent forgot to send: it needs no cell of its own.
 
-Not here: who is next, tokens, timers, messages (`channel.py` and its neighbours); leases (the run).
+Not here: turn order, turn numbers, timers, messages (`channel/`); leases (the run).
 """
 
 from datetime import datetime
@@ -37,7 +37,7 @@ class AgentState(StrEnum):
 
 
 class Receiving(StrEnum):
-    """Whether messages reach an agent. `observes` is read-only: it sees them and may not answer."""
+    """Whether messages reach an agent. `observes` is read-only: it may not answer."""
 
     NO = "no"
     OBSERVES = "observes"
@@ -45,7 +45,7 @@ class Receiving(StrEnum):
 
 
 class Queueing(StrEnum):
-    """Whether an agent stands in the turn queue, and how."""
+    """Whether an agent is in the turn queue, and how."""
 
     NO = "no"
     YES = "yes"
@@ -77,7 +77,7 @@ PROPERTIES: Final[dict[AgentState, StateProperties]] = {
 
 
 class Trigger(StrEnum):
-    """What moves an agent. A bracket names the case where one word has two targets."""
+    """Causes of transitions. A bracket names the case where one word has two targets."""
 
     AGENT_STARTS = "agent starts"
     AGENT_STOPS = "agent stops"
@@ -137,7 +137,7 @@ TRANSITIONS: Final[dict[tuple[AgentState, Trigger], AgentState]] = {
     (_WAITING, Trigger.DISABLED): _OFFLINE,
 }
 
-# A lost connection has one cause and, in the table, a word of its own for each state.
+# The table has a different trigger for a lost connection in each state.
 LOST_TRIGGERS: Final[dict[AgentState, Trigger]] = {
     _IDLE: Trigger.AGENT_STOPS,
     _QUEUED: Trigger.AGENT_DISCONNECTS,
@@ -149,7 +149,7 @@ LOST_TRIGGERS: Final[dict[AgentState, Trigger]] = {
 def transition(
     state: AgentState, trigger: Trigger, subject: str = "the agent"
 ) -> AgentState | Refusal:
-    """The state after `trigger`, or the refusal of a pair that the table does not have."""
+    """Return the state after `trigger`, or a refusal if the table does not have the pair."""
     target = TRANSITIONS.get((state, trigger))
     if target is not None:
         return target
@@ -162,12 +162,12 @@ def transition(
 
 
 def is_in_queue(state: AgentState) -> bool:
-    """Whether an agent in this state stands in the turn queue, current and paused included."""
+    """Whether an agent in this state is in the turn queue, current and paused included."""
     return PROPERTIES[state].queue is not Queueing.NO
 
 
 def log_name(trigger: Trigger) -> str:
-    """The trigger as the log names it: without the bracket."""
+    """Return the trigger's name in the log, without the bracket."""
     return trigger.value.partition(" (")[0]
 
 

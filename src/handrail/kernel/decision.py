@@ -1,14 +1,14 @@
-"""What a machine answers: events to record, effects to perform after the commit, or a refusal.
+"""The answer of a state machine: events to record, effects to run after the commit, a refusal.
 
 Every machine of the kernel (the run, the channel, the commit lock) has the same three functions:
 
     decide(state, command, now) -> Decision   never raises for bad input, changes no argument
     evolve(state, event) -> state             no policy: the one path for live and replay
-    measure(state) -> int                     for what must end
+    measure(state) -> int                     only for machines that must end
 
-A refusal is a value. It changes nothing; its message names who, what and where, its hint what to do
-next. A decision may carry events *and* a refusal: a command that comes after a deadline finds the
-deadline's events recorded in the same commit, and is itself refused.
+A refusal is a value. It changes nothing; its message names who, what and where, its hint the next
+step. A decision may carry events *and* a refusal: for a command that arrives after a deadline, it
+records the deadline's events and refuses the command, in the same commit.
 """
 
 from typing import Generic, TypeVar, cast, dataclass_transform
@@ -23,23 +23,23 @@ F = TypeVar("F")
 class Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Base of the kernel's values: frozen, keyword-only, small on the wire.
 
-    A frozen value holds only what was there before it, so no cycle goes through one, and Python's
-    collector need not look at it: with a thousand runs in memory that was a quarter of the time.
+    A frozen value refers only to older values and cannot be part of a cycle, so Python's garbage
+    collector skips it: with a thousand runs in memory, collection took a quarter of the time.
     """
 
 
 def prepare_types(*types: object) -> None:
-    """To be called where a module that reads such values is imported.
+    """Build msgspec's type information; a module that decodes these types calls this on import.
 
-    msgspec looks at a type when it first reads one, and does not expect a second thread meanwhile:
-    that one finds a type half known, and the process ends with a segmentation fault.
+    msgspec inspects a type at its first decoding, and not thread-safely: a second thread finds the
+    type half inspected, and the process dies with a segmentation fault.
     """
     for type_ in types:
         msgspec.json.Decoder(cast("type[object]", type_))
 
 
 class Refusal(Value):
-    """A command that was not taken. `code` is stable and for programs, the texts are for people."""
+    """Why a command was refused. `code` is stable and for programs, the texts are for people."""
 
     code: str
     message: str
@@ -47,7 +47,7 @@ class Refusal(Value):
 
 
 class Decision(Value, Generic[E, F]):
-    """What became of one command."""
+    """The answer to one command."""
 
     events: tuple[E, ...] = ()
     effects: tuple[F, ...] = ()

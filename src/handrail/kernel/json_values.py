@@ -1,9 +1,8 @@
-"""Plain values: what can be stored as JSON and read back the same.
+"""Checks that a value can be stored as JSON and read back unchanged.
 
 Events are the truth, and they are stored as JSON. A value that JSON cannot carry (a lone surrogate,
 a NaN, a set), that a database cannot hold as text (a NUL), or that is too deep or too large would
-make the live run and its replay differ, so a command with one in it is refused before anything
-happens.
+make the live run and its replay differ. Commands with such a value are refused.
 """
 
 from math import isfinite
@@ -11,15 +10,15 @@ from typing import Any
 
 DEPTH_MAX = 64
 KEY_DEPTH = -1
-"""In place of the depth: the key of an object."""
+"""Stands for the depth where the item is the key of an object."""
 VALUE_BYTES_MAX = 10_000_000
-"""Characters and values together, roughly bytes."""
+"""Characters plus values, roughly bytes."""
 VALUE_ITEMS_MAX = 200_000
-"""In lists and objects together: each is looked at, while nobody else goes on."""
+"""In all lists and objects: the check visits each value and blocks the event loop meanwhile."""
 
 
 def are_simple_texts(*texts: str) -> bool:
-    """Whether they are ASCII and not large, as almost all are: then there is nothing to walk."""
+    """Whether the texts are short ASCII, as almost all are, and need no further check."""
     try:
         joined = "".join(texts)
     except TypeError:
@@ -28,7 +27,7 @@ def are_simple_texts(*texts: str) -> bool:
 
 
 def find_json_problem(value: object) -> str:
-    """What is wrong with the value, or "" if it is plain. Never recursive: depth is an attack."""
+    """Return the problem with the value, or "". Not recursive: depth is an attack."""
     stack: list[tuple[Any, int]] = [(value, 0)]
     size = values = 0
     while stack:

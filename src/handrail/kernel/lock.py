@@ -1,28 +1,28 @@
-"""The commit lock of one repository (L12.2-L12.6): who may commit now, who is next.
+"""The commit lock of one repository (L12.2-L12.6): its holder and its queue.
 
 Rules
-1. One holder per repository, or none (L12.2). Waiting requests are granted strictly in the order in
-   which they asked (L12.3): only the head of the queue is ever granted, so nobody is overtaken,
-   whatever files are wanted. While somebody waits the lock is never free.
+1. A repository has at most one holder (L12.2). Waiting requests are granted strictly in order of
+   arrival (L12.3): only the head of the queue is ever granted, so no request overtakes another,
+   whatever files it declares. While a request waits, the lock is never free.
 2. Every grant has a new fence, larger than all before. A heartbeat or release must name run, step
    and fence of the holder; any other is late or foreign, is refused, and changes nothing.
-3. A holder that is silent for `stale_seconds` has lost the lock (L12.5). Every decision looks at
-   the deadline first: a late heartbeat finds expiry and next grant recorded, and is refused.
+3. A holder that is silent for `stale_seconds` loses the lock (L12.5). Every decision checks the
+   deadline first: for a late heartbeat it records expiry and next grant, and refuses it.
 4. A request declares the files it will touch (L12.6); no declaration means the whole repository,
-   a name that ends in "/" all below it. A release that touched more is refused: the lock stays, and
-   its holder may release with what it declared, or with nothing, which gives the work up.
-5. Asking, releasing or withdrawing twice changes nothing the second time.
+   a name that ends in "/" everything below it. A release that touched more is refused: the holder
+   keeps the lock and may release with declared files, or with none, which gives the work up.
+5. A repeated acquire, release or withdraw changes nothing.
 
-Theory: a request, known by run and step, is in one Place; TRANSITIONS says which event moves it
-where, and `evolve` accepts no other. `step` tells apart two commit steps of one run.
+Theory: run and step identify a request. It is in one LockRequestState; TRANSITIONS lists the events
+that move it, and `evolve` accepts no other. `step` distinguishes two commit steps of one run.
 
           ABSENT --LockRequested--> WAITING --LockGranted--> HOLDING --LockExtended--> HOLDING
     WAITING or HOLDING --LockWithdrawn--> ABSENT     HOLDING --LockReleased, LockExpired--> ABSENT
 
-On a conflict (L12.7) the holder keeps the lock, pulls afresh and tries again under the same fence:
-a lock given back first would let the next commit cause the next conflict.
+On a conflict (L12.7) the holder keeps the lock, pulls again and retries under the same fence: if it
+released the lock first, the next commit would cause the next conflict.
 
-Not here: git, the retries on conflict, who may commit at all, and how long a step may take (the
+Not here: git, the retries on conflict, permission to commit, and how long a step may take (the
 run's clocks end it with Withdraw).
 """
 
@@ -43,7 +43,7 @@ NAMED_FILES_MAX = 5  # files in a refusal
 
 
 class LockRequest(Value, frozen=True, kw_only=True):
-    """Somebody's wish for the lock. `files` is sorted; empty means the whole repository."""
+    """A request for the lock. `files` is sorted; empty means the whole repository."""
 
     run: str
     step: str = ""
@@ -62,7 +62,7 @@ class LockHolder(Value, frozen=True, kw_only=True):
 
 
 class CommitLock(Value, frozen=True, kw_only=True):
-    """The lock of one repository. `fence` is the last one given, `released` the last release."""
+    """The lock of one repository. `fence` is the last fence issued, `released` the last release."""
 
     repository: str
     stale_seconds: int = STALE_SECONDS
@@ -74,7 +74,7 @@ class CommitLock(Value, frozen=True, kw_only=True):
 
 
 class _LockValue(Value, frozen=True, kw_only=True, tag=True, tag_field="type"):
-    """Base of commands, events and effects: on the wire they carry their class's name."""
+    """Base of commands, events and effects: their JSON carries the class name."""
 
 
 class _StepValue(_LockValue, frozen=True, kw_only=True):
@@ -87,7 +87,7 @@ class _GrantValue(_StepValue, frozen=True, kw_only=True):
 
 
 class Acquire(_StepValue, frozen=True, kw_only=True):
-    """Ask for the lock, or for a place in the queue."""
+    """Request the lock; queue if it is held."""
 
     agent: str = ""
     files: tuple[str, ...] = ()
@@ -104,7 +104,7 @@ class Release(_GrantValue, frozen=True, kw_only=True):
 
 
 class Withdraw(_LockValue, frozen=True, kw_only=True):
-    """The run no longer wants the lock for this step; with no step, for none of its steps."""
+    """The run no longer needs the lock for this step; without a step, for any of its steps."""
 
     # No fence: this comes from the run itself (ended, moved, timed out), never from a worker.
     run: str
@@ -163,7 +163,7 @@ LockDecision = Decision[LockEvent, LockEffect]
 
 
 class LockRequestState(StrEnum):
-    """Where a request stands."""
+    """The state of a request."""
 
     ABSENT = "absent"
     WAITING = "waiting"
@@ -186,7 +186,7 @@ TRANSITIONS: dict[LockRequestState, dict[type[LockEvent], LockRequestState]] = {
 
 
 def request_state(lock: CommitLock, run: str, step: str = "") -> LockRequestState:
-    """Say where the request of this run and step stands."""
+    """Return the state of the request of this run and step."""
     if lock.holder and _request_key(lock.holder.request) == (run, step):
         return LockRequestState.HOLDING
     return (
@@ -197,12 +197,12 @@ def request_state(lock: CommitLock, run: str, step: str = "") -> LockRequestStat
 
 
 def next_due(lock: CommitLock) -> datetime | None:
-    """Return when the holder is stale, if there is one."""
+    """Return when the holder becomes stale; None without a holder."""
     return lock.holder and lock.holder.beat_at + timedelta(seconds=lock.stale_seconds)
 
 
 def decide(lock: CommitLock, command: LockCommand, now: datetime) -> LockDecision:
-    """Answer a command: first what time has done, then the command, then the next grant."""
+    """Decide a command: first the passed deadline, then the command, then the next grant."""
     lock, events = _apply_and_grant(lock, _expire_stale(lock, now), now)
     response = _handle(lock, command, now)
     if isinstance(response, Refusal):
@@ -212,7 +212,7 @@ def decide(lock: CommitLock, command: LockCommand, now: datetime) -> LockDecisio
 
 
 def evolve(lock: CommitLock, event: LockEvent) -> CommitLock:
-    """Apply one event; the only way in which a lock changes, live and in replay."""
+    """Apply one event; a lock changes in no other way, live or in replay."""
     state = request_state(lock, event.run, event.step)
     assert type(event) in TRANSITIONS[state], f"{event!r} for a request that is {state}"
     match event:
@@ -242,7 +242,7 @@ def evolve(lock: CommitLock, event: LockEvent) -> CommitLock:
 
 
 def check_invariants(lock: CommitLock) -> tuple[str, ...]:
-    """Name every invariant that this lock breaks; nothing between two commits may break one."""
+    """Return every invariant that this lock breaks; between two commits there must be none."""
     keys = [_request_key(request) for request in _all_requests(lock)]
     rules = {
         "a free lock has nobody waiting": lock.holder is not None or not lock.queue,
@@ -264,7 +264,7 @@ def _handle(
             holder = _require_holder(lock, run, step, fence, "send a heartbeat for")
             if isinstance(holder, Refusal):
                 return holder
-            # The same beat again, or a clock that went back, changes nothing.
+            # A repeated heartbeat, or a clock that went back, changes nothing.
             extended = LockExtended(run=run, step=step, fence=fence, at=now)
             return (extended,) if now > holder.beat_at else ()
         case Release():
@@ -373,7 +373,7 @@ def _expire_stale(lock: CommitLock, now: datetime) -> tuple[LockEvent, ...]:
 def _apply_and_grant(
     lock: CommitLock, events: tuple[LockEvent, ...], now: datetime
 ) -> tuple[CommitLock, tuple[LockEvent, ...]]:
-    """Apply the events; a lock that is free then goes to the head of the queue."""
+    """Apply the events, then grant a free lock to the head of the queue."""
     lock = reduce(evolve, events, lock)
     if lock.holder or not lock.queue:
         return lock, events
@@ -383,7 +383,7 @@ def _apply_and_grant(
 
 
 def _effects(lock: CommitLock, events: tuple[LockEvent, ...]) -> tuple[LockEffect, ...]:
-    """Tell those who got or lost the lock; whoever asked, released or withdrew knows it."""
+    """Return a notification for each grant and expiry; other events are the caller's own."""
     stale = timedelta(seconds=lock.stale_seconds)
     return tuple(
         NotifyLockGranted(
@@ -397,7 +397,7 @@ def _effects(lock: CommitLock, events: tuple[LockEvent, ...]) -> tuple[LockEffec
 
 
 def _is_git_path(path: str) -> bool:
-    """Accept only what git itself writes, so that one file has one name."""
+    """Whether git itself would write this path, so that one file has one name."""
     parts = path.removesuffix("/").split("/")
     is_normal = not {"", ".", ".."} & set(parts) and "\\" not in path and "\0" not in path
     return is_normal and parts[0].casefold() != ".git" and len(path) <= PATH_CHARS_MAX

@@ -1,6 +1,6 @@
-"""What an agent brings back: a result, its evidence, what it used.
+"""The result of a dispatch, with its evidence and usage.
 
-If a team's answer is only text, its last line becomes an outcome or a marker (`text_protocol.py`).
+The last line of a text-only answer becomes an outcome or a marker (`run/text_protocol.py`).
 """
 
 from enum import StrEnum
@@ -11,7 +11,7 @@ from msgspec import Meta
 from handrail.kernel.decision import Value
 
 FIGURE_MAX = 10**12
-"""Of what one result used, cost or scored: sums over all runs still fit into a database."""
+"""Bound of one result's tokens, cost and score: sums over all runs still fit a database."""
 Digest = Annotated[str, Meta(max_length=200)]
 _WithinFigure = Meta(ge=-FIGURE_MAX, le=FIGURE_MAX)
 _NonNegativeFigure = Meta(ge=0, le=FIGURE_MAX)
@@ -26,11 +26,11 @@ class Check(Value):
 
 
 TOOL_PATH_PREFIX = "tools:"
-"""Begins the path of what an agent's tools have found, which is an artefact and no file."""
+"""Path prefix of an agent's tool findings, which are artefacts and not files."""
 
 
 class Evidence(Value):
-    """What a result rests on. `measured`: Handrail saw it itself; an agent cannot set it."""
+    """The evidence for a result. `measured`: Handrail saw it itself; an agent cannot set it."""
 
     files: dict[str, Digest] | None = None
     """Path -> digest of the files as this turn left them; {} says "I changed nothing"."""
@@ -42,7 +42,7 @@ class Evidence(Value):
 
 
 NO_EVIDENCE = Evidence()
-"""Shows nothing, as after most turns: nothing to look at, to compare or to count."""
+"""Empty evidence, as most results have: nothing to compare or to count."""
 
 
 class Usage(Value):
@@ -60,7 +60,7 @@ class Outcome(StrEnum):
 
 
 class Result(Value):
-    """One answer of an agent to one dispatch. An outcome of None says neither: a protocol error."""
+    """An agent's answer to one dispatch. An outcome of None is a protocol error."""
 
     outcome: Outcome | None = None
     text: str = ""
@@ -78,7 +78,7 @@ class Result(Value):
 
 
 def merge_patch(context: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
-    """RFC 7396: the patch's keys replace, its nulls remove, its objects merge."""
+    """Apply an RFC 7396 patch: its keys replace, its nulls remove, its objects merge."""
     out = dict(context)
     for key, value in patch.items():
         current = out.get(key)

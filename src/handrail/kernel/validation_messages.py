@@ -1,4 +1,4 @@
-"""What is wrong with a value, in words of people who write JSON or YAML and know no Python."""
+"""Words validation errors for people who write JSON or YAML and do not know Python."""
 
 import re
 
@@ -22,7 +22,7 @@ _LENGTH_UNITS = {"str": "characters", "array": "entries", "object": "entries"}
 
 
 def explain_validation_error(message: str) -> str:
-    """A message of msgspec, without its place, as a person would say it."""
+    """Return a msgspec message (without its path) in plain words."""
     if match := _TYPE.match(message):
         expected = " or ".join(
             _TYPE_NAMES.get(type_name, type_name) for type_name in match[1].split(" | ")

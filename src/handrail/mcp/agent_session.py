@@ -1,15 +1,15 @@
-"""An agent at its seat: what it has in hand is kept alive while it works, and given back when it
-goes away.
+"""The session of one agent: keeps its dispatches and turns alive while it works, and releases them
+when it goes away.
 
 Rules
 1. From its first registration or claim on, a heartbeat in the background keeps alive all that the
-   agent has in hand. What the server says is over is in hand no more, and the agent hears of it
-   with its next call.
-2. An agent that has not called for `silence` seconds has gone away, whatever became of its process:
-   the heartbeats end, and what it has in hand is given back and offered again.
+   agent holds. What the server reports as over is dropped, and the agent hears of it with its next
+   call.
+2. An agent that has not called for `silence_seconds` has gone away, whatever became of its process:
+   the heartbeats end, and what it holds is released and offered again.
 3. A server that does not answer is asked again with the next heartbeat; the lease decides.
-4. Nothing here has to be right for a run to be right. The server judges every call by token and
-   fence; a seat that is lost costs a lease.
+4. Nothing here has to be right for a run to be right. The server checks every call by credential
+   and fence; a lost session costs a lease.
 """
 
 import asyncio
@@ -33,9 +33,9 @@ log = logging.getLogger("handrail.worker")
 HeldWork = DispatchView | TurnView
 HEARTBEAT_SECONDS = 15.0
 SILENCE_SECONDS = 900.0
-"""Longer than most single steps of a coding agent; `progress` says that one takes longer."""
+"""Longer than most single steps of a coding agent; `progress` announces a longer one."""
 RELEASE_SECONDS_MAX = 1.5
-"""How long the goodbye may take: whoever started this process does not wait for ever."""
+"""How long the release at the end may take: the parent process does not wait for ever."""
 STATUS_UNAUTHORIZED = 401
 CONCURRENT_CALLS_MAX = 8
 """Calls of one agent at once."""
@@ -46,11 +46,11 @@ RESTING_STATES = (AgentState.IDLE, AgentState.OFFLINE)
 
 
 class ToolCallError(Exception):
-    """What cannot be done, and what to do instead."""
+    """Why a call failed, and what to do instead."""
 
 
 class AgentSession:
-    """One agent. `clock` counts seconds."""
+    """The session of one agent. `clock` counts seconds."""
 
     def __init__(
         self,
@@ -71,19 +71,19 @@ class AgentSession:
         self.last_read_message: dict[str, int] = {}
         """Channel -> the last message that the agent has read in its turn."""
         self._finishing: set[str] = set()
-        """What the agent is about to put down itself: that it is over is no news."""
+        """What the agent is about to finish itself: its end is no news."""
         self._notices: deque[str] = deque(maxlen=NOTICES_MAX)
         self._calls_running = 0
         self._last_call = clock()
         self._heartbeat_task: asyncio.Task[None] | None = None
         self.is_rejected = False
-        """The server does not take the agent's token any more."""
+        """Whether the server rejects the agent's credential."""
 
     # Calls
 
     @contextmanager
     def track_call(self) -> Generator[None]:
-        """A call of the agent, which is a sign of its life."""
+        """Track a call of the agent, which is a sign of its life."""
         if self._calls_running >= CONCURRENT_CALLS_MAX:
             message = f"{CONCURRENT_CALLS_MAX} of your calls are under way"
             raise ToolCallError(f"{message}; wait for one of them, then call again")
@@ -103,20 +103,21 @@ class AgentSession:
 
     @property
     def idle_seconds(self) -> float:
-        """Seconds since the agent's last call; none while one is under way."""
+        """Seconds since the agent's last call; 0 during one."""
         return 0.0 if self._calls_running else self.clock() - self._last_call
 
     def take_notices(self) -> list[str]:
-        """What the agent has to hear, once."""
+        """Return the notices for the agent, once."""
         notices = list(self._notices)
         self._notices.clear()
         return notices
 
-    # What is in hand
+    # Held dispatches and turns
 
     def resolve_dispatch_id(self, requested_id: str) -> str:
-        """The dispatch that is meant. Whether the agent holds one that it names, the server says:
-        this process may have been started after it was claimed."""
+        """Return the dispatch that is meant. The server decides whether the agent holds one that it
+        names: this process may have been started after the claim.
+        """
         if requested_id:
             return requested_id
         return self._require_one([name for name in self.held if not is_turn_id(name)], "dispatch")
@@ -154,13 +155,13 @@ class AgentSession:
         self.start_heartbeats()
 
     def drop(self, name: str, why: str = "") -> None:
-        """It is in hand no more; with a reason, the agent is to hear of it."""
+        """Drop what the agent holds; with a reason, the agent gets a notice."""
         if self.held.pop(name, None) is not None and why:
             self._notices.append(f"{name} is over: {why}. Stop working on it.")
 
     @contextmanager
     def finishing(self, name: str) -> Generator[None]:
-        """The agent puts it down, unless that goes wrong."""
+        """Drop what the agent finishes, unless that fails."""
         self._finishing.add(name)
         try:
             yield
@@ -169,7 +170,7 @@ class AgentSession:
             self._finishing.discard(name)
 
     async def join_channels(self, view: AgentView) -> list[str]:
-        """Be queued again in the channels of which this agent is a member; those that it is in."""
+        """Join the queues of this agent's channels again; return the channels that it is in."""
         joined: list[str] = []
         for name, state in view.channels.items():
             try:
@@ -180,10 +181,10 @@ class AgentSession:
                 log_event(log, "channel_not_joined", channel=name, reason=str(error))
         return joined
 
-    # Alive
+    # Heartbeats
 
     def start_heartbeats(self) -> None:
-        """From now on there are heartbeats."""
+        """Start the heartbeats."""
         if self._heartbeat_task is None or self._heartbeat_task.done():
             self._heartbeat_task = asyncio.create_task(self._run_heartbeats())
 
@@ -216,10 +217,10 @@ class AgentSession:
         for name in list(self.held):
             self.drop(name, why)
 
-    # Gone
+    # The end
 
     async def end(self, reason: str = "") -> None:
-        """No more heartbeats; with a reason, what is in hand is given back."""
+        """Stop the heartbeats; with a reason, release what the agent holds."""
         task, self._heartbeat_task = self._heartbeat_task, None
         if task is None:
             return
@@ -229,7 +230,7 @@ class AgentSession:
             await self._release_all(reason)
 
     async def _release_all(self, reason: str) -> None:
-        """Also what the server gave while nobody listened to its answer any more."""
+        """Release everything, also what the server gave after its response was lost."""
         try:
             async with asyncio.timeout(RELEASE_SECONDS_MAX):
                 for name in (await self.client.heartbeat_agent(self.agent_id)).held:
@@ -250,7 +251,7 @@ class AgentSession:
 
 
 def fence_of(dispatch_id: str) -> int:
-    """The fence of a dispatch, which its id ends with."""
+    """Return the fence of a dispatch, which its id ends with."""
     number = dispatch_id.rpartition(".d")[2]
     if not (number.isascii() and number.isdigit() and len(number) < 16):
         raise ToolCallError(

@@ -1,7 +1,7 @@
-"""The seats of one process: who sits down is who the server says the token is of.
+"""The sessions of one process: the server says which agent a credential belongs to.
 
-Over stdio there is one. Over HTTP every request brings its own token, and with it its own seat; a
-seat is known by the digest of the token, which is kept nowhere else.
+Over stdio there is one session. Over HTTP every request brings its own credential, and with it its
+own session, whose key is the digest of the credential; the credential is kept nowhere else.
 """
 
 import asyncio
@@ -15,14 +15,14 @@ from handrail.mcp.agent_session import HEARTBEAT_SECONDS, SILENCE_SECONDS, Agent
 
 SESSIONS_MAX = 200
 PATIENCE_SECONDS = 5.0
-"""How long one call is tried: the model hears that nobody answers, and calls again."""
+"""How long one call is retried: the model hears that the server is unreachable, and calls again."""
 EVICT_IDLE_SECONDS = 5.0
-"""Whoever called later than that may be about to call again."""
+"""An agent that called more recently may be about to call again."""
 GONE_REASON = "the agent went away"
 
 
 class SessionRefusedError(Exception):
-    """Nobody can sit down now; `status` is that of the HTTP answer."""
+    """No session can be opened now; `status` is that of the HTTP response."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -54,13 +54,14 @@ class AgentSessions:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """The process ends, and the agents may be there still: what they have in hand is theirs for
-        a lease."""
+        """End the process's sessions without releasing: the agents may be there still, and hold
+        their work for a lease.
+        """
         for digest in list(self._sessions):
             await self._close_session(digest)
 
     async def open_session(self, token: str) -> AgentSession:
-        """The seat of that token. Raises `NoSeat`."""
+        """Return the session of that credential. Raises `SessionRefusedError`."""
         digest = hashlib.sha256(token.encode()).hexdigest()
         existing = self._sessions.get(digest)
         if existing is not None and not existing[1].is_rejected:
@@ -85,8 +86,7 @@ class AgentSessions:
         return self._sessions[digest][1]
 
     async def end_all(self, reason: str = GONE_REASON) -> None:
-        """Everybody has gone away: what they have in hand is given back. Whoever else says so
-        meanwhile waits for it."""
+        """End all sessions and release what they hold. Concurrent callers wait for the same end."""
         async with self._lock:
             for digest in list(self._sessions):
                 await self._close_session(digest, reason)
@@ -120,7 +120,7 @@ class AgentSessions:
         )
 
     async def _evict_idle(self) -> None:
-        """Who has been silent for longest, and has gone, makes room."""
+        """End the session that has been silent for longest, to make room."""
         if len(self._sessions) < SESSIONS_MAX:
             return
         idle_times = [

@@ -1,8 +1,8 @@
-"""Before the SDK over HTTP: every request has to bring the token of an agent.
+"""Authenticate every HTTP request before the SDK: it has to bring the credential of an agent.
 
-Who it is follows from that token alone, at every request: no session outlives it, and nothing in a
-message names an agent. Without one, or with one that the server refuses, it is 401, as the protocol
-asks for.
+The agent follows from that credential alone, at every request: no session outlives it, and nothing
+in a message names an agent. Without one, or with one that the server refuses, the status is 401, as
+the protocol requires.
 """
 
 import json
@@ -44,7 +44,7 @@ class McpAuthentication:
 
 
 def session_of(context: Any) -> AgentSession:  # noqa: ANN401 - the SDK's, which has the request
-    """Whose seat a request is of."""
+    """Return the session of a request."""
     return context.request.scope[SCOPE_SESSION]
 
 

@@ -1,7 +1,7 @@
-"""What the model reads: dispatches, turns, files and refusals as text, in pages of a bounded size.
+"""Render dispatches, turns, files and refusals for the model, in pages of a bounded size.
 
-A dispatch is told by the same words as to any other language model (`agents/prompt.py`): who it is
-and how to answer, then the work. What people and agents wrote stands in fences, as material.
+A dispatch has the same text as for any other language model (`agents/prompt.py`): its identity and
+answer format, then the work. Texts of people and agents stand in fences, as material.
 """
 
 from collections.abc import Iterable, Sequence
@@ -35,7 +35,7 @@ ADVICE_BY_CODE = {
     "not_active": "a person has interrupted your turn; call `hear` with a wait, then say it again",
     "not_a_member": "ask a person to add you to the channel",
 }
-"""What the model can do, by the code of a refusal."""
+"""The next step for the model, by the code of a refusal."""
 ADVICE_BY_STATUS = {
     401: "your token is wrong, expired or revoked: stop, and tell whoever started you",
     403: "your token does not allow it: do something else, or tell whoever started you",
@@ -45,7 +45,7 @@ ADVICE_BY_STATUS = {
 
 
 def render_full_dispatch(dispatch: DispatchView) -> str:
-    """All that the agent is given with a dispatch."""
+    """Render the whole dispatch for the agent."""
     head = f"# Dispatch {dispatch.id}"
     return "\n\n".join(
         (head, render_instructions(dispatch, TOOL_INSTRUCTIONS), render_user_prompt(dispatch))
@@ -53,7 +53,7 @@ def render_full_dispatch(dispatch: DispatchView) -> str:
 
 
 def render_page(text: str, page_number: int, hint: str) -> str:
-    """That page of a text. `more` says how to come by another."""
+    """Return that page of a text. `hint` says how to get another."""
     last_page = max(1, -(-len(text) // PAGE_CHARS))
     if page_number > last_page:
         return f"There is no page {page_number}; the last is {last_page}."
@@ -65,7 +65,7 @@ def render_page(text: str, page_number: int, hint: str) -> str:
 
 
 def render_turn(view: TurnView) -> str:
-    """A turn in a channel, with what was said since the agent's last one."""
+    """Render a turn in a channel, with the messages since the agent's last one."""
     until = f", until {view.timeout_at.isoformat()}" if view.timeout_at is not None else ""
     heading = (
         f"# Your turn in channel '{view.channel_id}' (turn {view.turn}{until})\n\n"
@@ -76,7 +76,7 @@ def render_turn(view: TurnView) -> str:
 
 
 def render_messages(messages: Sequence[MessageView]) -> str:
-    """The newest that fit on a page, in the order in which they were said."""
+    """Render the newest messages that fit on a page, in their order."""
     if not messages:
         return "Nothing was said."
     chars_left, rendered = PAGE_CHARS, list[str]()
@@ -111,7 +111,7 @@ def truncate(text: str, chars_max: int) -> str:
 
 
 def render_error(error: ClientError) -> str:
-    """A refusal of the server, and what the model can do about it."""
+    """Render a refusal of the server, and what the model can do about it."""
     if isinstance(error, UnreachableError):
         message = "no Handrail server answers at the moment"
         return f"{message}; go on with your work and call again in a minute"

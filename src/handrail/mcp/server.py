@@ -1,7 +1,8 @@
 """The Model Context Protocol by its official SDK: the tools, over stdio or over streamable HTTP.
 
-Over stdio this process is one agent's, and its end is the agent's end: what it has in hand is given
-back. Over HTTP nothing is kept between requests but what keeps a lease alive; each is its token's.
+Over stdio this process is one agent's, and its end is the agent's end: what the agent holds is
+released. Over HTTP only what keeps a lease alive is kept between requests; each request belongs to
+its credential.
 """
 
 import asyncio
@@ -22,7 +23,7 @@ from handrail.mcp.tools import TOOLS, run_tool
 
 PATH = "/mcp"
 ENVELOPE_BYTES = 16 * 1024
-"""What a request has beside a tool's arguments."""
+"""Bytes of a request beside a tool's arguments."""
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 INSTRUCTIONS = """\
 Handrail runs teams of agents and people so that every run ends. You are one of its agents.
@@ -39,7 +40,7 @@ during steps of many minutes. When a tool says that something is over, stop work
 
 
 def make_server(find_session: Callable[[object], Awaitable[AgentSession]]) -> Server:
-    """The SDK's server around our table. `seat_of`: whose request it is."""
+    """Make the SDK's server around our table. `find_session` returns the session of a request."""
 
     async def list_tools(
         _: object, __: types.PaginatedRequestParams | None
@@ -79,7 +80,7 @@ def _result(text: str, *, is_error: bool) -> types.CallToolResult:
 
 
 async def serve_stdio(sessions: AgentSessions, token: str) -> None:
-    """One agent, until whoever started this process closes its input, or tells it to end."""
+    """Serve one agent, until the parent process closes our input, or sends a signal."""
 
     async def find_session(_: object) -> AgentSession:
         return await sessions.open_session(token)
@@ -96,8 +97,11 @@ async def serve_stdio(sessions: AgentSessions, token: str) -> None:
 
 
 async def _end_on_signal(sessions: AgentSessions) -> None:
-    """A read of standard input cannot be broken off, nor a write that nobody takes, so the signal
-    ends the process after all, once what is in hand is given back. A second one does so at once."""
+    """On a signal, release what the agent holds, then end the process; a second signal ends it at
+    once.
+
+    A read of standard input cannot be interrupted, nor a blocked write.
+    """
     loop = asyncio.get_running_loop()
     signal_future: asyncio.Future[signal.Signals] = loop.create_future()
     for signum in SIGNALS:
@@ -117,7 +121,7 @@ async def _end_on_signal(sessions: AgentSessions) -> None:
 
 
 def make_http_app(sessions: AgentSessions, host: str) -> McpAuthentication:
-    """The application for any number of agents, each by the token of its requests."""
+    """Make the application for any number of agents, each by the credential of its requests."""
 
     async def find_session(context: object) -> AgentSession:
         return session_of(context)

@@ -1,7 +1,6 @@
-"""What the tools take: a struct each, from which its schema is made and every call is checked.
+"""The arguments of the tools: a struct each, which gives the schema and checks every call.
 
-What a model sends is hostile until it has passed here: nothing is unknown, nothing is without a
-bound.
+A model's input is hostile until it has passed here: nothing is unknown, nothing is without a bound.
 """
 
 from typing import Annotated, Any, Literal
@@ -135,7 +134,7 @@ class TurnArguments(ToolArguments):
 
 
 def arguments_schema(arguments_type: type[ToolArguments]) -> dict[str, Any]:
-    """The JSON Schema of a tool's arguments, with an object at its root."""
+    """Return the JSON Schema of a tool's arguments, with an object at its root."""
     (_,), definitions = msgspec.json.schema_components(
         (arguments_type,), ref_template="#/$defs/{name}"
     )
@@ -147,7 +146,7 @@ def arguments_schema(arguments_type: type[ToolArguments]) -> dict[str, Any]:
 def read_arguments(
     arguments_type: type[ToolArguments], arguments: dict[str, Any]
 ) -> ToolArguments | str:
-    """The arguments, or what is wrong with them in words."""
+    """Return the arguments, or what is wrong with them in words."""
     try:
         size = len(msgspec.json.encode(arguments))
     except (TypeError, ValueError, RecursionError) as error:

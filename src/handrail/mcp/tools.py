@@ -1,10 +1,10 @@
 """The tools of an agent: a table of what each takes, what it is for, and what it does.
 
 Rules
-1. Who calls is who the token says, which is whose seat it is. No tool takes an agent's name.
-2. What a tool answers is text of a bounded size. What went wrong is text too, with what to do next.
-3. Under the same dispatch the same answer is meant: a model that repeats a call, because it heard
-   nothing, does not report twice.
+1. The credential of the session identifies the caller. No tool takes an agent's name.
+2. A tool answers with text of a bounded size. An error is text too, with what to do next.
+3. Two answers to the same dispatch are the same answer: a model that repeats a call, because it
+   got no response, does not report twice.
 """
 
 import hashlib
@@ -33,7 +33,7 @@ CLAIM_NEXT = "Call `claim` for what is next."
 
 
 class ToolResult(NamedTuple):
-    """What the model reads; `wrong`: the call came to nothing."""
+    """The text for the model; `is_error`: the call failed."""
 
     text: str
     is_error: bool = False
@@ -46,7 +46,7 @@ class Tool(NamedTuple):
 
 
 async def run_tool(session: AgentSession, name: str, arguments: dict[str, Any]) -> ToolResult:
-    """One call of the agent at that seat."""
+    """Run one call of the session's agent."""
     tool = TOOLS.get(name)
     if tool is None:
         return ToolResult(
@@ -65,7 +65,7 @@ async def run_tool(session: AgentSession, name: str, arguments: dict[str, Any]) 
     return ToolResult("\n\n".join([*session.take_notices(), text]), is_error)
 
 
-# To be there, and to be given work
+# Presence and work
 
 
 async def register(session: AgentSession, arguments: a.RegisterArguments) -> str:
@@ -129,7 +129,7 @@ async def progress(session: AgentSession, arguments: a.ProgressArguments) -> str
     return f"Go on: {name} is yours, and your lease was extended."
 
 
-# What comes of it
+# Results
 
 
 async def answer(session: AgentSession, arguments: a.AnswerArguments) -> str:

@@ -1,11 +1,11 @@
-"""Errors of a web app become bugs by themselves.
+"""Report errors of a web app as bugs.
 
     from handrail.middleware import AsgiMiddleware, Reporter, to_server
 
     reporter = Reporter(to_server("https://handrail.example", token), service="shop")
     app = AsgiMiddleware(app, reporter)          # or WsgiMiddleware, for WSGI
 
-What is sent, and what never is, stands in `reporter.py`; docs/healing.md tells the rest.
+`reporter.py` lists what is sent, and what never is; docs/healing.md has the rest.
 """
 
 from handrail.middleware.asgi import AsgiMiddleware

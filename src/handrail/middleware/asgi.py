@@ -1,7 +1,7 @@
-"""Around an ASGI app: what it raises, and each answer with a status of 500 or more, is reported.
+"""Wrap an ASGI app: report what it raises, and each response with a status of 500 or more.
 
-The app sees nothing of it: what it raises goes on, what it sends is sent as it is. A framework that
-answers an error by itself does so while it handles the exception; so that is known here, too.
+The app does not notice: errors and messages pass through unchanged. A framework that responds to an
+error by itself does so while it handles the exception; so that error is known here, too.
 
 Every request pays for this, so it is written as `wsgi.py` is: made once, and little for each.
 """
@@ -21,7 +21,7 @@ App = Callable[[Scope, Receive, SendMessage], Awaitable[None]]
 RequestContext = tuple[SendMessage, Scope, Reporter]
 RESPONSE_START = "http.response.start"
 NOTED_ERROR = "handrail.noted"
-"""In the scope of a request that has failed: the error that was noted, or None."""
+"""In the scope of a failed request: the error that was noted, or None."""
 
 
 def AsgiMiddleware(app: App, reporter: Reporter) -> App:  # noqa: N802 - it stands where a class would
@@ -33,7 +33,7 @@ def AsgiMiddleware(app: App, reporter: Reporter) -> App:  # noqa: N802 - it stan
         try:
             return await app(scope, receive, MethodType(_observe_send, (send, scope, reporter)))
         except Exception as error:
-            if scope.get(NOTED_ERROR) is not error:  # answered with, before it was let go on
+            if scope.get(NOTED_ERROR) is not error:  # already noted with its response
                 _note_error(reporter, scope, error, 500)
             raise
 
@@ -49,7 +49,7 @@ def _observe_send(context: RequestContext, message: Message) -> Awaitable[None]:
 async def _call_other(
     app: App, reporter: Reporter, scope: Scope, receive: Receive, send: SendMessage
 ) -> None:
-    """A socket, or the app's own beginning and end: what it raises counts."""
+    """Handle a socket, or the app's own beginning and end: what it raises counts."""
     try:
         await app(scope, receive, send)
     except Exception as error:

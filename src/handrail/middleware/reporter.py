@@ -1,20 +1,20 @@
-"""Takes errors from requests and sends them on, from a thread of its own.
+"""Take errors from requests and send them on, from a thread of its own.
 
 Rules
 1. A request never waits: it leaves a note, without formatting anything and without I/O. A failure
-   in here is counted and nothing else; no request ever sees it.
-2. Notes are bounded. The same error, by type and place, is one note with a count; beyond
+   in here is only counted; no request ever sees it.
+2. Notes are bounded. The same error, by type and location, is one note with a count; beyond
    PENDING_MAX different ones an error is dropped, and counted (`dropped`).
 3. What is sent: type, message and traceback of the error, method, the path without its query,
-   status, service, release, count. Texts go through `engine/scrub.py` first. Headers, cookies,
+   status, service, release, count. Texts go through `engine/redaction.py` first. Headers, cookies,
    query, body and the variables of frames are never even read.
-4. A signature is sent at once when it is new, then at most every AGAIN_SECONDS with what was
-   counted meanwhile; all together at most SENT_A_MINUTE. What cannot be sent is tried TRIES_MAX
-   times.
-5. What the caller did wrong is no bug: exceptions that carry a status below 500, and connections
-   that the caller closed.
+4. A signature is sent at once when it is new, then at most every RESEND_SECONDS with what was
+   counted meanwhile; all together at most REPORTS_PER_MINUTE_MAX. A failed report is tried
+   TRIES_MAX times.
+5. A caller's mistake is no bug: exceptions that carry a status below 500, and connections that the
+   caller closed.
 
-The thread begins with the first error of a process, so one that forks has one in each child.
+The thread begins with the first error of a process, so a process that forks has one in each child.
 """
 
 import atexit
@@ -42,11 +42,11 @@ TRIES_MAX = 5
 POLL_SECONDS = 0.5
 FRAMES_MAX = 50
 RELATED_ERRORS_MAX = 50
-"""Errors that one came from, or holds; with more of them it is told alone."""
+"""Causes and members of one error; an error with more of them is reported alone."""
 CLOSE_SECONDS = 2.0
 CLIENT_DISCONNECTS = frozenset({"ClientDisconnect", "ClientDisconnected", "ConnectionResetError"})
 SOCKET_DISCONNECTS = frozenset({"BrokenPipeError", "ConnectionAbortedError"})
-"""Errors that say that the caller has gone."""
+"""Errors of a connection that the caller has closed."""
 
 Send = Callable[[ErrorReport], object]
 Key = tuple[object, ...]
@@ -67,8 +67,9 @@ class PendingError:
 
 
 class Reporter:
-    """`send` hands a report on (`senders.py`). `routing` are pairs of a pattern for the type of the
-    error and the role of the specialist, looked at before the engine's own table."""
+    """Sends errors on. `send` delivers a report (`senders.py`). `routing` are pairs of a pattern
+    for the type of the error and the role of the specialist, checked before the engine's own table.
+    """
 
     def __init__(
         self,
@@ -88,14 +89,14 @@ class Reporter:
         self._wakeup = threading.Event()
         self._round_done = threading.Condition(self._lock)
         self._rounds_requested = self._rounds_finished = 0
-        """Rounds that somebody waits for: the last asked for, the last done."""
+        """Rounds that callers wait for: the last requested, the last done."""
         self._closed = False
         self._pid = 0
 
     def note(
         self, error: BaseException | None, *, method: str = "", path: str = "", status: int = 0
     ) -> None:
-        """An error of a request. Returns at once, and never raises."""
+        """Note an error of a request. Returns at once, and never raises."""
         try:
             if not self._closed and not _is_client_error(error, status):
                 self._enqueue(error, method, path, status)
@@ -103,12 +104,12 @@ class Reporter:
             self.failed += 1
 
     def close(self, seconds: float = CLOSE_SECONDS) -> None:
-        """What is left is sent, for so long at most; nothing is taken any more."""
+        """Send what is left, for so many seconds at most; take nothing any more."""
         self._closed = True
         self.flush(seconds)
 
     def flush(self, seconds: float = CLOSE_SECONDS) -> bool:
-        """Waits until everything that may be sent now was; False if it took too long."""
+        """Wait until everything that may be sent now was; False if it took too long."""
         if self._pid != os.getpid():
             return True
         with self._round_done:
@@ -139,21 +140,21 @@ class Reporter:
 
     def _run(self) -> None:
         closed = False
-        while not closed:  # it waits for errors, and between two tries
+        while not closed:  # waits for errors, and between two tries
             self._wakeup.wait(POLL_SECONDS if self._pending else None)
             self._wakeup.clear()
             round_number, closed = self._rounds_requested, self._closed
             for key in list(self._pending):
                 try:
                     self._send_if_due(key)
-                except Exception:  # whatever the sender raises: the next one may get through
+                except Exception:  # any error of the sender: the next report may get through
                     self.failed += 1
             with self._round_done:
                 self._rounds_finished = round_number
                 self._round_done.notify_all()
 
     def _send_if_due(self, key: Key) -> None:
-        """One note, if it may be sent now."""
+        """Send one note, if it may be sent now."""
         pending, now = self._pending[key], time.monotonic()
         if pending.report is None:
             pending.report = self._make_report(pending)
@@ -218,13 +219,13 @@ def _is_client_error(error: BaseException | None, status: int) -> bool:
         return True
     try:
         status_code = getattr(error, "status_code", None)
-    except Exception:  # whoever asks is not told: so it is no status of the caller's
+    except Exception:  # an unreadable status is no status of the caller's
         return False
     return isinstance(status_code, int) and 0 < status_code < 500
 
 
 def _dedup_key(error: BaseException | None, method: str, path: str, status: int) -> Key:
-    """Cheap, and finer than a signature: what differs here may still be the same bug."""
+    """Return a cheap key, finer than a signature: two keys may still be the same bug."""
     if error is None:
         return method, path, status
     last: TracebackType | None = error.__traceback__
@@ -237,7 +238,7 @@ def _dedup_key(error: BaseException | None, method: str, path: str, status: int)
 
 
 def _snapshot(error: BaseException | None) -> TracebackException | None:
-    """Without reading a file, and without holding on to frames and their variables."""
+    """Copy the traceback without reading a file, and without holding on to frames and variables."""
     if error is None:
         return None
     with contextlib.suppress(Exception):
@@ -253,7 +254,7 @@ def _snapshot(error: BaseException | None) -> TracebackException | None:
 
 
 def _has_few_related(error: BaseException) -> bool:
-    """Whether few others hang on it: each is gone through while the request waits."""
+    """Return whether few other errors hang on it: each is visited while the request waits."""
     unvisited, visited_ids = [error], set[int]()
     while unvisited and len(visited_ids) <= RELATED_ERRORS_MAX:
         current = unvisited.pop()

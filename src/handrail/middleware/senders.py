@@ -1,4 +1,4 @@
-"""Where a reporter sends to: a server, or an engine of this process."""
+"""The targets of a reporter: a server, or an engine of this process."""
 
 import asyncio
 
@@ -11,7 +11,7 @@ SEND_SECONDS = 10.0
 
 
 def to_server(url: str, token: str) -> Send:
-    """To a server; the token is a reporter's, which may do nothing else."""
+    """Send to a server; the token is a reporter's, which may do nothing else."""
     client = SyncClient(Client(url, token, timeout=SEND_SECONDS, patience=SEND_SECONDS))
 
     def send(report: ErrorReport) -> object:
@@ -21,7 +21,7 @@ def to_server(url: str, token: str) -> Send:
 
 
 def to_engine(engine: Engine, *, by: str = "middleware") -> Send:
-    """To an engine that runs on the event loop from which this is called."""
+    """Send to an engine that runs on the event loop from which this is called."""
     loop = asyncio.get_running_loop()
 
     def send(report: ErrorReport) -> object:

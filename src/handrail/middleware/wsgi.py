@@ -1,5 +1,5 @@
-"""Around a WSGI app: what it raises, also while its answer is being read, and each answer with a
-status of 500 or more, is reported. What it raises goes on, what it answers is passed on as it is.
+"""Wrap a WSGI app: report what it raises, also while its response is being read, and each response
+with a status of 500 or more. Errors and responses pass through unchanged.
 
 Every request pays for this, so it is written for that: a function that is made once, not an object
 that is called; and for each request a tuple and a bound function, neither an object nor a closure.
@@ -18,7 +18,7 @@ App = Callable[[Environ, StartResponse], Iterable[bytes]]
 ExcInfo = tuple[Any, BaseException | None, Any]
 RequestContext = tuple[StartResponse, Environ, Reporter]
 NOTED_ERROR = "handrail.noted"
-"""In the environment of a request that has failed: the error that was noted, or None."""
+"""In the environment of a failed request: the error that was noted, or None."""
 
 
 def WsgiMiddleware(app: App, reporter: Reporter) -> App:  # noqa: N802 - it stands where a class would
@@ -31,9 +31,9 @@ def WsgiMiddleware(app: App, reporter: Reporter) -> App:  # noqa: N802 - it stan
             _note_raised(reporter, environ, error)
             raise
         kind = type(answer)
-        if kind is list:  # made already, as nearly always
+        if kind is list:  # complete, as nearly always
             return answer
-        if kind is GeneratorType:  # if nobody reads it, it has begun nothing that must be closed
+        if kind is GeneratorType:  # unread, it has begun nothing that must be closed
             return _observe_body(answer, environ, reporter)
         return _ObservedBody(answer, environ, reporter)
 
@@ -43,7 +43,7 @@ def WsgiMiddleware(app: App, reporter: Reporter) -> App:  # noqa: N802 - it stan
 def _observe_start(
     context: RequestContext, status: str, headers: object, exc_info: ExcInfo | None = None
 ) -> Callable[[bytes], object]:
-    """The app begins its answer."""
+    """Observe the status when the app begins its response."""
     if "5" <= status < "6":
         error = exc_info[1] if exc_info else sys.exc_info()[1]
         code = int(status[:3]) if status[:3].isdecimal() else 500
@@ -56,7 +56,7 @@ def _observe_start(
 def _observe_body(
     answer: Iterable[bytes], environ: Environ, reporter: Reporter
 ) -> Generator[bytes]:
-    """An answer that is made while it is read."""
+    """Observe a response that is made while it is read."""
     try:
         yield from answer
     except Exception as error:
@@ -65,7 +65,7 @@ def _observe_body(
 
 
 class _ObservedBody:
-    """One that is no generator: it is closed even if nobody reads it."""
+    """A response that is no generator: it is closed even if it is never read."""
 
     def __init__(self, answer: Iterable[bytes], environ: Environ, reporter: Reporter) -> None:
         self._answer, self._environ, self._reporter = answer, environ, reporter
@@ -80,7 +80,7 @@ class _ObservedBody:
 
 
 def _note_raised(reporter: Reporter, environ: Environ, error: Exception) -> None:
-    """Unless the app has answered with that very error before it let it go on."""
+    """Note the error, unless the app has responded with it before raising it."""
     if environ.get(NOTED_ERROR) is not error:
         _note_error(reporter, environ, error, 500)
 

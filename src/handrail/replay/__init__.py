@@ -1,1 +1,1 @@
-"""Recorded runs, decided again under other rules; and which rules would have been better."""
+"""Replays recorded runs under other stop rules, and proposes better limits."""

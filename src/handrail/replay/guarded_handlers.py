@@ -1,9 +1,9 @@
-"""How a guarded run is replayed: what each event of it brings about under other limits.
+"""Replays the events of a guarded run under other limits.
 
-A guarded run goes on in a program elsewhere. Nothing of it follows from the definition, which is
-only what was seen of the team so far; a guard judged each handoff and each result when it came, and
-so does the replay, in the same way. Times on record are told by another clock: how long the run had
-been running is taken from the stop that says so, unless the limit of it is another one now.
+A guarded run takes place in another program. Nothing in it follows from the definition, which
+contains only what the guard has seen of the team; the guard judged each handoff and each result as
+it came, and the replay judges them in the same way. Recorded times come from another clock: the
+running time is taken from a stop that states it, unless that limit has changed.
 """
 
 from collections.abc import Callable, Sequence
@@ -35,16 +35,16 @@ from handrail.kernel.stop.rules import FiredRule, RuleContext, StopRule, judge_s
 
 DURATION_RULES = frozenset({StopRule.MAX_DURATION})
 BEFORE_STEP_RULES = frozenset({StopRule.BUDGET, StopRule.MAX_STEPS}) | DURATION_RULES
-"""What fires before a step, which is not on record then."""
+"""Rules that fire before a step; that step is not on record."""
 ENDS_WITHOUT_LIMIT = frozenset(
     {StopRule.AGENT_LOST, StopRule.HUMAN_DEADLINE, StopRule.PAUSE_DEADLINE}
     | {StopRule.CLOSED, StopRule.TERMINATED, StopRule.COMPLETED}
 )
-"""Ends that no limit brings about: the program's own, a person's, or nobody's."""
+"""Ends that no limit causes: by the program, by a person, or by neither."""
 
 
 class ReplayContext(Protocol):
-    """A replay on its way: `next` is the event that happens now."""
+    """A replay in progress: `next_index` is the index of the current event."""
 
     events: list[RunEvent]
     next_index: int
@@ -75,7 +75,7 @@ def _on_answered(replayer: ReplayContext, builder: DecisionBuilder, event: Answe
 
 
 def _on_offered(replayer: ReplayContext, builder: DecisionBuilder, event: Offered) -> None:
-    """A step. The first of a turn was judged with the handoff that led to it."""
+    """Judge a further step of a turn; the first was judged with the handoff that led to it."""
     is_further_step = builder.run.positions[event.step_id].fence > 0
     fired = _judge_next_step(replayer, builder) if is_further_step else []
     if fired:
@@ -104,7 +104,7 @@ def _on_reported(replayer: ReplayContext, builder: DecisionBuilder, event: Repor
 
 
 def _on_handed_off(replayer: ReplayContext, builder: DecisionBuilder, event: HandedOff) -> None:
-    """The handoff that completes a repetition is still made."""
+    """Judge a handoff; one that completes a repetition is still made."""
     handoff_fired, step_fired = (
         builder.judge_handoff(event.source, event.target),
         _judge_next_step(replayer, builder),
@@ -122,7 +122,7 @@ def _on_ended(replayer: ReplayContext, builder: DecisionBuilder, event: Ended) -
     if event.stop.rule in ENDS_WITHOUT_LIMIT:
         builder.emit(event)
         return
-    # Whoever wanted one more step, and had none left, is named before the clock.
+    # A rule against one more step takes precedence over the clock.
     rules = DURATION_RULES if event.stop.rule in DURATION_RULES else BEFORE_STEP_RULES
     fired = [
         fired_rule for fired_rule in _judge_next_step(replayer, builder) if fired_rule.rule in rules
@@ -132,7 +132,7 @@ def _on_ended(replayer: ReplayContext, builder: DecisionBuilder, event: Ended) -
 
 
 def _judge_next_step(replayer: ReplayContext, builder: DecisionBuilder) -> list[FiredRule]:
-    """Rules against one more step."""
+    """Return the rules that fire against one more step."""
     run = builder.run
     recorded_end = _recorded_end(replayer, 2)
     ended_by_duration = recorded_end is not None and recorded_end.stop.rule is StopRule.MAX_DURATION
@@ -144,7 +144,7 @@ def _judge_next_step(replayer: ReplayContext, builder: DecisionBuilder) -> list[
 def _stop_run(
     replayer: ReplayContext, builder: DecisionBuilder, fired: Sequence[FiredRule], agent: str
 ) -> None:
-    """The end on record where it is the same: only the program knew whether its goal was met."""
+    """Stop the run, by the recorded end if its rule is the same: only the program knew its goal."""
     previous = builder.run
     builder.stop(list(fired), agent)
     stop, recorded_end = builder.run.stop, _recorded_end(replayer, len(builder.events))
@@ -153,7 +153,7 @@ def _stop_run(
 
 
 def _recorded_end(replayer: ReplayContext, events_max: int) -> Ended | None:
-    """The end on record, if it is that near."""
+    """Return the recorded end if it is among the next `events_max` events."""
     for event in replayer.events[replayer.next_index : replayer.next_index + events_max]:
         if isinstance(event, Ended):
             return event

@@ -1,7 +1,7 @@
-"""What a replay comes to: one value for each run, in words and figures, and their sum.
+"""Reports replays: one value for each run, in words and figures, and their sum.
 
-A *good* run is one that ended as `done_success`. It is *cut* if the other rules would have ended it
-in another way: a false stop. What is saved is what the recording shows after the earlier stop.
+A *good* run ended as `done_success`. It is *cut* if the other rules would have ended it in another
+way: a false stop. The savings are what the recording shows after the earlier stop.
 """
 
 from collections.abc import Iterable, Sequence
@@ -27,7 +27,7 @@ class Verdict(StrEnum):
     OTHERWISE = "otherwise"
     """At the same step, by another rule."""
     BEYOND = "beyond"
-    """It goes on past its recorded end, and nobody knows how far."""
+    """It goes on past its recorded end; how far is unknown."""
     OPEN = "open"
     """It has not ended, and these rules do not end it either."""
     UNLIKE = "unlike"
@@ -42,7 +42,7 @@ class ReplayEnding(View):
 
 
 class Savings(View):
-    """What came after the earlier stop."""
+    """Steps, usage and time on record after the earlier stop."""
 
     steps: int = 0
     tokens: int = 0
@@ -51,7 +51,7 @@ class Savings(View):
 
 
 class ReplayReport(View):
-    """One run under other rules. `told` says it in a sentence."""
+    """One run under other rules. `told` is a summary in one sentence."""
 
     execution_id: str
     title: str
@@ -66,8 +66,8 @@ class ReplayReport(View):
 
 
 class ReplaySummary(View):
-    """All of them. `cut` are good runs that the rules would have stopped; what they would have
-    needed to their good end counts as nothing saved."""
+    """The sum of all reports. `cut` counts good runs that the rules would have stopped; their
+    remaining steps do not count as saved."""
 
     runs: int
     good: int
@@ -79,7 +79,7 @@ class ReplaySummary(View):
 def replay_report(
     recording: Sequence[RunEvent], plans: PlanLookup, overrides: RuleOverrides | None
 ) -> ReplayReport:
-    """What these rules would have made of the run; without any, those it was recorded under."""
+    """Replay a run under these rules, or by default under its own, and report the difference."""
     recorded_run, outcome = replay_events(recording), replay_recording(recording, plans, overrides)
     verdict = _verdict(recorded_run, outcome)
     saves = verdict is Verdict.SOONER
@@ -107,24 +107,24 @@ def is_cut(recorded: Run, outcome: ReplayOutcome) -> bool:
 
 def summarize(reports: Iterable[ReplayReport]) -> ReplaySummary:
     all_reports = tuple(reports)
-    saved = [one.saved for one in all_reports if not one.cut]
+    saved = [report.saved for report in all_reports if not report.cut]
     return ReplaySummary(
         runs=len(all_reports),
         good=sum(
-            one.recorded is not None and one.recorded.terminal_status == GOOD_STATUS
-            for one in all_reports
+            report.recorded is not None and report.recorded.terminal_status == GOOD_STATUS
+            for report in all_reports
         ),
-        cut=sum(one.cut for one in all_reports),
+        cut=sum(report.cut for report in all_reports),
         verdicts={
             verdict.value: count
             for verdict in Verdict
-            if (count := sum(one.verdict is verdict for one in all_reports))
+            if (count := sum(report.verdict is verdict for report in all_reports))
         },
         saved=Savings(
-            steps=sum(one.steps for one in saved),
-            tokens=sum(one.tokens for one in saved),
-            cost=sum(one.cost for one in saved),
-            seconds=sum(one.seconds for one in saved),
+            steps=sum(savings.steps for savings in saved),
+            tokens=sum(savings.tokens for savings in saved),
+            cost=sum(savings.cost for savings in saved),
+            seconds=sum(savings.seconds for savings in saved),
         ),
     )
 

@@ -1,20 +1,20 @@
-"""Replay: what other stop rules would have made of a recorded run. No agent is run.
+"""Replays a recorded run under other stop rules. No agent runs.
 
-Theory of operation. Of the events of a run some came from outside (a result, a lost lease, a clock
-that ran out, an act of a person) and the others followed. Replay takes those from outside, in order
-and at their recorded times, gives them to the very functions that decided live, under the other
-limits, and compares what follows with what is on record:
+Theory of operation. Some events of a run came from outside (a result, a lost lease, a clock that
+ran out, an act of a person); the others followed from them. Replay passes the outside events, in
+order and at their recorded times, to the same functions that decided live, under the other limits,
+and compares the decided events with the record:
 
     the same events                    the run goes on as recorded
-    an end that is not on record       there the other rules would have stopped it
+    an end that is not on record       the other rules would have stopped the run there
     no end where the record has one    they would have let it go on; nothing is recorded beyond
 
-Until the two differ, the state is what evolve makes of the recorded events, with progress weighed
-anew: what counts as progress depends on the limits. The clocks of dispatches, questions and pauses
-are what happened and no stop rules: they fire as recorded, whatever the settings say today. The
-time that a run may be running is a rule: its clock fires when it is due under the other limits.
+Until the two differ, the state is the fold of the recorded events, with progress assessed again:
+what counts as progress depends on the limits. The clocks of dispatches, approvals and pauses are
+not stop rules: they fire as recorded, whatever the settings say today. The maximal running time is
+a stop rule: its clock fires when it is due under the other limits.
 
-In a guarded run everything comes from outside, and it was judged there (`replay_guarded.py`).
+In a guarded run every event comes from outside and was judged there (`guarded_handlers.py`).
 """
 
 from collections.abc import Callable, Sequence
@@ -60,24 +60,24 @@ from handrail.replay.rule_overrides import RuleOverrides, limits_with_overrides
 from handrail.views.steps import started_event
 
 PlanLookup = Callable[[str, int], Plan]
-"""The plan of a version of a definition."""
+"""Returns the plan of a version of a definition."""
 
 EXTERNAL_ENDS = frozenset(
     {StopRule.HUMAN_DEADLINE, StopRule.PAUSE_DEADLINE, StopRule.CLOSED, StopRule.AGENT_LOST}
 )
-"""Ends that no limit brings about."""
+"""Ends that no limit causes."""
 UNPOSTPONABLE_ENDS = frozenset(
     rule for rule in StopRule if RULE_ORDER[rule] > RULE_ORDER[StopRule.AGENT_LOST]
 )
-"""Ends that other limits cannot put off."""
+"""Ends that other limits cannot postpone."""
 END_DISTANCE_EVENTS_MAX = 3
-"""How far behind a handoff that was refused its end stands, warnings included."""
+"""The distance from a refused handoff to the end that it causes, warnings included."""
 
 
 class ReplayOutcome:
-    """How a recording goes under some rules. `run` is its last state: ended if the rules, or what
-    came from outside, end it. `beyond`: it would go on where the recording has its end. `unlike` is
-    the number of the first event that does not follow from the definition at all, else 0."""
+    """The outcome of a replay. `run` is the last state, ended if the rules or an outside event
+    ended it. `continues_past_end`: the run would go on after its recorded end. `mismatch_seq` is
+    the number of the first event that does not follow from the definition, else 0."""
 
     def __init__(
         self, run: Run, *, continues_past_end: bool = False, mismatch_seq: int = 0
@@ -88,12 +88,12 @@ class ReplayOutcome:
 def replay_recording(
     recording: Sequence[RunEvent], plans: PlanLookup, overrides: RuleOverrides | None = None
 ) -> ReplayOutcome:
-    """The recording under these rules; without any, under those that it was recorded under."""
+    """Replay the recording under these rules, or by default under its own."""
     return _Replayer(recording, plans, overrides).replay()
 
 
 class _Replayer:
-    """`next` is the first recorded event that has not been gone over, `run` the state before it."""
+    """`next_index` is the index of the next recorded event, `run` the state before that event."""
 
     def __init__(
         self, recording: Sequence[RunEvent], plans: PlanLookup, overrides: RuleOverrides | None
@@ -117,10 +117,7 @@ class _Replayer:
             builder = self._decide(event)
             end_index = self.next_index + len(builder.events)
             if builder.events and self.events[self.next_index : end_index] == builder.events:
-                self.run, self.next_index = (
-                    builder.run,
-                    end_index,
-                )  # as nearly always: the very same
+                self.run, self.next_index = builder.run, end_index  # the usual case
             elif (outcome := self._compare(builder.events)) is not None:
                 return outcome
         return ReplayOutcome(self.run)
@@ -130,10 +127,10 @@ class _Replayer:
         self.next_index += 1
 
     def _decide(self, event: RunEvent) -> DecisionBuilder:
-        """All that follows from this event, itself included, under the limits in force."""
+        """Decide what follows from this event, itself included, under the limits in force."""
         deadline = self._duration_deadline(event)
         if deadline is not None and deadline <= event.at and self._is_before_clock(deadline, event):
-            # Where it is on record it was noticed then; elsewhere it is noticed when it is so.
+            # A recorded duration stop keeps its time; a new one happens at the deadline.
             is_recorded_late = isinstance(event, Ended) and event.stop.rule is StopRule.MAX_DURATION
             at = (
                 event.at if is_recorded_late else max(deadline, self.events[self.next_index - 1].at)
@@ -146,20 +143,20 @@ class _Replayer:
         return builder
 
     def _duration_deadline(self, event: RunEvent) -> datetime | None:
-        """When the running time is up. Clocks that fire at one moment were looked at together."""
+        """Return when the running time ends. Clocks that fire at once were checked together."""
         if self.next_index == 0 or isinstance(event, ClocksPushed):
             return None
         if (
             self.plan.is_guarded
             and self.run.limits.max_duration == self.recorded_limits.max_duration
         ):
-            return None  # it was judged by the program's own clock
+            return None  # the program's own clock judged it
         if self.checked_deadline[0] != event.at or not isinstance(event, CLOCK_EVENTS):
             self.checked_deadline = (event.at, clocks.duration_deadline(self.run))
         return self.checked_deadline[1]
 
     def _is_before_clock(self, deadline: datetime, event: RunEvent) -> bool:
-        """Whether it is up before the clock ran out that this event tells of."""
+        """Whether the deadline passed before the clock that this event reports ran out."""
         match event:
             case (
                 TimedOut(step_id=step_id, clock="queue" | "work")
@@ -179,7 +176,7 @@ class _Replayer:
                 return True
 
     def _compare(self, produced: list[RunEvent]) -> ReplayOutcome | None:
-        """Go over what is the same on record; where it is not, the walk is at its end."""
+        """Apply the recorded events that match; return the outcome at the first difference."""
         for i, event in enumerate(produced):
             if isinstance(event, Warned):
                 continue
@@ -194,7 +191,7 @@ class _Replayer:
         return self._diverge([]) if not produced else None
 
     def _diverge(self, produced: list[RunEvent]) -> ReplayOutcome:
-        """What happens is not what is on record: an end there, an end here, or neither."""
+        """Return the outcome at a difference: a new end, a missing end, or a mismatch."""
         if any(isinstance(event, Ended) for event in produced):
             return ReplayOutcome(replay_events(produced, self.run))
         upcoming = self.events[self.next_index : self.next_index + END_DISTANCE_EVENTS_MAX]
@@ -210,8 +207,8 @@ class _Replayer:
 
 
 def _comparison_key(event: RunEvent) -> tuple[object, ...]:
-    """Where an event leads. Texts and figures in it are not compared: they may have been put in
-    other words since, or follow from the limits."""
+    """Return the fields to compare. Texts and figures are left out: their wording may have changed
+    since, or they follow from the limits."""
     return type(event), *(getattr(event, name) for name in COMPARED_FIELDS.get(type(event), ()))
 
 
@@ -227,13 +224,13 @@ COMPARED_FIELDS: dict[type[RunEvent], tuple[str, ...]] = {
 
 
 def _reassess(recorded: RunEvent, produced: RunEvent) -> RunEvent:
-    """As recorded, but for what follows from the limits."""
+    """Return the recorded event, with the parts that follow from the limits replaced."""
     if isinstance(recorded, Reported | Faulted) and isinstance(produced, Reported | Faulted):
         return replace(recorded, weighed=produced.weighed)
     return produced if isinstance(recorded, Started | Migrated | Ended) else recorded
 
 
-# What each event from outside brings about
+# What each outside event causes
 
 
 def _advance(builder: DecisionBuilder) -> None:
@@ -242,7 +239,7 @@ def _advance(builder: DecisionBuilder) -> None:
 
 
 def _ignore(replayer: _Replayer, builder: DecisionBuilder, event: RunEvent) -> None:
-    """It does not come from outside: here nothing brings it about."""
+    """Ignore an event that does not come from outside."""
 
 
 def _on_started(replayer: _Replayer, builder: DecisionBuilder, event: Started) -> None:
@@ -262,7 +259,7 @@ def _on_human_act(
 
 
 def _on_moved(replayer: _Replayer, builder: DecisionBuilder, event: Moved) -> None:
-    """A person's act, where it is one."""
+    """Apply a move that is a person's act."""
     if event.renews:
         builder.emit(event)
         _advance(builder)
@@ -316,19 +313,19 @@ def _on_timed_out(replayer: _Replayer, builder: DecisionBuilder, event: TimedOut
         and deadline <= event.at
         and not builder.run.has_ended
     ):
-        clocks.stop_for_duration(builder)  # both had run out when somebody looked
+        clocks.stop_for_duration(builder)  # both clocks had run out by then
     _advance(builder)
 
 
 def _on_asked(replayer: _Replayer, builder: DecisionBuilder, event: Asked) -> None:
-    """By itself only where the commit lock did not come in time."""
+    """An outside event only if the commit lock was not granted in time."""
     position = builder.run.positions[event.approval.step_id]
     if position.phase in workflow.ADVANCEABLE_PHASES:
         clocks.time_out_dispatch(builder, position, "queue")
 
 
 def _on_offered(replayer: _Replayer, builder: DecisionBuilder, event: Offered) -> None:
-    """By itself only where the commit lock has come."""
+    """An outside event only if the commit lock was granted."""
     if event.lock is not None:
         workflow.offer_dispatch(
             builder, builder.run.positions[event.step_id], event.role, event.lock
@@ -336,7 +333,7 @@ def _on_offered(replayer: _Replayer, builder: DecisionBuilder, event: Offered) -
 
 
 def _on_ended(replayer: _Replayer, builder: DecisionBuilder, event: Ended) -> None:
-    """By itself only from outside, or because the commit lock came and no step was left."""
+    """An external end, or the commit lock was granted and no step was left."""
     if event.stop.rule in EXTERNAL_ENDS:
         builder.emit(event)
         return
@@ -347,9 +344,9 @@ def _on_ended(replayer: _Replayer, builder: DecisionBuilder, event: Ended) -> No
 
 
 IGNORED_EVENTS = (Warned, Reasked, HeardOf)
-"""Change nothing that a rule looks at."""
+"""Events that change nothing a rule reads."""
 CLOCK_EVENTS = (TimedOut, Asked, Ended)
-"""Tell, where they come from outside, of clocks that ran out."""
+"""Events that report an expired clock, if they come from outside."""
 HANDLERS = cast(
     "dict[type[RunEvent], Callable[[_Replayer, DecisionBuilder, Any], None]]",
     {

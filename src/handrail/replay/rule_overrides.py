@@ -1,8 +1,8 @@
-"""Other stop rules, for a look at recorded runs: read, and laid over a definition's own.
+"""Reads overrides of stop rules for a replay, and merges them with a definition's own rules.
 
-What is given counts as if it stood in the definition's `stop_rules`: a field that is not given
-stays as the definition has it, and a profile fills what neither of them sets. A key that nobody
-reads is an error here: whoever asks "what if" wants an answer to that question and no other.
+An override counts as if it were in the definition's `stop_rules`: other fields keep the
+definition's value, and a profile fills fields that neither sets. An unknown key is an error here:
+the caller of a "what if" wants an answer to exactly that question.
 """
 
 import difflib
@@ -22,7 +22,7 @@ RULES_KEY = "stop_rules"
 
 
 def read_overrides(document: object) -> tuple[RuleOverrides | None, list[DocumentProblem]]:
-    """The fields of a document, of its `stop_rules` if it is a definition, or a profile's name."""
+    """Read fields of a document, of its `stop_rules` if it is a definition, or a profile's name."""
     if isinstance(document, str):
         return _read_profile(document)
     if is_mapping(document) and RULES_KEY in document:
@@ -62,6 +62,6 @@ def _unknown_field(key: str) -> DocumentProblem:
 
 
 def limits_with_overrides(plan: Plan, overrides: RuleOverrides, scope: object) -> Limits:
-    """What the rules come to for a run of this definition whose bead says `task_scope`."""
+    """Return the limits for a run of this definition whose bead has this `task_scope`."""
     rules = msgspec.structs.replace(plan.definition.stop_rules, **overrides)
     return scale_limits(resolve_limits(rules, plan.kind), scope)

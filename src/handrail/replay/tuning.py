@@ -1,18 +1,18 @@
-"""Tuning: limits proposed from how runs really went, with what each would have cost and saved.
+"""Proposes limits from recorded runs, with the cost and the savings of each.
 
-Theory of operation. Every run of the history is replayed (`replay.py`) under the limits in force
+Theory of operation. Every run of the history is replayed (`replayer.py`) under the limits in force
 with one of them changed, for each value of a grid. A good run (`done_success`) that would have been
 stopped is a false stop. The steps of an aborted run after its last progress are its waste. Of the
-values that cut no more than the allowed share of the good runs the one with the least waste is
+values that cut no more than the allowed share of the good runs, the value with the least waste is
 proposed; the limit in force stays unless another wastes less. At the end all proposals are replayed
-together, for they may do together what none does alone.
+together, because they may do together what none does alone.
 
-What a looser limit would have brought nobody knows: nothing is recorded beyond a stop. So limits
-are proposed tighter, and looser only where the limit in force cuts good runs of this history; how
-many stopped runs a limit would have let go on is told. A rule that is off stays off, but for the
-budgets, where runs told what they used.
+The effect of a looser limit is unknown: nothing is recorded beyond a stop. So proposals are
+tighter, and looser only if the limit in force cuts good runs of this history; each trial reports
+how many stopped runs its limit would have let go on. A rule that is off stays off, except the
+budgets if runs reported their usage.
 
-A value that a run never reached cannot stop it: `_reach` saves replaying most of the grid.
+A value that a run never reached cannot stop it: `_limit_usage` saves replaying most of the grid.
 """
 
 import math
@@ -39,7 +39,7 @@ from handrail.replay.rule_overrides import RULE_FIELDS as RULE_FIELDS
 from handrail.views.view_types import View
 
 GOOD_RUNS_MIN = 10
-"""So many good runs have to have ended before anything is proposed."""
+"""Good runs needed before anything is proposed."""
 CONFIDENCE = 0.95
 SMALL_LIMITS = (1, 2, 3, 4, 5, 6, 8, 10)
 LARGE_LIMITS = (5, 8, 10, 12, 15, 20, 25, 30, 40, 50, 75, 100, 150, 200, 300, 500, 1_000)
@@ -60,14 +60,14 @@ LIMIT_GRID: dict[str, tuple[int | float, ...]] = {
     "max_tokens": TOKENS_LIMITS,
     "max_cost": COST_LIMITS,
 }
-"""What is tried, besides the limit in force."""
+"""The values tried, besides the limit in force."""
 TUNED_FIELDS = tuple(name for name in RULE_FIELDS if name != "profile")
 BUDGET_FIELDS = ("max_tokens", "max_cost")
 ABORTED_STATUSES = (TerminalStatus.ABORTED_STUCK, TerminalStatus.ABORTED_CONSTRAINT)
 
 
 class LimitTrial(View):
-    """What a limit would have done: good runs cut, steps wasted in aborted ones, runs let go on."""
+    """The effect of a limit: good runs cut, steps wasted in aborted ones, runs let go on."""
 
     value: int | float | None
     cut: int
@@ -91,8 +91,8 @@ class LimitProposal(View):
 
 
 class TuningReport(View):
-    """`rules` are the limits that change, as a definition's `stop_rules` has them; `together` says
-    what all of them do at once."""
+    """`rules` are the limits that change, in the form of a definition's `stop_rules`; `together` is
+    the effect of all of them at once."""
 
     workflow_id: str
     workflow_version: int
@@ -108,7 +108,7 @@ class TuningReport(View):
 
 
 class _EndedRun(Value):
-    """A run that has ended, and how much of each limit it can have used."""
+    """A run that has ended, and the most that it can have used of each limit."""
 
     recording: Sequence[RunEvent]
     run: Run
@@ -123,7 +123,7 @@ def tune(
     plans: PlanLookup,
     share: float = 0.0,
 ) -> TuningReport:
-    """Limits for this plan, from recordings of ended runs of any version of its definition."""
+    """Propose limits for a plan from recordings of ended runs of any version of its definition."""
     tuner = _Tuner(plan.limits, [_ended_run(recording) for recording in recordings], plans)
     proposals: tuple[LimitProposal, ...] = ()
     if tuner.good_count >= GOOD_RUNS_MIN and tuner.aborted_runs:
@@ -151,7 +151,7 @@ def _ended_run(recording: Sequence[RunEvent]) -> _EndedRun:
 
 
 def _limit_usage(recording: Sequence[RunEvent], run: Run) -> dict[str, float]:
-    """More than this of a limit the run cannot have used, whatever counted as progress."""
+    """Return an upper bound of the run's use of each limit, whatever counted as progress."""
     results = [event.result for event in recording if isinstance(event, Reported | Faulted)]
     checks = [check for result in results for check in result.evidence.checks]
     file_results = sum(result.evidence.files is not None for result in results)
@@ -176,7 +176,7 @@ def _limit_usage(recording: Sequence[RunEvent], run: Run) -> dict[str, float]:
 
 
 class _Tuner:
-    """The history under the limits in force, and under others."""
+    """Replays the history under the limits in force, and under others."""
 
     def __init__(self, limits: Limits, history: list[_EndedRun], plans: PlanLookup) -> None:
         self.limits, self.history, self.plans = limits, history, plans
@@ -192,14 +192,14 @@ class _Tuner:
         ]
 
     def is_tunable(self, name: str) -> bool:
-        """Whether the rule is on, or a budget of which something was used."""
+        """Whether the rule is on, or is a budget with recorded usage."""
         is_used_budget = name in BUDGET_FIELDS and any(
             ended_run.limit_usage[name] for ended_run in self.history
         )
         return is_used_budget or self.base_rules[name] is not None
 
     def try_limits(self, changes: dict[str, int | float | None]) -> LimitTrial:
-        """The whole history under the limits in force with these changes."""
+        """Replay the whole history under the limits in force with these changes."""
         cut_count = wasted_steps = beyond_count = 0
         for ended_run, baseline in zip(self.history, self.baseline, strict=True):
             outcome = self._replay_with(ended_run, baseline, changes)
@@ -230,7 +230,7 @@ def _or_infinity(limit: float | None) -> float:
 
 
 def _wasted_steps(run: Run, outcome: ReplayOutcome) -> int:
-    """Steps after the last progress, if the run was aborted."""
+    """Return the steps after the last progress if the run was aborted, else 0."""
     if run.terminal_status not in ABORTED_STATUSES:
         return 0
     ledger = outcome.run.ledger
@@ -238,8 +238,8 @@ def _wasted_steps(run: Run, outcome: ReplayOutcome) -> int:
 
 
 def _propose(tuner: _Tuner, name: str, share: float) -> LimitProposal:
-    """The value with the least waste that cuts few enough; at equal waste the one in force, else
-    the loosest."""
+    """Propose the value with the least waste among those that cut few enough; at equal waste the
+    value in force, else the loosest."""
     current_value = tuner.base_rules[name]
     values = sorted({*LIMIT_GRID[name], _or_infinity(current_value)} - {math.inf})
     trials = [tuner.try_limits({name: value}) for value in values]
@@ -299,7 +299,7 @@ def _format_count(number: int, noun: str) -> str:
 def _combine(
     tuner: _Tuner, proposals: Sequence[LimitProposal], share: float
 ) -> tuple[dict[str, int | float | None], LimitTrial | None]:
-    """Those that save most first; each only if it saves something beside the others, and if all of
+    """Combine proposals, the largest savings first; take each only if it adds savings and all of
     them together still cut few enough."""
     rules: dict[str, int | float | None] = {}
     together: LimitTrial | None = None
@@ -315,11 +315,11 @@ def _combine(
 
 
 def cut_share_upper_bound(cut: int, good: int) -> float:
-    """The largest true share with which so few of so many would be cut in 5 of 100 cases."""
+    """Return the true share at which so few of so many would be cut in only 5 of 100 cases."""
     if good == 0 or cut >= good:
         return 1.0
     low, high = 0.0, 1.0
-    for _ in range(40):  # halves the rest each time
+    for _ in range(40):  # bisection
         share = (low + high) / 2
         chance = sum(
             math.comb(good, k) * share**k * (1 - share) ** (good - k) for k in range(cut + 1)

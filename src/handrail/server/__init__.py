@@ -1,6 +1,6 @@
-"""The HTTP server: the API, events as they happen, who may do what, health and metrics.
+"""The HTTP server: the API, event streams, access control, health and metrics.
 
-Thin: a handler reads the request, asks the engine, and shapes the answer. What is decided is
-decided by the kernel; what is kept is kept by the engine. Nothing here is imported with the package
-(`handrail --help` must answer at once).
+Handlers are thin: each reads the request, calls the engine, and shapes the answer. The kernel
+decides; the engine stores. Nothing here is imported with the package (`handrail --help` must answer
+at once).
 """

@@ -1,9 +1,9 @@
-"""Who may call what: one table of every call. What is not in it, nobody may.
+"""The access table: who may make which call. A call that is not in the table is forbidden.
 
-`people` is the least role of a person (viewer, operator, ceo, admin, each including the one before)
-or None; `agents` and `reporters` say whether such a token may, which stand apart. `own` says what a
-call is limited to for those that may not do everything with it; the handler checks that against the
-object, by the functions below. The test walks the whole table.
+`people` is the lowest role of a person (viewer, operator, ceo, admin, each including the one
+before) or None; `agents` and `reporters` allow these tokens, which are outside that order.
+`restriction` says what a call is limited to for some callers; the handler checks it against the
+object, with the functions below. The test walks the whole table.
 """
 
 from typing import Literal
@@ -21,13 +21,13 @@ API_PREFIX = "/api/v1"
 
 
 class Caller(Value):
-    """Whoever a request comes from, as its token or its session says; never as its text says."""
+    """The author of a request, according to its token or session; never to its body."""
 
     name: str
-    """The person, or the agent's id."""
+    """The person's name, or the agent's id."""
     role: Role
     works_as: tuple[str, ...] | None = None
-    """The roles that an agent may register; None leaves it free."""
+    """The roles that an agent may register; None: any."""
     credential: str = ""
     in_browser: bool = False
 
@@ -45,7 +45,7 @@ class Access(Value):
     agents: bool = False
     reporters: bool = False
     open: bool = False
-    """Also without a token."""
+    """Allowed without a token too."""
     restriction: str = ""
 
 
@@ -210,7 +210,7 @@ def may_call(access: Access, caller: Caller) -> bool:
 
 
 def describe_required_role(access: Access) -> str:
-    """Who may, in words."""
+    """Return who may make the call, as text."""
     roles = [f"the role {access.people}"] if access.people is not None else []
     roles += ["an agent's token"] if access.agents else []
     roles += ["a reporter's token"] if access.reporters else []
@@ -218,7 +218,7 @@ def describe_required_role(access: Access) -> str:
 
 
 def check_own_agent(caller: Caller, agent_id: str) -> None:
-    """An agent acts for itself; people with the right role are not limited by this."""
+    """Check that an agent acts for itself; people are not limited by this."""
     if caller.role == "agent" and caller.name != agent_id:
         message = (
             f"the token of agent '{caller.name}' cannot act for '{agent_id}'; use its own token"
@@ -227,7 +227,7 @@ def check_own_agent(caller: Caller, agent_id: str) -> None:
 
 
 def check_same_author(caller: Caller, *names: str | None) -> None:
-    """Whoever a body says it is from, if it does, has to be who the token says."""
+    """Check that the authors named in a body, if any, are the token's owner."""
     for name in names:
         if name and name != caller.name:
             message = f"the request says it is by '{name}', its token is of '{caller.name}'"
@@ -235,7 +235,7 @@ def check_same_author(caller: Caller, *names: str | None) -> None:
 
 
 def access_markdown() -> str:
-    """The table of docs/access.md."""
+    """Return the table of docs/access.md."""
     rows = [
         f"| `{method} {path}` | {_describe_callers(access)} | {access.restriction} |"
         for (method, path), access in ACCESS_TABLE.items()

@@ -1,12 +1,12 @@
-"""Answer links: who they are for, how long they last, and what is kept of them.
+"""Answer links: who they are for, how long they last, and what is stored of them.
 
-A link is one person's answer to one question, and nothing else can be done with it. Its secret has
-256 bits and is kept as a digest. Rules:
+A link lets one person answer one approval, and nothing else. Its secret has 256 bits and is stored
+as a digest. Rules:
 
-1. People make links for themselves; an admin, who can make anybody's token, makes them for anybody.
-2. Who the person is was said when the link was made; what the person may do is asked when it is
-   used: whoever had tokens and has none left is nobody, and a lower role counts.
-3. It ends with its question, and after LINK_SECONDS_MAX at the latest.
+1. People make links for themselves; an admin, who can make any token, makes them for any person.
+2. The link fixes the person when it is made; what the person may do is checked when it is used: a
+   person whose tokens are all gone may do nothing, and a lower role counts.
+3. A link ends with its approval, and after LINK_SECONDS_MAX at the latest.
 """
 
 import hmac
@@ -42,7 +42,7 @@ def make_link_row(
     now: datetime,
     seconds: float = LINK_SECONDS_MAX,
 ) -> AnswerLinkRow:
-    """The row to be kept of a new link."""
+    """Return the row of a new link."""
     expires_at = min(approval.deadline, now + timedelta(seconds=min(seconds, LINK_SECONDS_MAX)))
     return AnswerLinkRow(
         id=uuid7().hex,
@@ -63,7 +63,7 @@ def link_path(secret: str) -> str:
 
 
 async def find_valid_link(engine: Engine, secret: str) -> AnswerLinkRow:
-    """The link of that secret, if it is good still. The question is not looked at."""
+    """Return the link of a secret, if it is still valid. Does not check the approval."""
     secret_digest = digest_secret(secret)
     row = await engine.link(secret_digest)
     if row is None or not hmac.compare_digest(row.digest, secret_digest):
@@ -79,11 +79,11 @@ async def find_valid_link(engine: Engine, secret: str) -> AnswerLinkRow:
 
 
 async def current_person(engine: Engine, row: AnswerLinkRow) -> Person:
-    """Whoever the link is for, with what they may do now."""
+    """Return the link's person with their current role."""
     role = msgspec.convert(row.role, PersonRole)
-    tokens = [one for one in await engine.credentials("token") if one.name == row.name]
-    callers = [caller_from_credential(one, engine.clock()) for one in tokens]
-    levels = [PERSON_LEVELS.get(one.role, -1) for one in callers if one is not None]
+    tokens = [token for token in await engine.credentials("token") if token.name == row.name]
+    callers = [caller_from_credential(token, engine.clock()) for token in tokens]
+    levels = [PERSON_LEVELS.get(caller.role, -1) for caller in callers if caller is not None]
     if tokens and not levels:
         message = f"{row.name} has no token any more, so this link is nobody's"
         raise HTTPProblemError(403, "not_allowed", f"{message}; ask an admin")

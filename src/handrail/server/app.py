@@ -1,4 +1,4 @@
-"""The application: every call of the API around one engine, and what stands before them."""
+"""The ASGI application: every call of the API around one engine, and its middleware."""
 
 import asyncio
 import importlib
@@ -56,7 +56,6 @@ API_ROUTE_MODULES = (
     "tokens",
     "webhooks",
 )
-"""Modules of `routes`."""
 DEPENDENCIES = (
     "engine",
     "long_polls",
@@ -67,7 +66,7 @@ DEPENDENCIES = (
     "webhook_sender",
     "web_app_files",
 )
-"""What a handler may ask for, of its server."""
+"""Attributes of `ServerApp` that handlers may take as arguments."""
 DESCRIPTION = """\
 Handrail runs teams of AI agents and people so that every run ends, with a reason.
 
@@ -77,7 +76,8 @@ and body again returns the first answer. Errors are RFC 9457 problem documents.
 
 
 class ServerApp:
-    """An engine, served. `asgi` is for a server; `waits` says how it ends."""
+    """The HTTP application around one engine. `asgi` is the ASGI app; setting
+    `long_polls.draining` begins a graceful shutdown."""
 
     def __init__(self, engine: Engine, settings: ServerSettings | None = None) -> None:
         self.engine, self.settings = engine, settings or ServerSettings()
@@ -90,7 +90,7 @@ class ServerApp:
         self.agent_logging = AgentLogger(engine.settings.lease)
         self.web_app_files = web_app.load_web_app()
         with warnings.catch_warnings():
-            # Litestar 3 will want a mark of its own on every argument; this is Litestar 2, pinned.
+            # Litestar 3 will require a marker on every argument; Litestar 2 is pinned.
             warnings.simplefilter("ignore", LitestarDeprecationWarning)
             self.litestar = application(lambda: self)
         self.asgi: ASGIApp = OuterMiddleware(
@@ -117,7 +117,7 @@ class ServerApp:
 
 
 def application(get_server_app: Callable[[], ServerApp]) -> Litestar:
-    """Every call, about whichever server `whose` says when it comes."""
+    """Build the Litestar app; each request uses the `ServerApp` that `get_server_app` returns."""
     app = Litestar(
         route_handlers=[
             *_load_handlers(ROOT_ROUTE_MODULES),
@@ -153,25 +153,25 @@ def application(get_server_app: Callable[[], ServerApp]) -> Litestar:
 
 def _load_handlers(names: Sequence[str]) -> list[HTTPRouteHandler]:
     modules = [importlib.import_module(f"handrail.server.routes.{name}") for name in names]
-    handlers: list[HTTPRouteHandler] = [one for module in modules for one in module.HANDLERS]
+    handlers: list[HTTPRouteHandler] = [item for module in modules for item in module.HANDLERS]
     for handler in handlers:
-        _ = handler.parsed_fn_signature  # read once in a process, and kept with the handler
+        _ = handler.parsed_fn_signature  # parsed once per process, and cached by the handler
     return handlers
 
 
 def _provide(get_server_app: Callable[[], ServerApp], name: str) -> Any:  # noqa: ANN401 - a function that Litestar calls
-    def provide() -> Any:  # noqa: ANN401 - whatever it is
+    def provide() -> Any:  # noqa: ANN401 - any of DEPENDENCIES
         return getattr(get_server_app(), name)
 
     return provide
 
 
-def _provide_caller(request: Any) -> Any:  # noqa: ANN401 - a Caller, which `Authenticate` put there
+def _provide_caller(request: Any) -> Any:  # noqa: ANN401 - a Caller, set by the middleware
     return request.user
 
 
 def _check_access_table(app: Litestar) -> None:
-    """Every call has its line in the access table."""
+    """Check that every call is in the access table."""
     routes = {
         (str(method), route.path_format)
         for route in app.routes
@@ -182,22 +182,22 @@ def _check_access_table(app: Litestar) -> None:
 
 
 class _UncopiedRouter(Router):
-    """Made for this application alone: Litestar would copy it first, with all that hangs on it."""
+    """A router used by one application only: Litestar need not deep-copy it and its handlers."""
 
     def __deepcopy__(self, _: object) -> Self:
         return self
 
 
 class _EmptyRouter(Router):
-    """For Litestar's own pages about the API: they would answer for paths that are not there."""
+    """Drops Litestar's own API pages: they would answer for paths that do not exist."""
 
     def register(self, value: Any) -> list[Any]:  # noqa: ANN401 - as Litestar's
         return []
 
 
 def _resolve_dependencies_in_turn(app: Litestar) -> None:
-    """Litestar makes a task for each thing a handler is given, to give them side by side. Ours are
-    there already: one after the other takes a seventh of the server's time off a request."""
+    """Make Litestar provide dependencies one after the other. It would make a task for each, to
+    run them concurrently; ours need no waiting, and this saves a seventh of a request's time."""
     for route in app.routes:
         for _, model in getattr(route, "route_handler_map", {}).values():
             batches = model.dependency_batches

@@ -1,8 +1,8 @@
-"""Checking the record while the server goes on: off its loop, one check at a time.
+"""Verifies the audit record while the server runs: off the event loop, one check at a time.
 
-Whoever asks while the same check runs hears its result. A check reads everything there is, on a
-connection of its own that can only read; when the server ends, or nobody waits for it any more, it
-is broken off. So many wait for their turn and no more.
+Requests for the same check share its result. A check reads the whole record, on a read-only
+connection of its own; it is aborted when the server shuts down, or when no request waits for it any
+more. The number of waiting checks is bounded.
 """
 
 import asyncio
@@ -13,11 +13,11 @@ from handrail.server.problems import RETRY_SECONDS, HTTPProblemError
 from handrail.store.engine_store import StoreError
 
 CHECKS_MAX = 8
-"""Under way, or waiting for their turn: each is for another head."""
+"""Running or queued checks, each for another head."""
 
 
 class RunningCheck:
-    """One check, and how many wait for it."""
+    """One check, and the number of requests that wait for it."""
 
     def __init__(self) -> None:
         self.waiters = 0
@@ -34,7 +34,7 @@ class AuditVerifier:
         self._closing = False
 
     async def check(self, head: str | None) -> Verification:
-        """The record as it is; `head` was kept elsewhere, and must be among its heads."""
+        """Verify the record; `head` was saved elsewhere, and must be one of its heads."""
         check = self._checks.get(head) or self._start(head)
         assert check.task is not None, "begun"
         check.waiters += 1
@@ -46,7 +46,7 @@ class AuditVerifier:
                 self._release(head, check)
 
     async def close(self) -> None:
-        """Nobody waits for the end of a check that nobody will hear of."""
+        """Abort all checks: their results are no longer needed."""
         self._closing = True
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
@@ -64,7 +64,7 @@ class AuditVerifier:
         return check
 
     def _release(self, head: str | None, check: RunningCheck) -> None:
-        """It was heard, or nobody waits for it: whoever asks from now on begins another one."""
+        """Forget a check that no request waits for: the next request starts a new one."""
         if self._checks.get(head) is check:
             del self._checks[head]
         if check.task is not None and not check.is_started:
@@ -73,7 +73,7 @@ class AuditVerifier:
     def _on_done(self, task: asyncio.Task[Verification]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            task.exception()  # heard by whoever still waits
+            task.exception()  # mark as retrieved; the waiters get it
 
     async def _run_check(self, head: str | None, check: RunningCheck) -> Verification:
         async with self._lock:

@@ -1,12 +1,12 @@
-"""Who is calling: from the bearer token, or from the page's session cookie. Then the access table.
+"""Identifies the caller by bearer token or session cookie, then applies the access table.
 
 Rules
-1. Identity comes from the token alone, authority from the table alone (`access.py`).
-2. A wrong token is 401, also where a right one would not help; too little of a role is 403. Neither
-   says whether what was asked for exists.
-3. A session is for the page: what changes something needs the session's own mark in a header, which
-   another site can neither read nor send, and an Origin, if there is one, that is ours.
-4. Where anybody may go, an old session is no session: its browser still has to find the way in.
+1. Identity comes from the token only, authority from the table only (`access.py`).
+2. A wrong token is 401, even where a right one would not help; an insufficient role is 403. Neither
+   says whether the requested object exists.
+3. A session is for the web app: a call that changes something needs the session's CSRF token in a
+   header, which another site can neither read nor send, and the server's own Origin, if any.
+4. On open paths an expired session counts as none: its browser must still be able to sign in.
 """
 
 from collections import OrderedDict
@@ -24,22 +24,20 @@ from handrail.server.problems import HTTPProblemError
 from handrail.store.store import CredentialRow
 
 SCOPE_LOCAL_CALLER = "handrail.caller"
-"""Where a request's scope has whoever came without a socket (`local.py`); no server puts it there.
-"""
+"""Scope key of the caller without a socket (`local_transport.py`); no server sets it."""
 SCOPE_IS_STILL_ALLOWED = "handrail.still"
-"""Where a request's scope has the question whether it would be let in still, for answers that go on
-for long."""
+"""Scope key of a function that returns whether the caller still has access, for long responses."""
 SESSION_COOKIE = "handrail_session"
 CSRF_HEADER = "x-csrf-token"
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 CACHED_CREDENTIALS_MAX = 10_000
 CREDENTIAL_CACHE_SECONDS = 1.0
-"""How long a credential is known without asking a database that is not in this process: so long a
-revoked token may still be taken by another server."""
+"""How long a credential is cached when the database is outside of this process: for so long another
+server may still accept a revoked token."""
 
 
 class CredentialCache:
-    """The credentials of the database, the last ones asked for at hand."""
+    """Reads credentials from the database, and caches the last ones."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -58,12 +56,12 @@ class CredentialCache:
         return row
 
     def clear(self) -> None:
-        """One of them was changed here."""
+        """Drop the cache, because this server changed a credential."""
         self._rows.clear()
 
 
 class AuthenticationMiddleware:
-    """A Litestar middleware: by then the call is known, and nothing of its body is read yet."""
+    """A Litestar middleware: runs when the call is known, before its body is read."""
 
     def __init__(self, app: ASGIApp, credentials: Callable[[], CredentialCache]) -> None:
         self.app, self._credentials = app, credentials
@@ -125,7 +123,7 @@ class AuthenticationMiddleware:
         return caller
 
     async def _find_caller(self, secret: str, kind: str) -> Caller | None:
-        """Whom it vouches for; nobody, if it is not good."""
+        """Return the owner of the secret; None if it is not valid."""
         now = self.credentials.engine.clock()
         row = await self.credentials.find(secret, now.timestamp())
         return caller_from_credential(row, now) if row is not None and row.kind == kind else None
@@ -142,15 +140,14 @@ class AuthenticationMiddleware:
 
 
 def split_authorization(authorization: str) -> tuple[str, str]:
-    """The scheme and the secret of an Authorization header."""
+    """Return the scheme and the secret of an Authorization header."""
     scheme, _, secret = authorization.partition(" ")
     return scheme.lower(), secret.strip()
 
 
 def parse_session_cookie(cookies: str) -> str:
-    """The session's secret of a Cookie header; empty without one, or if there are two, of which one
-    is somebody else's. Taken apart by hand: `http.cookies` takes the square of the header's length.
-    """
+    """Return the session's secret in a Cookie header; empty without one, or with two, of which one
+    must be foreign. `http.cookies` is not used: its time is quadratic in the header's length."""
     pairs = (pair.partition("=") for pair in cookies.split(";"))
     sessions = [value.strip() for name, _, value in pairs if name.strip() == SESSION_COOKIE]
     return sessions[0] if len(sessions) == 1 else ""

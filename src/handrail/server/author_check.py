@@ -1,9 +1,8 @@
-"""Who a request says it is from, against who it is from; and what is kept of those that lie.
+"""Checks the author named in a body against the token, and records refused attempts.
 
-Authors come from the token. A body may name one all the same, under any of the names that the API
-answers with; it has to be the same. Whoever tries to pass for somebody else, or to use an answer a
-second time, is refused and told in the log, and it is kept as a note of the run that it was about:
-evidence that changes nothing (K21).
+Authors come from the token. A body may name an author too, in any of the API's author fields; it
+must be the same. An attempt to act as another person, or to use an answer twice, is refused and
+logged, and stored as a note of its run: evidence that changes nothing (K21).
 """
 
 import logging
@@ -22,11 +21,11 @@ from handrail.store.engine_store import NoteRow, iso
 log = logging.getLogger("handrail.http")
 
 EVIDENCE_CHARS_MAX = 1_000
-"""Of each text of a request that is kept as evidence."""
+"""Per text of a request."""
 
 
 class AuthoredBody(Value):
-    """Base of bodies: names of authors may be left out, and are the token's if they are there."""
+    """Base of bodies: author fields are optional, and must name the token's owner."""
 
     by: NulFreeText = ""
     actor: NulFreeText = ""
@@ -36,7 +35,7 @@ class AuthoredBody(Value):
 async def check_author(
     engine: Engine, caller: Caller, body: AuthoredBody, run_id: str | None = None
 ) -> None:
-    """403 `forged_author` if the body names somebody else; `run_id` is the run it is about."""
+    """Raise 403 `forged_author` if the body names another author; `run_id` is its run, if any."""
     try:
         check_same_author(caller, body.by, body.actor, body.filed_by)
     except HTTPProblemError as problem:
@@ -55,7 +54,7 @@ async def record_refused_attempt(
     run_id: str | None,
     fields: dict[str, str],
 ) -> None:
-    """What was tried, by whom: in the log, and as a note of its run."""
+    """Log a refused attempt, and add it as a note to its run."""
     name, role = caller.name, caller.role
     log_event(log, code, actor=name, role=role, execution_id=run_id, reason=reason)
     if run_id is not None:

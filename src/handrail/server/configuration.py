@@ -1,8 +1,8 @@
-"""Where the value of a setting comes from: flags, else `HANDRAIL_*` variables, else the file
-`handrail.toml` in the current folder, else its default.
+"""Loads the settings: from flags, else `HANDRAIL_*` variables, else the file `handrail.toml` in the
+current folder, else the default.
 
-A wrong value or an unknown name in the file is an error that names the place; nothing starts with
-half of its settings.
+A wrong value, or an unknown name in the file, is an error that names its origin; nothing starts
+with only part of its settings.
 """
 
 import difflib
@@ -20,18 +20,18 @@ CONFIG_FILE = "handrail.toml"
 FILE_BYTES_MAX = 1_000_000
 VARIABLE_PREFIX = "HANDRAIL_"
 NON_SETTING_VARIABLES = frozenset({"HANDRAIL_TOKEN"})
-"""A secret stands in the environment alone."""
+"""A secret, set in the environment only."""
 ORIGIN_DEFAULT = "default"
 RANK_DEFAULT, RANK_FILE, RANK_ENVIRONMENT, RANK_FLAG = range(4)
 
 
 class BadSettingError(Exception):
-    """One line: which setting, where it is given, what is wrong with it, and what to write."""
+    """A setting is invalid; one line says which, where it was set, why, and what to write."""
 
 
 class SettingValue(NamedTuple):
-    """A value and its origin: "default", "handrail.toml", a variable or a flag. Of two values the
-    one with the higher rank counts."""
+    """A value and its origin: "default", "handrail.toml", a variable or a flag. The higher rank
+    wins."""
 
     setting: Setting
     value: Any
@@ -40,7 +40,7 @@ class SettingValue(NamedTuple):
 
 
 class Configuration:
-    """Every setting with its value and where it came from."""
+    """Every setting with its value and origin."""
 
     def __init__(self, values: dict[str, SettingValue]) -> None:
         self.values = values
@@ -74,7 +74,7 @@ def load_configuration(
     folder: Path,
     flags: Mapping[str, object] | None = None,
 ) -> Configuration:
-    """All settings. Of the flags those that are not None count."""
+    """Load all settings. Flags that are None do not count."""
     values = {s.name: SettingValue(s, s.default, ORIGIN_DEFAULT, RANK_DEFAULT) for s in SETTINGS}
     for name, value in _load_file(folder / CONFIG_FILE).items():
         values[name] = SettingValue(
@@ -101,7 +101,7 @@ def load_configuration(
 
 
 def find_misspelled_variables(environment: Mapping[str, str]) -> list[str]:
-    """Variables that are no setting and look like one, each with what may be meant."""
+    """Return a message for each variable that looks like a misspelled setting."""
     known_variables = {setting.variable for setting in SETTINGS} | NON_SETTING_VARIABLES
     messages: list[str] = []
     for name in sorted(name for name in environment if name.startswith(VARIABLE_PREFIX)):
@@ -151,7 +151,7 @@ def _closest_name(name: str, candidates: Iterable[str]) -> str:
 
 
 def _check_consistency(configuration: Configuration) -> None:
-    """What two settings must have to do with each other."""
+    """Check settings against each other."""
     for longer in ("lease", "offline_after"):
         if configuration["heartbeat"] >= configuration[longer]:
             message = " and ".join(

@@ -1,4 +1,4 @@
-"""Tokens, one-time links and browser sessions: made here, shown once, kept only as a digest."""
+"""Issues tokens, sign-in links and browser sessions: shown once, stored only as a digest."""
 
 import hashlib
 import hmac
@@ -14,14 +14,14 @@ from handrail.store.engine_store import iso
 from handrail.store.store import CredentialRow
 
 SECRET_PREFIX = "hr_"  # noqa: S105 - of every token
-"""So that a leaked token can be found by whoever looks for them."""
+"""Lets secret scanners find a leaked token."""
 SIGN_IN_SECONDS = 600
 SESSION_SECONDS = 12 * 3600
 NAME_CHARS_MAX = 200
 
 
 def digest_secret(secret: str) -> str:
-    """What is kept. A secret has 256 random bits, so one round of SHA-256 is enough."""
+    """Return the stored digest. A secret has 256 random bits, so one SHA-256 is enough."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
@@ -35,7 +35,7 @@ def issue_credential(
     seconds: float | None = None,
     works_as: tuple[str, ...] | None = None,
 ) -> tuple[str, CredentialRow]:
-    """A new secret, and the row to be kept of it."""
+    """Return a new secret, and its row."""
     secret = SECRET_PREFIX + secrets.token_urlsafe(32)
     row = CredentialRow(
         id=uuid7().hex,
@@ -54,7 +54,7 @@ def issue_credential(
 
 
 def caller_from_credential(row: CredentialRow, now: datetime) -> Caller | None:
-    """Whom the row vouches for; nobody once it was revoked or has expired."""
+    """Return the owner of a credential; None once it is revoked or expired."""
     if row.revoked_at is not None or (row.expires_at is not None and row.expires_at <= iso(now)):
         return None
     works_as = (
@@ -70,7 +70,7 @@ def caller_from_credential(row: CredentialRow, now: datetime) -> Caller | None:
 
 
 def csrf_token(session: str) -> str:
-    """What a page has to send along, to show that it could read an answer of ours."""
+    """Return the token with which a page proves that it could read a response of this server."""
     return hmac.new(session.encode(), b"csrf", hashlib.sha256).hexdigest()
 
 

@@ -1,16 +1,16 @@
-"""A connection, so that none costs the server more than it should: uvicorn's, with bounds.
+"""uvicorn's HTTP protocol, with bounds on what one connection may cost the server.
 
 Rules
-1. The head of a request is small, and there soon; so is its body, whoever sends it. Nothing is
-   known of a caller before the head is complete. What stands behind the body is counted like a
-   head, and dropped: nobody is let in by it.
-2. Whoever asked takes the answer. It lies in memory until then, and so much of it has to go out in
-   STALL_SECONDS, else the connection is cut.
-3. There are so many at once. Whoever comes then is told so, and nobody else: uvicorn would refuse
-   those who are there already, too.
-4. Few requests wait behind the one that is answered: uvicorn would queue whatever is sent.
-5. When it is closed, every request on it hears that, also one that others were sent behind: uvicorn
-   would tell the last one alone, and the others would wait for nobody.
+1. The head of a request is bounded in size and time, its body in time, for every caller: the caller
+   is unknown before the head is complete. Trailers after the body are counted like a head, and
+   dropped: they cannot authenticate.
+2. A client must read its response, which is in memory until then: SENT_BYTES_MIN must go out in
+   STALL_SECONDS_MAX, else the connection is cut.
+3. The number of connections is bounded. A connection beyond the bound gets a 503, and no other
+   does: uvicorn would also refuse requests on existing connections.
+4. Few requests wait behind the current one: uvicorn would queue everything that is sent.
+5. When a connection closes, all of its open requests are notified: uvicorn would notify only the
+   last, and the others would wait for ever.
 """
 
 from asyncio import TimerHandle, Transport
@@ -19,9 +19,9 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 HEAD_BYTES_MAX = 64 * 1024
-"""What comes with one read of the socket is taken all the same."""
+"""One read of the socket may exceed it."""
 PIPELINED_MAX = 100
-"""Requests that were sent before the one in front of them was answered."""
+"""Requests sent before the previous one was answered."""
 PART_NONE, PART_HEAD, PART_BODY = range(3)
 TOO_MANY_CONNECTIONS_RESPONSE = (
     b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 5\r\nconnection: close\r\n"
@@ -29,14 +29,14 @@ TOO_MANY_CONNECTIONS_RESPONSE = (
     b'{"type":"about:blank","title":"Too many connections","status":503,"detail":"try again soon"}'
 )
 PART_SECONDS_MAX = {PART_HEAD: 30.0, PART_BODY: 300.0}
-"""How long each part of a request may take. Between requests a connection is idle, which uvicorn
-bounds by itself."""
+"""How long each part of a request may take. uvicorn itself bounds the idle time between
+requests."""
 STALL_SECONDS_MAX = 60.0
 SENT_BYTES_MIN = 16 * 1024
 
 
 class TooManyPipelinedError(Exception):
-    """So many requests were sent ahead that the connection is closed."""
+    """The client pipelined too many requests; the connection is closed."""
 
 
 class BoundedHTTPProtocol(HttpToolsProtocol):
@@ -45,7 +45,7 @@ class BoundedHTTPProtocol(HttpToolsProtocol):
         self._connections_max, self.limit_concurrency = self.limit_concurrency, None
         self._part, self._head_bytes = PART_HEAD, 0
         self._made_progress = False
-        """Whether this read of the socket brought the end of a head, or some of a body."""
+        """Whether this read of the socket contained the end of a head, or a part of a body."""
         self._timed_part = PART_NONE
         self._part_timer: TimerHandle | None = None
         self._stall_timer: TimerHandle | None = None
@@ -67,16 +67,14 @@ class BoundedHTTPProtocol(HttpToolsProtocol):
             cycle.message_event.set()
         super().connection_lost(exc)
 
-    # A request on its way in
+    # Receiving a request
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         if self.transport.is_closing():
             return
         if self._part == PART_NONE and (not self.cycle or self.cycle.response_complete):
-            self._part = (
-                PART_HEAD  # empty lines before a request, which would keep it open for ever
-            )
+            self._part = PART_HEAD  # empty lines before a request would keep it open for ever
         if self._part != PART_NONE:
             self._head_bytes = self._head_bytes + len(data) if not self._made_progress else 0
             self._made_progress = False
@@ -88,10 +86,10 @@ class BoundedHTTPProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         if len(self.pipeline) >= PIPELINED_MAX:
-            raise TooManyPipelinedError  # the parser stops, and uvicorn hangs up
+            raise TooManyPipelinedError  # the parser stops, and uvicorn closes the connection
         super().on_message_begin()
         self._part, self._head_bytes = PART_HEAD, 0
-        self._restart_part_timer(PART_NONE)  # each head has its own time
+        self._restart_part_timer(PART_NONE)  # each head has its own timeout
 
     def on_headers_complete(self) -> None:
         super().on_headers_complete()
@@ -112,7 +110,7 @@ class BoundedHTTPProtocol(HttpToolsProtocol):
         self._part = PART_NONE
 
     def _restart_part_timer(self, part: int) -> None:
-        """What is awaited now has its time; most requests come whole, and need no clock."""
+        """Time the part that is awaited now; most requests arrive whole, and need no timer."""
         if self._part_timer is not None:
             self._part_timer.cancel()
             self._part_timer = None
@@ -120,11 +118,11 @@ class BoundedHTTPProtocol(HttpToolsProtocol):
         if part in PART_SECONDS_MAX:
             self._part_timer = self.loop.call_later(PART_SECONDS_MAX[part], self.transport.abort)
 
-    # An answer on its way out
+    # Sending a response
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        if self.pipeline:  # uvicorn reads on, whatever waits already
+        if self.pipeline:  # uvicorn would read on, however many are queued
             self.flow.pause_reading()
 
     def pause_writing(self) -> None:

@@ -1,10 +1,10 @@
 """`Idempotency-Key`: the same key and body again gets the first answer, and nothing is done twice.
 
-That nothing is done twice is the engine's doing: the key of a new bead or of an answer to a
-question goes into its own transaction (`key_of`), and a result has a fence. Here the first answer
-is kept, so that the second one is the same: in memory from the start (a repeat that overtakes its
-original waits for it, up to a bound), and in the database a moment later, for other servers and
-after a restart.
+The engine ensures that nothing is done twice: the key of a new bead or of an answer to an approval
+goes into its own transaction (`read_key`), and a result has a fence. This module stores the first
+answer, so that a repeat gets the same: in memory at once (a repeat that overtakes its original
+waits for it, up to a bound), and in the database a moment later, for other servers and after a
+restart.
 """
 
 import asyncio
@@ -33,20 +33,19 @@ HEADER = "idempotency-key"
 KEY_CHARS_MAX = 255
 CACHED_RESPONSES_MAX = 10_000
 CACHED_RESPONSES_BYTES_MAX = 64 * 1024 * 1024
-"""Answers at hand in memory."""
 REPEAT_WAIT_SECONDS_MAX = 60.0
 WAITING_REPEATS_MAX = 1_000
-"""How long repeats wait for their original, and how many of them."""
+"""How long repeats wait for their original, and how many repeats may wait."""
 UNWRITTEN_ROWS_MAX = 10_000
 WRITE_INTERVAL_SECONDS = 0.05
 RESPONSE_BYTES_MAX = 1_000_000
 KEY_PREFIX = "http:"
-"""So that the kept answers lie apart from the keys of the engine's own commands."""
+"""Separates stored answers from the keys of the engine's own commands."""
 MEMORY_ONLY = "passing"
-"""The option of a call whose answer is worth nothing later (a claim is given again by the engine),
-or that changes nothing: it is kept in memory alone, so that whoever only looks fills no disk."""
+"""The `opt` of a handler whose answer is useless later (the engine repeats a claim), or that
+changes nothing: its answers stay in memory only, so that reads do not fill the disk."""
 SHOWN_ONCE = "shown_once"
-"""In the `opt` of a handler whose answer holds a secret."""
+"""The `opt` of a handler whose answer holds a secret."""
 STORED_STATUSES = (200, 201)
 STORED_HEADERS = ("content-type", "location")
 
@@ -57,14 +56,14 @@ class StoredResponse(msgspec.Struct, frozen=True):
     body: str
     """Base64."""
     shown_once: bool = False
-    """It held a secret, so that its body is in memory alone."""
+    """The answer held a secret, so its body stays in memory only."""
 
 
 prepare_types(StoredResponse)
 
 
 class IdempotentResponses:
-    """The answers that were given under a key."""
+    """Stores the answers to requests with a key."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -78,7 +77,7 @@ class IdempotentResponses:
     async def find_or_reserve(
         self, key: str, actor: str
     ) -> "IdempotencyKeyRow | asyncio.Future[IdempotencyKeyRow | None]":
-        """The answer that was given; or, for the first to ask, the place for it."""
+        """Return the stored answer; or, for the first request, the future that reserves it."""
         deadline = asyncio.get_running_loop().time() + REPEAT_WAIT_SECONDS_MAX
         while (original := self._responses.get((key, actor))) is not None:
             row = (
@@ -87,7 +86,7 @@ class IdempotentResponses:
                 else await self._wait_for_original(original, deadline)
             )
             if row is not None:
-                return row  # else whoever came first got no answer worth keeping
+                return row  # else the first request got no answer worth storing
         reserved: asyncio.Future[IdempotencyKeyRow | None] = (
             asyncio.get_running_loop().create_future()
         )
@@ -107,7 +106,7 @@ class IdempotentResponses:
     async def _wait_for_original(
         self, original: "asyncio.Future[IdempotencyKeyRow | None]", deadline: float
     ) -> IdempotencyKeyRow | None:
-        """What came of the one that was there first."""
+        """Wait for the original request; return its answer, if it was stored."""
         seconds_left = deadline - asyncio.get_running_loop().time()
         if seconds_left > 0 and self._repeats < WAITING_REPEATS_MAX:
             self._repeats += 1
@@ -129,7 +128,7 @@ class IdempotentResponses:
         row: IdempotencyKeyRow | None,
         written: IdempotencyKeyRow | None = None,
     ) -> None:
-        """`written` is what of it goes to the database."""
+        """Store an answer in memory; `written` is the row for the database."""
         reserved = self._responses[key, actor]
         if not reserved.done():
             reserved.set_result(row)
@@ -142,7 +141,7 @@ class IdempotentResponses:
         self._evict_oldest()
 
     def _evict_oldest(self) -> None:
-        """Those under way stay: they are no more than there are requests."""
+        """Evict finished answers. Pending ones stay: the open requests bound their number."""
         finished = (key for key, response in self._responses.items() if response.done())
         evicted: list[tuple[str, str]] = []
         count, size = len(self._responses), self._bytes
@@ -157,7 +156,7 @@ class IdempotentResponses:
         self._bytes = size
 
     async def run(self) -> None:
-        """Write what was kept, again and again, until cancelled."""
+        """Write stored answers to the database periodically, until cancelled."""
         while True:
             await asyncio.sleep(WRITE_INTERVAL_SECONDS)
             try:
@@ -171,12 +170,12 @@ class IdempotentResponses:
             if rows:
                 await self.engine.store_answers(rows)
         except StoreError:
-            self._unwritten = [*rows, *self._unwritten][:UNWRITTEN_ROWS_MAX]  # for the next time
+            self._unwritten = [*rows, *self._unwritten][:UNWRITTEN_ROWS_MAX]  # for the next flush
             raise
 
 
 class IdempotencyMiddleware:
-    """A Litestar middleware, behind `Authenticate`."""
+    """A Litestar middleware, behind `AuthenticationMiddleware`."""
 
     def __init__(self, app: ASGIApp, responses: Callable[[], IdempotentResponses]) -> None:
         self.app, self._get_responses = app, responses
@@ -198,7 +197,7 @@ class IdempotencyMiddleware:
             )
             message = f"{message} begins with '{KEY_PREFIX}'"
             raise HTTPProblemError(422, "bad_key", f"{message}; take a UUID")
-        body = await request.body()  # kept in the scope for whoever handles it
+        body = await request.body()  # Litestar caches it in the scope for the handler
         request_text = b"\0".join(
             (request.url.path.encode(), str(request.url.query).encode(), body)
         )
@@ -239,7 +238,7 @@ class IdempotencyMiddleware:
 
 
 class ResponseRecorder:
-    """The answer, held back until it is kept."""
+    """Holds an answer back until it is stored."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -283,5 +282,5 @@ async def _send_stored(row: IdempotencyKeyRow, send: Send) -> None:
 
 
 def read_key(request: Request[Any, Any, Any]) -> str:
-    """The key for the engine's own transaction; empty without one."""
+    """Return the key for the engine's own transaction; empty if the request has none."""
     return request.headers.get(HEADER, "")

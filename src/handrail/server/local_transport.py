@@ -1,9 +1,9 @@
-"""The API without a socket: whoever has the database is spoken to as the person they are.
+"""The API without a socket, for commands that open the database directly.
 
-It is the application that a server serves, so a command says and sees the same either way. Who is
-calling is put into the scope of each request, where `Authenticate` looks first. A server makes the
-scopes of its requests itself and never puts anybody there; and what is given out here is a
-transport for an HTTP client, not an application, so that nobody can listen with it.
+It uses the application of the server, so a command behaves the same either way. The transport puts
+the caller into the scope of each request, where `AuthenticationMiddleware` looks first. A server
+makes the scopes of its requests itself and never sets a caller; and this module returns a transport
+for an HTTP client, not an application, so that it cannot be served.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from handrail.server.authentication import SCOPE_LOCAL_CALLER
 from handrail.server.settings import ServerSettings
 
 LOCAL_URL = "http://local"
-"""Any address will do: nobody is called there."""
+"""A placeholder: no connection is made."""
 CHUNKS_MAX = 100
 
 
@@ -29,13 +29,13 @@ CHUNKS_MAX = 100
 async def open_local_transport(
     engine: Engine, caller: Caller, settings: ServerSettings | None = None
 ) -> AsyncGenerator[httpx.AsyncBaseTransport]:
-    """For an HTTP client: every request is the caller's, and goes to this engine."""
+    """Open a transport for an HTTP client: `caller` makes every request, to this engine."""
     server_app = ServerApp(engine, settings)
     lifespan = server_app.litestar.lifespan()
     await lifespan.__aenter__()
     try:
         yield _LocalTransport(server_app.asgi, caller)
-    finally:  # what went wrong meanwhile is not the application's: it would wrap it up
+    finally:  # an error in the block is not passed on: the app would wrap it
         server_app.long_polls.draining.set()
         await lifespan.__aexit__(None, None, None)
 
@@ -71,7 +71,7 @@ class _LocalTransport(httpx.AsyncBaseTransport):
 
 
 class _Exchange(httpx.AsyncByteStream):
-    """One request and its answer, piece by piece: a stream of events has no end to wait for."""
+    """One request and its response in chunks: an event stream has no end to wait for."""
 
     def __init__(self, body: bytes) -> None:
         self._body: bytes | None = body

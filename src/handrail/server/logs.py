@@ -1,13 +1,13 @@
-"""The log of a server: a line of JSON for everything that happens, in the words of `vocabulary.py`.
+"""The log of a server: one line of JSON per event of `log_events.py`.
 
 Rules
-1. Nobody waits for the log. A line goes to a thread by way of a queue of QUEUE_MAX; when that is
-   full, lines are dropped and counted, and a line says how many once there is room again.
-2. All lines go through one formatter: ours, the engine's and those of libraries, whose own words
-   become a `message`.
-3. Nothing in a line can look like another line or steer a terminal: texts are cut, and characters
-   that do not print are written as escapes.
-4. A line holds no secret. Nobody here logs one; what looks like one is blotted out all the same.
+1. Logging never blocks. A queue of QUEUED_RECORDS_MAX leads to a writer thread; when it is full,
+   lines are dropped and counted, and a later line says how many.
+2. All lines go through one formatter: the server's, the engine's and those of libraries, whose
+   text becomes a `message`.
+3. Nothing in a line can look like another line or control a terminal: texts are cut, and
+   unprintable characters are escaped.
+4. A line holds no secret. No code here logs one; texts that look like secrets are redacted anyway.
 """
 
 import logging
@@ -34,19 +34,19 @@ from handrail.store.engine_store import iso
 Render = Callable[[dict[str, Any]], str]
 
 TRACEBACK_CHARS_MAX = 10_000
-"""Characters of where something was raised: the last ones."""
+"""The last characters of a traceback are logged."""
 LIST_ITEMS_MAX = 50
 QUEUED_RECORDS_MAX = 10_000
 GATHER_SECONDS = 0.02
-"""How long a line may wait for others to be written with, unless it is an error."""
+"""How long a line may wait for others, to be written together, unless it is an error."""
 WRITE_LINES_MAX = 50
-"""Lines that are written at once: while they are made, the engine cannot go on."""
+"""Lines formatted together: formatting them blocks the engine."""
 CLOSE_SECONDS_MAX = 2.0
-"""How long the end of the process waits for lines that are not written yet."""
+"""How long the end of the process waits for unwritten lines."""
 QUIET_LOGGERS = ("httpcore", "httpx")
-"""They log addresses, and that of a sign-in holds its code: only their warnings are of interest."""
+"""They log URLs, and a sign-in URL holds its code: only their warnings are logged."""
 BARE_EVENTS = frozenset(AGENT_EVENTS)
-"""Lines that have their own fields and no others."""
+"""Events whose lines have no `level` and no `logger`."""
 
 _SECRET_PATTERNS = tuple(
     (sign, re.compile(pattern, re.IGNORECASE), instead)
@@ -59,14 +59,14 @@ _SECRET_PATTERNS = tuple(
         ("session", r"\b(handrail_session)=[^\s&;,]+", r"\1=…"),
     )
 )
-"""What a secret begins with, in lower case, and how it goes on."""
+"""Lower-case marker of a secret, its pattern, and the replacement."""
 
 
 @contextmanager
 def capture_logs(
     level: LogLevel = "info", style: LogFormat = "auto", stream: TextIO | None = None
 ) -> Generator[None]:
-    """While it lasts, everything that this process logs is written there, and nowhere else."""
+    """Write everything that this process logs to `stream`, and nowhere else, until exit."""
     output, root = stream or sys.stderr, logging.getLogger()
     level_by_logger = {
         root: level.upper(),
@@ -97,8 +97,8 @@ def capture_logs(
 
 
 class LogWriter(logging.Handler):
-    """Takes records at once, and writes them on a thread of its own: some at a time, so that the
-    two do not wake each other for every line."""
+    """Queues records, and writes them on a thread of its own: several at a time, so that the two
+    threads do not wake each other for every line."""
 
     def __init__(self, stream: TextIO, formatter: logging.Formatter) -> None:
         super().__init__()
@@ -121,7 +121,7 @@ class LogWriter(logging.Handler):
             self._flush_now.set()
 
     def close(self) -> None:
-        """What is in the queue is written, if that does not take too long."""
+        """Write the queued lines, within CLOSE_SECONDS_MAX."""
         super().close()
         for event in (self._closing, self._flush_now, self._has_records):
             event.set()
@@ -146,18 +146,18 @@ class LogWriter(logging.Handler):
         try:
             self.stream.write("".join(lines))
             self.stream.flush()
-        except (OSError, ValueError):  # nobody reads it any more, or it is closed
+        except (OSError, ValueError):  # the reader is gone, or the stream is closed
             self._update_dropped(dropped + len(records))
 
     def _format_line(self, record: logging.LogRecord) -> str:
         try:
             return self.format(record) + "\n"
-        except Exception:  # what cannot be written down must not end the log
+        except Exception:  # a record that fails to format must not end the log
             self._update_dropped(1)
             return ""
 
     def _update_dropped(self, lines: int) -> int:
-        """So many more were not written; or, for none, all that were not, which are told now."""
+        """Count dropped lines; with 0, return the count so far and reset it."""
         self.acquire()
         try:
             dropped, self.dropped = (0, self.dropped + lines) if lines else (self.dropped, 0)
@@ -172,7 +172,7 @@ def _dropped_record(count: int) -> logging.LogRecord:
 
 
 class LogFormatter(ProcessorFormatter):
-    """Makes the text of a record. Our own lines take the short way."""
+    """Formats a record. Lines of Handrail itself bypass structlog."""
 
     def __init__(self, render: Render) -> None:
         def finish(_: WrappedLogger, __: str, event: EventDict) -> str:
@@ -198,7 +198,7 @@ def _format_traceback(exc_info: Any) -> str:  # noqa: ANN401 - as Python's loggi
 
 
 def _from_library(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
-    """What a library said."""
+    """Convert a library's record to a `message` event."""
     fields = {**event, "event": "message", "message": event["event"]}
     exc_info = fields.pop("exc_info", None)
     return fields if exc_info is None else {**fields, "exception": _format_traceback(exc_info)}
@@ -207,7 +207,7 @@ def _from_library(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
 def build_line(
     record: logging.LogRecord, name: str, fields: Mapping[str, Any], at: datetime | None = None
 ) -> dict[str, Any]:
-    """Everything that is written, in its order, fit to be seen."""
+    """Return all fields of a line, in order, cleaned."""
     timestamp = iso(at if at is not None else datetime.fromtimestamp(record.created, UTC))
     output = {"timestamp": timestamp, "level": record.levelname.lower(), "event": name}
     if name in BARE_EVENTS:
@@ -219,8 +219,8 @@ def build_line(
     return output
 
 
-def clean_value(value: object) -> Any:  # noqa: ANN401 - something for JSON
-    """A value as it may be shown."""
+def clean_value(value: object) -> Any:  # noqa: ANN401 - a JSON value
+    """Return a value that is safe to log."""
     match value:
         case str():
             return redact(fit_text(value))
@@ -241,13 +241,13 @@ def clean_value(value: object) -> Any:  # noqa: ANN401 - something for JSON
 
 
 def clean_traceback(text: str) -> str:
-    """Where something was raised: its lines stay lines."""
+    """Return the end of a traceback, cleaned; its lines stay lines."""
     tail = text.rstrip("\n")[-TRACEBACK_CHARS_MAX:]
     return redact("\n".join(map(escape, tail.split("\n"))))
 
 
 def redact(text: str) -> str:
-    """Without anything that looks like a secret."""
+    """Return the text without anything that looks like a secret."""
     lower = text.lower()
     for marker, pattern, replacement in _SECRET_PATTERNS:
         if marker in lower:
@@ -264,7 +264,7 @@ def _make_renderer(style: LogFormat, stream: TextIO) -> Render:
     )
 
     def console(fields: dict[str, Any]) -> str:
-        if "exception" in fields:  # so that none of its lines can pass for one of the log's
+        if "exception" in fields:  # no traceback line can look like a log line
             fields["exception"] = "    " + fields["exception"].replace("\n", "\n    ")
         return renderer(None, "", fields)
 

@@ -1,5 +1,5 @@
-"""Requests that wait for something: how many there may be, how long, and that they end when the
-server does. Nobody has more than a part of the places, so that nobody keeps all others out."""
+"""Long polls: bounds on their number and time, and their end when the server drains. A caller has
+only a part of the slots, so that no caller keeps all others out."""
 
 import asyncio
 from collections import Counter
@@ -17,9 +17,9 @@ from handrail.server.settings import ServerSettings
 T = TypeVar("T")
 
 CALLER_SHARE = 4
-"""One caller has a fourth of the places at most,"""
+"""One caller has at most a fourth of the slots,"""
 CALLER_SLOTS_MIN = 100
-"""or so many, if that is more."""
+"""or this many, if that is more."""
 
 
 class LongPolls:
@@ -28,15 +28,15 @@ class LongPolls:
         self.count = 0
         self._count_by_caller: Counter[str] = Counter()
         self.draining = asyncio.Event()
-        """Set when the server is about to end."""
+        """Set when the server begins to shut down."""
 
     def allowed_seconds(self, requested: float | None) -> float:
-        """How long a request that wants to wait so long may."""
+        """Return how many of the requested seconds a request may wait."""
         return 0.0 if self.draining.is_set() else min(requested or 0.0, self.settings.wait_max)
 
     @asynccontextmanager
     async def slot(self, caller: Caller) -> AsyncGenerator[None]:
-        """A place for one that waits; none is left if too many do, or too many of this caller's."""
+        """Hold a slot; 503 if too many requests wait, in all or of this caller."""
         caller_key = f"{caller.role}:{caller.name}"
         slots_max = self.settings.waiting_max
         if self.count >= slots_max:
@@ -61,8 +61,8 @@ class LongPolls:
         request: Request[Any, Any, Any] | None = None,
         on_disconnect: Callable[[], Awaitable[None]] | None = None,
     ) -> T | None:
-        """What comes of it; None if the server ends before, or whoever made the request is gone
-        (then `cut` is called). The work is cancelled then."""
+        """Return the result of the work; None if the server drains first, or the client disconnects
+        (then `on_disconnect` is called). In both cases the work is cancelled."""
         task = asyncio.ensure_future(work)
         end_waiters = [asyncio.ensure_future(self.draining.wait())]
         end_waiters += (
@@ -89,7 +89,7 @@ def _too_many(reason: str) -> HTTPProblemError:
 
 
 async def wait_for_disconnect(receive: Receive) -> Literal[True]:
-    """Until the connection is closed; the request's body was read, or there is none."""
+    """Return when the connection is closed; the request's body must have been read."""
     while (await receive())["type"] != "http.disconnect":
         pass
     return True

@@ -1,9 +1,9 @@
-"""The gate before everything: how often somebody may call, and headers that every answer has.
+"""The outermost middleware: rate limits, a bound on bodies, and headers of every response.
 
-Plain ASGI around the whole application, so that nothing comes in or goes out beside it: not an
-unknown path, not a mistake of ours. Requests of one token share a bucket; so do failed ones from
-one address, so that nobody guesses tokens quickly. Whoever was let in before is not slowed down by
-the failures of others at its address. All bodies of requests under way share a bound.
+Plain ASGI around the whole application, so that no request or response bypasses it: not an unknown
+path, not an internal error. Requests of one token share a bucket; so do failed requests from one
+address, so that tokens cannot be guessed quickly. Failures of others at the same address do not
+slow down a caller that was accepted before. All bodies of open requests share a bound.
 """
 
 import logging
@@ -25,7 +25,7 @@ from handrail.server.settings import ServerSettings
 log = logging.getLogger("handrail.http")
 
 ResponseStartedHook = Callable[[Mapping[str, object], int, float], None]
-"""Called when an answer begins: its status, and how long it took until then."""
+"""Called when a response begins, with scope, status and seconds until then."""
 
 BUCKETS_MAX = 10_000
 BURST_SECONDS = 5
@@ -46,7 +46,7 @@ SECRET_HEADERS = (b"authorization", b"cookie")
 
 
 class TokenBuckets:
-    """How often each may still do it: so many a second, and some more at once."""
+    """Rate limit per key: `per_second`, with bursts of BURST_SECONDS' worth."""
 
     def __init__(self, per_second: float) -> None:
         self.per_second, self.burst = per_second, max(1.0, per_second * BURST_SECONDS)
@@ -64,7 +64,7 @@ class TokenBuckets:
 
 
 class RecentCallers:
-    """The last ones that were let in, by the digest of their secret."""
+    """The last accepted callers, by the digest of their secret."""
 
     def __init__(self) -> None:
         self._digests: OrderedDict[str, None] = OrderedDict()
@@ -91,7 +91,7 @@ class OuterMiddleware:
         self.failures = TokenBuckets(settings.failed_tokens)
         self.recent_callers = RecentCallers()
         self.body_bytes = 0
-        """Bytes of all bodies that are held."""
+        """The size of all bodies of open requests."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -142,7 +142,7 @@ class OuterMiddleware:
             )
 
     def _check_rate(self, caller_key: str, address: str) -> None:
-        """Only who was let in has a bucket of its own: others would bring a new secret a time."""
+        """Only accepted callers have their own bucket: others could send ever new secrets."""
         now = time.monotonic()
         is_known = caller_key in self.recent_callers
         caller_key = caller_key if is_known else address
@@ -161,7 +161,7 @@ class OuterMiddleware:
 
 
 def _read_secret(scope: Scope) -> str:
-    """The token, else the session, that the request came with; empty without one."""
+    """Return the request's token, else its session; empty without either."""
     headers: dict[bytes, bytes] = {}
     for name, value in scope["headers"]:
         if name in SECRET_HEADERS:
@@ -172,13 +172,13 @@ def _read_secret(scope: Scope) -> str:
 
 
 def _check_no_nul(scope: Scope) -> None:
-    """A NUL is part of no name, and nothing that a database should be asked for."""
+    """Reject a NUL in the address: no name has one, and no query should."""
     if "\0" in scope["path"] or b"%00" in scope["query_string"]:
         raise HTTPProblemError(400, "bad_address", "there is a NUL in the address; leave it out")
 
 
 class CountedBody:
-    """The request's body on its way in, counted until the request is over."""
+    """Receives the request's body, and counts it until the request is over."""
 
     def __init__(self, middleware: OuterMiddleware, receive: Receive) -> None:
         self._middleware, self._receive, self.size = middleware, receive, 0
@@ -199,7 +199,7 @@ class CountedBody:
 
 
 class SecuredResponse:
-    """The answer on its way out."""
+    """Sends the response, with the security headers."""
 
     def __init__(self, send: Send, on_start: Callable[[int], None]) -> None:
         self._send, self._on_start, self.status = send, on_start, 0
@@ -215,7 +215,7 @@ class SecuredResponse:
         await self._send(message)
 
     async def send_problem(self, problem: HTTPProblemError) -> None:
-        """If nothing was said yet; else the connection is cut, and the other side sees that."""
+        """Send a problem; if a response has begun, abort the connection, which the client sees."""
         if self.status:
             raise ConnectionAbortedError(problem.detail) from problem
         headers = [

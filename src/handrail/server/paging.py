@@ -1,4 +1,4 @@
-"""Lists: `{items, next_cursor}`, a page at a time, by `limit` and `cursor`; and since when."""
+"""Query parameters of lists (`{items, next_cursor}`): `limit`, `cursor`, and times."""
 
 from datetime import UTC, datetime
 from typing import Annotated
@@ -16,12 +16,12 @@ Cursor = Annotated[
 
 
 DATE_TIME_SCHEMA = {"format": "date-time"}
-"""For the OpenAPI document: a moment of the query, which is read here. Litestar would also take a
-number for one, and fails on some."""
+"""The OpenAPI schema of a time in the query; `parse_time` parses it. Litestar would also accept
+numbers, and fails on some."""
 
 
 def parse_time(name: str, text: str | None) -> datetime | None:
-    """A moment of the query; one without a zone is in UTC."""
+    """Parse a time of the query; without a zone it is in UTC."""
     if text is None:
         return None
     try:

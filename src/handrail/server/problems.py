@@ -1,8 +1,8 @@
-"""What goes wrong, as an RFC 9457 problem document: the one form in which the API says no.
+"""Errors as RFC 9457 problem documents: the one form in which the API refuses.
 
 `code` names the problem for programs, `detail` tells a person what is wrong and where, and `errors`
-lists every place of the input that has to change, each with a hint. What the database says of
-itself names hosts and paths: it is for the log.
+lists every wrong field of the input, each with a hint. Error texts of the database name hosts and
+paths: they go to the log only.
 """
 
 import logging
@@ -28,7 +28,7 @@ RETRY_SECONDS = 1
 
 
 class FieldError(msgspec.Struct, frozen=True):
-    """One place of the input that is wrong."""
+    """One wrong field of the input."""
 
     code: str
     path: str
@@ -37,7 +37,7 @@ class FieldError(msgspec.Struct, frozen=True):
 
 
 class ProblemDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """An answer that is no."""
+    """The body of an error response."""
 
     type: str
     title: str
@@ -48,7 +48,7 @@ class ProblemDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HTTPProblemError(Exception):
-    """Raised by whoever handles a request; becomes the answer."""
+    """Raised while handling a request; becomes the response."""
 
     def __init__(
         self,
@@ -120,12 +120,11 @@ STATUS_BY_REFUSAL_CODE = {
     ),
     **dict.fromkeys(("file_too_large", "result_too_large", "context_too_large"), 413),
 }
-"""Refusals that are not simply a conflict with how things stand (409). Whatever else is
-unknown is not found (404)."""
+"""Refusals that are not a conflict with the current state (409); other `unknown_…` are 404."""
 
 
 def problem_from(error: Exception) -> HTTPProblemError | None:
-    """The answer to what a handler raised; None if it is nobody's mistake but ours."""
+    """Return the problem for an exception of a handler; None for an internal error."""
     match error:
         case HTTPProblemError():
             return error
@@ -149,8 +148,8 @@ def problem_from(error: Exception) -> HTTPProblemError | None:
 
 
 def handle_exception(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
-    """For Litestar's `exception_handlers`. What is our own mistake raises again, to be logged and
-    answered as 500 without a word about its inside."""
+    """Litestar's exception handler. An internal error is raised again, to be logged and answered
+    as 500 without details."""
     problem = problem_from(error)
     if problem is None:
         raise error
@@ -169,8 +168,8 @@ def _problem_from_refusal(refusal: Refusal) -> HTTPProblemError:
 
 
 def refusal_at_field(refused: RefusedError, **fields: str) -> Exception:
-    """A refusal because of a name in the body, as the place where it stands: code -> field. Any
-    other refusal stays what it is."""
+    """Return a refusal of a name in the body as an error of its field (`fields`: code -> field).
+    Any other refusal is returned unchanged."""
     refusal = refused.refusal
     if refusal.code not in fields:
         return refused
@@ -192,17 +191,17 @@ def _problem_from_definition(error: InvalidDefinitionError) -> HTTPProblemError:
 
 
 def _problem_from_parameters(error: ValidationException) -> HTTPProblemError:
-    """A parameter of the query or the path that cannot be read."""
+    """Return the problem for an invalid parameter of the query or the path."""
     errors: list[FieldError] = []
     extra = cast("list[dict[str, str]]", error.extra or [])
-    for one in extra:
-        path, told = one.get("key", ""), one.get("message", "")
+    for item in extra:
+        path, message = item.get("key", ""), item.get("message", "")
         if path == "data":  # Litestar's name for the body
-            path, told = "$", "the body is missing"
-        errors.append(FieldError("bad_parameter", path, told))
-    summary = "; ".join(f"{one.path}: {one.message}" for one in errors if one.path)
-    told = f"the request cannot be read: {summary or error.detail}"
-    return HTTPProblemError(422, "bad_parameter", told, errors=tuple(errors))
+            path, message = "$", "the body is missing"
+        errors.append(FieldError("bad_parameter", path, message))
+    summary = "; ".join(f"{field.path}: {field.message}" for field in errors if field.path)
+    detail = f"the request cannot be read: {summary or error.detail}"
+    return HTTPProblemError(422, "bad_parameter", detail, errors=tuple(errors))
 
 
 def _code_of_status(status: int) -> str:
@@ -210,7 +209,7 @@ def _code_of_status(status: int) -> str:
 
 
 def problem_responses(*statuses: int) -> dict[int, ResponseSpec]:
-    """For a handler's `responses`: these problems beside those that every call may have."""
+    """Return a handler's `responses`: these problems, and those that every call may have."""
     common_statuses = (400, 401, 403, 413, 422, 429, 503)
     return {
         status: ResponseSpec(

@@ -1,8 +1,8 @@
-"""A server process: opens the engine, listens, drains when it is told to end, and says how it went.
+"""A server process: opens the engine, listens, drains on a signal, and returns an exit code.
 
-A server whose engine fails ends itself: half a server helps nobody, and whoever runs it starts it
-again. When told to end (SIGTERM, SIGINT) it says so at /readyz, still takes requests for a moment,
-lets those that wait go, and closes the engine; a second signal ends it at once.
+A server whose engine fails exits, so that its supervisor restarts it: half a server is useless. On
+SIGTERM or SIGINT the server says so at /readyz, still takes requests for a moment, ends those that
+wait, and closes the engine; a second signal ends it at once.
 """
 
 import asyncio
@@ -27,20 +27,20 @@ from handrail.server.settings import ServerSettings
 log = logging.getLogger("handrail.server")
 
 CLOSE_SECONDS_MAX = 10
-"""How long answers that are under way may take, once the server no longer listens."""
+"""How long open responses may take, once the server no longer listens."""
 BACKLOG_CONNECTIONS = 2_048
 OTHER_FILES_MAX = 200
-"""Open files that are no connections: the database, sockets, what agents read."""
+"""Open files other than connections: the database, sockets, files of agents."""
 IDLE_SECONDS_MAX = 75
-"""How long a connection may be idle: longer than a request may wait."""
+"""A connection may be idle for longer than a request may wait."""
 
 
 class CannotServeError(Exception):
-    """One line: what is wrong, and what to do."""
+    """The server cannot start; one line says what is wrong, and what to do."""
 
 
 class _EngineFailedError(Exception):
-    """Why stands in the log."""
+    """The engine failed; the log says why."""
 
 
 def is_loopback(host: str) -> bool:
@@ -61,8 +61,8 @@ async def serve(
     settings: ServerSettings | None = None,
     ready: Callable[[Engine, str], Awaitable[bool]] | None = None,
 ) -> int:
-    """Until it is told to end; the exit code. `ready` is called once it listens, with its URL, and
-    says whether to go on."""
+    """Serve until a signal; return the exit code. `ready` is called with the URL once the server
+    listens, and returns whether to go on."""
     server_settings = settings or ServerSettings()
     _raise_file_limit(server_settings.connections_max)
     with capture_logs(server_settings.log_level, server_settings.log_format):
@@ -76,7 +76,7 @@ async def serve(
 
 
 def _raise_file_limit(connections: int) -> None:
-    """A connection is an open file, of which the system allows few unless it is asked for more."""
+    """Raise the limit of open files: a connection is one, and the default limit is low."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     files_wanted = connections + OTHER_FILES_MAX
     files_max = files_wanted if hard == resource.RLIM_INFINITY else min(files_wanted, hard)
@@ -111,7 +111,7 @@ async def _serve_database(
 
 
 def uvicorn_config(server_app: ServerApp, host: str, port: int) -> uvicorn.Config:
-    """How it listens: with bounds for whoever comes."""
+    """Return uvicorn's configuration, with bounds on connections."""
     return uvicorn.Config(
         server_app.asgi,
         host=host,
@@ -130,8 +130,8 @@ def uvicorn_config(server_app: ServerApp, host: str, port: int) -> uvicorn.Confi
 
 
 class ClosingServer(uvicorn.Server):
-    """uvicorn's, and it leaves no connection behind: one that came while it was closing, or whose
-    answer nobody took, uvicorn would leave open."""
+    """A uvicorn server that closes every connection: uvicorn would leave those open that came
+    while it was closing, or whose client did not read the response."""
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         await super().shutdown(sockets)
@@ -162,13 +162,13 @@ class _EngineServer(ClosingServer):
             raise
         finally:
             await serving
-            if self.force_exit:  # uvicorn leaves the application as it is then
+            if self.force_exit:  # then uvicorn does not shut the application down
                 await self.lifespan.shutdown()
 
     async def _serve(self, sockets: list[socket.socket] | None = None) -> None:
         try:
             await super()._serve(sockets)
-        except SystemExit as error:  # uvicorn's way to say that it cannot listen
+        except SystemExit as error:  # raised by uvicorn when it cannot listen
             message = f"port {self.config.port} on {self.config.host} cannot be listened on"
             raise CannotServeError(
                 f"{message}; is another server there? take another --port"

@@ -1,12 +1,12 @@
-"""Figures for Prometheus: one table of every one there is, a registry for each server.
+"""Metrics for Prometheus: one table of all metrics, a registry for each server.
 
-Counters and histograms are of this process, since its start, and cost nothing but an addition.
-Gauges are worked out when somebody asks. Those about the database are of the whole database, so
-every server on it tells the same: look at one of them, or at the greatest. Rules
+Counters and histograms cover this process since its start, and cost only an addition. Gauges are
+computed at each scrape. Gauges about the database cover the whole database, so every server on it
+reports the same: use one server, or the maximum. Rules
 
-1. No label can grow without bound: paths are templates, a method or role too many is "(other)", and
-   neither agents nor runs nor definitions are labels.
-2. However many ask, one question at a time goes to the database, and each part of it looks at a
+1. No label can grow without bound: paths are templates, surplus methods and roles become "(other)",
+   and neither agents nor runs nor definitions are labels.
+2. However many scrapes run, one query at a time goes to the database, and each part of it reads a
    bounded number of rows.
 """
 
@@ -32,7 +32,7 @@ from handrail.store.store import OpenWorkCount
 OTHER_LABEL = "(other)"
 ROLES_MAX = 100
 STORE_SECONDS_MAX = 5.0
-"""A database that does not answer so long is away."""
+"""A database that does not answer within this time counts as down."""
 FAST_BUCKETS_SECONDS = (
     0.001,
     0.0025,
@@ -110,7 +110,7 @@ _METHODS = frozenset(method for method, _ in CALLS)
 
 
 class ServerMetrics:
-    """The figures of one server; a listener of its engine."""
+    """The metrics of one server; a listener of its engine."""
 
     def __init__(self, engine: Engine, waits: LongPolls) -> None:
         self.engine, self.waits = engine, waits
@@ -146,14 +146,14 @@ class ServerMetrics:
                     self._ended.labels(event.status.value, event.stop.rule.value).inc()
 
     def record_response(self, scope: Mapping[str, object], status: int, seconds: float) -> None:
-        """An answer has begun."""
+        """Count a response that has begun."""
         path, method = path_template(scope), str(scope["method"])
         method = method if method in _METHODS else OTHER_LABEL
         self._requests.labels(method, path, str(status)).inc()
         self._request_seconds.labels(method, path).observe(seconds)
 
     async def scrape(self) -> bytes:
-        """Everything, as Prometheus reads it."""
+        """Return all metrics in Prometheus's text format."""
         families = list(
             self._families(compute_gauges(await self._query_store(), self.engine.clock()))
         )
@@ -184,13 +184,13 @@ class ServerMetrics:
 
 
 def path_template(scope: Mapping[str, object]) -> str:
-    """The path's template; OTHER for one that is none of ours."""
+    """Return the path's template; OTHER_LABEL for an unknown path."""
     path = str(scope.get("path_template", ""))
     return path if path in _PATHS else OTHER_LABEL
 
 
 def compute_gauges(standing: list[OpenWorkCount] | None, now: datetime) -> dict[str, Values]:
-    """What the database says; nothing but that it is away, if it is."""
+    """Return the gauges about the database; without an answer, only that it is down."""
     if standing is None:
         return {"handrail_database_up": {(): 0.0}}
     return {
@@ -208,7 +208,7 @@ def compute_gauges(standing: list[OpenWorkCount] | None, now: datetime) -> dict[
 
 
 def _count_by_role(standing: list[OpenWorkCount]) -> Values:
-    """The roles with the most dispatches, and all others together."""
+    """Count the roles with the most dispatches, and all others together."""
     counts: Values = {}
     named_roles = {row.kind for row in sorted(standing, key=lambda row: -row.count)[:ROLES_MAX]}
     for row in standing:
@@ -225,7 +225,7 @@ def _oldest_seconds(standing: list[OpenWorkCount], what: str, now: datetime) -> 
 
 
 class _ScrapedRegistry(CollectorRegistry):
-    """A registry as it is told: with the gauges, and without the times at which counters began."""
+    """A registry for one scrape: adds the gauges, and drops the `_created` samples of counters."""
 
     def __init__(self, registry: CollectorRegistry, gauges: list[Metric]) -> None:
         super().__init__()
@@ -241,7 +241,7 @@ class _ScrapedRegistry(CollectorRegistry):
 
 
 def metrics_markdown() -> str:
-    """The table of figures in docs/observability.md."""
+    """Return the table of metrics in docs/observability.md."""
     rows = [
         f"| `{name}` | {spec.kind} | {', '.join(f'`{label}`' for label in spec.labels)} |"
         f" {spec.help} |"

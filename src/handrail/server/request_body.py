@@ -1,7 +1,7 @@
-"""Request bodies: read strictly into the type that a handler names for its `data`.
+"""Decodes request bodies strictly into the type of a handler's `data`.
 
-Litestar would take "5" for 5; here a body is what it says it is, and the answer to a wrong one
-names the place. Nothing is read before the caller was let in.
+Litestar would accept "5" for 5; here types must match, and the error for a wrong body names the
+field. No body is decoded before the caller is authenticated.
 """
 
 import re
@@ -19,17 +19,17 @@ from handrail.kernel.validation_messages import explain_validation_error
 from handrail.server.problems import FieldError, HTTPProblemError, field_errors
 
 NulFreeText = Annotated[str, msgspec.Meta(pattern=r"^[^\x00]*$")]
-"""A text of a body that is stored as one: PostgreSQL has no place for a NUL."""
+"""A text that is stored as text: PostgreSQL cannot store a NUL."""
 _PATH_PATTERN = re.compile(r" - at `(?:key in )?(.+)`$")
 
 
-@lru_cache(maxsize=200)  # one for every type that a handler takes
+@lru_cache(maxsize=200)  # one per body type of a handler
 def _decoder(body_type: Any) -> "msgspec.json.Decoder[Any]":  # noqa: ANN401 - a type
     return msgspec.json.Decoder(body_type)
 
 
 def decode_body(raw: bytes, body_type: Any) -> Any:  # noqa: ANN401 - of the wanted type
-    """The body as a value of that type. A document of any shape is read as documents are."""
+    """Decode a body to its type. `dict[str, Any]` is decoded like a definition document."""
     if body_type == dict[str, Any]:
         document, problems = decode_document(raw)
         if problems:
@@ -61,7 +61,7 @@ def _bad_body(reason: str) -> HTTPProblemError:
 
 
 class StrictDTO(AbstractDTO[Any]):
-    """For the app's `dto`: Litestar asks it for bodies, and for their schemas."""
+    """The app's `dto`: decodes bodies, and makes their schemas."""
 
     config = DTOConfig()
 

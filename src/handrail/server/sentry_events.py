@@ -1,5 +1,5 @@
-"""An error event as Sentry's clients send it becomes a report. Of its many fields those are read
-that say what failed and where; variables, headers, cookies, user and breadcrumbs never are."""
+"""Converts error events of Sentry's clients to reports. Reads only the fields that say what failed
+and where; never variables, headers, cookies, user or breadcrumbs."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from handrail.kernel.decision import Value, prepare_types
 
 FRAMES_MAX = 100
 EVENT_FIELDS = ("event_id", "exception", "logentry")
-"""Each of these makes it an event."""
+"""A body with any of these is an event."""
 
 
 class SentryFrame(Value):
@@ -75,7 +75,7 @@ def is_sentry_event(data: dict[str, Any]) -> bool:
 
 
 def report_from_sentry(data: dict[str, Any]) -> ErrorReport:
-    """Raises `msgspec.ValidationError` for what is no event."""
+    """Return the report of an event; raises `msgspec.ValidationError` if it is invalid."""
     event = msgspec.convert(_known_fields(data), SentryEvent)
     exceptions = _exceptions(event)
     last = exceptions[-1] if exceptions else SentryException()

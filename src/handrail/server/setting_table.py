@@ -1,8 +1,8 @@
-"""The settings of an installation: one table, with name, unit, default and what each is for.
+"""The settings of an installation: one table with name, unit, default and purpose of each.
 
-A row belongs to a part, the value that carries it: the kernel's `Settings`, `EngineSettings`,
-`ServerSettings`; or it is for commands, which need it before any of these. "later": the name is
-taken, and nothing reads it yet. Where values come from stands in `configuration.py`.
+A row belongs to a part: the kernel's `Settings`, `EngineSettings`, `ServerSettings`, or commands,
+which need the value before any of these. "later": the name is reserved, and nothing reads it yet.
+`configuration.py` loads the values.
 """
 
 import re
@@ -173,7 +173,7 @@ SETTINGS_BY_NAME: dict[str, Setting] = {setting.name: setting for setting in SET
 
 
 def parse_setting(setting: Setting, raw: object) -> Any:  # noqa: ANN401 - of the setting's type
-    """The value that was given, as text or as TOML has it; `ValueError` says what is expected."""
+    """Return the value of a text or TOML value; `ValueError` says what is expected."""
     if setting.choices:
         return _parse_choice(setting.choices, raw)
     expected, parse, maximum = _PARSERS[setting.unit]
@@ -194,7 +194,7 @@ def _parse_choice(choices: tuple[str, ...], raw: object) -> str:
 
 
 def format_setting(setting: Setting, value: Any) -> str:  # noqa: ANN401 - of the setting's type
-    """As it may be written in the file, without quotes."""
+    """Return the value as written in the file, without quotes."""
     match setting.unit:
         case "seconds":
             return _format_duration(value)
@@ -207,7 +207,7 @@ def format_setting(setting: Setting, value: Any) -> str:  # noqa: ANN401 - of th
 
 
 def _format_duration(value: float) -> str:
-    """The fewest units that say it exactly: 30m, 1h30m, 0.5s."""
+    """Return the shortest exact form: 30m, 1h30m, 0.5s."""
     remaining, parts = value, list[str]()
     for unit in ("d", "h", "m"):
         if remaining >= DURATION_UNITS[unit]:
@@ -264,4 +264,4 @@ _PARSERS: dict[Unit, tuple[str, Callable[[object], Any], float]] = {
     "names": ("names, in a list or with commas between", _parse_names, 0),
     "text": ("a line of text", _parse_text, 0),
 }
-"""Unit: what is expected, how it is read (None: it is not that), and the most it may be; 0: any."""
+"""By unit: the expected form, the parser (None: invalid), and the maximum (0: none)."""

@@ -1,4 +1,4 @@
-"""What the server is told at its start, beside what the engine and the kernel read. In seconds."""
+"""The settings of the server, beside those of engine and kernel. Times are in seconds."""
 
 from typing import Literal
 
@@ -10,9 +10,9 @@ LogLevel = Literal["debug", "info", "warning", "error", "critical"]
 
 class ServerSettings(Value):
     wait_max: float = 60
-    """The longest that a request may wait for something to happen."""
+    """The longest that a request may wait for an event."""
     waiting_max: int = 5_000
-    """Requests that wait, and event streams, at once; further ones are answered 503."""
+    """Waiting requests and event streams at once; further ones are answered 503."""
     connections_max: int = 10_000
     """Connections at once; further ones are answered 503 and closed."""
     body_bytes_max: int = 10 * 1024 * 1024
@@ -21,14 +21,14 @@ class ServerSettings(Value):
     failed_tokens: float = 2
     """Requests a second with a wrong token from one address; five seconds' worth at once."""
     drain: float = 2
-    """How long a server that ends still takes requests, while it says so at /readyz."""
+    """How long a server that shuts down still takes requests, while /readyz reports it."""
     page: bool = True
     public_url: str = ""
-    """Where people reach this server, for links in what webhooks are told; without a slash."""
+    """The URL at which people reach this server, for links in deliveries; without a slash."""
     webhook_private: bool = False
-    """Whether webhooks may point into the own network, and be told over plain http."""
+    """Whether webhooks may point to internal addresses, and use plain http."""
     log_format: LogFormat = "auto"
-    """`auto`: for people if a terminal reads it, else JSON."""
+    """`auto`: console format on a terminal, else JSON."""
     log_level: LogLevel = "info"
     origins: dict[str, str] = {}
-    """Where settings came from, by name, for whoever asks; what is not here is a default."""
+    """Origins of settings by name, for `GET /settings`; a missing name is a default."""

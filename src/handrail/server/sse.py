@@ -1,15 +1,15 @@
-"""Server-sent events: an answer that goes on as long as something happens.
+"""Server-sent events: a response that sends events as they happen.
 
 Rules
 1. A stream holds one page of events in memory and reads the next when the reader has taken it: a
-   slow reader slows down nobody else. One that takes nothing for `STALL_SECONDS` is cut off.
-2. A frame is sent whole or not at all, with its position as `id`: whoever comes back with the last
-   one it saw misses nothing and sees nothing twice, at any server of the database.
-3. While nothing happens there is a comment now and then, so that neither side takes the other for
-   dead.
-4. A stream ends when there will be no more events, when the reader goes away, when the server is
-   about to end, when its token or session is good no more, and after `LIFE_SECONDS`. Whoever could
-   see more is told to come back: `retry`.
+   slow reader slows down no other. A reader that takes nothing for `STALL_SECONDS_MAX` is cut off.
+2. A frame is sent whole or not at all, with its position as `id`: a reader that returns with its
+   last position misses nothing and sees nothing twice, at any server of the database.
+3. While nothing happens, the server sends a comment now and then, so that neither side takes the
+   other for dead.
+4. A stream ends after the last event, when the reader disconnects, when the server shuts down, when
+   its token or session becomes invalid, and after `LIFE_SECONDS_MAX`. If more events are possible,
+   `retry` tells the reader to reconnect.
 """
 
 import asyncio
@@ -41,20 +41,20 @@ CHUNK_BYTES = 64_000
 STALL_SECONDS_MAX = 60.0
 LIFE_SECONDS_MAX = 900.0
 RECHECK_SECONDS = 15.0
-"""How often it is asked whether the reader would be let in still."""
+"""How often the stream checks that the reader still has access."""
 COMMENT_FRAME = b":\n\n"
 RETRY_FRAME = b"retry: 1000\n\n"
 """In milliseconds."""
 
 PositionedEvent = tuple[str, EventView]
-"""A position, and the event there."""
+"""A position, and its event."""
 EventPages = AsyncGenerator[Sequence[PositionedEvent], None]
-"""Events as they happen; an empty page says that there was nothing new for a moment."""
+"""Pages of events as they happen; an empty page means nothing new for a moment."""
 
 
 class EventStreamResponse(Response[str]):
-    """The answer to whoever wants to follow. `beat` is the seconds between two comments. `at` is
-    where it begins, for a reader that comes back before it saw an event."""
+    """An event stream. `comment_seconds` is the time between two comments. `position` is where it
+    begins, for a reader that reconnects before it saw an event."""
 
     def __init__(
         self, pages: EventPages, long_polls: LongPolls, comment_seconds: float, position: str = ""
@@ -67,7 +67,7 @@ class EventStreamResponse(Response[str]):
 
 
 class ASGIEventStream(ASGIResponse):
-    """The answer on its way."""
+    """Sends the stream."""
 
     def __init__(
         self, pages: EventPages, long_polls: LongPolls, comment_seconds: float, position: str
@@ -119,10 +119,10 @@ class ASGIEventStream(ASGIResponse):
                     sent_at, keepalive = loop.time(), COMMENT_FRAME
 
     async def _finish(self, sending: "asyncio.Future[None]", send: Send) -> None:
-        """The reader is still there."""
+        """End the stream of a reader that is still connected."""
         error = None if sending.cancelled() else sending.exception()
         if isinstance(error, TimeoutError):
-            return  # it takes nothing any more
+            return  # the reader has stalled
         if isinstance(error, StoreError):
             log_event(log, "database_away", reason=str(error))
         elif error is not None:
@@ -132,13 +132,13 @@ class ASGIEventStream(ASGIResponse):
 
 
 async def _wait_until_denied(is_still_allowed: Callable[[], Awaitable[bool]]) -> None:
-    """Until whoever reads would not be let in any more."""
+    """Return when the reader no longer has access."""
     while True:
         await asyncio.sleep(RECHECK_SECONDS)
         try:
             if not await is_still_allowed():
                 return
-        except StoreError:  # nobody knows; what is sent needs the database too
+        except StoreError:  # unknown; the events need the database too
             continue
 
 
@@ -148,7 +148,7 @@ async def _send_chunk(send: Send, body: bytes, *, more: bool = True) -> None:
 
 
 def _encode_chunks(page: Sequence[PositionedEvent]) -> Iterator[bytes]:
-    """The page's frames, some together."""
+    """Yield the page's frames, several per chunk."""
     chunk = bytearray()
     for position, event in page:
         chunk += encode_frame(position, event)
@@ -160,6 +160,6 @@ def _encode_chunks(page: Sequence[PositionedEvent]) -> Iterator[bytes]:
 
 
 def encode_frame(position: str, event: EventView) -> bytes:
-    """One event as it stands in the stream. JSON has no line breaks of its own."""
+    """Encode one event as a frame. Encoded JSON has no line breaks."""
     data = msgspec.json.encode(event)
     return b"id: %b\nevent: %b\ndata: %b\n\n" % (position.encode(), event["type"].encode(), data)

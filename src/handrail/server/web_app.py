@@ -1,7 +1,7 @@
-"""The page's files as they were built, held in memory, each with its compressed forms.
+"""The built files of the web app, held in memory, each with its compressed forms.
 
-Names under `assets` that hold a hash never change their content, and may be kept for ever. Where
-nothing was built the server does without: `why_not` says why, and the API is served all the same.
+Files under `assets` with a hash in their name never change, and may be cached for ever. If nothing
+was built, `missing_reason` says why, and the server serves the API only.
 """
 
 import mimetypes
@@ -17,7 +17,7 @@ HASHED_NAME = re.compile(r"-[\w-]{8}\.\w+$")
 CACHE_FOREVER = "public, max-age=31536000, immutable"
 CACHE_SHORT = "public, max-age=300"
 ENCODINGS = (("br", ".br"), ("gzip", ".gz"))
-"""The best first, and how the names of its files end."""
+"""Encodings and their file suffixes, the best first."""
 
 WEB_APP_PATHS = (
     "/inbox",
@@ -33,7 +33,7 @@ WEB_APP_PATHS = (
     "/memory",
     "/audit",
 )
-"""Places of the page: whoever opens one is given the page, which then shows it."""
+"""Paths of the web app: each returns the index page, which then shows the path."""
 
 SIGN_IN_STYLE = """\
 :root { color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif; }
@@ -53,7 +53,7 @@ SIGN_IN_SCRIPT = "document.forms[0].submit();\n"
 
 
 class StaticFile(msgspec.Struct, frozen=True):
-    """`forms` are its compressed contents by the name of their encoding."""
+    """A file to serve. `encodings` has its compressed contents by encoding name."""
 
     content: bytes
     media_type: str
@@ -61,7 +61,7 @@ class StaticFile(msgspec.Struct, frozen=True):
     encodings: dict[str, bytes] = {}
 
     def negotiate(self, accepted: str) -> tuple[bytes, dict[str, str]]:
-        """The best form that the reader takes, and its headers."""
+        """Return the best accepted content, and its headers."""
         headers = {"Cache-Control": self.cache, "Vary": "Accept-Encoding"}
         accepted_encodings = {
             encoding.partition(";")[0].strip() for encoding in accepted.split(",")
@@ -76,11 +76,11 @@ SERVER_ASSETS = {
     "sign-in.js": StaticFile(SIGN_IN_SCRIPT.encode(), "text/javascript", CACHE_SHORT),
     "sign-in.css": StaticFile(SIGN_IN_STYLE.encode(), "text/css", CACHE_SHORT),
 }
-"""For the pages of the server itself."""
+"""Files of the server's own pages."""
 
 
 class WebAppFiles(msgspec.Struct, frozen=True):
-    """What there is to serve; without `index` there is no page."""
+    """The files to serve; without `index` there is no web app."""
 
     index: str = ""
     assets: Mapping[str, StaticFile] = msgspec.field(default_factory=lambda: SERVER_ASSETS)
@@ -88,7 +88,7 @@ class WebAppFiles(msgspec.Struct, frozen=True):
 
 
 def load_web_app(folder: Path = DIST_FOLDER) -> WebAppFiles:
-    """Everything that was built there."""
+    """Load all built files of a folder."""
     index = folder / INDEX_FILE
     if not index.is_file():
         reason_file = folder / NOT_BUILT_FILE

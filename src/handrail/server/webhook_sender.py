@@ -1,15 +1,15 @@
-"""The courier: brings what is to be told to webhooks, beside the engine and never in its way.
+"""Sends deliveries to webhooks, beside the engine, without ever blocking it.
 
 Rules
-1. A webhook is told one thing at a time, in the order in which things happened. Who sends has taken
-   it for LEASE_SECONDS, so several servers on one database do not send the same.
-2. What is told is signed: HMAC-SHA256 over "TIMESTAMP.BODY" with the webhook's secret. Its id stays
-   the same however often it is tried, so a receiver can tell a repetition.
-3. An answer of 2xx is a yes. Anything else is tried again, later each time; after ATTEMPTS_MAX in a
-   row, some hours, the webhook is disabled, and says why. A redirect is not followed, and of the
-   answer nothing but its status is looked at.
-4. Links for people are made when something is sent, from the secret and the delivery's id: the same
-   at every attempt, and nowhere on disk.
+1. A webhook receives one delivery at a time, in the order of the events. The sending server leases
+   the webhook for LEASE_SECONDS, so several servers on one database do not send the same.
+2. A delivery is signed: HMAC-SHA256 over "TIMESTAMP.BODY" with the webhook's secret. Its id is the
+   same at every attempt, so a receiver can recognise a repetition.
+3. A 2xx response is success. Anything else is retried, later each time; after ATTEMPTS_MAX failures
+   in a row, some hours, the webhook is disabled with a reason. Redirects are not followed, and only
+   the status of the response is used.
+4. Answer links are derived when a delivery is sent, from the secret and the delivery's id: they are
+   the same at every attempt, and never on disk.
 """
 
 import asyncio
@@ -42,29 +42,28 @@ log = logging.getLogger("handrail.http")
 
 ATTEMPTS_MAX = 12
 BACKOFF_SECONDS_FIRST, BACKOFF_SECONDS_MAX = 5.0, 3600.0
-"""The first wait, doubled each time up to the longest: some three hours in all."""
+"""The wait doubles from the first to the longest: some three hours in all."""
 SEND_SECONDS_MAX = 10.0
 TIMEOUT = httpx.Timeout(SEND_SECONDS_MAX)
 LIMITS = httpx.Limits(max_keepalive_connections=0)
-"""A connection is for one name: it goes to an address, which another webhook's name may have too,
-and whose certificate was looked at for the first alone."""
+"""A connection serves one host name: another webhook's name may have the same address, and the
+certificate was checked for the first name only."""
 LEASE_SECONDS = 60.0
 ANSWER_BYTES_MAX = 4_096
 WEBHOOKS_AT_ONCE_MAX = 8
-"""Webhooks that are told something at the same time."""
 DELIVERIES_IN_A_ROW_MAX = 50
-"""Deliveries to one of them before the others have their turn."""
+"""Deliveries to one webhook before the others go first."""
 FEED_PAGES_MAX = 20
 POLL_SECONDS_MAX = 5.0
 POLL_SECONDS_MIN = 0.2
-"""How often the courier looks at most, and at least."""
+"""The sender polls at these intervals, at most and at least."""
 DELIVERIES_KEPT_DAYS = 30
 PRUNE_SECONDS = 3600
 STATUS_GONE = 410
 
 
 class LinkRecipient(Value):
-    """Somebody for whom a webhook brings links."""
+    """A person for whom a webhook carries answer links."""
 
     name: str
     role: PersonRole = "operator"
@@ -82,15 +81,15 @@ class WebhookSender:
         self._pruned_at = engine.clock()
 
     def wake(self) -> None:
-        """There is a new webhook."""
+        """Wake the sender, because there is a new webhook."""
         self._wake_event.set()
 
     async def run(self) -> None:
-        """Look again and again, until cancelled."""
+        """Send due deliveries periodically, until cancelled."""
         while True:
             try:
                 has_webhooks = await self.send_due()
-            except Exception as error:  # whatever it is, others are told the next time
+            except Exception as error:  # any failure: the next round tries again
                 is_store_error = isinstance(error, StoreError)
                 reason = str(error) if is_store_error else f"{type(error).__name__}: {error}"
                 log_event(log, "webhooks_waiting", reason=reason)
@@ -111,7 +110,7 @@ class WebhookSender:
             await self._transport.aclose()
 
     async def send_due(self) -> bool:
-        """At all that is to be told now; False if there is nobody to tell."""
+        """Send all due deliveries; return False if no webhook is enabled."""
         if not any(row.disabled_at is None for row in await self.engine.webhooks()):
             return False
         for _ in range(FEED_PAGES_MAX):
@@ -139,7 +138,7 @@ class WebhookSender:
                     return
 
     async def _send_next(self, hook: WebhookRow) -> bool:
-        """True if it was taken, and the next may follow."""
+        """Send the next delivery; return True if it succeeded, and the next may follow."""
         io, store, now = self.engine.committer.call_store, self.engine.store, self.engine.clock()
         if await io(store.get_next_delivery, hook.id) is None:
             return False
@@ -175,7 +174,7 @@ class WebhookSender:
             log_event(log, "webhook_failed", webhook_id=hook.id, reason=reason)
 
     async def _send_delivery(self, hook: WebhookRow, delivery: DeliveryRow) -> tuple[int, str]:
-        """The status of the answer, and what is wrong; nothing is, if it was taken."""
+        """Send a delivery; return the response status and the problem (empty on success)."""
         body = await self._build_body(hook, delivery)
         timestamp = int(self.engine.clock().timestamp())
         headers = {
@@ -199,7 +198,7 @@ class WebhookSender:
     async def _post(self, url: str, headers: dict[str, str], body: bytes) -> int:
         private = self.settings.webhook_private
         target = await resolve_target(parse_target_url(url, private=private), private=private)
-        if self._transport is None:  # by hand: a client would log the address, which may be secret
+        if self._transport is None:  # no httpx client: it logs the URL, which may be secret
             self._transport = httpx.AsyncHTTPTransport(trust_env=False, limits=LIMITS)
         request = httpx.Request(
             "POST",
@@ -219,16 +218,16 @@ class WebhookSender:
             await response.aclose()
         return response.status_code
 
-    # Links for people
+    # Answer links
 
     async def _build_body(self, hook: WebhookRow, delivery: DeliveryRow) -> bytes:
-        """As it was kept, and a link for each of the webhook's people who may answer now."""
+        """Return the stored body, with a link for each recipient who may answer now."""
         people = msgspec.json.decode(hook.people, type=tuple[LinkRecipient, ...])
         body: dict[str, Any] = msgspec.json.decode(delivery.body)
         if not people or delivery.kind not in ("approval.opened", "approval.reminder"):
             return delivery.body.encode()
         links: list[dict[str, str]] = []
-        with suppress(RefusedError):  # the question is not there any more
+        with suppress(RefusedError):  # the approval no longer exists
             approval = await self.engine.approval(body["approval"]["id"])
             links = [
                 link
@@ -257,12 +256,13 @@ class WebhookSender:
 
 
 def sign(secret: str, at: int, body: bytes) -> str:
-    """Of a delivery: hexadecimal."""
+    """Return the hexadecimal signature of a delivery."""
     return hmac.new(secret.encode(), f"{at}.".encode() + body, hashlib.sha256).hexdigest()
 
 
 def link_secret(secret: str, delivery_id: str, name: str) -> str:
-    """The same for every attempt; nobody without the webhook's secret can make it."""
+    """Derive the secret of an answer link: the same at every attempt, and only with the webhook's
+    secret."""
     message = "\0".join(("answer-link", delivery_id, name)).encode()
     mac = hmac.new(secret.encode(), message, hashlib.sha256).digest()
     return SECRET_PREFIX + base64.urlsafe_b64encode(mac).decode().rstrip("=")

@@ -1,8 +1,8 @@
-"""Where a webhook may point: to a public address over https, and nowhere inside.
+"""Checks webhook targets: only public addresses over https, none of the internal network.
 
-A name is resolved, every address that it has is looked at, and the connection goes to one of those
-that were looked at: a name that points elsewhere a moment later gains nothing. The setting
-`webhook_private` also lets addresses of the own network and plain http through.
+Every address of a name is checked, and the connection goes to a checked address: a name that
+resolves differently a moment later gains nothing. The setting `webhook_private` also allows
+internal addresses and plain http.
 """
 
 import asyncio
@@ -20,15 +20,15 @@ TRANSLATED_NETWORKS = (
     ipaddress.ip_network("2002::/16"),
     ipaddress.ip_network("2001::/32"),
 )
-"""Addresses of IPv6 that stand for one of IPv4, whatever it is."""
+"""IPv6 addresses that stand for an arbitrary IPv4 address."""
 
 
 class WebhookTargetError(Exception):
-    """What is wrong with it, and what to do."""
+    """A target is not allowed; the text says why, and what to do."""
 
 
 class WebhookTarget(NamedTuple):
-    """An address that was looked at, and the name that stands for it."""
+    """A checked address, and the host name that resolved to it."""
 
     url: httpx.URL
     host: str
@@ -36,7 +36,7 @@ class WebhookTarget(NamedTuple):
 
 
 def parse_target_url(text: str, *, private: bool) -> httpx.URL:
-    """The address, if it is one that may be told something."""
+    """Parse a URL; raises `WebhookTargetError` if it is not allowed."""
     try:
         url = httpx.URL(text)
         port = url.port
@@ -56,7 +56,7 @@ def parse_target_url(text: str, *, private: bool) -> httpx.URL:
 
 
 async def resolve_target(url: httpx.URL, *, private: bool) -> WebhookTarget:
-    """Where to connect to now."""
+    """Resolve a URL to the address to connect to now."""
     port = url.port or (443 if url.scheme == "https" else 80)
     loop = asyncio.get_running_loop()
     try:

@@ -1,1 +1,1 @@
-"""Where runs are kept: the port (`port.py`) and its two implementations, SQLite and PostgreSQL."""
+"""Storage of runs: the protocol (`engine_store.py`, `store.py`), and SQLite and PostgreSQL."""

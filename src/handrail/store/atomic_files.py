@@ -1,4 +1,4 @@
-"""New files that are there in full or not at all, and on disk when they are."""
+"""Atomic creation of files: a new file is complete and synced to disk, or absent."""
 
 import os
 from collections.abc import Generator
@@ -10,8 +10,8 @@ from handrail.store.engine_store import StoreError
 
 @contextmanager
 def write_new_file(file: Path) -> Generator[Path]:
-    """Gives a place to write to; afterwards it is on disk under its name. An existing file is never
-    touched, and what is left of a failure is removed."""
+    """Yield a temporary path to write to; on exit, sync the file to disk under its own name. An
+    existing file is never touched. After a failure the temporary file is removed."""
     part_file = file.with_name(f".{file.name}.part-{os.getpid()}")
     if file.exists() or file.is_symlink():
         raise StoreError(f"{file} exists already; name a new file")
@@ -36,7 +36,7 @@ def write_new_file(file: Path) -> Generator[Path]:
 
 
 def fsync_folder(folder: Path) -> None:
-    """So that the file's name is on disk, too."""
+    """Sync the folder, so that the file's name is on disk, too."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

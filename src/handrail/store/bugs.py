@@ -1,7 +1,7 @@
-"""What a store keeps of errors that were reported, and a look at the commit locks.
+"""Reported errors in the store, and a list of the commit locks.
 
-A signature has one row: its newest bead, and how often it was seen since that was filed. Whether
-that bead is still worked on is read from the bead itself, so nobody has to be told when it closes.
+A signature has one row: its newest bead, and how often the error occurred since that bead was
+filed. The bead's status is read from the bead itself, so closing a bead needs no update here.
 """
 
 from typing import Protocol
@@ -10,7 +10,7 @@ from handrail.store.engine_store import LockRow, Row
 
 
 class BugRow(Row):
-    """An error by its signature. `earlier` is the bead that it had before, closed since."""
+    """An error by its signature. `earlier` is its previous bead, closed since."""
 
     digest: str
     signature: str
@@ -20,29 +20,29 @@ class BugRow(Row):
     last_seen: str
     earlier: str | None
     bead_status: str | None = None
-    """As read; None if the bead was archived."""
+    """Set when read; None if the bead was archived."""
 
 
 class BugStore(Protocol):
     def get_bug(self, digest: str) -> BugRow | None: ...
 
     def put_bug(self, row: BugRow) -> bool:
-        """A new signature, or a new bead in place of `earlier`. False, and nothing has happened, if
-        somebody else was faster."""
+        """Insert a new signature, or replace `earlier` by a new bead. Return False, and change
+        nothing, if another caller was faster."""
         ...
 
     def increment_bug(self, digest: str, bead_id: str, occurrences: int, at: str) -> bool:
-        """It was seen so many times more. False if it has another bead by now."""
+        """Add occurrences to the signature. Return False if it has another bead by now."""
         ...
 
     def list_bugs(self, *, before: str | None = None, limit: int = 50) -> list[BugRow]:
-        """By bead, the newest first."""
+        """List errors by bead id, the newest first."""
         ...
 
     def count_bugs_since(self, at: str, filed_by: str) -> tuple[int, int]:
-        """How many were filed since then, and how many of them by that one."""
+        """Return how many bugs were filed since `at`, and how many of them by `filed_by`."""
         ...
 
     def list_locks(self, *, after: str | None = None, limit: int = 50) -> list[LockRow]:
-        """The commit locks by repository, after that one."""
+        """List commit locks by repository, those after `after`."""
         ...

@@ -1,20 +1,21 @@
-"""The store port: what the engine asks of a database, and the rows that cross it.
+"""The engine's store protocol: its queries and writes, and the rows that they exchange.
 
 Rules
-1. The journal is the truth: one row per commit and stream, with the events it recorded, chained by
+1. The journal is the truth: one row per commit and stream, with the recorded events, chained by
    hash. Every other row is a projection, written in the same transaction, and can be checked
    against the journal.
 2. `commit` writes many decisions in one transaction. Each is guarded by the version that was read
-   (`head`, the hash of all that had happened); one whose version has moved on is a *loser*: nothing
-   of it is written, the others are. When `commit` returns, the winners are on disk. When it raises,
-   nothing is, with one exception: `Unsure` says that the connection broke while it was under way.
-3. A store is synchronous. `inline` says whether it is fast enough to be called on the event loop
-   (SQLite: a hop to a thread costs more than the write) or wants a thread (PostgreSQL).
+   (`head`, the hash of all earlier events). A decision with an outdated version is a *loser*: none
+   of it is written; the others are. When `commit` returns, the winners are on disk. When it raises,
+   nothing is written, except that after `CommitOutcomeUnknownError` (the connection broke during
+   the commit) either is possible.
+3. A store is synchronous. `inline` says whether it is fast enough for calls on the event loop
+   (SQLite: a hop to a thread costs more than the write) or needs a thread (PostgreSQL).
 4. Times are ISO 8601 texts in UTC with microseconds (`iso`), so that they sort as texts; documents
    are JSON texts; hashes are bytes.
 
-A *stream* is what has events of its own: a run (its id), a commit lock ("lock:REPOSITORY"), a
-channel ("channel:ID"), or the care of the database itself ("care": what was archived, by whom).
+A *stream* has events of its own: a run (its id), a commit lock ("lock:REPOSITORY"), a channel
+("channel:ID"), or the maintenance of the database ("care": what was archived, by whom).
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,19 +29,19 @@ from handrail.store.row import Row
 
 
 class StoreError(Exception):
-    """The database cannot do it. The text is one line: what is wrong, where, what to do next."""
+    """A database failure. The text is one line: what is wrong, where, what to do next."""
 
 
 class CommitOutcomeUnknownError(StoreError):
-    """The connection broke during a commit: it may be on disk or not. Load, and look."""
+    """The connection broke during a commit, which may be on disk or not. Load again to see."""
 
 
 class AcknowledgedDataLostError(Exception):
-    """What was acknowledged is not there any more: whoever remembers it must not go on."""
+    """Acknowledged data is missing: a process that has it in memory must not go on."""
 
 
 class JournalEntry(Row):
-    """What one commit recorded of one stream: `count` events, of which `seq` is the last."""
+    """The events of one stream in one commit: `count` events, the last with number `seq`."""
 
     stream: str
     seq: int
@@ -51,7 +52,7 @@ class JournalEntry(Row):
 
 
 class RunRow(Row):
-    """A run. `state` is None where the stored one, as of `state_seq`, is near enough: a run is
+    """A run. `state` is None where the stored state, as of `state_seq`, is recent enough: a run is
     loaded from its last stored state and the events since."""
 
     id: str
@@ -65,9 +66,9 @@ class RunRow(Row):
     priority: int
     seq: int
     head: bytes
-    """The hash of its last entry."""
+    """The hash of the run's last entry."""
     next_due: str | None
-    """Not later than its next clock; None once it has ended."""
+    """Not later than the run's next clock; None once the run has ended."""
     created_at: str
     updated_at: str
     ended_at: str | None
@@ -109,7 +110,7 @@ class TransitionRow(Row):
 
 
 class ApprovalRow(Row):
-    """A question to people. `status` leaves `open` once and for good."""
+    """An approval. `status` leaves `open` once and for good."""
 
     id: str
     execution_id: str
@@ -159,7 +160,7 @@ class BeadRow(Row):
 
 
 class MessageRow(Row):
-    """From one stream to another, delivered later and once. `id` is unique for its cause."""
+    """A message from one stream to another, delivered later and once. `id` is unique per cause."""
 
     id: str
     target: str
@@ -168,7 +169,7 @@ class MessageRow(Row):
 
 
 class IdempotencyKeyRow(Row):
-    """An idempotency key with the answer that was given, as JSON."""
+    """An idempotency key with its response, as JSON."""
 
     key: str
     actor: str
@@ -181,21 +182,21 @@ class StreamWrite(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Everything that a decision about one stream changes. All of it is written, or nothing."""
 
     expected_head: bytes
-    """The `head` that was read: the hash of all that had happened; empty makes a new one."""
+    """The `head` that was read; empty creates a new stream."""
     entry: JournalEntry
     row: RunRow | LockRow | ChannelRow | StreamRow
     position_only: bool = False
-    """Of the subject, a run, nothing changed but place, seq, head and updated_at."""
+    """Of the run's row, only place, seq, head and updated_at change."""
     bead: BeadRow | None = None
     transitions: Sequence[TransitionRow] = ()
     approvals: Sequence[ApprovalRow] = ()
     dispatches: Sequence[DispatchRow] = ()
-    """Open ones that are new or were claimed."""
+    """Open dispatches that are new or newly claimed."""
     closed_fences: Sequence[int] = ()
     """Fences of dispatches that are over."""
     messages: Sequence[MessageRow] = ()
     consumed_message_ids: Sequence[str] = ()
-    """Ids of the messages that this decision answers."""
+    """Ids of the messages that this decision consumes."""
     keys: Sequence[IdempotencyKeyRow] = ()
     channel: ChannelWrite | None = None
 
@@ -210,7 +211,7 @@ class CommitRow(Row):
 
 
 class LoadedRun(msgspec.Struct, frozen=True, kw_only=True):
-    """A stored run, and the journal's bodies since its stored state."""
+    """A stored run, and the bodies of its journal entries since the stored state."""
 
     row: RunRow
     tail: Sequence[str] = ()
@@ -229,8 +230,8 @@ class DefinitionRow(Row):
 
 
 class AgentRow(Row):
-    """A registered agent. `session` names one stay: what it claimed in another one is lost.
-    `engine` is set for functions that live in an engine's process and die with it."""
+    """A registered agent. Claims of an earlier `session` are lost. `engine` is set for functions
+    that run in an engine's process and end with it."""
 
     id: str
     roles: str
@@ -243,7 +244,7 @@ class AgentRow(Row):
 
 
 class NoteRow(Row):
-    """Evidence that is no event: a late, doubled or foreign result, kept as it came (K21)."""
+    """Evidence outside of the events: a late, doubled or foreign result, unchanged (K21)."""
 
     execution_id: str
     at: str
@@ -253,16 +254,16 @@ class NoteRow(Row):
 
 
 class StoredEntry(Row):
-    """An entry as it is read back: where it stands in the database's order."""
+    """A journal entry as read, with its position in the order of commits."""
 
     n: int
-    """Of its commit."""
+    """The number of its commit."""
     id: int
     stream: str
     seq: int
     count: int
     body: str
-    """Empty where a finished run was archived."""
+    """Empty if the run was archived."""
     hash: bytes
 
 
@@ -279,7 +280,7 @@ class TransitionItem(Row):
 _last_iso: tuple[datetime | None, str] = (None, "")
 
 NOTES_MAX = 100
-"""Notes kept per run; further ones are only counted."""
+"""Notes kept per run; further notes are only counted."""
 
 
 class EngineStore(ChannelStore, Protocol):
@@ -290,27 +291,27 @@ class EngineStore(ChannelStore, Protocol):
     def close(self) -> None: ...
 
     def find_dead_engines(self) -> list[str] | None:
-        """Asked once, when an engine opens: if no other engine is at work on this database, those
-        that it still knows, which are dead. None if others may be at work."""
+        """Return the engines still on record if no other engine works on this database: they are
+        dead. None if others may be at work. Called once, when an engine opens."""
         ...
 
     def has_changed(self) -> bool:
-        """Whether anybody else may have written since this was last asked."""
+        """Return whether another process may have written since the last call."""
         ...
 
     # Deciding
 
     def check_commit_settled(self) -> None:
-        """After `Unsure`: from now on, what can be seen of that commit is what became of it. Raises
-        as long as that may change."""
+        """After `CommitOutcomeUnknownError`: return once that commit's outcome is final and
+        readable. Raise as long as the outcome may change."""
         ...
 
     def commit(self, writes: Sequence[StreamWrite], at: str) -> tuple[CommitRow | None, list[bool]]:
-        """Who won, in the order of `writes`; no commit if nobody did."""
+        """Return the commit, and which writes won, in their order; no commit if all lost."""
         ...
 
     def load_runs(self, ids: Sequence[str]) -> dict[str, LoadedRun]:
-        """Runs by id; what does not exist is left out."""
+        """Load runs by id; ids that do not exist are left out."""
         ...
 
     def load_locks(self, repositories: Sequence[str]) -> dict[str, LockRow]: ...
@@ -318,26 +319,26 @@ class EngineStore(ChannelStore, Protocol):
     def load_stream(self, name: str) -> StreamRow | None: ...
 
     def list_due_runs(self, now: str, limit: int) -> list[str]:
-        """Runs of which a clock may have run out, the earliest first."""
+        """List runs of which a clock may have expired, the earliest first."""
         ...
 
     def list_due_locks(self, now: str, limit: int) -> list[str]: ...
 
     def postpone_runs(self, dues: Sequence[tuple[str, bytes, str]]) -> None:
-        """Nothing was due after all: (run, its head, the next clock). A run that has changed since
-        is left as it is."""
+        """Set the next clock of runs that were not due after all: (run, its head, next clock). A
+        run that has changed since stays unchanged."""
         ...
 
     def reserve_dispatches(self, role: str, limit: int) -> list[DispatchRow]:
-        """Dispatches on offer, by priority and age. Other engines leave them alone for a while."""
+        """Reserve offered dispatches, by priority and age. Other engines skip them for a while."""
         ...
 
     def list_messages(self, limit: int) -> list[MessageRow]:
-        """The oldest messages that wait for delivery."""
+        """List the oldest undelivered messages."""
         ...
 
     def delete_message(self, message_id: str) -> None:
-        """A message that nothing came of."""
+        """Delete a message that led to no decision."""
         ...
 
     def get_idempotency_key(self, key: str, actor: str) -> IdempotencyKeyRow | None: ...
@@ -353,64 +354,64 @@ class EngineStore(ChannelStore, Protocol):
     def list_agents(self) -> list[AgentRow]: ...
 
     def heartbeat_session(self, session: str, at: str) -> bool:
-        """The session is alive; False if it is not the agent's current one."""
+        """Record that the session is alive. Return False if the agent has another session now."""
         ...
 
     def heartbeat_engine(self, engine: str, at: str) -> None:
-        """This engine and the functions in it are alive."""
+        """Record that this engine and its functions are alive."""
         ...
 
     def list_engines(self) -> dict[str, str]:
-        """Engine -> when it was last alive."""
+        """Return when each engine was last alive."""
         ...
 
     def delete_engine(self, engine: str) -> None:
-        """It closed in good order, or is dead; its functions are no agents any more."""
+        """Delete an engine that closed or is dead, and the agents of its functions."""
         ...
 
     def list_orphaned_dispatches(self, silent_since: str, limit: int) -> list[DispatchRow]:
-        """Claimed dispatches whose session is gone, disabled, or silent since then."""
+        """List claimed dispatches whose session is gone, disabled, or silent since then."""
         ...
 
     def list_unmatched_dispatches(
         self, silent_since: str, offered_before: str, limit: int
     ) -> list[DispatchRow]:
-        """Dispatches on offer for so long whose role no live agent has."""
+        """List dispatches offered before that moment whose role no live agent has."""
         ...
 
     def add_outage(self, started_at: str, ended_at: str) -> None:
-        """Nobody was alive in between; known already if another engine has said so."""
+        """Record that no engine was alive in between, unless another engine did so already."""
         ...
 
     def list_outages(self, since: str) -> list[tuple[str, str]]:
-        """Those that ended after that moment, in order."""
+        """List outages that ended after `since`, in order."""
         ...
 
     def get_last_alive(self) -> str | None:
-        """When anything was last written by any engine."""
+        """Return when any engine last wrote anything."""
         ...
 
     # Definitions, beads, notes
 
     def put_definition(self, row: DefinitionRow, owner: str | None = None) -> bool:
-        """False if this version exists already, or `foreign_definition` finds one (then nothing is
-        changed). Without an owner nobody's versions are in the way."""
+        """Insert a version. Return False, and change nothing, if this version exists, or if
+        `find_foreign_definition` finds another owner's. Without `owner`, owners do not matter."""
         ...
 
     def find_foreign_definition(self, workflow_id: str, name: str, owner: str) -> str | None:
-        """A definition that this id or name finds and of which somebody else made a version."""
+        """Return a definition with this id or name that has a version by another owner."""
         ...
 
     def get_definition(self, workflow_id: str, version: int | None = None) -> DefinitionRow | None:
-        """That version; without one, the newest. `workflow_id` may also be a name."""
+        """Return that version, by default the newest. `workflow_id` may also be a name."""
         ...
 
     def list_definitions(self) -> list[DefinitionRow]:
-        """The newest version of each."""
+        """List the newest version of each definition."""
         ...
 
     def insert_bead(self, bead: BeadRow) -> bool:
-        """A new bead; False if it exists."""
+        """Insert a bead. Return False if it exists."""
         ...
 
     def get_bead(self, bead_id: str) -> BeadRow | None: ...
@@ -420,7 +421,7 @@ class EngineStore(ChannelStore, Protocol):
     def add_note(self, note: NoteRow) -> None: ...
 
     def list_notes(self, execution_id: str) -> tuple[list[NoteRow], int]:
-        """The kept ones, and how many there were."""
+        """Return the kept notes, and how many were added in all."""
         ...
 
     # Reading
@@ -428,12 +429,12 @@ class EngineStore(ChannelStore, Protocol):
     def read_journal(
         self, stream: str, after_seq: int = 0, limit: int = 10_000
     ) -> list[StoredEntry]:
-        """The entries of one stream, in order."""
+        """Return the entries of one stream, in order."""
         ...
 
     def read_feed(self, after_n: int, limit: int) -> list[StoredEntry]:
-        """The entries of the commits after `after_n`, in the order of commits; whole commits, of
-        which the last may go over the limit."""
+        """Return the entries of the commits after `after_n`, in the order of commits. Commits are
+        not split: the last may exceed the limit."""
         ...
 
     def get_last_commit(self) -> CommitRow | None: ...
@@ -454,19 +455,19 @@ class EngineStore(ChannelStore, Protocol):
         after: str = "",
         limit: int = 1_000,
     ) -> list[RunRow]:
-        """By id, which is by creation; without their states."""
+        """List runs by id, that is in order of creation, without their states."""
         ...
 
     def iter_commits(
         self, after_n: int, limit: int
     ) -> Iterator[tuple[CommitRow, list[StoredEntry]]]:
-        """The chain, with the entries that each commit says it wrote."""
+        """Iterate over the chain, with the entries of each commit."""
         ...
 
 
 def iso(moment: datetime) -> str:
-    """The moment as all rows have it."""
-    global _last_iso  # nearly all that a batch writes happened at one moment
+    """Format a moment as in all rows."""
+    global _last_iso  # nearly all rows of a batch have the same moment
     cached = _last_iso
     if cached[0] is not moment:
         text = moment.astimezone(UTC).isoformat(timespec="microseconds")[:-6] + "Z"

@@ -1,4 +1,4 @@
-"""What both stores do alike with lists: filters as statements name them, pages put together."""
+"""Shared code for lists in both stores: filters by their names in statements, merging of pages."""
 
 from collections.abc import Sequence
 from heapq import merge
@@ -10,7 +10,7 @@ Filters = dict[str, Any]
 
 
 def text_filters(text: str | None) -> Filters:
-    """Patterns for a text in a title, and at the beginning of an id; no sign in it is special."""
+    """Return patterns for a text in a title or at the start of an id, wildcards escaped."""
     if text is None:
         return {"within": None, "prefix": None}
     escaped = text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
@@ -18,18 +18,19 @@ def text_filters(text: str | None) -> Filters:
 
 
 def status_filters(status: str | None) -> Filters:
-    """Open questions have an index of their own, which only the plain word finds."""
+    """Return the filters for a status. Open approvals have an index of their own, which the
+    database uses only for a literal value."""
     is_open = status == "open"
     return {"open": True if is_open else None, "status": None if is_open else status}
 
 
 def merge_newest(limit: int, *pages: Sequence[BeadItem]) -> list[BeadItem]:
-    """One page of several."""
+    """Merge several pages into one."""
     return list(merge(*pages, key=lambda bead: bead.id, reverse=True))[:limit]
 
 
 def bead_queries(type_: str | None, status: str | None) -> list[tuple[str, Filters]]:
-    """The statements that list beads of that type and status, with their filters."""
+    """Return the statements that list beads of that type and status, with their filters."""
     queries: list[tuple[str, Filters]] = []
     if type_ in (None, "work"):
         queries.append(("work_beads", {"status": status}))

@@ -1,7 +1,7 @@
-"""The store for whoever looks after the record: `verify`, `doctor`, archive, backup and restore.
+"""The store for maintenance: `verify`, `doctor`, archive, backup and restore.
 
-It is a store of its own on the same database, so that an engine neither waits for a long look at
-everything nor carries what only a caretaker needs. `open_records` in `urls.py` makes one.
+A maintenance store is separate from the engine's store on the same database, so that engines never
+wait for a scan of all data. `open_maintenance_store` in `urls.py` opens one.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,17 +20,17 @@ from handrail.store.engine_store import (
 )
 
 LIVE_TABLES = ("agents", "engines")
-"""About who is there now: a restore leaves them as they are."""
+"""Tables about processes that are alive now: a restore leaves them unchanged."""
 IRREGULARITIES_MAX = 100
-"""Rows that one question about irregularities gives at most."""
+"""Rows per irregularity query."""
 
 
 class BrokenBackupError(StoreError):
-    """What was to be restored is no backup, or does not pass its check. Nothing was changed."""
+    """The file to restore is not a backup, or fails its check. Nothing was changed."""
 
 
 class Irregularity(Row):
-    """Something that should not be: `code` is the name of the query that found it."""
+    """An inconsistency in the data. `code` is the name of the query that found it."""
 
     code: str
     subject: str
@@ -38,7 +38,7 @@ class Irregularity(Row):
 
 
 class TableSize(Row):
-    """`bytes` includes indexes; None if the database cannot say."""
+    """The size of a table. `bytes` includes indexes; None if the database cannot tell."""
 
     name: str
     rows: int
@@ -50,13 +50,13 @@ class DatabaseSizes(Row):
     bytes: int
     """Of the whole database."""
     log_bytes: int | None
-    """Of its write-ahead log, where it has one of its own."""
+    """Of its write-ahead log, if the database has its own."""
     free_bytes: int | None
-    """Inside the database, to be used again."""
+    """Reusable space inside the database."""
 
 
 class PrunedRun(Row):
-    """A finished run that was archived, as it was then."""
+    """A finished run at the time of archiving."""
 
     id: str
     head: bytes
@@ -65,54 +65,54 @@ class PrunedRun(Row):
 
 class MaintenanceStore(EngineStore, Protocol):
     display_name: str
-    """The database as messages name it; without a password."""
+    """The database's name in messages, without a password."""
 
     def snapshot(self) -> AbstractContextManager[None]:
-        """Everything that is read inside is of one moment, whatever others write meanwhile."""
+        """All reads inside see the data as of one moment, despite concurrent writes."""
         ...
 
     def list_transition_rows(
         self, execution_id: str, after_id: int, limit: int
     ) -> list[tuple[int, TransitionRow]]:
-        """A page of what `transitions` shows, with all columns, in the order of ids."""
+        """List a page of a run's transitions, with all columns, in the order of ids."""
         ...
 
     def list_all_locks(self) -> list[LockRow]:
-        """All commit locks."""
+        """List all commit locks."""
         ...
 
     def list_streams(self) -> list[StreamRow]:
-        """All streams without a table of their own."""
+        """List all streams without a table of their own."""
         ...
 
     def find_irregularities(
         self, kind: Literal["doctor", "stray"], now: str = ""
     ) -> list[Irregularity]:
-        """What the queries named `doctor_…` or `stray_…` find, each IRREGULAR_MAX at most.
-        What goes by time needs `now`."""
+        """Run the queries named `doctor_…` or `stray_…`; each returns at most IRREGULARITIES_MAX
+        rows. Queries about time need `now`."""
         ...
 
     def list_finished_runs(self, before: str, after: str, limit: int) -> list[str]:
-        """Ids of runs that ended before that moment, by id; a page after that id."""
+        """List ids of runs that ended before that moment, by id; a page after `after`."""
         ...
 
     def prune_runs(self, journal_write: StreamWrite, runs: Sequence[PrunedRun], at: str) -> None:
-        """One transaction: these finished runs lose their rows and the bodies of their entries, and
-        `care` says so in the journal. If one of them has changed it raises; nothing is changed."""
+        """Delete the rows and the entry bodies of finished runs, and write this to the journal's
+        stream `care`, in one transaction. If a run has changed, raise and change nothing."""
         ...
 
     def measure_sizes(self) -> DatabaseSizes: ...
 
     def is_empty(self) -> bool:
-        """Whether nothing was ever stored here."""
+        """Return whether nothing was ever stored here."""
         ...
 
     def backup(self, file: Path) -> None:
-        """Everything as of one moment, in one new file, on disk when this returns."""
+        """Write everything as of one moment to a new file, which is on disk on return."""
         ...
 
     def restore(self, file: Path, now: str, check: Callable[["MaintenanceStore"], None]) -> None:
-        """Everything becomes as it is in the file, or nothing is changed. `check` looks at what is
-        about to be restored, and raises if it is not fit. Who is alive stays alive, and the time
-        since the backup counts as an outage."""
+        """Replace all data by the file's, or change nothing. `check` examines the data before it
+        is committed, and raises to refuse it. Live agents and engines stay, and the time since the
+        backup counts as an outage."""
         ...

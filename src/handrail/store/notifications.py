@@ -1,7 +1,6 @@
-"""What tells people that something waits for them: answer links, webhooks, reminders.
+"""Notifications in the store: answer links, webhooks, reminders. A part of the `Store`.
 
-Nothing here takes part in a decision: an answer that comes by a link is committed like any other.
-A part of the `Office`.
+Nothing here takes part in a decision: an answer by link is committed like any other.
 """
 
 from collections.abc import Sequence
@@ -10,19 +9,19 @@ from typing import Protocol
 from handrail.store.engine_store import Row
 
 APPROVAL_LINKS_MAX = 100
-"""Links to one question."""
+"""Links per approval."""
 WEBHOOKS_MAX = 50
 
 
 class AnswerLinkRow(Row):
-    """A one-time link: one person's answer to one question. Its secret is kept as a digest."""
+    """A one-time link for one person's answer to one approval. Only the secret's digest is kept."""
 
     id: str
     digest: str
-    """SHA-256 of the secret, in hex; no two are the same."""
+    """SHA-256 of the secret, in hex; unique."""
     approval_id: str
     shown: str
-    """The digest of what the question showed when the link was made."""
+    """The digest of what the approval showed when the link was made."""
     name: str
     role: str
     created_by: str
@@ -32,38 +31,38 @@ class AnswerLinkRow(Row):
 
 
 class WebhookRow(Row):
-    """Somebody outside who is told. `secret` signs what is sent, so it is kept as it is."""
+    """A receiver of notifications. `secret` signs each request, so it is kept in plain text."""
 
     id: str
     url: str
     events: str
     """Kinds of events, as a JSON array."""
     people: str
-    """Whom it brings links for, as a JSON array of {name, role}."""
+    """The people for whom it carries links, as a JSON array of {name, role}."""
     secret: str
     since: int
-    """The last commit before it was made: it is told of what comes after."""
+    """The last commit before the webhook was created: it receives later events only."""
     created_by: str
     created_at: str
     failures: int
-    """Attempts in a row that failed."""
+    """Consecutive failed attempts."""
     next_at: str
-    """Not before then anything is sent."""
+    """The earliest time of the next attempt."""
     busy_until: str | None
-    """A server sends something now; if it died, another goes on then."""
+    """Until then one server sends; if that server dies, another takes over then."""
     delivered_at: str | None
     disabled_at: str | None
     reason: str
-    """Why the last attempt failed, or why it is disabled."""
+    """Why the last attempt failed, or why the webhook is disabled."""
 
 
 class DeliveryRow(Row):
-    """Something to be told to one webhook, once. `id` is the same however often it is tried."""
+    """A notification for one webhook, delivered once. `id` is the same for every attempt."""
 
     webhook_id: str
     id: str
     n: int
-    """The commit, and the event in it: the order in which things are told."""
+    """The commit, and the event in it: the order of delivery."""
     i: int
     kind: str
     body: str
@@ -72,7 +71,7 @@ class DeliveryRow(Row):
 
 
 class ReminderRow(Row):
-    """A moment at which people are reminded of a question that is still open, once."""
+    """A moment at which people are reminded, once, of an approval that is still open."""
 
     approval_id: str
     kind: str
@@ -81,63 +80,63 @@ class ReminderRow(Row):
 
 
 class NotificationStore(Protocol):
-    """Every method is one transaction."""
+    """The store's part for notifications. Every method is one transaction."""
 
     # Links
 
     def add_answer_link(self, row: AnswerLinkRow) -> bool:
-        """False if there is one with that digest, or the question has LINKS_MAX already."""
+        """Return False if the digest exists, or the approval has APPROVAL_LINKS_MAX links."""
         ...
 
     def get_answer_link(self, digest: str) -> AnswerLinkRow | None:
-        """Also one that was used, or has expired."""
+        """Return the link, even if used or expired."""
         ...
 
     def use_answer_link(self, link_id: str, at: str) -> bool:
-        """False if it was used before."""
+        """Mark the link as used. Return False if it was used before."""
         ...
 
     # Webhooks
 
     def add_webhook(self, row: WebhookRow) -> bool:
-        """False if there are WEBHOOKS_MAX already."""
+        """Return False if there are WEBHOOKS_MAX already."""
         ...
 
     def list_webhooks(self) -> list[WebhookRow]:
-        """The oldest first."""
+        """List webhooks, the oldest first."""
         ...
 
     def remove_webhook(self, webhook_id: str) -> bool:
-        """With all that was to be told to it; False if there is none."""
+        """Remove the webhook and its pending deliveries. Return False if it does not exist."""
         ...
 
     def enable_webhook(self, webhook_id: str, at: str, since: int) -> bool:
-        """Again, from that commit on; what was left before is still told. False if there is none
-        that is disabled."""
+        """Re-enable a disabled webhook for events after that commit; deliveries still pending are
+        sent too. Return False if there is no such disabled webhook."""
         ...
 
     def lease_webhook(self, webhook_id: str, now: str, until: str) -> bool:
-        """For whoever sends; False if somebody else has it, or nothing is to be sent yet."""
+        """Lease the webhook for sending. Return False if it is leased, or not due yet."""
         ...
 
     def record_delivery(self, webhook_id: str, delivery_id: str, at: str) -> None:
-        """It was taken; the next may be sent at once."""
+        """Record a successful delivery; the next may be sent at once."""
         ...
 
     def record_delivery_failure(
         self, webhook_id: str, next_at: str, reason: str, disabled_at: str | None
     ) -> None:
-        """An attempt failed; with `disabled_at` it was the last."""
+        """Record a failed attempt; `disabled_at` disables the webhook."""
         ...
 
     def release_webhook(self, webhook_id: str) -> None:
-        """Nothing was sent."""
+        """Return the lease without having sent anything."""
         ...
 
-    # What is to be told
+    # Deliveries
 
     def get_delivery_position(self) -> str | None:
-        """The position in the feed up to which deliveries were made of events."""
+        """Return the position in the feed up to which events were turned into deliveries."""
         ...
 
     def put_deliveries(
@@ -147,27 +146,28 @@ class NotificationStore(Protocol):
         deliveries: Sequence[DeliveryRow],
         reminders: Sequence[ReminderRow] = (),
     ) -> bool:
-        """And the new position; nothing, and False, if it is no longer where it was."""
+        """Write the deliveries, reminders and the new position. Return False, and write nothing,
+        if the position is no longer the expected one."""
         ...
 
     def get_next_delivery(self, webhook_id: str) -> DeliveryRow | None:
-        """The oldest that was not delivered."""
+        """Return the oldest pending delivery."""
         ...
 
     def count_pending_deliveries(self) -> dict[str, int]:
-        """How many are to be told yet, by webhook."""
+        """Count pending deliveries by webhook."""
         ...
 
     def list_due_reminders(self, now: str, limit: int) -> list[ReminderRow]:
-        """Of questions that are open."""
+        """List due reminders of open approvals."""
         ...
 
     def fire_reminder(
         self, reminder: ReminderRow, at: str, deliveries: Sequence[DeliveryRow]
     ) -> bool:
-        """Once; False if it has fired."""
+        """Fire the reminder once. Return False if it has fired."""
         ...
 
     def delete_old_notifications(self, before: str) -> None:
-        """Links that expired, deliveries made and reminders of questions settled before then."""
+        """Delete links expired, deliveries made and reminders of approvals settled before then."""
         ...

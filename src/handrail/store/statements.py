@@ -1,7 +1,7 @@
-"""SQL from files: each statement under a line `-- name: what it does`.
+"""Loads SQL from files: each statement stands under a line `-- name: what it does`.
 
-Most statements have their values by number. A list with filters names them (`:status`): a line with
-a filter that nobody asks for is left out (`chosen`), so that every combination has its index.
+Most statements number their parameters. A list with filters names them (`:status`):
+`select_filters` drops the lines of unused filters, so that every combination can use its index.
 """
 
 import re
@@ -13,7 +13,7 @@ _PARAMETER = re.compile(r"(?<![:\w]):([a-z]\w*)")
 
 
 def load_statements(package: str, file: str = "queries.sql") -> dict[str, str]:
-    """The statements of a file by name, in the order written."""
+    """Load the statements of a file by name, in the order written."""
     text = resources.files(package).joinpath(file).read_text("utf-8")
     headers = list(_HEADER.finditer(text))
     ends = [match.start() for match in headers[1:]] + [len(text)]
@@ -28,8 +28,8 @@ def load_statements(package: str, file: str = "queries.sql") -> dict[str, str]:
 def select_filters(
     statement: str, filters: Mapping[str, object], sign: str
 ) -> tuple[str, list[object]]:
-    """The statement without the lines of filters that are None, its names as numbers after the
-    store's sign, and the values in that order."""
+    """Drop the lines of filters that are None, and number the parameters after the store's sign.
+    Return the statement, and the values in that order."""
     names: dict[str, str] = {}
 
     def number(match: re.Match[str]) -> str:
@@ -45,12 +45,12 @@ def select_filters(
 
 
 def read_script(package: str, file: str) -> str:
-    """A whole file of statements."""
+    """Read a whole file of statements."""
     return resources.files(package).joinpath(file).read_text("utf-8")
 
 
 def migration_files(package: str) -> list[str]:
-    """Names of the migration files, in order: 002_name.sql brings version 1 to version 2."""
+    """List the migration files in order: 002_name.sql migrates version 1 to version 2."""
     folder = resources.files(package).joinpath("migrations")
     names = sorted(file.name for file in folder.iterdir() if file.name.endswith(".sql"))
     for number, name in enumerate(names, 1):

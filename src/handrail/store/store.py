@@ -1,10 +1,10 @@
-"""The store for whoever serves people and agents from outside: lists, files, credentials, figures.
+"""The store for servers of people and remote agents: lists, files, credentials, statistics.
 
-It is the store of the engine with more questions on the same database. Nothing here takes part in
-a decision: what an engine decides goes through `Store.commit`. `open_store` in `urls.py` makes one.
+`Store` extends the engine's store with more queries on the same database. Nothing here takes part
+in a decision: decisions go through `EngineStore.commit`. `open_store` in `urls.py` opens a store.
 
-Lists are pages, the newest first: `before` is the last id of the page that was seen, and what is
-None is not asked for.
+Lists are pages, the newest first: `before` is the last id of the previous page, and a filter of
+None does not apply.
 """
 
 from collections.abc import Sequence
@@ -28,11 +28,11 @@ from handrail.store.notifications import NotificationStore
 from handrail.store.ticket_memory import TicketMemoryStore
 
 BEAD_FILES_MAX = 100
-"""Files of one bead."""
+"""Files per bead."""
 
 
 class RunListRow(Row):
-    """A run in a list: of its row what is shown, and its bead's title."""
+    """A run in a list: the columns shown, and its bead's title."""
 
     id: str
     bead_id: str
@@ -50,14 +50,14 @@ class RunListRow(Row):
 
 
 class BeadItem(BeadRow):
-    """A bead in a list: work, or a question to people, whose parent is the work it is about."""
+    """A bead in a list: work, or an approval, whose parent is the work it is about."""
 
     type: str
     parent_id: str | None
 
 
 class FileRow(Row):
-    """A file of a bead; without its content in lists."""
+    """A file of a bead. Lists omit the content."""
 
     bead_id: str
     name: str
@@ -70,13 +70,13 @@ class FileRow(Row):
 
 
 class CredentialRow(Row):
-    """A token, a one-time sign-in or a browser's session. Of the secret only the digest is kept."""
+    """A token, a one-time sign-in or a browser's session. Only the secret's digest is kept."""
 
     id: str
     kind: str
     """token, sign_in or session"""
     digest: str
-    """SHA-256 of the secret, in hex; no two are the same."""
+    """SHA-256 of the secret, in hex; unique."""
     name: str
     agent: str | None
     role: str
@@ -89,7 +89,7 @@ class CredentialRow(Row):
 
 
 class RunStatsRow(Row):
-    """What is counted of a run that has ended."""
+    """Statistics of a run that has ended."""
 
     execution_id: str
     workflow_id: str
@@ -102,7 +102,7 @@ class RunStatsRow(Row):
 
 
 class NodeStatsRow(Row):
-    """What is counted of one node, or agent of a team, in a run that has ended."""
+    """Statistics of one node, or agent of a team, in a run that has ended."""
 
     execution_id: str
     node: str
@@ -111,7 +111,7 @@ class NodeStatsRow(Row):
 
 
 class EndedRun(Row):
-    """A run that has ended, and whether its figures are known."""
+    """A run that has ended, and whether its statistics are stored."""
 
     id: str
     ended_at: str
@@ -119,8 +119,8 @@ class EndedRun(Row):
 
 
 class DefinitionStats(Row):
-    """The runs of one definition that ended since a moment, in all. Percentiles are between the two
-    nearest values."""
+    """Totals of the runs of one definition that ended since a moment. Percentiles are interpolated
+    between the two nearest values."""
 
     workflow_id: str
     runs: int
@@ -136,7 +136,7 @@ class DefinitionStats(Row):
 
 
 class NodeDispatchStats(Row):
-    """So many runs needed so many dispatches of the node."""
+    """How many runs needed that number of dispatches of the node."""
 
     workflow_id: str
     node: str
@@ -145,7 +145,7 @@ class NodeDispatchStats(Row):
 
 
 class OpenWorkCount(Row):
-    """So many are open now: runs by status, dispatches offered and claimed by role, questions by
+    """A count of open work: runs by status, dispatches offered and claimed by role, approvals by
     type. `oldest` is when the first of them began to wait."""
 
     what: str
@@ -155,16 +155,16 @@ class OpenWorkCount(Row):
 
 
 class Store(EngineStore, TicketMemoryStore, NotificationStore, BugStore, Protocol):
-    """Every method is one transaction."""
+    """The store of a server. Every method is one transaction."""
 
     def open_reader(self) -> "Store":
-        """The same database for questions that take long: engines do not wait for the answer. To
-        be asked on a thread, and closed; it may be this very store."""
+        """Open the same database for long queries that engines do not wait for. Call it on a
+        thread, and close it. The reader may be this very store."""
         ...
 
     def open_maintenance(self) -> MaintenanceStore | None:
-        """The same database for a caretaker, to read from, and to be closed. None if it is in
-        memory, where nobody else can look."""
+        """Open the same database for maintenance, read-only; the caller closes it. None if the
+        database is in memory, where no other connection can read it."""
         ...
 
     # Runs
@@ -183,20 +183,20 @@ class Store(EngineStore, TicketMemoryStore, NotificationStore, BugStore, Protoco
         before: str | None = None,
         limit: int = 50,
     ) -> list[RunListRow]:
-        """By id, the newest first. `text` is in the title, whatever the case, or begins the id of
-        the run or of its bead; `since` is when the run was created."""
+        """List runs by id, the newest first. `text` is in the title, in any case, or begins the id
+        of the run or of its bead; `since` compares with the run's creation."""
         ...
 
     def list_bead_runs(self, bead_id: str, after: str = "", limit: int = 50) -> list[RunRow]:
-        """The runs of a bead, the oldest first, without their states."""
+        """List the runs of a bead, the oldest first, without their states."""
         ...
 
     def read_feed_backwards(self, before_n: int | None, limit: int) -> list[StoredEntry]:
-        """As `feed`, backwards: the entries of the commits before that one, the newest first; of a
-        commit the last first. Whole commits, of which the last may go over the limit."""
+        """Like `read_feed`, backwards: the entries of the commits before that one, the newest
+        first, also within a commit. Commits are not split: the last may exceed the limit."""
         ...
 
-    # Questions to people
+    # Approvals
 
     def get_approval(self, approval_id: str) -> ApprovalRow | None: ...
 
@@ -208,7 +208,7 @@ class Store(EngineStore, TicketMemoryStore, NotificationStore, BugStore, Protoco
         before: tuple[str, str] | None = None,
         limit: int = 50,
     ) -> list[ApprovalRow]:
-        """Those asked last come first; `before` is (created_at, id)."""
+        """List approvals, the newest first; `before` is (created_at, id)."""
         ...
 
     # Beads
@@ -222,24 +222,25 @@ class Store(EngineStore, TicketMemoryStore, NotificationStore, BugStore, Protoco
         before: str | None = None,
         limit: int = 50,
     ) -> list[BeadItem]:
-        """By id, the newest first. An approval is open, or closed."""
+        """List beads by id, the newest first. The status of an approval is open or closed."""
         ...
 
     def create_bead(self, bead: BeadRow, key: IdempotencyKeyRow | None) -> IdempotencyKeyRow | None:
-        """A new bead, and the key that it was asked for with; or nothing, and the key that stands,
-        if that is taken."""
+        """Insert a bead and the request's idempotency key. If the key exists, insert nothing and
+        return the existing key."""
         ...
 
     def update_bead_context(self, bead: BeadRow, expected_updated_at: str) -> bool:
-        """Its context and `updated_at`, if it was last updated at `was` and no run is active."""
+        """Update context and `updated_at`, if the bead was last updated at `expected_updated_at`
+        and no run is active."""
         ...
 
     def put_file(self, file: FileRow) -> bool:
-        """A new file of a bead; False if it has one of that name, or FILES_MAX already."""
+        """Insert a file. Return False if the bead has that name, or BEAD_FILES_MAX files."""
         ...
 
     def list_files(self, bead_id: str) -> list[FileRow]:
-        """By name, without their contents."""
+        """List files by name, without their contents."""
         ...
 
     def get_file(self, bead_id: str, name: str) -> FileRow | None: ...
@@ -247,11 +248,11 @@ class Store(EngineStore, TicketMemoryStore, NotificationStore, BugStore, Protoco
     # Definitions
 
     def list_definitions_page(self, after: str, limit: int) -> list[DefinitionRow]:
-        """The newest version of each, by id."""
+        """List the newest version of each definition, by id."""
         ...
 
     def list_definition_versions(self, workflow_id: str) -> list[DefinitionRow]:
-        """All versions of one, the newest first; by id alone."""
+        """List all versions of a definition, the newest first; by id, not by name."""
         ...
 
     # Agents
@@ -259,16 +260,16 @@ class Store(EngineStore, TicketMemoryStore, NotificationStore, BugStore, Protoco
     def get_agent(self, agent_id: str) -> AgentRow | None: ...
 
     def register_agent(self, agent: AgentRow) -> bool:
-        """An agent outside of all engines. It stays disabled if it was. False if a function of an
-        engine has that id."""
+        """Register a remote agent. A disabled agent stays disabled. Return False if a function of
+        an engine has that id."""
         ...
 
     def set_agent_enabled(self, agent_id: str, *, enabled: bool) -> bool:
-        """False if there is none."""
+        """Return False if there is no such agent."""
         ...
 
     def list_claimed_dispatches(self, session: str | None = None) -> list[DispatchRow]:
-        """What is claimed, by that session or by anybody; the oldest claim first."""
+        """List dispatches claimed by that session, or by any; the oldest claim first."""
         ...
 
     # Credentials and answers
@@ -276,47 +277,47 @@ class Store(EngineStore, TicketMemoryStore, NotificationStore, BugStore, Protoco
     def add_credential(self, row: CredentialRow) -> None: ...
 
     def get_credential(self, digest: str) -> CredentialRow | None:
-        """Also one that has expired or was revoked."""
+        """Return the credential, even if expired or revoked."""
         ...
 
     def list_credentials(self, kind: str) -> list[CredentialRow]:
-        """The newest first."""
+        """List credentials, the newest first."""
         ...
 
     def revoke_credential(self, credential_id: str, at: str) -> bool:
-        """False if there is none, or it was revoked before."""
+        """Return False if there is no such credential, or it was revoked before."""
         ...
 
     def use_sign_in(self, digest: str, at: str) -> CredentialRow | None:
-        """The sign-in, once: it is revoked by it. None if it is unknown, used or expired."""
+        """Use and revoke the one-time sign-in. None if it is unknown, used or expired."""
         ...
 
     def has_active_tokens(self) -> bool:
-        """Whether there is a token that was not revoked."""
+        """Return whether a token exists that was not revoked."""
         ...
 
     def put_idempotency_keys(self, rows: Sequence[IdempotencyKeyRow]) -> None:
-        """Under each key and actor the first answer stands."""
+        """Insert keys with their responses; for each key and actor the first response stays."""
         ...
 
-    # Figures
+    # Statistics
 
     def count_open_work(self, limit: int) -> list[OpenWorkCount]:
-        """What is open now; of each kind so many are looked at, and no more."""
+        """Count open work; at most `limit` rows of each kind are read."""
         ...
 
     def list_ended_runs(self, after: tuple[str, str], limit: int) -> list[EndedRun]:
-        """Runs by the moment of their end: those after (ended_at, id)."""
+        """List ended runs after (ended_at, id), in that order."""
         ...
 
     def put_run_stats(self, runs: Sequence[RunStatsRow], nodes: Sequence[NodeStatsRow]) -> None:
-        """Of runs that are not counted yet; of others nothing changes."""
+        """Insert statistics of runs; runs that have statistics already stay unchanged."""
         ...
 
     def sum_definition_stats(
         self, workflow_id: str | None, since: str | None
     ) -> list[DefinitionStats]:
-        """By definition; runs that ended at that moment or later."""
+        """Sum up, by definition, the runs that ended at that moment or later."""
         ...
 
     def sum_node_stats(

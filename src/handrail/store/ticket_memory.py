@@ -1,10 +1,10 @@
-"""What a store keeps of resolved tickets, and how it is found: the part of `Office` about memory.
+"""Memory of resolved tickets in the store, and its search. A part of the `Store`.
 
-A memory belongs to the run that it was learned in, and stands or falls with it. Nobody has to be
-told: how it stands is worked out from its run and its bead whenever it is read, so a crash or
-another server cannot leave a wrong one standing. When a run is archived, that is written down.
+A memory belongs to the run that it was learned in, and is valid only with that run. Its standing
+is computed from its run and its bead at every read, so a crash or another server cannot leave a
+wrong memory valid. When a run is archived, the standing is written down.
 
-The database finds candidates by words; how alike two tickets are is not its to say.
+The database finds candidates by words; it does not judge how similar two tickets are.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from typing import Literal, Protocol
 from handrail.store.engine_store import Row, StreamWrite
 
 MemoryStanding = Literal["pending", "kept", "reopened", "failed"]
-"""Its run goes on; it stands; its ticket was opened again; its run ended badly."""
+"""The run goes on; the memory is valid; its ticket was reopened; its run ended badly."""
 
 
 class MemoryRow(Row):
@@ -25,7 +25,7 @@ class MemoryRow(Row):
     title: str
     ticket: str
     words: str
-    """What it is found by, with a space between."""
+    """The words for the search, separated by spaces."""
     resolution: str
     remembered_by: str
     created_at: str
@@ -37,7 +37,7 @@ class MemoryRow(Row):
 
 
 class MemoryChange(Row):
-    """What a person does to a memory; without a resolution it is removed."""
+    """A person's change to a memory; without a resolution, its removal."""
 
     id: str
     expected_resolution: str
@@ -49,19 +49,20 @@ class MemoryChange(Row):
 
 class TicketMemoryStore(Protocol):
     def put_memories(self, rows: Sequence[MemoryRow], memories_max: int) -> list[MemoryRow]:
-        """One transaction. What is kept of each run: this, or what a person made of it. If there
-        are more than `most` then, those that were not used for longest are forgotten."""
+        """Insert memories in one transaction. Return each run's memory: this one, or a person's
+        version of it. Beyond `memories_max`, the least recently used are deleted."""
         ...
 
     def search_memories(
         self, words: Sequence[str], bead_id: str, execution_id: str, limit: int
     ) -> list[MemoryRow]:
-        """Those that stand and have one of the words, with most of them first, about. What answered
-        the bead in another run is left out."""
+        """Search valid memories with any of the words; roughly, most matching words first.
+        Memories that answered the bead in another run are left out."""
         ...
 
     def record_memory_use(self, memory_id: str, bead_id: str, execution_id: str, at: str) -> bool:
-        """It answers that run; counted once. False if it did before, or is gone."""
+        """Record that the memory answers that run, once. Return False if it did before, or is
+        gone."""
         ...
 
     def get_memory(self, memory_id: str) -> MemoryRow | None: ...
@@ -69,10 +70,11 @@ class TicketMemoryStore(Protocol):
     def list_memories(
         self, *, text: str | None = None, before: str | None = None, limit: int = 50
     ) -> list[MemoryRow]:
-        """By id, the newest first. `text` is in the ticket or the resolution, whatever the case."""
+        """List memories by id, the newest first. `text` is in the ticket or the resolution, in any
+        case."""
         ...
 
     def change_memory(self, change: MemoryChange, journal_write: StreamWrite) -> bool:
-        """One transaction: it is changed or removed, and the journal says so. False, and nothing
-        has happened, if it is not as the person saw it, or the stream went on meanwhile."""
+        """Change or remove a memory, and write this to the journal, in one transaction. Return
+        False, and change nothing, if the memory or the stream has changed meanwhile."""
         ...

@@ -1,4 +1,4 @@
-"""From a database's address to its store."""
+"""Opens the store of a database URL."""
 
 from pathlib import Path
 from urllib.parse import unquote
@@ -11,7 +11,8 @@ SQLITE_PREFIX, POSTGRES_PREFIXES = "sqlite://", ("postgresql://", "postgres://")
 
 
 def open_store(url: str, *, read_only: bool = False) -> Store:
-    """`sqlite:///relative.db`, `sqlite:////absolute.db`, `sqlite://` in memory, `postgresql://…`."""
+    """Open `sqlite:///relative.db`, `sqlite:////absolute.db`, `sqlite://` in memory or
+    `postgresql://…`."""
     if url.startswith(SQLITE_PREFIX):
         from handrail.store.sqlite.store import SqliteStore
 
@@ -24,7 +25,7 @@ def open_store(url: str, *, read_only: bool = False) -> Store:
 
 
 def sqlite_path(url: str) -> str:
-    """The file that a sqlite:// address means."""
+    """Return the file of a sqlite:// URL."""
     path = unquote(url.removeprefix(SQLITE_PREFIX))
     if path in ("", "/:memory:"):
         return ":memory:"
@@ -36,7 +37,7 @@ def sqlite_path(url: str) -> str:
 
 
 def open_maintenance_store(url: str, *, read_only: bool = False) -> MaintenanceStore:
-    """A store for a caretaker, beside those of the engines."""
+    """Open a store for maintenance, beside those of the engines."""
     if url.startswith(POSTGRES_PREFIXES):
         from handrail.store.postgres.maintenance import PostgresMaintenanceStore
 

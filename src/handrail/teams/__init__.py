@@ -1,8 +1,8 @@
 """The built-in teams: definitions as data, and scripted agents that work them offline.
 
-A definition lies in `definitions/NAME.yaml` and is checked like anybody's own. Its agents are
-rules, not models: they need no network, give the same answer every time, and can show every ending
-of their definition (the bead's `context.demo` asks for one; each module lists its own).
+A definition lies in `definitions/NAME.yaml` and is checked like a user's own. Its agents are rules,
+not models: they need no network, give the same answer every time, and can show every ending of
+their definition (the bead's `context.demo` asks for one; each module lists its own).
 """
 
 import asyncio
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 HEALING_DEFINITION_ID = "auto-bug-workflow"
 BUILTIN_IDS = ("helpdesk", "coding", "finance", HEALING_DEFINITION_ID)
 BUILTIN_AUTHOR = "handrail"
-"""Who defined what is built in."""
+"""The author of built-in definitions."""
 _MODULE_NAMES = {HEALING_DEFINITION_ID: "auto_bug"}
 _DEFINITIONS_FOLDER = Path(__file__).parent / "definitions"
 
 
 def load_builtin(name: str) -> dict[str, Any]:
-    """The document of a built-in definition, fresh for every caller."""
+    """Load the document of a built-in definition, fresh for every caller."""
     if name not in BUILTIN_IDS:
         raise KeyError(f"'{name}' is not built in; there are {', '.join(BUILTIN_IDS)}")
     document, problems = load_document(_DEFINITIONS_FOLDER / f"{name}.yaml")
@@ -38,14 +38,14 @@ def load_builtin(name: str) -> dict[str, Any]:
 
 
 def load_scripted_agents(name: str) -> tuple[AgentsByRole, frozenset[str]]:
-    """The scripted agents of a built-in definition by role, and the roles that measure."""
+    """Return the scripted agents of a built-in definition by role, and the roles that measure."""
     module = importlib.import_module(f"handrail.teams.{_MODULE_NAMES.get(name, name)}")
     measuring_roles: frozenset[str] = getattr(module, "MEASURING_ROLES", frozenset())
     return module.scripted_agents(), measuring_roles
 
 
 async def define_builtins(engine: Engine, names: Iterable[str] = BUILTIN_IDS) -> None:
-    """These definitions are known to the engine. One that a person has changed stays as it is."""
+    """Define these in the engine. A definition that a person has changed stays as it is."""
     for name in names:
         try:
             definition = await engine.definition(name)
@@ -63,9 +63,11 @@ async def install_teams(
     workspaces: tuple[str, ...] = (),
     service: "Service | None" = None,
 ) -> None:
-    """These definitions are known to the engine, and their agents work in its process: by rules, or
-    by the language model of that name. `workspaces` are the folders that coding runs may work in,
-    `service` is what `auto-bug-workflow` heals; without one it only rehearses.
+    """Define these in the engine, and run their agents in its process: by rules, or by the language
+    model of that name.
+
+    `workspaces` are the folders that coding runs may work in, `service` is what `auto-bug-workflow`
+    heals; without one it only rehearses.
     """
     names = tuple(names)
     await define_builtins(engine, names)
@@ -99,7 +101,9 @@ async def install_teams(
 def load_agents(
     name: str, engine: Engine, *, model: str = "", workspaces: tuple[str, ...] = ()
 ) -> tuple[AgentsByRole, frozenset[str]]:
-    """The agents of a definition: what its module builds for this engine, or the scripted ones."""
+    """Return a definition's agents: what its module builds for this engine, or the scripted
+    ones.
+    """
     agents, measuring_roles = load_scripted_agents(name)
     module = importlib.import_module(f"handrail.teams.{_MODULE_NAMES.get(name, name)}")
     if hasattr(module, "build_agents"):
@@ -112,7 +116,7 @@ def load_agents(
 
 
 def _route_by_definition(agents: dict[str, ScriptedAgent]) -> ScriptedAgent:
-    """Two definitions may have a planner each: every one works its own."""
+    """Route by definition: two definitions may have a planner each, and each works its own."""
     if len(agents) == 1:
         return next(iter(agents.values()))
     if not any(inspect.iscoroutinefunction(agent) for agent in agents.values()):

@@ -1,5 +1,5 @@
-"""The auto-bug workflow, offline: a rehearsal without a repository. What is healed in earnest, with
-one, is `teams/healing`; an error that somebody reported is never only rehearsed.
+"""The auto-bug workflow, offline: a rehearsal without a repository. `teams/healing` heals in
+earnest, with one; an error that somebody reported is never only rehearsed.
 
 Endings: success after one approval. `context.demo`: "rework" (verification fails once, then
 passes), "escalate" (verification always fails: after 3 reworks the CEO is asked), "unclear" (the
@@ -26,7 +26,7 @@ def scripted_agents() -> dict[str, ScriptedAgent]:
 
 
 def build_agents(engine: Engine, *, model: str, workspaces: tuple[str, ...]) -> dict[str, Any]:
-    """As `staff`, or a language model in their place; it rehearses no more than they do."""
+    """Return the scripted agents, or a language model in their place; it only rehearses, too."""
     if not model:
         return scripted_agents()
     from handrail.agents.model import model_agent

@@ -1,9 +1,8 @@
-"""Helpdesk: by rules and a runbook, or with a language model; what was resolved is remembered.
+"""Helpdesk: by rules and a runbook, or with a language model; resolved tickets are remembered.
 
 Offline, words choose the specialty and the specialty's entry of the runbook is the proposal. A
-ticket like one that was resolved before is answered from memory. Nothing that failed is proposed
-again: a ticket that is opened again gets neither the answer it had from memory nor the entries that
-were tried.
+ticket like a resolved one is answered from memory. Nothing that failed is proposed again: a
+reopened ticket gets neither its answer from memory nor the entries that were tried.
 
 Endings: success after work, success from memory (the same ticket again), partial when no specialty
 or no entry fits. `context.demo`: "stuck" (the orchestrator asks the same worker for ever), "ask"
@@ -25,7 +24,7 @@ from handrail.teams.scripted import ScriptedAgent, ask, hand_off, requested_demo
 
 SPECIALTIES = tuple(load_runbook().vocabulary)
 NO_RESOLUTION = "none"
-"""Stands for a resolution where there is none."""
+"""The value for "no resolution"."""
 INSTRUCTIONS = {
     "orchestrator": "Ask memory first. If memory has a hit, hand to ticketing. Else let ticketing "
     "analyze, then the specialist, then memory to keep the resolution, then summarization, then "
@@ -43,7 +42,7 @@ INSTRUCTIONS = {
         "know, set it to 'none'.",
     ),
 }
-"""What a language model is told beside the rules of the definition."""
+"""Instructions for a language model beside the rules of the definition."""
 
 
 class ResolvedTicket(NamedTuple):
@@ -56,7 +55,7 @@ class ResolvedTicket(NamedTuple):
 
 
 def scripted_agents() -> dict[str, ScriptedAgent]:
-    """The team's agents for one sitting: what they remember is gone with them."""
+    """Return the team's agents with a memory of their own, which is lost with them."""
     resolved_tickets: dict[str, ResolvedTicket] = {}
 
     def memory(dispatch: Dispatch) -> Result:
@@ -80,7 +79,7 @@ def scripted_agents() -> dict[str, ScriptedAgent]:
 def build_agents(
     engine: Engine, *, model: str = "", workspaces: tuple[str, ...] = ()
 ) -> dict[str, ScriptedAgent]:
-    """The team's agents on an engine, whose memory is theirs."""
+    """Return the team's agents on an engine, with the engine's memory."""
     del workspaces  # a helpdesk changes no files
     if model:
         return _build_model_agents(engine, model)
@@ -97,7 +96,7 @@ def build_agents(
 
 
 def _to_async(agent: ScriptedAgent) -> Callable[[Dispatch], Awaitable[Result]]:
-    """An agent that is done in a moment needs no thread."""
+    """Wrap a fast agent without a thread."""
 
     async def work(dispatch: Dispatch) -> Result:
         return agent(dispatch)
@@ -114,7 +113,7 @@ def _rule_agents() -> dict[str, ScriptedAgent]:
     }
 
 
-# Who comes next
+# Routing
 
 
 def _orchestrator(dispatch: Dispatch) -> Result:
@@ -157,12 +156,12 @@ def _resolution(dispatch: Dispatch) -> str:
 
 
 def _title(dispatch: Dispatch) -> str:
-    """On one line."""
+    """Return the title on one line."""
     return " ".join(dispatch.bead.title.split())
 
 
 async def _recall(engine: Engine, dispatch: Dispatch) -> ResolvedTicket | None:
-    """The best that is known, noted as what answers this run."""
+    """Return the best match in memory, and record it as the answer of this run."""
     bead, run_id = dispatch.bead, dispatch.run.id
     memories = await engine.recall(
         bead.title, bead.description, bead_id=bead.id, execution_id=run_id, limit=1
@@ -179,7 +178,7 @@ async def _recall(engine: Engine, dispatch: Dispatch) -> ResolvedTicket | None:
 
 
 async def _remember(engine: Engine, dispatch: Dispatch, resolution: str) -> str:
-    """The memory's id; "" if there is nothing to keep."""
+    """Store the resolution and return the memory's id; "" if there is nothing to store."""
     memory = await engine.remember(
         execution_id=dispatch.run.id,
         bead_id=dispatch.bead.id,
@@ -199,7 +198,7 @@ def _stored_result(dispatch: Dispatch, memory_id: str = "") -> Result:
 
 
 def _recall_result(dispatch: Dispatch, best: ResolvedTicket | None) -> Result:
-    """Whatever somebody wrote into the bead's context before is overwritten."""
+    """Return the result of a recall, which overwrites all earlier values in the bead's context."""
     if best is None:
         data = {"memory": "miss", "phase_detail": "miss", "resolution": "", "memory_id": ""}
         return hand_off("orchestrator", "miss", "No ticket like this one is known.", data=data)
@@ -247,7 +246,7 @@ def _close(dispatch: Dispatch) -> Result:
 
 
 def _text_items(value: object) -> tuple[str, ...]:
-    """The texts of a list in a bead's context, where anybody may have written anything."""
+    """Return the texts of a list in a bead's context, where anybody may have written anything."""
     items = cast("list[object]", value) if isinstance(value, list) else []
     return tuple(item for item in items if isinstance(item, str) and item.strip())
 
@@ -281,7 +280,7 @@ def _specialist(dispatch: Dispatch) -> Result:
 
 
 def _summarization(dispatch: Dispatch) -> Result:
-    """For whoever filed the ticket."""
+    """Summarize for the person who filed the ticket."""
     resolution, specialty = _resolution(dispatch), dispatch.bead.context.get("specialty", "")
     text = (
         f"About your ticket '{_title(dispatch)}':\n\n{specialty} proposes to try this.\n\n"
@@ -329,7 +328,7 @@ def _build_model_agents(engine: Engine, model: str) -> dict[str, ScriptedAgent]:
 
 
 def _mark_memory_result(dispatch: Dispatch, result: Result) -> Result:
-    """What the definition routes by is said, also where the model forgot to say it."""
+    """Set the value that the definition routes by, also where the model forgot it."""
     if result.outcome is not Outcome.HANDOFF:
         return result
     data = dict(result.data or {})

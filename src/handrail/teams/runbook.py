@@ -1,8 +1,8 @@
-"""The runbook: what the helpdesk knows without a model, as data (`runbook.yaml`).
+"""The runbook: the helpdesk's knowledge without a model, as data (`runbook.yaml`).
 
 A ticket belongs to the specialty whose words it has most of, each with its weight; an entry that
-fits it speaks for its own specialty. An entry fits if the ticket has most words of one of its
-symptoms. Whatever fits nothing is for a person.
+fits it counts for its own specialty. An entry fits if the ticket has most words of one of its
+symptoms. A ticket that fits nothing is for a person.
 """
 
 from collections.abc import Collection, Iterable
@@ -18,9 +18,9 @@ from handrail.kernel.decision import Value, prepare_types
 
 RUNBOOK_FILE = Path(__file__).parent / "runbook.yaml"
 SYMPTOM_SHARE_MIN = 0.7
-"""So much of a symptom, by weight, a ticket has to have."""
+"""The share of a symptom, by weight, that a ticket must have."""
 ENTRY_WEIGHT = 4
-"""What an entry that fits says for its specialty, as a word of the vocabulary would."""
+"""The weight of a fitting entry for its specialty, like that of a word of the vocabulary."""
 SPECIALTY_WEIGHT_MIN = 2
 """With less than this no specialty is named."""
 
@@ -50,7 +50,7 @@ prepare_types(Runbook)
 
 
 class Classification(NamedTuple):
-    """A specialty, and the words that speak for it; "" if none does."""
+    """A specialty, and the words that count for it; "" if none does."""
 
     specialty: str
     matched_words: tuple[str, ...]
@@ -65,7 +65,7 @@ def load_runbook() -> Runbook:
 
 @cache
 def _normalized_vocabulary() -> dict[str, dict[str, tuple[str, int]]]:
-    """By the plain forms of words, with the words as they are written."""
+    """Return the vocabulary by normalized words, with the words as they are written."""
     return {
         specialty: {
             normalized: (word, weight)
@@ -78,12 +78,12 @@ def _normalized_vocabulary() -> dict[str, dict[str, tuple[str, int]]]:
 
 @cache
 def _symptom_signatures() -> dict[str, tuple[str, ...]]:
-    """The symptoms of each entry."""
+    """Return the symptoms of each entry."""
     return {entry.id: tuple(map(signature, entry.symptoms)) for entry in load_runbook().entries}
 
 
 def classify(title: str, text: str = "") -> Classification:
-    """What a ticket is about. A word of the title counts twice."""
+    """Classify a ticket. A word of the title counts twice."""
     title_words, text_words = words(title), words(text)
     word_weights = dict.fromkeys(text_words, 1) | dict.fromkeys(title_words, 2)
     matching_specialties = {entry.specialty for entry in find_entries(title, text)}
@@ -106,7 +106,7 @@ def classify(title: str, text: str = "") -> Classification:
 
 
 def find_entries(title: str, text: str = "") -> list[RunbookEntry]:
-    """The entries that fit, the best first; of two as good as each other the first written."""
+    """Return the entries that fit, the best first; of equals the first written."""
     ticket = signature(title, text)
     scored_entries = [
         (_best_coverage(ticket, _symptom_signatures()[entry.id]), entry)
@@ -117,20 +117,20 @@ def find_entries(title: str, text: str = "") -> list[RunbookEntry]:
 
 
 def _best_coverage(ticket: str, symptoms: Iterable[str]) -> tuple[float, int]:
-    """How much of a symptom the ticket has, and how much that symptom says."""
+    """Return how much of a symptom the ticket has, and how much weight that symptom has."""
     return max((coverage(symptom, ticket), len(symptom.split())) for symptom in symptoms)
 
 
 def propose_entry(
     specialty: str, title: str, text: str, tried: Collection[str] = ()
 ) -> RunbookEntry | None:
-    """What the specialty proposes, that was not tried before."""
+    """Return the specialty's proposal that was not tried before."""
     candidates = (entry for entry in find_entries(title, text) if entry.specialty == specialty)
     return next((entry for entry in candidates if entry.id not in tried), None)
 
 
 def format_entry(entry: RunbookEntry) -> str:
-    """The proposal, with the entry that it comes from."""
+    """Format the proposal, with the entry that it comes from."""
     checks = "\n".join(f"- {check}" for check in entry.checks)
     steps = "\n".join(f"{number}. {step}" for number, step in enumerate(entry.steps, 1))
     heading = entry.label[0].upper() + entry.label[1:]

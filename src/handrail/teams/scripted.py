@@ -9,9 +9,8 @@ from handrail.kernel.definition.plan import Plan
 from handrail.kernel.result import Outcome, Result
 
 ScriptedAgent = Callable[[Dispatch], Result]
-"""Works one turn, by rules."""
+"""Works one dispatch, by rules."""
 AgentsByRole = dict[str, ScriptedAgent]
-"""By role."""
 
 
 def hand_off(to: str, reason: str, text: str = "", **fields: Any) -> Result:  # noqa: ANN401 - a Result's fields
@@ -35,18 +34,20 @@ def ask(question: str, *options: str) -> Result:
 
 
 def requested_demo(dispatch: Dispatch) -> str:
-    """The ending that the bead asks to be shown; "" for the usual one."""
+    """Return the ending that the bead asks to be shown; "" for the usual one."""
     value = dispatch.bead.context.get("demo", "")
     return value if isinstance(value, str) else ""
 
 
 def bead_text(dispatch: Dispatch) -> str:
-    """What the bead says, in lower case."""
+    """Return the bead's text, in lower case."""
     return f"{dispatch.bead.title} {dispatch.bead.description}".lower()
 
 
 def generic_agents(plan: Plan) -> AgentsByRole:
-    """For any definition: succeeds at every node, and hands along the shortest way to the end."""
+    """Return agents for any definition: they succeed at every node, and hand off along the shortest
+    path to the end.
+    """
     if plan.kind == "workflow":
         return dict.fromkeys(_roles(plan), _succeed_at_node)
     hops = next_hops(plan.team)
@@ -61,7 +62,7 @@ def generic_agents(plan: Plan) -> AgentsByRole:
 
 
 def _roles(plan: Plan) -> list[str]:
-    """Every role that a dispatch may want; the context of a bead can name any known one."""
+    """Return every role that a dispatch may need; the context of a bead can name any known one."""
     if plan.kind == "team":
         return [agent.role or agent.id for agent in plan.team.agents]
     node_roles = [node.role for node in plan.workflow.nodes if node.role]
@@ -73,12 +74,12 @@ def _succeed_at_node(dispatch: Dispatch) -> Result:
 
 
 def next_hops(team: Team) -> dict[str, str]:
-    """For each agent the next one on its shortest way to whoever may end the run; "" for those."""
+    """Return, for each agent, the next one on its shortest path to a terminator; "" for those."""
     goals = set(team.review.after) if team.review is not None else set[str]()
     goals |= {team.terminator} if team.terminator is not None else set()
     hops = dict.fromkeys(sorted(goals), "")
     queue = list(hops)
-    for target in queue:  # grows while it is walked
+    for target in queue:  # grows during the loop
         for agent in team.agents:
             if target in agent.hands_off_to and agent.id not in hops and agent.id != REVIEW_STEP_ID:
                 hops[agent.id] = target

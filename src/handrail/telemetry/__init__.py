@@ -1,4 +1,4 @@
-"""Runs as traces, for OpenTelemetry: `spans.py` says what they are, `export.py` sends them.
+"""Runs as traces, for OpenTelemetry: `spans.py` builds them, `export.py` sends them.
 
-Only `export.py` knows the SDK, and it is imported when traces are wanted.
+Only `export.py` uses the SDK, and it is imported when traces are wanted.
 """

@@ -31,8 +31,9 @@ SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 
 
 class TraceExporter:
-    """For `engine.listeners`. `exporter`: where to; left out, as the environment says, by OTLP over
-    HTTP."""
+    """A listener for `engine.listeners`. `exporter` is the target; by default the environment's, by
+    OTLP over HTTP.
+    """
 
     def __init__(self, exporter: SpanExporter | None = None) -> None:
         service = {"service.name": "handrail", "service.version": version("handrail")}
@@ -49,11 +50,11 @@ class TraceExporter:
             self._processor.on_end(self._readable_span(span))
 
     def flush(self) -> None:
-        """Send what is there; blocks."""
+        """Send what is queued; blocks."""
         self._processor.force_flush()
 
     def close(self) -> None:
-        """Send what is there, for CLOSE_SECONDS at most."""
+        """Send what is queued, for CLOSE_SECONDS at most."""
         closing = threading.Thread(target=self._processor.shutdown, daemon=True)
         closing.start()
         closing.join(CLOSE_SECONDS)

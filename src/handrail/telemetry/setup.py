@@ -1,4 +1,4 @@
-"""Whether traces are wanted, as OpenTelemetry's variables say it, and can be made."""
+"""Decide from OpenTelemetry's variables whether traces are wanted, and open them."""
 
 from collections.abc import Mapping
 from importlib.util import find_spec
@@ -17,11 +17,14 @@ REQUIRED_MODULES = (
 
 
 class TracingUnavailableError(Exception):
-    """They are wanted, and cannot be made; one line says why and what to do."""
+    """Traces are wanted, and cannot be made; one line says why and what to do."""
 
 
 def open_traces(environment: Mapping[str, str]) -> "TraceExporter | None":
-    """For `engine.listeners`, if traces are wanted. Raises `NoTraces`."""
+    """Return a listener for `engine.listeners`, if traces are wanted.
+
+    Raises `TracingUnavailableError`.
+    """
     endpoint_variable = next((name for name in ENDPOINT_VARIABLES if environment.get(name)), "")
     is_disabled = environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
     is_none = environment.get("OTEL_TRACES_EXPORTER", "").strip().lower() == "none"
@@ -40,5 +43,5 @@ def open_traces(environment: Mapping[str, str]) -> "TraceExporter | None":
 def _is_installed(module: str) -> bool:
     try:
         return find_spec(module) is not None
-    except ModuleNotFoundError:  # the package around it is not there
+    except ModuleNotFoundError:  # the package around it is missing
         return False

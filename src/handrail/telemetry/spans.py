@@ -1,13 +1,13 @@
-"""What a commit closes of a run, as spans: dispatches, questions to people, the run itself.
+"""Build spans from what a commit closes of a run: dispatches, approvals, the run itself.
 
 Theory of operation. A run is a trace. Its ids follow from the run's own (the trace has the run's
-id, a span a digest of the dispatch's or the question's), and its times stand in the run's state. So
+id, a span a digest of the dispatch's or the approval's), and its times stand in the run's state. So
 nothing has to be remembered between the beginning and the end of a span: whichever engine commits
 the end, after however many restarts, makes the same span of it.
 
 Names are those of OpenTelemetry's conventions for generative AI where they fit, else `handrail.*`.
-What agents, people and tickets wrote is in no span: it may be anything, and anybody may read a
-trace. What stands there is names, numbers, outcomes, and the engine's own words on a stop.
+No span has texts of agents, people and tickets: they may be anything, and anybody may read a trace.
+A span has names, numbers, outcomes, and the engine's own reason of a stop.
 """
 
 import hashlib
@@ -35,7 +35,7 @@ from handrail.views.steps import dispatch_id
 TEXT_CHARS_MAX = 300
 """Characters of a name or reason."""
 CHECKS_MAX = 32
-"""Commands of one result that are told."""
+"""Commands of one result that are shown."""
 GOOD_STATUSES = (
     TerminalStatus.DONE_SUCCESS,
     TerminalStatus.DONE_PARTIAL,
@@ -64,13 +64,13 @@ class Span(Value):
     attributes: dict[str, Attribute]
     events: tuple[SpanEvent, ...] = ()
     error: str = ""
-    """Why it counts as failed."""
+    """Why the span counts as failed."""
 
 
 def closed_spans(
     before: Run | None, after: Run, events: Sequence[RunEvent], definition_name: str
 ) -> Iterator[Span]:
-    """What came to its end between these two states, by these events."""
+    """Return spans for what ended between these two states, by these events."""
     closings = {event.fence: event for event in events if isinstance(event, ClosingEvent)}
     for position, closing in _closed_within_commit(before, events, closings):
         yield _dispatch_span(after, position, closing, closing.at)
@@ -89,7 +89,7 @@ def closed_spans(
 def _closed_within_commit(
     run: Run | None, events: Sequence[RunEvent], closings: Mapping[int, ClosingEvent]
 ) -> Iterator[tuple[Position, ClosingEvent]]:
-    """What was begun and closed by the same commit: the steps that a guard tells of."""
+    """Return spans for what the same commit began and closed: the steps that a guard reports."""
     begun_fences = {event.fence for event in events if isinstance(event, Claimed)} & closings.keys()
     for event in events if begun_fences else ():
         if isinstance(event, ClosingEvent) and event.fence in begun_fences and run is not None:
@@ -134,7 +134,9 @@ def _run_span(run: Run, ended: Ended, definition_name: str) -> Span:
 def _dispatch_span(
     run: Run, position: Position, closing: ClosingEvent | None, last: datetime
 ) -> Span:
-    """Without a closing event it was cancelled: the run went on or ended without it."""
+    """Build a dispatch's span; without a closing event it was cancelled: the run went on without
+    it.
+    """
     outcome, fault = _outcome(closing)
     result = closing.result if isinstance(closing, Reported | Faulted) else None
     end = closing.at if closing is not None else last
@@ -171,7 +173,7 @@ def _dispatch_span(
 
 
 def _outcome(closing: ClosingEvent | None) -> tuple[str, str]:
-    """What became of a dispatch, and what was wrong with it."""
+    """Return the outcome of a dispatch, and its error."""
     match closing:
         case None:
             return "cancelled", ""
@@ -187,7 +189,7 @@ def _outcome(closing: ClosingEvent | None) -> tuple[str, str]:
 
 
 def _tool_events(evidence: Evidence, at: datetime) -> tuple[SpanEvent, ...]:
-    """The commands that a result names: which program, and how it ended."""
+    """Return the commands that a result names: which program, and how it ended."""
     return tuple(
         SpanEvent(
             name="execute_tool",
@@ -203,7 +205,9 @@ def _tool_events(evidence: Evidence, at: datetime) -> tuple[SpanEvent, ...]:
 
 
 def _approval_span(run: Run, approval: PendingApproval, events: Sequence[RunEvent]) -> Span:
-    """From when a person was asked until it was settled; without an answer it was void."""
+    """Build an approval's span, from its opening until it was settled; without an answer it was
+    void.
+    """
     answers = (e for e in events if isinstance(e, Answered) and e.approval_id == approval.id)
     answer = next(answers, None)
     end = answer.at if answer is not None else events[-1].at
@@ -235,7 +239,7 @@ def _common_attributes(run: Run) -> dict[str, Attribute]:
 
 
 def _nonempty_attributes(attributes: Mapping[str, Attribute | None]) -> dict[str, Attribute]:
-    """Those that say something, each of a bounded length."""
+    """Return the attributes that have a value, each of a bounded length."""
     return {
         name: _truncate(value) if isinstance(value, str) else value
         for name, value in attributes.items()
@@ -248,7 +252,7 @@ def _truncate(text: str) -> str:
 
 
 def trace_id(run_id: str) -> int:
-    """The run's id itself, which is 128 bits as a trace's is; of another id, a digest."""
+    """Return the run's id itself, which is 128 bits as a trace's is; of another id, a digest."""
     try:
         return int(run_id, 16) if len(run_id) == 32 else _digest(run_id, 16)
     except ValueError:

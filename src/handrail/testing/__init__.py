@@ -1,6 +1,6 @@
-"""For tests of your own: a clock by hand, scripted agents, random definitions, the simulator.
+"""Tools for your own tests: a manual clock, scripted agents, random definitions, the simulator.
 
-Does a definition of yours do what it should, and does it end when its agents do not?
+Test that a definition does what it should, and that it ends even if its agents do not:
 
     from handrail.testing import failure, play, success
 
@@ -10,10 +10,10 @@ Does a definition of yours do what it should, and does it end when its agents do
         assert played.run.terminal_status == "done_success"
 
     def test_it_ends_when_nobody_ever_answers():
-        played = play(definition, people=lambda question: None)
+        played = play(definition, people=lambda approval: None)
         assert played.run.stop.rule == "human_deadline"
 
-`run_seeds(0, 1000)` plays random runs with every fault there is; `handrail sim` prints the same.
+`run_seeds(0, 1000)` plays random runs with all kinds of faults; `handrail sim` prints the same.
 """
 
 from handrail.testing.clock import ManualClock

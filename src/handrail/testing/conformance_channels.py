@@ -1,4 +1,4 @@
-"""The part of the conformance suite about channels: their rows, members, logs, and who is where."""
+"""The part of the conformance suite about channels: rows, members, logs, presence."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -28,7 +28,7 @@ def channel_write(
     log: Sequence[ChannelLogRow] = (),
     **changes: object,
 ) -> StreamWrite:
-    """A new channel, or what follows in one that is there."""
+    """Write a new channel, or the next change of an existing one."""
     channel_parts = ChannelWrite(
         members=members, removed_members=[(channel_id, agent) for agent in removed], log=log
     )

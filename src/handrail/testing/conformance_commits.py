@@ -1,17 +1,17 @@
-"""What every store must do, as tests that a store inherits.
+"""The conformance suite: tests that every store must pass, by inheriting them.
 
-    class TestMyStore(StoreConformance):
+    class TestMyStore(EngineStoreConformance):
         @pytest.fixture
         def store(self, url):  # an empty database
             ...
 
         @pytest.fixture
-        def second(self, url, store):  # another connection to the same one
+        def second(self, url, store):  # another connection to the same database
             ...
 
-A store that several engines may share inherits `SharedStoreConformance`. Nothing here imports
+A store that several engines may share inherits `SharedEngineStoreConformance`. Nothing here imports
 pytest; `pytest.register_assert_rewrite("handrail.testing.conformance_commits")`, and the same for
-`handrail.testing.conformance_rows`, makes it tell what was different.
+`handrail.testing.conformance_rows`, makes failures show the differences.
 """
 
 from collections.abc import Sequence
@@ -38,14 +38,14 @@ ODD_TEXT = (
     "é e\u0301 ß Ω 漢 🐍👩\u200d👩 \u202e\u2028\ufeff\uffff"
 )
 ESCAPED_NUL_JSON = '["a\\u0000b"]'
-"""JSON may say it; the text has no such character."""
+"""JSON can express a NUL by an escape; the JSON text itself contains none."""
 BODY_CHARS = 1_000_000
 
 
 def full_write(
     run_id: str, before: StreamWrite | None = None, *, tag: str = "", count: int = 1
 ) -> StreamWrite:
-    """A write with something in every part; the first of its run, or the next."""
+    """Return a write with something in every part: the first of its run, or the next."""
     fence = 1 if before is None else before.entry.seq + 1
     tag = tag or f"{run_id}-{fence}"
     parts: dict[str, Any] = {
@@ -59,8 +59,8 @@ def full_write(
     if before is None:
         return a.begin(a.run(run_id), **parts)
     state = {"state": f'"{tag}"', "current_node_id": tag, "updated_at": a.at(7)}
-    closed = [one.fence for one in before.dispatches]
-    consumed = [one.id for one in before.messages]
+    closed = [dispatch.fence for dispatch in before.dispatches]
+    consumed = [message.id for message in before.messages]
     return a.follow(
         before,
         count=count,
@@ -72,7 +72,7 @@ def full_write(
 
 
 def check_chain(commits: Sequence[tuple[CommitRow, list[StoredEntry]]]) -> None:
-    """Both chains, computed again from nothing but what was recorded."""
+    """Check both chains by computing them again from the recorded entries alone."""
     chain_head, heads, last = EMPTY_HEAD, dict[str, bytes](), 0
     for commit, entries in commits:
         assert commit.n > last
@@ -91,7 +91,7 @@ def check_chain(commits: Sequence[tuple[CommitRow, list[StoredEntry]]]) -> None:
 class CommitConformance:
     """Commits, their guards, and the journal."""
 
-    # What was written is there
+    # Winners are written
 
     def test_an_empty_database_is_empty(self, store: EngineStore, second: EngineStore) -> None:
         for each_store in (store, second):
@@ -233,7 +233,7 @@ class CommitConformance:
         assert ids(bead_id="b-r3", status="running") == ["r9"]
         assert not ids(after="r9")
 
-    # Who loses changes nothing
+    # Losers change nothing
 
     def test_the_loser_of_two_commits_on_the_same_head_changes_nothing_at_all(
         self, store: EngineStore, second: EngineStore
@@ -242,7 +242,7 @@ class CommitConformance:
         assert commit_writes(store, first) == [True]
         assert commit_writes(second, full_write("r1", first, tag="winner")) == [True]
         before = a.snapshot(store)
-        for count in (1, 2):  # also where its place in the journal is free
+        for count in (1, 2):  # also where its sequence number is free
             loser = full_write("r1", first, tag="loser", count=count)
             assert store.commit([loser], a.at(9)) == (None, [False])
         for each_store in (store, second):
@@ -263,23 +263,23 @@ class CommitConformance:
         ]
         commit, won_flags = second.commit(batch, a.at(9))
         assert (won_flags[0], won_flags[3], sum(won_flags)) == (True, True, 3)
-        winners = [write for write, one in zip(batch, won_flags, strict=True) if one]
-        loser = next(write for write, one in zip(batch, won_flags, strict=True) if not one)
-        for one in (store, second):
+        winners = [write for write, won in zip(batch, won_flags, strict=True) if won]
+        loser = next(write for write, won in zip(batch, won_flags, strict=True) if not won)
+        for reader in (store, second):
             for write in winners:
                 run_id = write.entry.stream
-                assert one.load_runs([run_id])[run_id].row == write.row
-                assert one.get_bead(f"b-{run_id}") == write.bead
-                assert one.list_dispatches(run_id) == write.dispatches
-                assert one.list_transitions(run_id)[-1].reason == write.transitions[0].reason
-                assert one.get_idempotency_key(write.keys[0].key, "ola") == write.keys[0]
-            assert {m.id for m in one.list_messages(10)} == {w.messages[0].id for w in winners}
-            assert loser.approvals[0] not in one.list_approvals()
-            assert one.get_idempotency_key(loser.keys[0].key, "ola") is None
-            assert one.get_last_commit() == commit
-            (last,) = one.iter_commits(1, 10)
+                assert reader.load_runs([run_id])[run_id].row == write.row
+                assert reader.get_bead(f"b-{run_id}") == write.bead
+                assert reader.list_dispatches(run_id) == write.dispatches
+                assert reader.list_transitions(run_id)[-1].reason == write.transitions[0].reason
+                assert reader.get_idempotency_key(write.keys[0].key, "ola") == write.keys[0]
+            assert {m.id for m in reader.list_messages(10)} == {w.messages[0].id for w in winners}
+            assert loser.approvals[0] not in reader.list_approvals()
+            assert reader.get_idempotency_key(loser.keys[0].key, "ola") is None
+            assert reader.get_last_commit() == commit
+            (last,) = reader.iter_commits(1, 10)
             assert sorted(entry.hash for entry in last[1]) == sorted(w.entry.hash for w in winners)
-            check_chain(list(one.iter_commits(0, 10)))
+            check_chain(list(reader.iter_commits(0, 10)))
 
     def test_every_kind_of_write_with_a_stale_head_loses(
         self, store: EngineStore, second: EngineStore
@@ -365,7 +365,7 @@ class CommitConformance:
         for thread in threads:
             thread.join()
         recorded = [entry.hash for entry in store.read_journal("r1")]
-        assert len(recorded) > 25  # whoever lost, somebody won
+        assert len(recorded) > 25  # in every round a write won
         assert sorted(recorded[1:]) == sorted(wins)
         check_chain(list(second.iter_commits(0, 1_000)))
 
@@ -396,7 +396,7 @@ class CommitConformance:
     # The journal
 
     def _commit_three(self, store: EngineStore, second: EngineStore) -> None:
-        """Of two entries, of one, of two; by two connections."""
+        """Commit two entries, then one, then two, by two connections."""
         first, other = a.begin(a.run("r1")), a.begin(a.run("r2"))
         assert all(commit_writes(store, first, other))
         assert commit_writes(second, a.follow(first, count=3)) == [True]
@@ -508,11 +508,11 @@ class CommitConformance:
 
 
 class EngineStoreConformance(CommitConformance, EngineRowsConformance):
-    """What every store must do."""
+    """Tests that every store must pass."""
 
 
 class SharedEngineStoreConformance(EngineStoreConformance):
-    """And what one must do that several engines may share."""
+    """Tests that a store for several engines must pass."""
 
     def test_two_engines_never_reserve_the_same_dispatch(
         self, store: EngineStore, second: EngineStore

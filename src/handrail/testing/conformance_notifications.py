@@ -1,4 +1,4 @@
-"""The part of the conformance suite about what tells people that something waits for them."""
+"""The part of the conformance suite about notifications: answer links, webhooks, reminders."""
 
 from msgspec.structs import replace
 

@@ -1,4 +1,4 @@
-"""The part of the conformance suite about the rows beside a run: offers, agents, keys, notes."""
+"""The part of the conformance suite about rows besides runs: dispatches, agents, keys, notes."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from handrail.testing import row_factories as a
 
 
 def commit_writes(store: EngineStore, *writes: StreamWrite) -> list[bool]:
-    """Commits them all at once, and says who won."""
+    """Commit all writes at once. Return which won."""
     commit, won_flags = store.commit(writes, a.at(1))
     assert (commit is not None) == any(won_flags)
     assert len(won_flags) == len(writes)
@@ -320,7 +320,7 @@ class EngineRowsConformance:
         store.add_outage(a.at(10), a.at(20))
         second.add_outage(a.at(30), a.at(40))
         store.add_outage(a.at(30), a.at(40))
-        store.add_outage(a.at(31), a.at(41))  # another engine's word for the same
+        store.add_outage(a.at(31), a.at(41))  # another engine reports the same outage
         assert store.list_outages(a.at(0)) == [(a.at(10), a.at(20)), (a.at(30), a.at(40))]
         assert store.list_outages(a.at(20)) == [(a.at(30), a.at(40))]
         assert not store.list_outages(a.at(40))
@@ -336,7 +336,7 @@ class EngineRowsConformance:
         assert second.get_last_alive() == a.at(9)
         second.commit([a.follow(begun)], a.at(11))
         assert store.get_last_alive() == a.at(11)
-        store.add_outage(a.at(11), a.at(15))  # whoever said so was alive at its end
+        store.add_outage(a.at(11), a.at(15))  # the reporting engine was alive at its end
         assert second.get_last_alive() == a.at(15)
 
     # Definitions, beads, notes
@@ -415,14 +415,14 @@ class EngineRowsConformance:
     ) -> None:
         assert all(commit_writes(store, a.begin(a.run("r1")), a.begin(a.run("r2"))))
         notes = [a.note("r1", n) for n in range(NOTES_MAX + 3)]
-        for n, one in enumerate(notes):
-            (store, second)[n % 2].add_note(one)
+        for n, note in enumerate(notes):
+            (store, second)[n % 2].add_note(note)
         store.add_note(a.note("r2"))
         store.add_note(a.note("nobody"))
-        for one in (store, second):
-            assert one.list_notes("r1") == (notes[:NOTES_MAX], NOTES_MAX + 3)
-            assert one.list_notes("r2") == ([a.note("r2")], 1)
-            assert one.list_notes("nobody") == ([], 0)
+        for reader in (store, second):
+            assert reader.list_notes("r1") == (notes[:NOTES_MAX], NOTES_MAX + 3)
+            assert reader.list_notes("r2") == ([a.note("r2")], 1)
+            assert reader.list_notes("nobody") == ([], 0)
 
     def test_a_note_changes_nothing_that_a_decision_is_guarded_by(
         self, store: EngineStore, second: EngineStore

@@ -1,5 +1,5 @@
-"""The part of the conformance suite about what people and outside agents are served with: lists,
-files, credentials, kept answers, figures."""
+"""The part of the conformance suite about a server's `Store`: lists, files, credentials,
+idempotency keys, statistics."""
 
 from threading import Barrier, Thread
 from typing import Any
@@ -80,7 +80,7 @@ class ListsConformance:
             "%": ["r1"],
             "_": ["r1"],
             "\\": ["r1"],
-            "r": ["r2", "r1"],  # ids that begin so, and a title
+            "r": ["r2", "r1"],  # ids with this prefix, and a title
             "x3": ["x3"],
             "3": [],
             "b-r2": ["r2"],
@@ -96,21 +96,21 @@ class ListsConformance:
         writes = [a.begin(a.run(f"r{n}"), count=n) for n in (1, 2, 3)]
         assert all(commit_writes(store, *writes))
         for _ in range(3):
-            writes = [a.follow(one) for one in writes[:2]]
+            writes = [a.follow(write) for write in writes[:2]]
             assert all(commit_writes(store, *writes))
         all_entries = second.read_feed(0, 100)
         assert len(all_entries) == 9
         assert second.read_feed_backwards(None, 100) == all_entries[::-1]
         last = all_entries[-1].n
         assert second.read_feed_backwards(None, 1) == [
-            one for one in all_entries[::-1] if one.n == last
+            entry for entry in all_entries[::-1] if entry.n == last
         ]
         assert second.read_feed_backwards(last, 3) == [
-            one for one in all_entries[::-1] if last - 3 < one.n < last
+            entry for entry in all_entries[::-1] if last - 3 < entry.n < last
         ]
         assert not second.read_feed_backwards(all_entries[0].n, 10)
 
-    # Questions
+    # Approvals
 
     def test_questions_are_listed_those_asked_last_first(self, store: Store, second: Store) -> None:
         open_approvals = [
@@ -383,7 +383,7 @@ class SmallWritesConformance:
             thread.join()
         assert [row for row in used if row is not None] == [replace(good, revoked_at=a.at(20))]
 
-    # Answers
+    # Idempotency keys
 
     def test_under_a_key_the_first_answer_stands(self, store: Store, second: Store) -> None:
         first, large = a.key("k1"), a.key("k2", answer='"' + "x" * 1_400_000 + '"')
@@ -394,7 +394,7 @@ class SmallWritesConformance:
         assert second.get_idempotency_key("k2", "ola") == large
         assert store.get_idempotency_key("k1", "eve") == a.key("k1", actor="eve")
 
-    # Figures
+    # Statistics
 
     def test_ended_runs_are_looked_at_in_the_order_of_their_ends(
         self, store: Store, second: Store
@@ -476,4 +476,5 @@ class SmallWritesConformance:
 class StoreConformance(
     ListsConformance, SmallWritesConformance, NotificationsConformance, TicketMemoryConformance
 ):
-    """Inherited with `StoreConformance`; `store` and `second` are offices then."""
+    """Tests of a `Store`, inherited with `EngineStoreConformance`; `store` and `second` are of
+    type `Store` then."""

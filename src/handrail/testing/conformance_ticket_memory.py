@@ -1,4 +1,4 @@
-"""The part of the conformance suite about memory: what is found, how it stands, who changed it."""
+"""The part of the conformance suite about ticket memory: search, standing, changes by people."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ def memory_row(run_id: str = "r1", words: str = "vpn drop / hour", **changes: An
 
 
 def put_kept_memories(store: Store, *rows: MemoryRow) -> None:
-    """Of runs that have ended well."""
+    """Insert memories of runs that ended well."""
     for row in rows:
         end_run(store, row.execution_id)
         store.put_memories([row], MEMORIES_MAX)
@@ -45,7 +45,7 @@ def end_run(store: Store, run_id: str, status: str = "done_success") -> None:
 
 
 def next_journal_write(store: Store, number: int = 1) -> StreamWrite:
-    """The next entry of a stream, if it has so many before."""
+    """Return the entry with this number of a stream, for a stream that has all before it."""
     before = store.load_stream(MEMORY_STREAM) if number > 1 else None
     head = before.head if before is not None else EMPTY_HEAD
     body = f'[{{"type":"memory_removed","n":{number}}}]'

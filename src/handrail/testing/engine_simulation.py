@@ -1,12 +1,12 @@
-"""The simulator's worlds once more, through the real engine on a real database.
+"""Plays the simulator's seeds through the real engine on a real database.
 
-The auditor still asks the kernel first. Then the same command goes through the engine, and after it
-what is stored must be what the auditor has: the run, its rows, the refusal. A crash is an engine
-that is dropped without goodbye, and another one on what is on disk. Several seeds are played on one
-engine, taking turns; each has its own clock, so the engine's is that of whoever is playing.
+The invariant checker gives each command to the kernel first, then to the engine. Afterwards the
+stored run, its rows and the refusal must equal the checker's. A crash drops an engine without
+closing it and opens another on the same disk. Several seeds share one engine and alternate; each
+has its own clock, and the engine uses the clock of the seed that plays.
 
-Everything that would happen by itself is off (the pulse, the delivery of messages): it is the
-world's to do here. So a seed has the very history that it has without an engine.
+Everything automatic is off (maintenance, the delivery of messages): the simulated world does it
+here. So a seed has exactly the same history as without an engine.
 """
 
 import asyncio
@@ -42,17 +42,16 @@ from handrail.testing.seed_options import SeedOptions, draw_options
 from handrail.testing.simulator import SeedResult, Simulation, make_seed_result
 
 SEEDS_PER_ENGINE = 4
-"""Seeds on one engine."""
 GROUPS_PER_FILE_DATABASE = 5
-"""Of so many groups one has a file, and every crash is a new connection; the others' database is in
-memory, and survives as a connection."""
+"""One of so many groups has a file, and every crash is a new connection; the database of the others
+is in memory, and survives as a connection."""
 OPEN_PHASES = (PositionPhase.OFFERED, PositionPhase.CLAIMED)
 
 
 async def abandon_engine(engine: Engine, *, close: bool = True) -> None:
-    """As if its process had been killed: nothing is finished, nobody is told. What was open is
-    closed, as the system does."""
-    tasks = [*engine._tasks, *engine.local_executor._tasks.values()]  # pyright: ignore[reportPrivateUsage] - a crash asks nobody
+    """Drop the engine as if its process had been killed: nothing is finished or reported. Open
+    files are closed, as the system does."""
+    tasks = [*engine._tasks, *engine.local_executor._tasks.values()]  # pyright: ignore[reportPrivateUsage] - a crash has no API
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
@@ -62,14 +61,14 @@ async def abandon_engine(engine: Engine, *, close: bool = True) -> None:
 
 
 class _NoMaintenance(Maintenance):
-    """Nothing happens by itself."""
+    """Maintenance that does nothing."""
 
     async def run_once(self) -> None:
         pass
 
 
 class _PlansPerSeed(PlanCache):
-    """Every seed has settings of its own."""
+    """A plan cache with separate settings for each seed."""
 
     def __init__(self) -> None:
         super().__init__(Settings())
@@ -81,7 +80,7 @@ class _PlansPerSeed(PlanCache):
 
 
 class CrashableEngine:
-    """An engine for some simulations, which may crash and is there again."""
+    """An engine for several simulations, which may crash and restart."""
 
     def __init__(self, path: Path | None) -> None:
         self.path, self.plans = path, _PlansPerSeed()
@@ -104,12 +103,12 @@ class CrashableEngine:
         return engine
 
     def submit(self, run_id: str, command: c.RunCommand, now: datetime) -> CommandResult:
-        """Through the engine; the answer."""
+        """Submit a command to the engine. Return its result."""
         self.now, self.latest_now = now, max(now, self.latest_now)
         return self._loop.run_until_complete(self.engine.committer.execute(run_id, command))
 
     def crash(self) -> None:
-        """It was alive until now, so no clock stood still meanwhile."""
+        """Crash and restart. The engine was alive until now, so no clock stood still meanwhile."""
         self.now = self.latest_now
         self.store.heartbeat_engine(self.engine.id, iso(self.latest_now))
         self._loop.run_until_complete(abandon_engine(self.engine, close=self.path is not None))
@@ -123,11 +122,11 @@ class CrashableEngine:
 
 
 def _drop_message(message: MessageRow) -> None:
-    """The world grants commit locks, not a lock."""
+    """Drop the message: the simulated world grants commit locks, not a lock stream."""
 
 
 class EngineInvariantChecker(InvariantChecker):
-    """Watches the kernel, and the engine beside it."""
+    """Checks the kernel, and the engine beside it."""
 
     def __init__(self, plan: Plan, options: SeedOptions, host: CrashableEngine) -> None:
         super().__init__(plan)
@@ -153,7 +152,7 @@ class EngineInvariantChecker(InvariantChecker):
         return decision
 
     def _with_seed_names(self, command: c.RunCommand) -> c.RunCommand:
-        """The run and its definitions have names of their own beside the other seeds'."""
+        """Give the run and its definitions names that differ from the other seeds'."""
         if isinstance(command, c.Start):
             run_id, bead_id = f"run{self.seed}", f"bead{self.seed}"
             command = replace(command, run_id=run_id, bead_id=bead_id, definition_id=run_id)
@@ -174,7 +173,7 @@ class EngineInvariantChecker(InvariantChecker):
         return command
 
     def check_stored(self, run: Run) -> None:
-        """What is on disk is the run, and the rows say what it says."""
+        """Check that the stored run and its rows equal this run."""
         store = self.host.store
         loaded_run = store.load_runs([run.id])[run.id]
         expect(
@@ -220,7 +219,7 @@ class EngineInvariantChecker(InvariantChecker):
         self.check_stored(self.run)
 
     def rebuild_from_start(self) -> None:
-        """Also from the journal; and what has ended has left nothing behind."""
+        """Rebuild also from the journal, and check that an ended run has left no open rows."""
         super().rebuild_from_start()
         run, store = self.run, self.host.store
         entries = store.read_journal(run.id)
@@ -257,7 +256,7 @@ def _database_path(*, on_file: bool) -> Generator[Path | None]:
 
 
 def run_group(seeds: Sequence[int]) -> list[SeedResult]:
-    """Play these seeds on one engine, by turns. Never raises, as `run_seed`."""
+    """Play these seeds on one engine, alternating. Never raises, like `run_seed`."""
     on_file = seeds[0] // SEEDS_PER_ENGINE % GROUPS_PER_FILE_DATABASE == 0
     with _database_path(on_file=on_file) as path:
         host = CrashableEngine(path)
@@ -281,7 +280,7 @@ def _play_group(options_list: Sequence[SeedOptions], host: CrashableEngine) -> l
         try:
             if next(steps, "over") is None:
                 continue
-        except Exception as error:  # a violation, or whatever the engine raises: the finding
+        except Exception as error:  # a violation, or any error of the engine, is a finding
             failure = error
         del playing[index]
         results.append(make_seed_result(simulation.options, simulation, failure))

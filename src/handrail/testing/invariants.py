@@ -1,22 +1,23 @@
-"""The auditor: watches a run from outside and knows what must never happen.
+"""The invariant checker: watches a run from outside and raises at what must never happen.
 
-It takes part in nothing. It gives the machine a command, keeps a book of its own from the events
-that come back (dispatches, attempts, questions, figures), and compares. What it finds wrong is a
-`Violation` that names the rule. Its book shares no code with `evolve`, so the two can disagree.
+The checker gives the state machine a command, keeps its own records from the resulting events
+(dispatches, attempts, approvals, counters), and compares. A deviation is an
+`InvariantViolationError` that names the rule. The records share no code with `evolve`, so the two
+can disagree.
 
-Rules that are checked after every event (docs/requirements.md):
+Rules checked after every event (docs/requirements.md):
 
 - the measure falls, except for records and acts of people; these have their allotments (K14, K16);
   it is 0 exactly at the end (K26)
-- fences grow, one dispatch at a place is open, its holder alone answers it (K2, K21)
+- fences grow, a step has one open dispatch, and only its holder reports on it (K2, K21)
 - attempts stay within `max_attempts` of the visit (K1), and every figure of a stretch within the
   certificate (K14, K23)
-- an answer settles an open question in time, from somebody who may give it (design 6)
+- an answer settles an open approval in time, from a person with the right to give it (design 6)
 - only the terminator ends a team, apart from rules and people (H5)
 
-and after every decision: a refusal changed nothing (but for clocks that were due anyway), nothing
-in the state before was written over, an ended run stays as it is, every wait has a deadline, no
-work begins beyond the running time, and effects tell the outside world what it must know.
+and after every decision: a refusal changed nothing (except clocks that were due anyway), the
+previous state was not modified, an ended run stays unchanged, every wait has a deadline, no work
+begins beyond the running time, and effects tell the outside world what it must know.
 """
 
 from collections import Counter
@@ -106,12 +107,12 @@ def expect(holds: bool, rule: str, detail: object = "") -> None:
 
 
 class Visit:
-    """The auditor's own note on one stay at a node, or one turn."""
+    """The checker's record of one visit to a node, or of one agent's work in a team."""
 
     def __init__(self) -> None:
         self.attempts = 0
         self.fence = 0
-        """Of the open dispatch; 0 if there is none."""
+        """The fence of the open dispatch; 0 if there is none."""
         self.agent = ""
 
     def close(self) -> None:
@@ -119,7 +120,7 @@ class Visit:
 
 
 class InvariantChecker:
-    """One run under watch: `take` is the only way to it."""
+    """Checks one run, which accepts commands only through `apply_command`."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -130,11 +131,11 @@ class InvariantChecker:
         self.stretches = 1
         self.visits: dict[str, Visit] = {}
         self.open_approvals: dict[str, tuple[str, ...]] = {}
-        """Open questions, and who has approved each."""
+        """Open approvals, and who has approved each."""
         self.counts: Counter[str] = Counter()
         self.fence = 0
         self.steps_seeking_lock: set[str] = set()
-        """Commit nodes whose lock was asked for."""
+        """Commit nodes that requested the lock."""
         self._bounds: dict[str, int] = {}
         self._acting_person: Person | None = None
         self._last_report: Reported | None = None
@@ -147,7 +148,7 @@ class InvariantChecker:
         return self.current_run
 
     def apply_command(self, command: c.RunCommand, now: datetime) -> RunDecision:
-        """Give the machine a command and watch what it makes of it."""
+        """Give the state machine a command and check its decision."""
         before = self.current_run
         encoded_before = encode(before)
         due = None if before is None else machine.next_due(self.plan, before)
@@ -201,7 +202,7 @@ class InvariantChecker:
         elif isinstance(event, HandedOff) and not event.accepted:
             expect(rise == 0, "a refused handoff leaves the measure as it is", event)
         elif isinstance(event, Migrated):
-            return  # the move that follows is the raising act
+            return  # the following move raises the measure
         elif isinstance(event, Moved) and event.renews:
             measure_max = self._fresh_measure() + (1 if before.paused_at is not None else 0)
             expect(
@@ -222,7 +223,7 @@ class InvariantChecker:
             )
 
     def _fresh_measure(self) -> int:
-        """The measure of a run that starts now, under the limits of this one."""
+        """Return the measure of a run that starts now, under the limits of this run."""
         run, plan = self.run, self.plan
         step_id = plan.team.start if plan.kind == "team" else plan.graph.nodes[plan.graph.start].id
         start = Started(
@@ -373,7 +374,7 @@ class InvariantChecker:
         self._set_bounds(self.run.context.get("task_scope"))
 
     def _on_other(self, event: RunEvent) -> None:
-        """Moves nothing that the auditor keeps."""
+        """Ignore an event that changes none of the checker's records."""
 
     def _on_ended(self, event: Ended) -> None:
         rule = event.stop.rule
@@ -506,7 +507,7 @@ class InvariantChecker:
         )
 
     def _check_lock(self, before: Run, decision: RunDecision) -> None:
-        """A commit that waits has asked for the lock; one that is over has given it back."""
+        """Check that a waiting commit has requested the lock, and a finished one released it."""
         freed_steps = {e.step_id for e in decision.effects if isinstance(e, ReleaseLock)}
         self.steps_seeking_lock |= {
             e.step_id for e in decision.effects if isinstance(e, AcquireLock)
@@ -539,7 +540,7 @@ class InvariantChecker:
     # After a crash
 
     def rebuild_from_snapshot(self) -> None:
-        """The process is gone: build the run from what was stored, and go on with that."""
+        """Rebuild the run from the stored snapshot, as after a crash, and go on with it."""
         since = [decode_event(raw) for raw in self.stored_events[self._snapshot_events :]]
         rebuilt = machine.replay(since, self._snapshot)
         expect(rebuilt == self.current_run, "a replayed run equals the live one", len(self.events))
@@ -552,7 +553,8 @@ class InvariantChecker:
 
 
 def may_answer(approval: PendingApproval, person: Person) -> bool:
-    """Who may: named people, or the level that the kind of question takes; never the author."""
+    """Return whether the person may answer: named people, or the level that the type of approval
+    requires; never the author."""
     if person.name in approval.barred:
         return False
     approvers = approval.approvers

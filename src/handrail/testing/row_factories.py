@@ -1,11 +1,11 @@
 """Rows for tests of a store: small, valid, and chained as an engine chains them.
 
-    begun = begin(execution("r1"))
+    begun = begin(run("r1"))
     moved = follow(begun, dispatches=[dispatch("r1", 1)])
     store.commit([begun], at())
     store.commit([moved], at(1))
 
-`after` says how a stored subject looks once a write has won: what a store must give back.
+`apply_write` returns a stream's row once a write has won: what a store must return.
 """
 
 from datetime import timedelta
@@ -41,7 +41,7 @@ StreamStateRow = RunRow | LockRow | ChannelRow | StreamRow
 
 
 def at(seconds: float = 0) -> str:
-    """So long after noon, as rows have it."""
+    """Return the moment so many seconds after noon, in the format of rows."""
     return iso(NOON + timedelta(seconds=seconds))
 
 
@@ -54,7 +54,7 @@ def stream_of(subject: StreamStateRow) -> str:
 
 
 def entry(subject: StreamStateRow, *, count: int = 1, body: str | None = None) -> JournalEntry:
-    """What is recorded next of it: `count` events."""
+    """Return the stream's next journal entry, with `count` events."""
     stream, seq = stream_of(subject), subject.seq + count
     if body is None:
         body = "[" + ",".join(f'{{"e":{n}}}' for n in range(subject.seq + 1, seq + 1)) + "]"
@@ -65,7 +65,7 @@ def entry(subject: StreamStateRow, *, count: int = 1, body: str | None = None) -
 def begin(
     subject: StreamStateRow, *, count: int = 1, body: str | None = None, **parts: object
 ) -> StreamWrite:
-    """The write that makes it."""
+    """Return the write that creates the stream."""
     return _write(subject, entry(subject, count=count, body=body), {}, parts)
 
 
@@ -77,7 +77,7 @@ def follow(
     changes: dict[str, Any] | None = None,
     **parts: object,
 ) -> StreamWrite:
-    """The write that comes next: `changes` to the subject's columns, `parts` of the write."""
+    """Return the next write: `changes` to the stream row's columns, `parts` of the write."""
     subject = before.row if isinstance(before, StreamWrite) else before
     return _write(subject, entry(subject, count=count, body=body), changes or {}, parts)
 
@@ -98,7 +98,7 @@ def _write(
 
 
 def apply_write(stored: StreamStateRow | None, write: StreamWrite) -> StreamStateRow:
-    """The subject as a store has it once this write has won."""
+    """Return the stream's row as stored once this write has won."""
     new = write.row
     if not isinstance(new, RunRow) or not isinstance(stored, RunRow):
         return new
@@ -124,7 +124,7 @@ ENDED_RUN_CHANGES = {
 
 
 def run(run_id: str = "r1", **changes: object) -> RunRow:
-    """A run that is about to begin; its bead is `b-` and its id unless told otherwise."""
+    """Return a run that is about to begin; its bead is by default `b-` and its id."""
     fields: dict[str, Any] = {
         "id": run_id,
         "bead_id": f"b-{run_id}",
@@ -184,7 +184,7 @@ def transition(run_id: str = "r1", seq: int = 1, **changes: object) -> Transitio
 
 
 def approval(approval_id: str = "q1", run_id: str = "r1", **changes: object) -> ApprovalRow:
-    """An open question."""
+    """Return an open approval."""
     fields: dict[str, Any] = {
         "id": approval_id,
         "execution_id": run_id,
@@ -219,7 +219,7 @@ def answered_approval(
 
 
 def dispatch(run_id: str = "r1", fence: int = 1, **changes: object) -> DispatchRow:
-    """On offer for the role `coder`, each fence at a place of its own."""
+    """Return a dispatch offered to the role `coder`, each fence at its own step."""
     fields: dict[str, Any] = {
         "execution_id": run_id,
         "fence": fence,
@@ -271,7 +271,7 @@ def key(name: str = "k1", actor: str = "ola", **changes: object) -> IdempotencyK
 
 
 def agent(agent_id: str = "ada", **changes: object) -> AgentRow:
-    """Its session is `s-` and its id unless told otherwise."""
+    """Return an agent; its session is by default `s-` and its id."""
     fields: dict[str, Any] = {
         "roles": '["coder"]',
         "capacity": 1,
@@ -309,7 +309,7 @@ def file(bead_id: str, name: str, content: bytes, **changes: object) -> FileRow:
 
 
 def credential(credential_id: str = "c1", **changes: object) -> CredentialRow:
-    """A token of ola's."""
+    """Return a token of ola's."""
     fields: dict[str, Any] = {
         "kind": "token",
         "digest": sha256(credential_id.encode()).hexdigest(),
@@ -349,7 +349,7 @@ def note(run_id: str = "r1", number: int = 1, body: str = '{"late":true}') -> No
 
 
 def snapshot(store: EngineStore) -> dict[str, Any]:
-    """All that a store gives about runs, so that two moments can be compared."""
+    """Return all that a store has about runs, so that two moments can be compared."""
     runs = [run.id for run in store.list_runs_by_id()]
     return {
         "runs": store.load_runs(runs),

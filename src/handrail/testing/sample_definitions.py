@@ -1,5 +1,5 @@
-"""Definitions that the simulator plays besides random ones: the shapes that people really use, and
-the ones that once broke a bound (docs/requirements.md, K8, K10, K11).
+"""Definitions that the simulator plays besides random ones: shapes that people really use, and
+shapes that once broke a bound (docs/requirements.md, K8, K10, K11).
 """
 
 from typing import Any
@@ -25,7 +25,7 @@ def _node(name: str, node_type: str, **config: Any) -> DefinitionDocument:  # no
 
 
 def _workflow(name: str, nodes: list[DefinitionDocument], *edges: str) -> DefinitionDocument:
-    """Edges as "a > b" (success), "a ! b" (failure) or "a > b if condition"."""
+    """Build a workflow. Edges: "a > b" (success), "a ! b" (failure) or "a > b if condition"."""
     edge_documents: list[DefinitionDocument] = []
     for edge in edges:
         ends, _, condition = edge.partition(" if ")

@@ -1,15 +1,16 @@
-"""Scripted agents: a run played offline, from its first event to its last, without any waiting.
+"""Scripted agents: play a run offline, from its first event to its last, without any waiting.
 
-An agent is a function from a `Dispatch` to a `Result`, or a list of results of which each dispatch
-takes the next (the last one again and again). Whoever has no script obliges: a workflow's task
-succeeds, a team's agent hands on by the shortest way to where the run can end. People are a
-function from a `Question` to a text, or to None if nobody answers; then its deadline passes.
+An agent is a function from a `ScriptedDispatch` to a `Result`, or a list of results of which each
+dispatch takes the next (the last result repeats). An agent without a script cooperates: a
+workflow's task succeeds, a team's agent hands on by the shortest way to where the run can end.
+People are a function from a `PendingApproval` to a text, or to None for no answer; then the
+approval's deadline passes.
 
     played = play(document, {"verify": [failure("red"), success()]})
     assert played.run.terminal_status == "done_success"
 
-Time is virtual: the clock jumps to the next deadline whenever nobody has anything to do, so every
-run ends at once, whatever its agents do.
+Time is virtual: the clock jumps to the next deadline whenever there is nothing to do, so every run
+ends at once, whatever its agents do.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -35,7 +36,7 @@ COMMANDS_MAX = 100_000
 
 
 class ScriptedDispatch(Value):
-    """What an agent is asked to do: where, for the how-manieth time, with what at hand."""
+    """An agent's task: the step, the number of the attempt, and the context."""
 
     run_id: str
     step_id: str
@@ -47,7 +48,7 @@ class ScriptedDispatch(Value):
     context: dict[str, Any]
     phase: str
     refusal: str
-    """Why the answer before this one could not be used, if it could not."""
+    """Why the previous answer was refused; empty if it was not."""
 
 
 ScriptedAgent = Callable[[ScriptedDispatch], Result]
@@ -56,7 +57,7 @@ Answerer = Callable[[PendingApproval], str | None]
 
 
 class ScriptedDefinitionError(ValueError):
-    """The document is no valid definition; `problems` says where and what to do."""
+    """The document is not a valid definition; `problems` says where and what to do."""
 
     def __init__(self, problems: tuple[DocumentProblem, ...]) -> None:
         super().__init__("; ".join(map(str, problems)))
@@ -64,19 +65,19 @@ class ScriptedDefinitionError(ValueError):
 
 
 class PlayedRun:
-    """A run that was played: its plan, its last state and everything that happened."""
+    """A played run: its plan, its last state and all its events."""
 
     def __init__(self, plan: Plan, run: Run, events: list[RunEvent]) -> None:
         self.plan, self.run, self.events = plan, run, events
 
 
 def success(text: str = "", *, evidence: Evidence | None = None, **data: Any) -> Result:  # noqa: ANN401 - any JSON
-    """The task is done, and what the agent says of it was measured."""
+    """Return a success whose evidence counts as measured."""
     return replies.success(text, data=data, evidence=evidence or Evidence(measured=True))
 
 
 def scripted_agent(script: AgentScript) -> ScriptedAgent:
-    """A list of results as an agent: the next one each time, the last one for ever."""
+    """Turn a list of results into an agent: each call returns the next, at the end the last."""
     if callable(script):
         return script
     assert script, "a script has at least one result"
@@ -86,7 +87,7 @@ def scripted_agent(script: AgentScript) -> ScriptedAgent:
 
 
 def obliging_agent(plan: Plan) -> ScriptedAgent:
-    """Does what brings the run to its end soonest."""
+    """Return an agent that brings the run to its end soonest."""
     if plan.kind == "workflow":
         return lambda _: success("done")
     shortest_way = shortest_way_results(plan)
@@ -94,7 +95,7 @@ def obliging_agent(plan: Plan) -> ScriptedAgent:
 
 
 def shortest_way_results(plan: Plan) -> dict[str, Result]:
-    """For each agent of a team that can bring the run to its end: the next step on the way."""
+    """Return the next step towards the end, for each agent of a team that can reach it."""
     return {
         agent: hand_to(target, "next on the way") if target else terminate("the work is done")
         for agent, target in next_on_the_way(plan.team).items()
@@ -102,12 +103,12 @@ def shortest_way_results(plan: Plan) -> dict[str, Result]:
 
 
 def approve(approval: PendingApproval) -> str | None:
-    """The person who likes everything."""
+    """Approve everything."""
     return "go with your best guess" if approval.own else "ok"
 
 
 class _RunPlayer:
-    """One run being played."""
+    """Plays one run."""
 
     def __init__(self, plan: Plan, clock: ManualClock) -> None:
         self.plan, self.clock = plan, clock
@@ -120,7 +121,7 @@ class _RunPlayer:
         return self._run
 
     def submit(self, command: RunCommand) -> str:
-        """Why the command was refused; "" if it was taken."""
+        """Submit a command. Return why it was refused; "" if it was accepted."""
         decision = machine.decide(self.plan, self._run, command, self.clock.now())
         for event in decision.events:
             self._run = machine.evolve(self._run, event)
@@ -133,10 +134,10 @@ class _RunPlayer:
         )
 
     def work_once(self, agents: Mapping[str, ScriptedAgent], default_agent: ScriptedAgent) -> bool:
-        """Let somebody do the next piece of work; False if there is none."""
+        """Let an agent do the next piece of work. Return False if there is none."""
         position = self.find_position(PositionPhase.OFFERED)
         if position is not None:
-            # Nobody verifies a commit of their own, so each place has a worker of its own.
+            # An agent may not verify its own commit, so each step has its own worker.
             name = f"{position.step_id}-worker"
             self.submit(Claim(fence=position.fence, agent=name, roles=(position.role,)))
             return True
@@ -174,7 +175,7 @@ class _RunPlayer:
         )
 
     def answer_once(self, people: Answerer) -> bool:
-        """Let people answer what is asked; False if nobody does."""
+        """Let people answer an open approval. Return False if there is no answer."""
         for approval in tuple(self.run.pending_approvals.values()):
             text = people(approval)
             person = Person(name=f"boss {len(approval.approved_by) + 1}", role="ceo")
@@ -195,7 +196,7 @@ def play(
     settings: Settings | None = None,
     clock: ManualClock | None = None,
 ) -> PlayedRun:
-    """Play one run to its end. Raises `InvalidDefinitionError` if the document is none."""
+    """Play one run to its end. Raise `ScriptedDefinitionError` if the document is invalid."""
     plan, check_report = check_definition(document, settings or Settings())
     if plan is None:
         raise ScriptedDefinitionError(check_report.errors)

@@ -1,8 +1,8 @@
-"""What a seed stands for: everything that is drawn before the first command.
+"""The options of a seed: everything that is drawn before the first command.
 
-Not every fault happens in every run. A run in which all of them happen at once ends early, always
-in the same ways; so each seed switches some on, with weights of its own, and gives every place a
-character. `draw` is a function of the seed alone, and `describe` prints what it drew.
+Not every fault happens in every run. A run with all faults at once ends early, always in the same
+ways; so each seed enables some of them, with its own weights, and gives every step a character.
+`draw_options` is a function of the seed alone, and `describe_seed` prints the options.
 """
 
 from random import Random
@@ -26,9 +26,9 @@ CHARACTERS = (
     "crashing",
     "malformed",
 )
-"""endless: continues for ever, or hands to the same agent; sleeping: never answers."""
+"""endless: continues for ever, or hands off to the same agent; sleeping: never answers."""
 EVIDENCE_KINDS = ("none", "red", "idle", "flip", "fresh", "score", "mixed")
-"""What results rest on: the same red check, nothing changed, back and forth, always new, ..."""
+"""Evidence of results: the same red check, nothing changed, back and forth, always new, ..."""
 WORK_ACTION_WEIGHTS = {"tick": 2, "claim": 16, "report": 16, "grant": 6, "answer": 6}
 FAULT_ACTIONS = (
     "claim_without_role",
@@ -64,7 +64,7 @@ REVISER_REVISIONS = 1_000
 
 
 class SeedOptions(Value):
-    """One seed's draw."""
+    """The options drawn from one seed."""
 
     seed: int
     shape: str
@@ -75,23 +75,23 @@ class SeedOptions(Value):
     paths: tuple[str, ...] | None
     from_place: str
     commands: int
-    """How many the safety phase gives."""
+    """Commands in the safety phase."""
     weights: dict[str, int]
     characters: dict[str, str]
     evidence: str
     measured: float
-    """How often evidence was measured by Handrail itself."""
+    """How often Handrail itself measured the evidence."""
     usage: int
     revisions: int
-    """How many raising acts people take at the most."""
+    """Most acts of people that raise the measure."""
     eager: float
-    """How often a diligent agent of a team goes straight for the end."""
+    """How often a diligent agent of a team takes the shortest way to the end."""
     pace: float
     """Seconds between commands, about."""
     hurry: float
     """How often the clock jumps to the next deadline."""
     crash: float
-    """How often the process is gone after a command."""
+    """How often the process crashes after a command."""
     ending: Literal["diligent", "silent", "mixed"]
 
 
@@ -195,7 +195,7 @@ def _draw_context(rng: Random) -> dict[str, Any]:
 
 
 def _draw_characters(rng: Random, definition: dict[str, Any], *, tame: bool) -> dict[str, str]:
-    """Mostly diligent, so that runs get somewhere; some seeds are all of one kind."""
+    """Draw mostly diligent characters, so that runs make progress; some seeds have only one."""
     odd_chance = 0.0 if tame else rng.choice((0.1, 0.3, 0.7))
     only_character = rng.choice(CHARACTERS) if not tame and rng.random() < 0.25 else ""
     return {
@@ -211,5 +211,5 @@ def _step_ids(definition: dict[str, Any]) -> list[str]:
 
 
 def describe_seed(seed: int) -> str:
-    """Everything that the seed stands for, as JSON that people can read."""
+    """Return all options of the seed as readable JSON."""
     return msgspec.json.format(msgspec.json.encode(draw_options(seed)), indent=2).decode()

@@ -1,10 +1,10 @@
-"""Clears up after the servers of a process, however that ended: a program of its own.
+"""Cleans up the servers of a process, however that process ended: a separate program.
 
     python -I -S server_cleanup.py FOLDER
 
-It reads a pipe from that process: `+PID` for a server that was started, `-PID` for one that ended.
-When the pipe ends, it ends the servers that are left and removes the folder. Nothing of the project
-is imported: it starts in no time, and whatever happens to the rest does not happen to it.
+The program reads a pipe from that process: `+PID` for a started server, `-PID` for an ended one.
+When the pipe ends, the program ends the remaining servers and removes the folder. It imports
+nothing of the project: so it starts at once, and no failure of the project affects it.
 """
 
 import contextlib
@@ -25,13 +25,13 @@ def main() -> None:
     stop_servers(read_running_servers(sys.stdin))
     for _ in range(REMOVE_ATTEMPTS):
         shutil.rmtree(sys.argv[1], ignore_errors=True)
-        if not os.path.exists(sys.argv[1]):  # noqa: PTH110 - pathlib takes longer than all of this
+        if not os.path.exists(sys.argv[1]):  # noqa: PTH110 - pathlib is slow to import
             break
         time.sleep(0.1)
 
 
 def read_running_servers(lines: Iterable[str]) -> dict[int, int]:
-    """The servers that did not end, with the descriptors that hold them where there are such."""
+    """Return the servers that did not end, with their pidfds where available."""
     pidfds: dict[int, int] = {}
     for line in lines:
         pid = int(line[1:])

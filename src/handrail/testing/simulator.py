@@ -1,16 +1,17 @@
-"""The simulator: one integer is one whole run, with everything that can go wrong in it.
+"""The simulator: one integer, the seed, determines one whole run with all its faults.
 
 A seed gives the definition, the agents' characters, the faults, the people and the times
-(`options.py`); the world plays them (`world.py`); the auditor watches every event (`audit.py`).
+(`seed_options.py`); the world plays them (`world.py`); the invariant checker watches every event
+(`invariants.py`).
 
 1. *Safety*: faults are on. Agents loop, lie, stall, crash, answer twice, late or for each other;
-   people answer stale questions, revise, move, pause; the process dies after any command and the
-   run is built again from what was stored. Nothing that the auditor forbids may happen.
+   people answer stale approvals, revise, move, pause; the process dies after any command and the
+   run is rebuilt from what was stored. No invariant may break.
 2. *Liveness*: faults stop. Agents and people do their part or do nothing at all, so that only
    clocks fire; the run must reach its end within as many events as its measure says.
 
-Whatever goes wrong, a failure carries the seed, what was drawn from it and the last events; the
-same seed plays the same history again. `run_seeds` is what `handrail sim` calls.
+Every failure carries the seed, its options and the last events; the same seed plays the same
+history again. `handrail sim` calls `run_seeds`.
 """
 
 import multiprocessing
@@ -40,14 +41,14 @@ R = TypeVar("R")
 COMMANDS_AFTER_END = 6
 """Commands given to a run that has ended."""
 FAILURE_EVENTS_SHOWN = 12
-"""How many of the last events a failure shows."""
+"""Last events in a failure report."""
 FAILING_SEEDS_NAMED = 20
-"""How many failing seeds a summary names."""
+"""Failing seeds named in a summary."""
 CHUNK_SEEDS = 20
 
 
 class SeedResult(Value):
-    """How the run of one seed went. `failure` is empty if all was well."""
+    """The result of one seed's run. `failure` is empty if nothing failed."""
 
     seed: int
     shape: str
@@ -63,7 +64,7 @@ class SeedResult(Value):
 
 
 class Simulation:
-    """One seed being played."""
+    """Plays one seed."""
 
     def __init__(self, options: SeedOptions) -> None:
         self.options = options
@@ -73,12 +74,12 @@ class Simulation:
         self.world = World(options, self.plan, self.rng)
 
     def play(self) -> None:
-        """Raises `Violation` at the first thing that must not happen."""
+        """Play the seed. Raise `InvariantViolationError` at the first violation."""
         for _ in self.steps():
             pass
 
     def steps(self) -> Iterator[None]:
-        """The same, a command or two at a time."""
+        """Play the seed, a command or two at a time."""
         self._submit(self.world.start())
         yield from self._run_safety_phase()
         if not self.checker.run.has_ended:
@@ -107,7 +108,7 @@ class Simulation:
             self.world.pass_time(checker.run)
 
     def _run_liveness_phase(self) -> Iterator[None]:
-        """Each round must bring an event, so there are no more rounds than the measure says."""
+        """Run to the end. Each round must bring an event, so the measure bounds the rounds."""
         checker = self.checker
         measure = machine.measure(self.plan, checker.run)
         first = len(checker.events)
@@ -129,7 +130,7 @@ class Simulation:
         expect(len(counted_events) <= measure, "no more events come than the measure says", measure)
 
     def _make_progress(self) -> None:
-        """One piece of honest work, if this seed's ending has any; else the next clock."""
+        """Do one piece of honest work, if this seed's ending has any; else fire the next clock."""
         ending = self.options.ending
         if ending == "diligent" or (ending == "mixed" and self.rng.random() < 0.5):
             for command in self._honest_commands():
@@ -171,14 +172,14 @@ def make_plan(options: SeedOptions) -> Plan:
 
 
 def history(seed: int) -> list[RunEvent]:
-    """Everything that happens in the run of this seed."""
+    """Return all events of the run of this seed."""
     simulation = Simulation(draw_options(seed))
     simulation.play()
     return simulation.checker.events
 
 
 def run_seed(seed: int, through: SimulationLayer = "kernel") -> SeedResult:
-    """Play one seed. Never raises: what went wrong stands in `failure`."""
+    """Play one seed. Never raises: an error is reported in `failure`."""
     if through == "engine":
         from handrail.testing.engine_simulation import run_group
 
@@ -189,7 +190,7 @@ def run_seed(seed: int, through: SimulationLayer = "kernel") -> SeedResult:
     try:
         simulation = Simulation(options)
         simulation.play()
-    except Exception as error:  # the kernel never raises; if it does, that is the finding
+    except Exception as error:  # the kernel never raises; if it does, that is a finding
         failure = error
     return make_seed_result(options, simulation, failure)
 
@@ -197,7 +198,7 @@ def run_seed(seed: int, through: SimulationLayer = "kernel") -> SeedResult:
 def make_seed_result(
     options: SeedOptions, simulation: Simulation | None, error: Exception | None
 ) -> SeedResult:
-    """How it went, and what went wrong."""
+    """Build the result of a seed, with its failure if any."""
     failure = str(error) if error is not None else ""
     if error is not None and not isinstance(error, InvariantViolationError):
         failure = f"the kernel never raises: {type(error).__name__}: {error}"
@@ -218,7 +219,7 @@ def make_seed_result(
 
 
 def _failure_report(options: SeedOptions, failure: str, events: list[RunEvent]) -> str:
-    """The failure with everything one needs to look into it."""
+    """Return the failure with all details for an investigation."""
     first_shown = len(events) - min(FAILURE_EVENTS_SHOWN, len(events))
     event_lines = [
         f"{first_shown + i:5}  {encode(e).decode()[:300]}"
@@ -236,7 +237,7 @@ def _failure_report(options: SeedOptions, failure: str, events: list[RunEvent]) 
 
 
 class SimulationSummary(Value):
-    """How many seeds went how, and how fast."""
+    """Counts of seeds by outcome, and the speed."""
 
     first: int
     seeds: int
@@ -258,7 +259,7 @@ class SimulationSummary(Value):
         return self.ended == self.seeds and not self.failures
 
     def table(self) -> str:
-        """Rules and statuses by number, most frequent first, and the failing seeds."""
+        """Format rules and statuses, the most frequent first, and the failing seeds."""
         lines = [
             f"{self.seeds:,} seeds from {self.first} in {self.seconds:.1f} s "
             f"({self.seeds_per_second:.0f} a second), {self.events:,} events, "
@@ -289,8 +290,8 @@ def run_seeds(
     processes: int = 2,
     through: SimulationLayer = "kernel",
 ) -> SimulationSummary:
-    """Play `count` seeds from `first` on, in so many processes, and sum up. Through the engine they
-    go through a database as well, and must end the same."""
+    """Play `count` seeds from `first` on, in this number of processes, and sum up. Seeds played
+    through the engine also use a database, and must end the same."""
     assert count > 0, "at least one seed"
     assert processes > 0, "at least one process"
     started = time.perf_counter()
@@ -317,7 +318,7 @@ def _play_all(
 
 
 def _process_pool(processes: int) -> Pool:
-    """Forked where that is safe; a process with threads must not be."""
+    """Return a pool that forks where that is safe: a process with threads must not fork."""
     forks = "fork" in multiprocessing.get_all_start_methods() and threading.active_count() == 1
     return multiprocessing.get_context("fork" if forks else "spawn").Pool(processes)
 

@@ -1,7 +1,7 @@
 """The world around a simulated run: workers with leases, people, the commit lock, the clock.
 
-Each action is a method that looks at the run and makes up a command, good or bad, or None if there
-is nothing to do it with. All chance comes from one generator, so a seed is a history.
+Each action is a method that reads the run and returns a command, good or bad, or None if the action
+does not apply. All randomness comes from one generator, so a seed determines a history.
 """
 
 from collections.abc import Callable
@@ -35,7 +35,7 @@ UNCLEAR_ANSWERS = ("no", "hm", "", "ok?", "wait", "ОК", "...", "ok " * 600)
 CLEAR_ANSWERS = ("ok", "looks good to me", "approved, thanks", "👍")
 CHANGE_REQUESTS = ("ok, but change the date", "use euros", "once more, with feeling", "x" * 5_000)
 REMEMBERED_MAX = 8
-"""How many old reports and questions the world remembers, to send them again."""
+"""Old reports and approvals that the world remembers, to send them again."""
 
 
 class World:
@@ -135,7 +135,7 @@ class World:
         return report
 
     def report_again(self, run: Run) -> c.RunCommand | None:
-        """Twice, or late: after a crash, a timeout, a rework, with a fence of long ago."""
+        """Report twice, or late: after a crash, a timeout, a rework, with an old fence."""
         return self.rng.choice(self.sent_reports) if self.sent_reports else None
 
     def report_for_another(self, run: Run) -> c.RunCommand | None:
@@ -173,13 +173,13 @@ class World:
         return position and c.MissRole(fence=position.fence)
 
     def best_result(self, position: Position) -> Result:
-        """What somebody says who wants the run to end well."""
+        """Return the result of an agent that wants the run to end well."""
         if self.plan.kind == "team":
             return self.shortest_way.get(position.step_id, Result(outcome=Outcome.TERMINATE))
         return Result(outcome=Outcome.SUCCESS)
 
     def shuffled_workers(self) -> list[str]:
-        """All of them, in any order: who committed may not verify."""
+        """Return all workers in random order: the committer may not verify."""
         return self.rng.sample(WORKERS, len(WORKERS))
 
     def _make_result(self, position: Position, character: str) -> Result:
@@ -216,7 +216,7 @@ class World:
         return self._false_result(final_result)
 
     def _false_result(self, final_result: Result) -> Result:
-        """What an agent may not say, or says without its being so."""
+        """Return a result that an agent may not give, or that is untrue."""
         rng = self.rng
         return rng.choice(
             (
@@ -234,7 +234,7 @@ class World:
         )
 
     def _add_details(self, result: Result) -> Result:
-        """With text, data, evidence and usage."""
+        """Add text, data, evidence and usage to the result."""
         rng = self.rng
         data: dict[str, Any] = {}
         if rng.random() < 0.4:
@@ -260,7 +260,7 @@ class World:
         )
 
     def _pick_marker(self) -> str:
-        """An agent's marker, sometimes; whose it is nobody asks here."""
+        """Return an agent's marker, sometimes; any agent's."""
         if not self.plan.agents or self.rng.random() < 0.5:
             return ""
         return self.plan.agents[self.rng.choice(self.step_ids)].marker
@@ -316,7 +316,7 @@ class World:
         return c.Answer(approval_id=approval.id, by=person, text=text, digest=approval.digest)
 
     def answer_many(self, run: Run) -> c.RunCommand | None:
-        """Anybody, anything that cannot raise."""
+        """Answer as any person, with any answer that cannot raise the measure."""
         approval = self._pick_approval(run)
         return approval and c.Answer(
             approval_id=approval.id,

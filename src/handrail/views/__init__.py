@@ -1,1 +1,1 @@
-"""Read models: values made of events and state for people and the API. They decide nothing."""
+"""Read models: values built from events and state, for people and the API. They decide nothing."""

@@ -1,7 +1,7 @@
-"""An approval as people see it: the question, what it is about, and how it came to it (L6.4).
+"""The view of an approval: its text, its subject, and what led to it (L6.4).
 
-Built from the events, so that it can be shown after it is settled too. An escalation carries its
-dossier: why, every attempt of the visit with what became of it, and what could be done next.
+It is built from the events, so that a settled approval can be shown too. An escalation carries its
+dossier: the cause, every attempt of the visit with its outcome, and the possible next steps.
 """
 
 from datetime import datetime
@@ -30,7 +30,7 @@ ApprovalStatus = Literal["open", "answered", "void", "expired"]
 
 
 class ApprovalAttempt(Value):
-    """One dispatch of the visit that the question is about."""
+    """One dispatch of the visit that the approval is about."""
 
     n: int
     agent: str
@@ -41,9 +41,9 @@ class ApprovalAttempt(Value):
 
 class Approval(Value):
     """Contract: "An approval". `result` is the whole text of the result that was shown, `proposal`
-    what the bead's context had under that name when it was asked. `approvers` are the people and
-    the least roles that may answer, `waits_for` those of them who are asked still; `own` says that
-    an agent asks for itself: any answer is an answer."""
+    the value of that name in the bead's context at the time of the request. `approvers` are the
+    people and the least roles that may answer, `waits_for` those who still have to; `own` says that
+    an agent asks for itself: any answer is accepted."""
 
     id: str
     type: ApprovalKind
@@ -73,32 +73,32 @@ class Approval(Value):
 
 
 def allowed_approvers(pending: PendingApproval) -> tuple[str, ...]:
-    """Who may answer: names of people, and least roles."""
+    """Return who may answer: names of people, and least roles."""
     return pending.approvers or (REQUIRED_LEVELS[pending.kind],)
 
 
 def missing_approvers(pending: PendingApproval) -> tuple[str, ...]:
-    """Those of them who have neither answered yet nor may not."""
+    """Return the allowed approvers who have not answered and are not barred."""
     excluded = {*pending.approved_by, *pending.barred}
     return tuple(approver for approver in allowed_approvers(pending) if approver not in excluded)
 
 
 def approvals(events: Events) -> tuple[Approval, ...]:
-    """Every question of the run, in the order asked."""
+    """Return every approval of the run, in order of request."""
     run, _ = rebuild_run(events)
     contexts = _contexts_when_asked(events)
-    asked = (
+    requests = (
         (index, event.approval)
         for index, event in enumerate(events)
         if isinstance(event, Asked | Reasked)
     )
     return tuple(
-        _build_approval(run, events, index, pending, contexts[index]) for index, pending in asked
+        _build_approval(run, events, index, pending, contexts[index]) for index, pending in requests
     )
 
 
 def _contexts_when_asked(events: Events) -> dict[int, dict[str, Any]]:
-    """The bead's context when each question was asked."""
+    """Return the bead's context at the time of each request, by event index."""
     run: Run | None = None
     contexts: dict[int, dict[str, Any]] = {}
     for index, event in enumerate(events):
@@ -174,7 +174,7 @@ def _status(run: Run, pending: PendingApproval, settling_event: RunEvent | None)
 
 
 def _attempts(events: Events, step_id: str) -> tuple[ApprovalAttempt, ...]:
-    """The attempts of the last visit of the place: since it was entered."""
+    """Return the attempts of the last visit of the step."""
     attempts: list[ApprovalAttempt] = []
     number = 0
     for event in events:
@@ -203,7 +203,7 @@ def _outcome_and_text(event: Reported | Faulted | Lost | TimedOut) -> tuple[str,
 
 
 def next_steps(pending: PendingApproval) -> tuple[str, ...]:
-    """What a person can do about it, and what comes of each."""
+    """Return what a person can do, with the consequences."""
     step_id = pending.step_id
     if pending.own:
         return ("answer: whoever asks gets the text, and goes on",)

@@ -1,18 +1,18 @@
-"""Diagrams (mermaid) of definitions and of the machines, drawn from the values and the tables.
+"""Draws mermaid diagrams of definitions and of the state machines, from their values and tables.
 
-Theory of operation. A definition is drawn as a flowchart. Nodes get ids of our own (n0, n1, ...)
-and everything that somebody wrote stands in a quoted label in which every character that means
-something to mermaid is spelt as a character code: no name can break, extend or forge a diagram.
-Names that a definition uses but does not declare are drawn, marked as unknown.
+Theory of operation. A definition becomes a flowchart. Nodes get generated ids (n0, n1, ...). Text
+from outside goes into a quoted label, with a character code for every character that has a meaning
+in mermaid: no name can break, extend or forge a diagram. Names that a definition uses but does not
+declare are drawn and marked as unknown.
 
     shapes   start and end rounded, task a box, approval a hexagon, decision a rhombus,
              fork and merge a parallelogram leaning either way
     arrows   --> success, ==> a fork's branches, -.-> a way back (rework with its bound, revision)
 
 Machines are drawn from the tables they run by: the agent's lifecycle, the answers to the end of an
-attempt (K3), the stop rules, the commit lock. A run's status and a token's phase follow from events
-(`run/evolve.py`) and have no table there; `STATUS` and `PHASES` say what can be seen, and the tests
-hold them against driven runs.
+attempt (K3), the stop rules, the commit lock. A run's status and a position's phase follow from
+events (`run/evolve.py`), without a table; `STATUS_TRANSITIONS` and `PHASE_TRANSITIONS` list what
+can be observed, and the tests check them against driven runs.
 
 `python -m handrail.views.diagrams` writes docs/diagrams.md to standard output.
 """
@@ -71,7 +71,7 @@ STATUS_TRANSITIONS: tuple[tuple[str, str, str], ...] = (
     (RunStatus.WAITING, RunStatus.ENDED, "Ended"),
     (RunStatus.PAUSED, RunStatus.ENDED, "Ended"),
 )
-"""Of a run: from, to, the events that do it. It waits while every token waits for a person."""
+"""Of a run: from, to, the events. A run waits while every position waits for a person."""
 
 PHASE_TRANSITIONS: tuple[tuple[str, str, str], ...] = (
     (OUTSIDE_STATE, PositionPhase.READY, "Started, Moved, HandedOff"),
@@ -97,11 +97,11 @@ PHASE_TRANSITIONS: tuple[tuple[str, str, str], ...] = (
     (PositionPhase.LEAVING, PositionPhase.READY, "Moved"),
     (PositionPhase.LEAVING, OUTSIDE_STATE, "Moved, Ended"),
 )
-"""Of a token: from, to, the events that do it. A place left and entered at once is ready again."""
+"""Of a position: from, to, the events. A step left and entered at once is ready again."""
 
 
 def escape_label(text: str) -> str:
-    """A text as a mermaid label: one line, not too long, nothing in it that mermaid reads."""
+    """Return the text as a mermaid label: one line, bounded, without mermaid syntax."""
     one_line = " ".join(text.split())
     if len(one_line) > LABEL_CHARS_MAX:
         one_line = f"{one_line[: LABEL_CHARS_MAX - 1]}…"
@@ -112,7 +112,7 @@ NodeKey = str | tuple[str]
 
 
 class _Flowchart:
-    """Lines of a flowchart. A name that was not declared gets a box when it is first drawn to."""
+    """The lines of a flowchart. The first edge of an undeclared name draws a box for it."""
 
     def __init__(self, direction: str) -> None:
         self.lines = [f"flowchart {direction}"]
@@ -135,7 +135,7 @@ class _Flowchart:
 
 
 def definition_diagram(definition: Definition) -> str:
-    """The definition as a flowchart. It need not be valid."""
+    """Return the definition as a flowchart. The definition need not be valid."""
     return (
         _team_diagram(definition) if isinstance(definition, Team) else _workflow_diagram(definition)
     )
@@ -181,7 +181,7 @@ def _edge_text(edge: Edge) -> str:
     return "failure" if edge.is_failure else edge.expression
 
 
-START_KEY, END_KEY = ("start",), ("end",)  # keys of no agent, whatever an agent is called
+START_KEY, END_KEY = ("start",), ("end",)  # no agent has a tuple as its key
 
 
 def _team_diagram(team: Team) -> str:
@@ -226,7 +226,7 @@ def _agent_parts(agent: Agent, team: Team) -> Iterator[str]:
 
 
 def machine_diagrams() -> dict[str, str]:
-    """Every machine by its title."""
+    """Return the diagram of every machine, by title."""
     return {
         "The agent's lifecycle": _state_diagram(
             (source, target, trigger.value)
@@ -246,7 +246,7 @@ def machine_diagrams() -> dict[str, str]:
 
 
 def _state_diagram(rows: Iterable[tuple[str, str, str]]) -> str:
-    """A state diagram; what leads from one state to one other shares an arrow."""
+    """Return a state diagram; all causes between the same two states share an arrow."""
     by_pair: dict[tuple[str, str], list[str]] = {}
     for source, target, cause in rows:
         by_pair.setdefault((str(source), str(target)), []).append(escape_label(cause))
@@ -312,7 +312,7 @@ def _humanize(name: str) -> str:
 
 
 def render_page() -> str:
-    """docs/diagrams.md."""
+    """Return the text of docs/diagrams.md."""
     parts = [
         "# Diagrams",
         "Generated from the tables of the kernel; do not edit. To write this page again:",

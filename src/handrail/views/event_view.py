@@ -1,9 +1,9 @@
-"""An event as it is shown: in streams, in the history of a run or a bead, in the audit log.
+"""The public form of an event: in streams, in the history of a run or a bead, in the audit log.
 
     {execution_id, seq, type, at, actor, …the event's own fields}
 
-`actor` is who did it: a person, an agent, or "engine". Which field of an event names them is a row
-of ACTORS; an event whose row names no field, or leaves it empty, is the engine's own doing.
+`actor` is a person, an agent, or "engine". ACTOR_FIELDS maps an event type to the field with the
+actor's name; without such a field, or if it is empty, the actor is the engine.
 """
 
 from collections.abc import Mapping
@@ -42,11 +42,11 @@ HUMAN_ACT_TYPES = frozenset(
     {"started", "moved", "answered", "paused", "resumed", "patched", "migrated"}
     | {"archived", "memory_corrected", "memory_removed"}
 )
-"""Events that are a person's act if somebody is named; the last are not of a run."""
+"""Events that are a person's act if they name an actor; the last three belong to no run."""
 
 
 def event_view(execution_id: str, seq: int, event: RunEvent | Mapping[str, Any]) -> EventView:
-    """An event of a run, or its JSON form."""
+    """Return the view of a run's event, or of its JSON form."""
     fields: Mapping[str, Any] = (
         event if isinstance(event, Mapping) else msgspec.to_builtins(event)  # pyright: ignore[reportUnknownMemberType]
     )
@@ -57,7 +57,7 @@ def event_view(execution_id: str, seq: int, event: RunEvent | Mapping[str, Any])
 
 
 def is_human_act_or_end(event: EventView) -> bool:
-    """Whether a person did it, or a run ended by it."""
+    """Whether a person caused the event, or it ended a run."""
     event_type = event["type"]
     return event_type == "ended" or (
         event_type in HUMAN_ACT_TYPES and event["actor"] != ENGINE_ACTOR

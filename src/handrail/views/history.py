@@ -1,14 +1,14 @@
-"""History: what a run's events say, in the shapes that people and programs are shown.
+"""Projects a run's events to handoffs, transitions, reviews and acts of people.
 
-Theory of operation. Events are the truth; everything here is a projection of them, a small pure
-function from the sequence to values. The report (`report.py`), the run as the API gives it
-(`view.py`) and whatever shows a run later are built from these, so they cannot disagree.
+Theory of operation. Events are the truth; each function here is a small pure projection from the
+sequence to values. The report (`report.py`), the run in the API (`run_view.py`) and any other view
+of a run are built from these, so they cannot disagree.
 
-What is counted by step stands in `steps.py`, the shapes in `shown.py`. Every function takes the
-events of the engine and those of the in-process guard, which begin nowhere (see `steps.py`).
+Counts by step are in `steps.py`, the types in `view_types.py`. Every function takes the events of
+the engine and those of the in-process guard, which have no first step (see `steps.py`).
 
 Rules of this file:
-1. Nothing is cut and nothing is collapsed: refused handoffs, lost attempts and unanswered reviews
+1. Nothing is cut or merged: refused handoffs, lost attempts and unanswered reviews
    are part of the history.
 2. "step 7" and "handoff 4" of a stop's evidence are the entries with those numbers here.
 """
@@ -42,7 +42,7 @@ from handrail.views.view_types import Handoff, HumanAct, Iteration, LoopCounter,
 
 
 def rebuild_run(events: Events) -> tuple[Run, float]:
-    """The run after its events, and its running time over all stretches, in seconds."""
+    """Return the run after its events, and its running time over all stretches in seconds."""
     first = started_event(events)
     if not first.step_id:
         return _rebuild_guarded_run(events), (events[-1].at - first.at).total_seconds()
@@ -59,7 +59,7 @@ def rebuild_run(events: Events) -> tuple[Run, float]:
 
 
 def _rebuild_guarded_run(events: Events) -> Run:
-    """The run that a guard recorded: it has a ledger, and nobody stands anywhere."""
+    """Return a run recorded by a guard: it has a ledger, and no positions."""
     first = started_event(events)
     agent = phase = ""
     stop = status = ended_at = None
@@ -92,7 +92,7 @@ def _rebuild_guarded_run(events: Events) -> Run:
 
 
 def handoff_sequence(events: Events) -> tuple[Handoff, ...]:
-    """Every proposed handoff, in order. A workflow's transitions are there if its rules count."""
+    """Return every proposed handoff in order; also a workflow's transitions if its rules count."""
     handoffs: list[Handoff] = []
     counts_moves, number = False, 0
     for event in events:
@@ -128,14 +128,14 @@ def handoff_sequence(events: Events) -> tuple[Handoff, ...]:
 
 
 def _counts_moves(limits: Limits) -> bool:
-    """As in the ledger: forward transitions count where a workflow sets a rule that counts them."""
+    """Whether forward transitions count as handoffs: if a limit that counts them is set."""
     return any(
         limit is not None for limit in (limits.max_handoffs, limits.repeat_limit, limits.max_edge)
     )
 
 
 def transitions(events: Events) -> tuple[TransitionView, ...]:
-    """Where the run went, with times: a row for each target of a fork, none for a refusal."""
+    """Return the run's transitions: a row for each target of a fork, none for a refusal."""
     run_id = started_event(events).run_id
     return tuple(
         TransitionView(
@@ -153,7 +153,7 @@ def transitions(events: Events) -> tuple[TransitionView, ...]:
 
 
 def event_transitions(event: RunEvent) -> Iterator[tuple[str, str, str, str, str]]:
-    """(from, to, outcome, reason, who)"""
+    """Yield (from, to, outcome, reason, actor)."""
     match event:
         case Started(step_id=step_id, filed_by=by) if step_id:
             yield "", step_id, "started", "", by
@@ -171,7 +171,7 @@ def event_transitions(event: RunEvent) -> Iterator[tuple[str, str, str, str, str
 
 
 def iterations(events: Events) -> tuple[Iteration, ...]:
-    """Every round of review. In a workflow: every question of an approval node that was settled."""
+    """Return every round of review; in a workflow, every settled approval of an approval node."""
     first = started_event(events)
     rounds: dict[str, Iteration] = {}
     answers_by_id: dict[str, list[Answered]] = {}
@@ -209,7 +209,7 @@ def _open_iteration(events: Events, approval: PendingApproval, task: str) -> Ite
 
 
 def _settle_iteration(iteration: Iteration, answers: Sequence[Answered]) -> Iteration:
-    """Approval is everybody's who gave it (M of N); any other decision is the last one's alone."""
+    """Settle a round: an approval names all approvers (M of N), another decision the last only."""
     last = answers[-1]
     deciding_answers = answers if last.decision == "approve" else [last]
     return replace(
@@ -222,7 +222,7 @@ def _settle_iteration(iteration: Iteration, answers: Sequence[Answered]) -> Iter
 
 
 def human_acts(events: Events) -> tuple[HumanAct, ...]:
-    """Answers and overrides, with the person and the reason. A rejection that closes is one act."""
+    """Return answers and overrides; a rejection that closes the run is one act."""
     step_ids: dict[str, str] = {}
     acts: list[HumanAct] = []
     after_answer = False
@@ -262,9 +262,9 @@ def _human_act(event: RunEvent, step_ids: Mapping[str, str]) -> HumanAct | None:
 def loop_counters(
     run: Run, events: Events, rework_limits: Mapping[str, int] | None = None
 ) -> dict[str, LoopCounter]:
-    """Per edge, in order of first use: accepted handoffs, and a workflow's ways back by rework.
+    """Return counters per edge, in order of first use: accepted handoffs, and reworks.
 
-    `rework_limits`: node -> `max` of its rework; events alone do not tell them.
+    `rework_limits`: node -> `max` of its rework, which the events do not contain.
     """
     reasons_by_edge: dict[str, list[str]] = {}
     limits: dict[str, int | None] = {}
@@ -295,7 +295,7 @@ def loop_counters(
 
 
 def open_step_ids(run: Run, events: Events) -> tuple[str, ...]:
-    """Where the run stands, the place entered longest ago first."""
+    """Return the step ids of the run's positions, the oldest first."""
     entered_at: dict[str, int] = {}
     for seq, event in enumerate(events):
         match event:

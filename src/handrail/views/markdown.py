@@ -1,9 +1,9 @@
-"""Markdown that nobody's text can break out of: one-line fields, tables, fenced blocks.
+"""Renders untrusted text as safe Markdown: one-line fields, tables, fenced blocks.
 
-What agents, tools and people wrote is shown, never interpreted. Rules:
+Texts of agents, tools and people are shown, never interpreted. Rules:
 1. A one-line field stays on its line: line breaks become a sign, and every character that could
    begin markup (headings, tables, links, HTML, emphasis, entities) is escaped.
-2. A text of several lines stands in a fence longer than any run of backticks inside it.
+2. A text of several lines goes into a fence longer than any run of backticks inside it.
 3. Characters that turn or hide text (controls, direction marks) are spelt out.
 
 So headings, rows and fences in a document come from its template alone.
@@ -23,19 +23,19 @@ FENCE_TICKS_MIN = 3
 
 
 def escape_hidden(text: str) -> str:
-    """Hidden characters by their number: {U+202E}."""
+    """Replace hidden characters by their code points: {U+202E}."""
     return _HIDDEN.sub(lambda match: f"{{U+{ord(match.group()):04X}}}", text)
 
 
 def escape_line(text: object) -> str:
-    """The text as one line without markup."""
+    """Return the text as one line without markup."""
     parts = (part.strip() for part in str(text).strip().splitlines())
     text_line = escape_hidden(" ⏎ ".join(parts).replace("\t", " "))
     return _LEADING.sub(r"\1\\\2\3\4", _MARKUP.sub(r"\\\g<0>", text_line))
 
 
 def code_block(text: str) -> str:
-    """The text as it is, in a fence that it cannot close."""
+    """Return the text unchanged, in a fence that it cannot close."""
     longest_ticks = max((len(ticks) for ticks in _TICKS.findall(text)), default=0)
     fence = "`" * max(FENCE_TICKS_MIN, longest_ticks + 1)
     body = "\n".join(escape_hidden(part) for part in re.split(r"\r\n|[\n\r]", text))
@@ -43,7 +43,7 @@ def code_block(text: str) -> str:
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A table; every cell is a one-line field."""
+    """Return a table; every cell is a one-line field."""
     lines = [
         headers,
         ["---"] * len(headers),
@@ -53,7 +53,7 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 
 def bullet_list(items: Iterable[tuple[str, object]]) -> str:
-    """A list of named fields, those without a value left out."""
+    """Return a list of named fields, without empty ones."""
     return "\n".join(
         f"- {name}: {escape_line(value)}" for name, value in items if value not in ("", None)
     )

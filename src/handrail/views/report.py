@@ -1,18 +1,18 @@
 """The run report (S11): what happened, what was counted, which rule ended the run, and why.
 
-Theory of operation. `report` is a function of the events and of nothing else: recomputed from the
-stored history it is the same, byte for byte (`msgspec.json.encode(report, order="deterministic")`
-is its JSON form). It is put together from the projections of `history.py` and `steps.py`;
-`markdown` and `snitch_entry` are functions of the report, so no form can say what another does not.
-A run still going has a report too: without a terminal status and a stop.
+Theory of operation. `build_report` is a function of the events alone: recomputed from the stored
+history, the report is the same, byte for byte (`msgspec.json.encode(report, order="deterministic")`
+is its JSON form). It combines the projections of `history.py` and `steps.py`; `report_markdown` and
+`snitch_entry` are functions of the report, so no form can say what another does not. A run in
+progress has a report too: without a terminal status and a stop.
 
-Texts of agents and people stand in the JSON as they came. In Markdown they can forge nothing: every
-one goes through `markdown.py`.
+The JSON contains texts of agents and people unchanged. In Markdown they can forge nothing: all of
+them pass through `markdown.py`.
 
 Rules of this file:
-1. The reason is typed: `why` is written from the stop, the numbers and the cited events, never
+1. The reason is typed: `why` comes from the stop, the numbers and the cited events, and is never
    guessed from a text.
-2. Cited events are shown with what they were: "handoff 4" is the entry with that number.
+2. Cited events are shown with their content: "handoff 4" is the entry with that number.
 """
 
 from collections.abc import Iterator, Sequence
@@ -47,7 +47,7 @@ from handrail.views.view_types import (
 
 WHY_CHARS_MAX = 300
 NAMED_AGENTS_MAX = 4
-"""Agents named in a sentence; the others are counted."""
+"""Agents named in a sentence; the rest is a number."""
 STATUS_TITLES = {
     TerminalStatus.DONE_SUCCESS: "Done",
     TerminalStatus.DONE_PARTIAL: "Partly done",
@@ -59,7 +59,7 @@ SNITCH_STATUSES = ("aborted_stuck", "aborted_constraint")
 
 
 class RunReport(View):
-    """Everything that is reported of a run."""
+    """The report of a run."""
 
     run_id: str
     bead_id: str
@@ -98,7 +98,7 @@ class RunReport(View):
 
 
 def build_report(events: Sequence[RunEvent]) -> RunReport:
-    """The report of a run, from its events alone."""
+    """Build the report of a run from its events alone."""
     first = stepping.started_event(events)
     run, running = history.rebuild_run(events)
     handoffs = history.handoff_sequence(events)
@@ -149,7 +149,7 @@ def build_report(events: Sequence[RunEvent]) -> RunReport:
 
 
 def limits_in_force(limits: Limits) -> dict[str, Any]:
-    """Every limit that is on, by name."""
+    """Return every limit that is on, by name."""
     limits_by_name: dict[str, Any] = {}
     for name in Limits.__struct_fields__:
         value = getattr(limits, name)
@@ -163,7 +163,7 @@ def limits_in_force(limits: Limits) -> dict[str, Any]:
 
 
 def explain_run(run: Run, handoffs: Sequence[Handoff], acts: Sequence[HumanAct]) -> str:
-    """One or two plain sentences: why the run stopped, or what it is doing."""
+    """Return one or two plain sentences: why the run stopped, or what it is doing."""
     stop, status = run.stop, run.terminal_status
     if stop is None or status is None:
         return f"{_shorten(_describe_open_run(run, acts))}."
@@ -181,7 +181,7 @@ def explain_run(run: Run, handoffs: Sequence[Handoff], acts: Sequence[HumanAct])
 
 
 def _shorten(text: str) -> str:
-    """On one line, without the last full stop, and short: the whole text stands elsewhere."""
+    """Return the text short, on one line, without the last full stop; the report has it in full."""
     words = " ".join(text.split()).rstrip(".")
     return words if len(words) <= WHY_CHARS_MAX else f"{words[:WHY_CHARS_MAX]}…"
 
@@ -210,7 +210,7 @@ def _describe_open_run(run: Run, acts: Sequence[HumanAct]) -> str:
 
 
 def report_markdown(report: RunReport) -> str:
-    """The report for people."""
+    """Return the report as Markdown, for people."""
     parts = [
         f"# Run {escape_line(report.run_id)}: {escape_line(report.title) or 'untitled'}",
         escape_line(report.why),
@@ -251,7 +251,7 @@ def _facts_table(report: RunReport) -> str:
 
 
 def _sections(report: RunReport) -> Iterator[tuple[str, str]]:
-    """The sections in order; one without a body is left out."""
+    """Yield the sections in order; the caller omits empty ones."""
     yield "Why it stopped", _stop_section(report)
     counter_rows = [
         (edge, c.count, c.total, _format_limit(c.limit), "; ".join(c.reasons))
@@ -315,7 +315,7 @@ def _stop_section(report: RunReport) -> str:
 
 
 def _cited_events(report: RunReport, stop: StopView) -> Iterator[tuple[str, str]]:
-    """Each cited event with what it was."""
+    """Yield each cited event with its description."""
     descriptions = {
         f"handoff {h.number}": f"{h.from_} → {h.to}: {h.reason or 'no reason given'}"
         for h in report.handoff_sequence
@@ -346,7 +346,7 @@ def _iteration_section(iteration: Iteration) -> str:
 
 
 def snitch_entry(report: RunReport) -> str:
-    """S12: the entry for the issues file if the run was aborted; "" for any other run."""
+    """Return the issues-file entry of an aborted run (S12); "" for any other run."""
     if report.terminal_status not in SNITCH_STATUSES or report.stop is None:
         return ""
     stop = report.stop

@@ -1,8 +1,8 @@
-"""What is counted of a run that has ended (L14), from its events alone.
+"""Statistics of a run that has ended (L14), from its events alone.
 
-A *visit* of a node is one stay there; its dispatches are the cycles that agents were given. What a
-run needed beyond the first dispatch of a node are its retries there, whatever the reason: failure,
-a lost agent, more turns, a way back. A team's agents are counted like nodes: a visit is a turn.
+A *visit* lasts from entering a node to leaving it; its dispatches are the cycles that agents were
+given. All dispatches of a node beyond the first are retries, whatever the reason: failure, a lost
+agent, more cycles, a way back. A team's agents count like nodes: a handoff begins a visit.
 """
 
 from collections import Counter
@@ -28,7 +28,7 @@ class NodeStatistics(Value):
 
 
 class RunStatistics(Value):
-    """`seconds` are from the start to the end, waiting for people and pauses included."""
+    """`seconds` run from start to end, including waits for people and pauses."""
 
     seconds: float
     terminal_status: str
@@ -36,11 +36,11 @@ class RunStatistics(Value):
     tokens: int
     cost: float
     nodes: dict[str, NodeStatistics]
-    """Those that were dispatched at least once."""
+    """Nodes dispatched at least once."""
 
 
 def run_statistics(events: Events) -> RunStatistics | None:
-    """The figures of a run; None while it goes on."""
+    """Return the statistics of a run; None while it is in progress."""
     first, last = started_event(events), events[-1]
     if not isinstance(last, Ended):
         return None

@@ -1,9 +1,9 @@
-"""The run as the API, the page and the command line give it, and the error it leaves on its bead.
+"""The run in the API, the page and the command line, and the error that it leaves on its bead.
 
 A view is a projection of the run's state and its events (`history.py`, `steps.py`) at one moment:
-the clock comes in as an argument and matters only for the duration of a run that still goes. What
-only the definition knows (limits of reworks, the measure) comes from the plan. Names are those of
-the API; adding a field here adds it there.
+the time is an argument and matters only for the duration of a run in progress. Values that only the
+definition has (limits of reworks, the measure) come from the plan. Field names are those of the
+API; adding a field here adds it there.
 """
 
 from datetime import datetime
@@ -31,7 +31,7 @@ from handrail.views.view_types import (
 
 
 class RunView(View):
-    """One run. `current_node_id` is the oldest open place; None once the run has ended."""
+    """One run. `current_node_id` is its oldest position; None once the run has ended."""
 
     id: str
     bead_id: str
@@ -48,7 +48,7 @@ class RunView(View):
     attempts: dict[str, int]
     loop_counters: dict[str, LoopCounter]
     soft_rules: dict[str, RuleCount]
-    """What the rules that watch for progress have counted since the last, by their names."""
+    """Counts of the soft rules since the last progress, by rule name."""
     handoff_sequence: tuple[Handoff, ...]
     warnings: tuple[RunWarning, ...]
     iterations: tuple[Iteration, ...]
@@ -63,7 +63,7 @@ class RunView(View):
 
 
 class RunSummary(View):
-    """Of a `RunView` what follows from the run's state alone: no event is looked at."""
+    """The part of a `RunView` that follows from the run's state alone, without its events."""
 
     id: str
     bead_id: str
@@ -87,7 +87,7 @@ class RunSummary(View):
 
 
 class BeadError(View):
-    """What an aborted run leaves on its bead."""
+    """The error that an aborted run leaves on its bead."""
 
     rule: str
     reason: str
@@ -96,7 +96,7 @@ class BeadError(View):
 
 
 def run_summary(plan: Plan, run: Run, now: datetime) -> RunSummary:
-    """The run as it stands; its places as it entered them."""
+    """Summarize the run's state; its positions are in order of entry."""
     until = run.ended_at if run.ended_at is not None else max(now, run.started_at)
     return RunSummary(
         id=run.id,
@@ -122,7 +122,7 @@ def run_summary(plan: Plan, run: Run, now: datetime) -> RunSummary:
 
 
 def run_view(plan: Plan, run: Run, events: steps.Events, now: datetime) -> RunView:
-    """The run as it stands after these events."""
+    """Return the view of the run after these events."""
     step_ids = history.open_step_ids(run, events)
     summary_fields: dict[str, Any] = asdict(run_summary(plan, run, now))
     summary_fields |= {"current_node_id": next(iter(step_ids), None), "current_node_ids": step_ids}
@@ -139,7 +139,7 @@ def run_view(plan: Plan, run: Run, events: steps.Events, now: datetime) -> RunVi
 
 
 def rework_limits(plan: Plan) -> dict[str, int]:
-    """Node -> how often it may send the run back, in the scope of its target."""
+    """Return node -> how often it may send the run back, in the scope of its target."""
     if plan.kind == "team":
         return {}
     rules = {node.id: node.config.on_failure for node in plan.workflow.nodes}
@@ -147,7 +147,7 @@ def rework_limits(plan: Plan) -> dict[str, int]:
 
 
 def bead_error(run: Run) -> BeadError | None:
-    """The error on the bead of an aborted run; None while it goes and for every other end."""
+    """Return the error for the bead of an aborted run; None for any other run."""
     aborted = (TerminalStatus.ABORTED_STUCK, TerminalStatus.ABORTED_CONSTRAINT)
     if run.stop is None or run.terminal_status not in aborted:
         return None

@@ -1,8 +1,7 @@
-"""How near a run is to its soft rules: what each has counted since the last progress, of how many.
+"""How near a run is to its soft rules: the count of each since the last progress, and its limit.
 
-The rules themselves stand in `rules.py` and fire on events; this only reads the same ledger, for
-people who want to see it coming. A rule that is off is left out, and so is one that cannot fire in
-this kind of run.
+The rules in `rules.py` fire on events; this module only reads the same ledger, so that people see a
+stop coming. Rules that are off, or cannot fire in this kind of run, are left out.
 """
 
 from handrail.kernel.definition.limits import Limits
@@ -14,7 +13,7 @@ from handrail.views.view_types import RuleCount
 
 
 def soft_rule_counts(run: Run) -> dict[str, RuleCount]:
-    """By the names of the rules."""
+    """Return the counts by rule name."""
     ledger, limits = run.ledger, run.limits
     faults = max((position.faults for position in run.positions.values()), default=0)
     rows: tuple[tuple[StopRule, int, int | None], ...] = (
@@ -32,7 +31,7 @@ def soft_rule_counts(run: Run) -> dict[str, RuleCount]:
 
 
 def _repetitions(ledger: Ledger, limits: Limits) -> int:
-    """How often the last handoffs, however many belong together, were the same in a row."""
+    """Return how often the last pattern of handoffs, of any period, was repeated in a row."""
     limit, trail = limits.repeat_limit or 0, ledger.trail
     counts = (
         n for n in range(limit, 1, -1) if repetition_period(trail, n, limits.pattern_period_max)
@@ -41,6 +40,6 @@ def _repetitions(ledger: Ledger, limits: Limits) -> int:
 
 
 def _fruitless_visits(ledger: Ledger) -> int:
-    """Of the goal that was visited most often without a better score."""
+    """Return the largest number of visits to one goal without a better score."""
     entries = (*ledger.measured.research.values(), *ledger.claimed.research.values())
     return max((scores.stale.count for scores in entries), default=0)

@@ -1,13 +1,13 @@
-"""The steps of a run, by number, and what can be said of each: attempts, warnings, progress.
+"""Projects a run's events to its numbered steps, with attempts, warnings and progress.
 
-Theory of operation. A step is a dispatch, or the earlier answer of a once-only task that was given
-again (K19); the ledger counts them, a stop's evidence cites them ("step 7"), and `numbered` counts
-them here in the same way. A dispatch is known by its fence from its offer until it is answered,
-lost, timed out or cancelled.
+Theory of operation. A step is a dispatch, or the reused answer of a once-only task (K19); the
+ledger counts steps, a stop's evidence cites them ("step 7"), and `enumerate_events` numbers them in
+the same way. The fence identifies a dispatch from its offer until it is answered, lost, timed out
+or cancelled.
 
-Two recorders write the same events. The engine's begin at a place and have an `Offered` for each
-dispatch. Those of the in-process guard begin nowhere (`Started.place` is empty) and have handoffs
-and results only: each accepted handoff begins a step, and a result's `fence` is its step.
+Two recorders write the same events. The engine's have a first step, and an `Offered` for each
+dispatch. Those of the in-process guard have no first step (`Started.step_id` is empty) and consist
+of handoffs and results: each accepted handoff begins a step, and a result's `fence` is its step.
 """
 
 from collections import Counter
@@ -38,12 +38,12 @@ Events = Sequence[RunEvent]
 
 
 class StepDetails(Step, frozen=True, kw_only=True):
-    """A step with all that came of it. `dispatch_id` is empty where nothing was dispatched."""
+    """A step with its full result. `dispatch_id` is empty if the step was not dispatched."""
 
     dispatch_id: str
     role: str
     result: Result | None
-    """As it came, also one that could not be used; None if nothing came."""
+    """The result as received, also an unusable one; None if there was none."""
 
 
 def started_event(events: Events) -> Started:
@@ -53,7 +53,7 @@ def started_event(events: Events) -> Started:
 
 
 def enumerate_events(events: Events) -> Iterator[tuple[int, int, RunEvent]]:
-    """Each event with its sequence number and the last step begun by then."""
+    """Yield (sequence number, last step begun, event)."""
     guarded = not started_event(events).step_id
     step = 1 if guarded else 0
     for seq, event in enumerate(events, 1):
@@ -67,7 +67,7 @@ def enumerate_events(events: Events) -> Iterator[tuple[int, int, RunEvent]]:
 
 
 def steps(events: Events) -> tuple[Step, ...]:
-    """Every step with what became of it, by number."""
+    """Return every step with its outcome, by number."""
     builder = _StepBuilder()
     for _, number, event in enumerate_events(events):
         builder.apply(number, event)
@@ -75,7 +75,7 @@ def steps(events: Events) -> tuple[Step, ...]:
 
 
 def step_details(events: Events) -> tuple[StepDetails, ...]:
-    """Every step with its result in full, by number."""
+    """Return every step with its full result, by number."""
     run_id = started_event(events).run_id
     offers: dict[int, Offered] = {}
     results: dict[int, Result] = {}
@@ -98,12 +98,12 @@ def step_details(events: Events) -> tuple[StepDetails, ...]:
 
 
 def dispatch_id(run_id: str, fence: int) -> str:
-    """How a dispatch is named outside, as a question is RUN.qN."""
+    """Return the public id of a dispatch (an approval's is RUN.qN)."""
     return f"{run_id}.d{fence}"
 
 
 class _StepBuilder:
-    """Steps by number; `open` are those that somebody may still answer, by fence."""
+    """Builds the steps by number. `open_steps` maps the fences of unanswered steps to numbers."""
 
     def __init__(self) -> None:
         self.steps: dict[int, Step] = {}
@@ -133,7 +133,7 @@ class _StepBuilder:
                 pass
 
     def end_step(self, event: Reported | Faulted | Lost | TimedOut) -> None:
-        """Under guard nothing is offered, and the fence is the step's number."""
+        """End a step. In a guarded run, without offers, the fence is the step's number."""
         n = self.open_steps.pop(event.fence, event.fence)
         outcome, reason, text = _step_outcome(event)
         step = self.steps.get(n, Step(n=n, place=event.step_id, attempt=1))
@@ -150,7 +150,7 @@ class _StepBuilder:
 
 
 def _step_outcome(event: Reported | Faulted | Lost | TimedOut) -> tuple[str, str, str]:
-    """(outcome, reason, text)"""
+    """Return (outcome, reason, text)."""
     match event:
         case Reported(result=result):
             outcome = result.outcome.value if result.outcome is not None else "reported"
@@ -166,12 +166,12 @@ def _step_outcome(event: Reported | Faulted | Lost | TimedOut) -> tuple[str, str
 
 
 def attempts(events: Events) -> dict[str, int]:
-    """Dispatches per node or agent, over the whole run."""
+    """Count the dispatches per node or agent, over the whole run."""
     return _count_by_step_id(event.step_id for event in events if isinstance(event, Offered))
 
 
 def retries(events: Events) -> dict[str, int]:
-    """Of the dispatches those that were not the first of their visit."""
+    """Count the dispatches that were not the first of their visit."""
     step_ids = (
         event.step_id for event in events if isinstance(event, Offered) and event.attempt > 1
     )

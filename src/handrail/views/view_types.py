@@ -1,9 +1,8 @@
-"""What is shown of a run: handoffs, steps, rounds of review, the stop, as values and nothing more.
+"""Types of a run's views: handoffs, steps, rounds of review, the stop. Values only.
 
-The report, the API and the page show the same things under the same names. Every field is written,
+The report, the API and the page use the same fields with the same names. Every field is written,
 set or not, so that a reader need not know the defaults. Numbers that JSON cannot tell apart (3 and
-3.0) have one form here: what is computed from recorded and from decoded events is the same, byte
-for byte.
+3.0) have one form here: views of recorded and of decoded events are the same, byte for byte.
 """
 
 from datetime import datetime
@@ -15,11 +14,11 @@ from handrail.kernel.run.state import Stop
 
 
 class View(Value, omit_defaults=False):
-    """Base of what is shown: every field is written, set or not."""
+    """Base of all views: every field is written, set or not."""
 
 
 class Handoff(View, frozen=True, kw_only=True):
-    """One proposed handoff. `number` counts the accepted ones from 1; 0 was refused."""
+    """One proposed handoff. `number` counts accepted handoffs from 1; 0 means refused."""
 
     from_: str = msgspec.field(name="from")
     to: str
@@ -32,7 +31,7 @@ class Handoff(View, frozen=True, kw_only=True):
 
 
 class TransitionView(View):
-    """The run went from one place to another; "" is outside: before the start, after the end."""
+    """A transition of the run between steps; "" stands for before the start and after the end."""
 
     id: str
     from_node_id: str
@@ -44,7 +43,7 @@ class TransitionView(View):
 
 
 class Step(View):
-    """One step: a dispatch, or the earlier answer of a once-only task. No outcome: still open."""
+    """One step: a dispatch, or the reused answer of a once-only task. No outcome: still open."""
 
     n: int
     place: str
@@ -59,7 +58,7 @@ class Step(View):
 
 
 class RunWarning(View):
-    """Something doubtful; `step` is the last one begun when it was seen."""
+    """A warning; `step` is the last step begun at that time."""
 
     code: str
     message: str
@@ -68,10 +67,10 @@ class RunWarning(View):
 
 
 class Iteration(View):
-    """One round of review: what was asked for, what came, what the person said to it.
+    """One round of review: the task, the result, the person's decision.
 
-    `task` is the original task in the first round, the revision's text in those after it. No
-    decision: nobody has settled it, or the question was withdrawn; `at` is then when it was asked.
+    `task` is the original task in the first round, the revision's text in later ones. No decision:
+    the approval is open or was withdrawn; `at` is then the time of the request.
     """
 
     n: int
@@ -85,7 +84,7 @@ class Iteration(View):
 
 
 class HumanAct(View):
-    """What a person did to the run, and why."""
+    """An act of a person on the run, with its reason."""
 
     act: str
     by: str
@@ -95,7 +94,7 @@ class HumanAct(View):
 
 
 class LoopCounter(View):
-    """One way of handing over or going back: since the last progress, in all, the last reasons."""
+    """Uses of one edge or rework: since the last progress, in total, the last reasons."""
 
     count: int
     total: int
@@ -104,14 +103,14 @@ class LoopCounter(View):
 
 
 class RuleCount(View):
-    """What a stop rule has counted, and at which count it ends the run."""
+    """The count of a stop rule, and the limit at which it ends the run."""
 
     count: int
     limit: int
 
 
 class LastProgress(View):
-    """The last step that brought the run forward, and by what."""
+    """The last step with progress, and the facts that counted as progress."""
 
     step: int
     agent: str
@@ -120,7 +119,7 @@ class LastProgress(View):
 
 
 class LastCommand(View):
-    """The last command that a check ran; `seen` is how often its failure was met in the run."""
+    """The last command of a check; `seen` counts the occurrences of its failure in the run."""
 
     command: str
     exit_code: int
@@ -135,7 +134,7 @@ class UsageView(View):
 
 
 class RunTotals(View):
-    """Over the whole run, whatever the stretches."""
+    """Totals of the whole run, over all stretches."""
 
     steps: int
     handoffs: int
@@ -161,7 +160,7 @@ class StopView(View):
 
 
 def normalize_number(number: int | float | str | None) -> int | float | str | None:
-    """3 for 3.0: a limit reads the same before and after JSON."""
+    """Return 3 for 3.0, so that a limit is the same before and after JSON."""
     return int(number) if isinstance(number, float) and number.is_integer() else number
 
 

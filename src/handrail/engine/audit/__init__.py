@@ -1,1 +1,1 @@
-"""Whether the record is whole: the trail of acts, verification, the doctor."""
+"""Checks of the record: the trail of acts, verification, the doctor."""

@@ -1,6 +1,6 @@
-"""Rows against events, of channels: their rows, members and logs are what their events make.
+"""Checks rows of channels, members and logs against the events that make them.
 
-Not compared is whether a member is `sole`: that is its agent's capacity, of which no event speaks.
+Not compared is whether a member is `sole`: that is its agent's capacity, which no event records.
 """
 
 from collections.abc import Iterable
@@ -34,7 +34,7 @@ PAGE_LOG_ROWS = 1_000
 
 
 class _EventStamp(Value):
-    """What the journal says beside an event."""
+    """The time and author that the journal adds to an event."""
 
     at: datetime
     by: str = ""
@@ -44,7 +44,7 @@ _decode_stamps = msgspec.json.Decoder(list[_EventStamp]).decode
 
 
 def check_channel(store: MaintenanceStore, findings: Findings, row: ChannelRow) -> None:
-    """Everything that is stored about one channel."""
+    """Check everything that is stored about one channel."""
     replay = _ChannelReplay(store, findings, row)
     seq = 0
     try:
@@ -53,7 +53,7 @@ def check_channel(store: MaintenanceStore, findings: Findings, row: ChannelRow) 
             replay.apply_entry(entry)
     except StoreError:
         raise
-    except Exception as error:  # whatever a forged event does to the kernel
+    except Exception as error:  # a forged event may raise anything in the kernel
         message = f"the events of channel {row.id} up to {seq} cannot be replayed"
         reason = format_value(str(error) or type(error).__name__)
         findings.add("unreadable", f"{message}: {reason}", CHANNEL_STREAM_PREFIX + row.id, seq)

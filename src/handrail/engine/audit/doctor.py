@@ -1,11 +1,11 @@
-"""`doctor`: the invariants that hold at every moment, asked of a live database.
+"""`doctor`: checks the invariants that hold at every moment, on a live database.
 
-Most are queries, named `doctor_…` in the store's `queries.sql`; each gives the rows that break it.
-One needs the kernel: a run's open dispatches are exactly those of its tokens. `verify` asks whether
-the record is true; this asks whether the engines keep up with it, and nothing is stuck.
+Most are queries, named `doctor_…` in the store's `queries.sql`; each returns the rows that break
+it. One needs the kernel: a run's open dispatches are exactly those of its positions. `verify`
+checks whether the record is true; this checks that the engines keep up, and that nothing is stuck.
 
 Time: where no engine is alive, or one has just come back, nothing is late. What was late when the
-last one stopped is told.
+last one stopped is reported.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -49,11 +49,11 @@ INVARIANTS = {
     "unreadable": ("a run cannot be loaded", REMEDY_RESTORE),
     "chain": ("the end of the chain is not the last commit", REMEDY_RESTORE),
 }
-"""What each query's rows mean, and what to do about them."""
+"""The meaning of each query's rows, and the remedy."""
 
 
 def check_database(store: MaintenanceStore, now: datetime | None = None) -> list[Finding]:
-    """Everything that should not be, as of one moment."""
+    """Return every broken invariant, as of one moment."""
     findings = Findings()
     with store.snapshot():
         for irregular in store.find_irregularities(
@@ -66,7 +66,7 @@ def check_database(store: MaintenanceStore, now: datetime | None = None) -> list
 
 
 def _late_before(store: MaintenanceStore, now: datetime) -> str:
-    """Until when things may be called late."""
+    """Return the moment before which things count as late."""
     alive = store.get_last_alive()
     late_before = min(iso(now), alive) if alive is not None else iso(now)
     for began, _ in store.list_outages(iso(now - OUTAGE_GRACE)):
@@ -88,7 +88,7 @@ def _check_runs(store: MaintenanceStore, findings: Findings, status: str) -> Non
                 run = rebuild_run(stored.row, stored.tail)
             except StoreError:
                 raise
-            except Exception as error:  # whatever a damaged state does to the kernel
+            except Exception as error:  # a damaged state may raise anything in the kernel
                 _add_finding(
                     findings, "unreadable", run_id, format_value(str(error) or type(error).__name__)
                 )
@@ -114,7 +114,7 @@ def _stored_dispatches(rows: list[DispatchRow]) -> OpenDispatches:
 
 
 def _expected_dispatches(run: Run) -> OpenDispatches:
-    """Fence, place, and who has claimed it."""
+    """The fence, step id and claimant of each dispatch."""
     return {
         (
             position.fence,

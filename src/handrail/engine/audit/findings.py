@@ -1,15 +1,15 @@
-"""What a check found: values with a code for programs and one line for people."""
+"""Findings of a check: values with a code for programs and one line for people."""
 
 from handrail.kernel.decision import Value
 
 FINDINGS_MAX = 1_000
-"""Findings that are kept; further ones are counted."""
+"""Findings that are stored; further ones are counted."""
 VALUE_CHARS_MAX = 80
 
 
 class Finding(Value):
-    """`stream` is a run's id, or "lock:REPOSITORY", or whatever else has events; `seq` is the last
-    event that it is about."""
+    """`stream` is a run's id, "lock:REPOSITORY", or any other stream; `seq` is the last event
+    concerned."""
 
     code: str
     message: str
@@ -32,6 +32,6 @@ class Findings:
 
 
 def format_value(value: object) -> str:
-    """A stored value in a message."""
+    """Format a stored value for a message."""
     text = value.hex() if isinstance(value, bytes) else "nothing" if value is None else repr(value)
     return text if len(text) <= VALUE_CHARS_MAX else f"{text[: VALUE_CHARS_MAX - 1]}…"

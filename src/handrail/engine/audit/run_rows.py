@@ -1,8 +1,9 @@
-"""Rows against events: what is stored about a run or a lock is what its events make.
+"""Checks rows of runs and locks against the events that make them.
 
-The rows are made again with the functions that made them (`project.py`, `works.py`) and compared
-column by column. Not compared are a run's `priority` and `notes`, of which no event speaks; of its
-`next_due` only that it is not later than what the events themselves say is due.
+The rows are made again with the functions that made them (`commit/projection.py`,
+`commit/stream_change.py`) and compared column by column. Not compared are a run's `priority` and
+`notes`, which no event records; of its `next_due` only that it is not later than what the events
+themselves say is due.
 """
 
 from collections.abc import Iterator, Sequence
@@ -46,7 +47,7 @@ decode_lock_events = msgspec.json.Decoder(list[locks.LockEvent]).decode
 
 
 def check_run(store: MaintenanceStore, findings: Findings, row: RunRow) -> None:
-    """Its row, its state, its transitions and its approvals."""
+    """Check a run's row, its state, its transitions and its approvals."""
     replay = _RunReplay(store, findings, row)
     entry: StoredEntry | None = None
     try:
@@ -54,7 +55,7 @@ def check_run(store: MaintenanceStore, findings: Findings, row: RunRow) -> None:
             replay.apply_entry(entry)
     except StoreError:
         raise
-    except Exception as error:  # whatever a forged event does to the kernel
+    except Exception as error:  # a forged event may raise anything in the kernel
         seq = entry.seq if entry is not None else 0
         message = f"the events of run {row.id} up to {seq} cannot be replayed"
         reason = str(error) or type(error).__name__
@@ -64,7 +65,7 @@ def check_run(store: MaintenanceStore, findings: Findings, row: RunRow) -> None:
 
 
 def read_entries(store: MaintenanceStore, stream: str) -> Iterator[StoredEntry]:
-    """All of a stream, by pages."""
+    """Read all entries of a stream, by pages."""
     after = 0
     while page := store.read_journal(stream, after, PAGE_ENTRIES):
         yield from page
@@ -80,9 +81,9 @@ class _RunReplay:
         self.approvals: dict[str, ApprovalRow] = {}
         self.transitions = self._stored_transitions()
         self.transitions_match = True
-        """Whether the transitions were as they should be so far."""
+        """Whether the transitions matched so far."""
         self.state_matches = row.state == NO_STATE and row.state_seq == 0
-        """Whether the stored state is one that the run had; none, if it has never rested."""
+        """Whether the run had the stored state at some event; no state, if it has never rested."""
 
     def apply_entry(self, entry: StoredEntry) -> None:
         events = decode_events(entry.body)
@@ -116,7 +117,7 @@ class _RunReplay:
     def _apply_approvals(
         self, before: Run | None, run: Run, events: Sequence[RunEvent], at: str
     ) -> None:
-        """As the store writes them: what is settled stays."""
+        """Apply approvals as the store writes them: a settled one stays."""
         for new in approval_rows(before, run, events, at):
             old = self.approvals.get(new.id)
             if old is None:
@@ -209,7 +210,8 @@ class _RunReplay:
 
 
 def _latest_due(run: Run) -> str | None:
-    """What the events themselves say will be due first; a dispatch's clock is the definition's."""
+    """The first due time that the events themselves give; a dispatch's clock is the
+    definition's."""
     if run.has_ended:
         return None
     if run.pause_deadline is not None:

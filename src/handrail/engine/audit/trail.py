@@ -1,4 +1,4 @@
-"""For whoever oversees an engine: who did what, and what is open now."""
+"""The audit trail: who did what, and what is open now."""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,16 +18,16 @@ from handrail.store.store import OpenWorkCount, Store
 from handrail.views.event_view import EventView, event_view, is_human_act_or_end
 
 SCANNED_PAGES_MAX = 20
-"""Pages of LIMIT_MAX events that are looked through for one page of the trail."""
+"""Pages of PAGE_ITEMS_MAX events that are scanned for one page of the trail."""
 COUNTED_MAX = 100_000
-"""Of each kind of what is open so many are counted."""
+"""Open items that are counted, of each kind."""
 SEQ_DIGITS_MAX = 15
 
 EventFilter = Callable[[EventView], bool]
 
 
 class WithAuditTrail(WithEventFeed):
-    """An engine that can be overseen."""
+    """An engine with an audit trail."""
 
     async def audit_trail(
         self,
@@ -38,9 +38,9 @@ class WithAuditTrail(WithEventFeed):
         actor: str | None = None,
         people: bool = False,
     ) -> Page[EventView]:
-        """Who did what: events in the order of commits, the last first, each with the number of its
-        `commit`. Of one run, by one person or agent; with `people` only what people did, and how
-        runs ended. A page may be short, or empty, and not be the last: go on with its cursor.
+        """List who did what: events in the order of commits, the last first, each with the number
+        of its `commit`. Of one run, by one person or agent; with `people` only what people did, and
+        how runs ended. A page may be short, or empty, and not be the last: go on with its cursor.
         Refused: bad_cursor, unknown_run."""
         check_cursor(cursor)
         check_limit(limit)
@@ -75,14 +75,14 @@ class WithAuditTrail(WithEventFeed):
         return Page(items=tuple(items), next_cursor=cursor)
 
     async def open_counts(self) -> list[OpenWorkCount]:
-        """What is open now: counted, each kind up to COUNTED_MAX."""
+        """Count what is open now, each kind up to COUNTED_MAX."""
         return await self._query(lambda store: store.count_open_work(COUNTED_MAX))
 
 
 def _trail_of_run(
     store: Store, run_id: str, before: int, limit: int, matches: EventFilter
 ) -> Page[EventView]:
-    """The events of a run before that one, the last first."""
+    """The events of a run before `before`, the last first."""
     items: list[EventView] = []
     for _ in range(SCANNED_PAGES_MAX):
         after = max(0, before - 1 - PAGE_ITEMS_MAX)
@@ -99,7 +99,7 @@ def _trail_of_run(
 
 
 def _read_window(store: Store, run_id: str, after: int, before: int) -> list[EventView]:
-    """The events between the two, the last first."""
+    """The events between `after` and `before`, the last first."""
     events_shown: list[EventView] = []
     for entry in store.read_journal(run_id, after, before - after):
         events: list[dict[str, Any]] = msgspec.json.decode(entry.body) if entry.body else []

@@ -1,12 +1,12 @@
-"""`verify`: is the record what was written? Every hash again, every row against the events.
+"""`verify`: checks the record. Every hash is computed again, every row compared with the events.
 
 Pass 1 walks the commits in order: each must follow from the one before, have exactly the entries it
-says, and each entry must follow from the last one of its stream. Pass 2 replays every run, lock
-and channel and compares what is stored about it (`audit_rows.py`, `audit_channels.py`).
+says, and each entry must follow from the last one of its stream. Pass 2 replays every run, lock and
+channel and compares its rows (`run_rows.py`, `channel_rows.py`).
 
 What this cannot see by itself: a record whose end was cut off or written anew, with all hashes and
-rows to match. Whoever kept a head elsewhere sees it: every head that the database ever had is the
-hash of one of its commits.
+rows to match. A head that was stored elsewhere shows it: every head that the database ever had is
+the hash of one of its commits.
 
 A finished run may have been archived: its rows and bodies are gone, its hashes are not, and an
 event in the stream "care" says who did it, and names the run with its last hash.
@@ -32,11 +32,11 @@ RETENTION_STREAM = "care"
 BEFORE_FIRST_COMMIT = -(2**62)
 ALL_COMMITS = 2**62
 PAGE_RUNS = 100
-"""Whose states are in memory at once."""
+"""Runs whose states are in memory at once."""
 
 
 class RunArchived(Value, tag="archived", tag_field="type"):
-    """What the stream "care" says: this run was written to a file, and removed from here."""
+    """An event of the stream "care": this run was written to a file, and removed from here."""
 
     execution_id: str
     seq: int
@@ -50,11 +50,11 @@ decode_retention_events = msgspec.json.Decoder(list[RunArchived]).decode
 
 
 def _continue() -> None:
-    """For a check that goes on to its end."""
+    """Default progress callback: never breaks off."""
 
 
 class Verification(Value):
-    """What was looked at, and what is wrong with it. `head` is the hash of the last commit: keep it
+    """The extent of a check, and its findings. `head` is the hash of the last commit: store it
     elsewhere, and nobody can cut off what came before."""
 
     head: str
@@ -65,7 +65,7 @@ class Verification(Value):
     archived: int
     findings: tuple[Finding, ...] = ()
     more: int = 0
-    """Findings beyond those that are kept."""
+    """Findings beyond those that are stored."""
 
     @property
     def unaltered(self) -> bool:
@@ -78,8 +78,9 @@ def verify(
     archive: Path | None = None,
     on_progress: Callable[[], None] = _continue,
 ) -> Verification:
-    """Looks at everything, as of one moment. `head` was kept elsewhere; `archive` is a file that
-    finished runs were moved to. `going` is called again and again, and may raise to break off."""
+    """Check everything, as of one moment. `head` was stored elsewhere; `archive` is a file that
+    finished runs were moved to. `on_progress` is called again and again, and may raise to break
+    off."""
     findings = Findings()
     with store.snapshot():
         chain = _ChainCheck(
@@ -209,18 +210,18 @@ class _ChainCheck:
                 self.findings.add("body_missing", message, stream, seq)
 
     def is_archived(self, stream: str) -> bool:
-        """Whether it ends as it did when it was archived."""
+        """Whether the stream ends as it did when it was archived."""
         return stream in self.archived and self.archived[stream] == self.stream_ends.get(stream)
 
 
 class _RowCheck:
-    """Pass 2: what is stored about each stream, against its events."""
+    """Pass 2: the rows of each stream, against its events."""
 
     def __init__(self, store: MaintenanceStore, findings: Findings, chain: _ChainCheck) -> None:
         self.store, self.findings, self.chain = store, findings, chain
         self.runs = self.archived = 0
         self.unseen_streams = dict(chain.stream_ends)
-        """Streams that nothing has been seen of yet."""
+        """Streams of which no row was checked yet."""
 
     def check_runs(self) -> None:
         after = ""
@@ -235,7 +236,7 @@ class _RowCheck:
                 check_run(self.store, self.findings, loaded[row.id].row)
 
     def _is_replayable(self, stream: str, table: str) -> bool:
-        """Whether its events can be replayed."""
+        """Whether the stream's events can be replayed."""
         if self.unseen_streams.pop(stream, None) is None:
             message = f"{table} has {_stream_label(stream)}, but there are no events of it"
         elif self.chain.is_archived(stream):
@@ -313,7 +314,7 @@ class _RowCheck:
 def _has_valid_hash(entry: StoredEntry, head: bytes) -> bool:
     try:
         return entry_hash(head, entry.stream, entry.seq, entry.body) == entry.hash
-    except UnicodeError:  # bytes that are no text
+    except UnicodeError:  # bytes that are not text
         return False
 
 

@@ -1,1 +1,1 @@
-"""From a command to the disk: batches, stream changes, projections, one commit for all."""
+"""Commands become commits: batches, stream changes, projections, and one commit per batch."""

@@ -1,9 +1,9 @@
-"""One batch being decided: commands in, writes out, nothing on disk yet. No I/O.
+"""Decide one batch: commands in, writes out, nothing on disk yet. No I/O.
 
-1. What waited in the database for a free seat comes first; then the commands, in their order; then
-   what they offered goes to seats that are free.
-2. One run's trouble is not everybody's: a run whose command raises is left out of the batch, as if
-   nothing had happened to it, and whoever asked hears of it.
+1. Dispatches that waited in the database for a free slot come first; then the commands, in order;
+   then the dispatches that the commands offered go to free slots.
+2. Runs fail separately: the batch leaves out a run whose command raises, as if nothing had happened
+   to the run, and the caller gets the error.
 3. A clock that ran while no engine was alive is pushed before anything else happens to its run.
 """
 
@@ -41,26 +41,26 @@ log = logging.getLogger("handrail.engine")
 
 Outage = tuple[datetime, datetime]
 CHUNK_STREAMS = 100
-"""Runs that are brought from their commands to their writes together."""
+"""Streams that go from their commands to their writes together."""
 
 
 class CommandResult(Value):
-    """What became of a command: the run after it, or why it was refused."""
+    """The outcome of a command: the run after it, or the reason for the refusal."""
 
     run: Run | None = None
     refusal: Refusal | None = None
     duplicate_of: IdempotencyKeyRow | None = None
-    """The first answer, if this was a repetition under the same idempotency key."""
+    """The first answer, if the command repeats an earlier one under the same idempotency key."""
     channel: ChannelStreamChange | None = None
-    """What became of the channel that it was about, in the whole batch."""
+    """The change of the command's channel, over the whole batch."""
 
 
 OnDone = Callable[[CommandResult | Exception], None]
 
 
 class CommandJob:
-    """A command on its way. `done` hears what became of it, once; `message` is the id of the
-    message that it came with."""
+    """A queued command. `on_done` gets the outcome, once; `message_id` names the message that
+    carried the command."""
 
     __slots__ = (
         "command",
@@ -89,7 +89,8 @@ class CommandJob:
 
 
 class Batch:
-    """`runs` are those in memory; all that the jobs are about have been loaded into it."""
+    """The commands of one batch. `cached_runs` are in memory; every run that a job names is
+    loaded."""
 
     def __init__(
         self,
@@ -111,18 +112,18 @@ class Batch:
         self.duplicates: dict[CommandJob, IdempotencyKeyRow] = {}
         self.claims: list[tuple[RunChange, AgentSlot, int]] = []
         self.loaded_streams: set[str] = set()
-        """Runs that were loaded for it."""
+        """Runs that were loaded for this batch."""
         self.stale: set[str] = set()
-        """Runs of which it had a copy that is true no more."""
+        """Runs whose cached copy was out of date."""
 
     def add_lock(self, stream: str, row: LockRow | None, now: datetime) -> None:
-        """Whoever holds it could say nothing while no engine was alive."""
+        """Add a lock. Its holder could not send a sign of life while no engine was alive."""
         self.changes[stream] = change = LockChange(stream, row)
         if row is not None and any(ended > parse_iso(row.updated_at) for _, ended in self.outages):
             change.extend(now)
 
     def add_channel(self, change: ChannelStreamChange, now: datetime) -> None:
-        """Its clocks did not run while no engine was alive."""
+        """Add a channel. Its clocks did not run while no engine was alive."""
         self.changes[change.stream] = change
         if change.row is not None and self.outages:
             since = parse_iso(change.row.updated_at)
@@ -131,8 +132,8 @@ class Batch:
                 change.push_clocks(outage_seconds, now)
 
     def unconfirmed_refusals(self) -> list[str]:
-        """Runs for which a command was refused on nothing but what memory has of them. A change is
-        guarded when it is written; a refusal would be wrong for good."""
+        """Return the runs whose command was refused on cached state alone. The store checks a
+        change when it writes it; a wrong refusal would stay wrong."""
         return [
             job.stream
             for job in self.jobs
@@ -143,10 +144,10 @@ class Batch:
         ]
 
     def decide(self, offers: Sequence[DispatchRow], now: datetime) -> list[StreamWrite]:
-        """Every write that follows, each of another stream.
+        """Return every resulting write, each of another stream.
 
-        Some runs at a time, and of those one kind of work after the other: so both the runs and the
-        code stay at the processor's hand. It is a third faster than run by run, or all at once.
+        Streams are decided in chunks, and each phase runs over the whole chunk: runs and code stay
+        in the processor's caches. This is a third faster than run by run, or all at once.
         """
         for row in offers:
             self._claim_reserved(row, now)
@@ -164,7 +165,7 @@ class Batch:
                 if change is not None and change.events and name not in self.errors:
                     try:
                         writes.append(change.build_write())
-                    except Exception as error:  # what cannot be written down has not happened
+                    except Exception as error:  # an event that cannot be encoded has not happened
                         self.fail_stream(name, error)
         return writes
 
@@ -178,7 +179,7 @@ class Batch:
                 self._match_offers(change, now)
 
     def _match_offers(self, change: StreamChange, now: datetime) -> None:
-        """Offers go to free seats at once, unless others of their role have waited longer."""
+        """Give offers to free slots at once, unless older dispatches of their role wait."""
         run = change.run
         for position in run.positions.values() if run is not None else ():
             if position.phase is OFFERED:
@@ -246,7 +247,7 @@ class Batch:
             self.fail_stream(job.stream, error)
 
     def _is_duplicate(self, job: CommandJob) -> bool:
-        """Whether it was asked before, under the same key: long ago, or in this batch."""
+        """Whether the same key was used before: in an earlier batch, or in this one."""
         change = self.changes.get(job.stream)
         if change is not None and job.key is not None:
             identity = job.key.key, job.key.actor
@@ -256,7 +257,7 @@ class Batch:
         return job in self.duplicates
 
     def _migrate(self, change: RunChange, command: c.Migrate, now: datetime) -> Refusal | None:
-        """Decided under the new version; if it is refused, the old one stays."""
+        """Decide a migration under the new version; after a refusal the old version stays."""
         old_plan = change.plan
         change.plan = self.plans.get(command.definition_id, command.version)
         refusal = change.decide(command, now)
@@ -271,7 +272,7 @@ class Batch:
         return change.decide(command, now) if command is not None else None
 
     def _claim_reserved(self, row: DispatchRow, now: datetime) -> None:
-        """A dispatch that waited in the database."""
+        """Claim a dispatch that waited in the database."""
         try:
             change = self._change_for(row.execution_id, None, now)
         except Exception as error:
@@ -284,8 +285,8 @@ class Batch:
         else:
             self.matcher.skip(row.role, row.execution_id, row.fence)
 
-    def _offer_to_slots(self, change: Any, position: Position, now: datetime) -> None:  # noqa: ANN401 - a RunWork
-        """To the first free seat whose agent the run accepts."""
+    def _offer_to_slots(self, change: Any, position: Position, now: datetime) -> None:  # noqa: ANN401 - a RunChange
+        """Give the dispatch to the first free slot whose agent the run accepts."""
         tried = False
         try:
             for slot in self.matcher.free_slots(position.role):
@@ -314,6 +315,6 @@ _SPECIAL_HANDLERS: dict[type[Any], Callable[[Batch, Any, Any, datetime], Refusal
 
 
 def _overlap_seconds(outage: Outage, since: datetime) -> float:
-    """Seconds of the outage after that moment."""
+    """Seconds of the outage after `since`."""
     began, ended = outage
     return max(0.0, (ended - max(began, since)).total_seconds())

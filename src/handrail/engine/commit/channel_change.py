@@ -1,12 +1,12 @@
-"""A channel while a batch is decided: its state, what was decided so far, and the write of it all.
+"""A channel while a batch is decided: its state, the events decided so far, and their write.
 
-The machine is the kernel's. What is added here is what it leaves to its shell: that a channel is
-opened and closed, who did something and when, and that notices are kept. In the journal every event
+The kernel's channel machine decides. This module adds what the machine leaves to its shell: opening
+and closing a channel, who did something and when, and stored notices. In the journal every event
 carries `at` and `by`.
 
-Who is busy elsewhere is not believed but looked up for every batch (`Engaged`), and what the
-database forbids (two turns of an agent that works on one thing at a time) loses, like any write
-that was decided on old knowledge, and is decided anew.
+Every batch looks up which members are busy elsewhere (`AgentLoad`). The database forbids two turns
+of an agent that works on one thing at a time; such a write loses, like any write that was decided
+on old state, and is decided again.
 """
 
 from collections import Counter
@@ -46,17 +46,17 @@ ENGINE_ACTOR = "engine"
 
 
 class _ShellRecord(Value, frozen=True, kw_only=True, tag=True, tag_field="type"):
-    """As the kernel's."""
+    """Base of shell events and commands, encoded as the kernel encodes its own."""
 
 
 class OpenChannel(_ShellRecord, frozen=True, kw_only=True):
-    """Make the channel, or open one that was closed."""
+    """Create the channel, or reopen a closed one."""
 
     config: TurnConfig
 
 
 class CloseChannel(_ShellRecord, frozen=True, kw_only=True):
-    """Everybody leaves, and nothing more happens here."""
+    """Close the channel: all members leave, and nothing more happens in it."""
 
 
 class Opened(_ShellRecord, frozen=True, kw_only=True):
@@ -64,11 +64,11 @@ class Opened(_ShellRecord, frozen=True, kw_only=True):
 
 
 class Closed(_ShellRecord, frozen=True, kw_only=True):
-    """It may be opened again; turns and messages are counted on."""
+    """The channel was closed. It may be reopened; turn and message numbers continue."""
 
 
 class Noticed(_ShellRecord, frozen=True, kw_only=True):
-    """The channel was told something. It is no message: nobody's turn comes of it."""
+    """A notice was written to the channel. A notice is not a message: it gives nobody a turn."""
 
     code: str
     text: str
@@ -81,19 +81,19 @@ decode_channel = msgspec.json.Decoder(Channel).decode
 
 
 class ChannelRequest(Value):
-    """A command to a channel, and whose it is: a person's, an agent's, or the engine's."""
+    """A command to a channel, and its author: a person, an agent, or the engine."""
 
     command: ev.ChannelCommand | OpenChannel | CloseChannel
     by: str = ENGINE_ACTOR
 
 
 def turn_id(channel_id: str, number: int) -> str:
-    """A turn by name, beside the ids of dispatches."""
+    """The id of a turn, distinct from the ids of dispatches."""
     return f"{channel_id}.t{number}"
 
 
 class StampedEvent(Value):
-    """An event with what the journal says beside it."""
+    """An event with the time and author that the journal adds."""
 
     event: ChannelJournalEvent
     at: datetime
@@ -101,7 +101,7 @@ class StampedEvent(Value):
 
 
 class ChannelStreamChange:
-    """A channel in a batch. `row` is None for one that nobody has made."""
+    """The change of one channel in a batch. `row` is None for a channel that does not exist yet."""
 
     run = None
 
@@ -113,9 +113,9 @@ class ChannelStreamChange:
         self.channel = self.before
         self.is_open = row is not None and row.closed_at is None
         self.agent_loads: dict[str, AgentLoad] = {}
-        """What agents hold, and are given in this batch; all channels of it share this."""
+        """What agents hold and receive in this batch; all channels of the batch share this."""
         self._turns_granted: Counter[str] = Counter()
-        """Turns that are given here, in this batch."""
+        """Turns that this channel granted in this batch."""
         self.events: tuple[StampedEvent, ...] = ()
         self.effects: tuple[ev.ChannelEffect, ...] = ()
         self.keys: tuple[IdempotencyKeyRow, ...] = ()
@@ -123,11 +123,11 @@ class ChannelStreamChange:
         self.messages: tuple[MessageRow, ...] = ()
 
     def agent_ids(self) -> set[str]:
-        """Of whom it has to be known what they hold."""
+        """The agents whose load the batch has to look up."""
         return {member.agent_id for member in self.channel.members}
 
     def push_clocks(self, seconds: float, now: datetime) -> None:
-        """No clock ran for so long: nobody was there."""
+        """Push all clocks: none ran while no engine was alive."""
         self._decide_and_record(
             ev.PushChannelClocks(seconds=seconds), ENGINE_ACTOR, self._monotonic_now(now)
         )
@@ -147,7 +147,7 @@ class ChannelStreamChange:
         return self._decide_and_record(command, request.by, now)
 
     def _monotonic_now(self, now: datetime) -> datetime:
-        """No event is before the one before it, whatever the clocks say."""
+        """`now`, but never before the last event, whatever the clocks say."""
         return max(now, parse_iso(self.row.updated_at)) if self.row is not None else now
 
     def _open(self, command: OpenChannel, by: str, now: datetime) -> Refusal | None:
@@ -166,14 +166,14 @@ class ChannelStreamChange:
     def _close(self, by: str, now: datetime) -> None:
         self._decide_and_record(
             ev.PauseChannel(), by, now
-        )  # who is removed leaves its turn to nobody
+        )  # a removed member passes its turn to nobody
         for member in self.channel.members:
             self._decide_and_record(ev.RemoveMember(agent_id=member.agent_id), by, now)
         self._record([Closed()], by, now)
         self.is_open = False
 
     def _update_busy(self, now: datetime) -> None:
-        """Who is busy now is told before who is free: the turn may pass to that one at once."""
+        """Record busy members before free ones: the turn may pass to a free member at once."""
         busy_members = [(self._is_busy(member.agent_id), member) for member in self.channel.members]
         changed = [
             (busy, member.agent_id) for busy, member in busy_members if busy is not member.busy
@@ -182,7 +182,7 @@ class ChannelStreamChange:
             self._decide_and_record(ev.SetBusy(agent_id=agent_id, busy=busy), ENGINE_ACTOR, now)
 
     def _is_busy(self, agent_id: str) -> bool:
-        """Whether it holds elsewhere all that it can work on."""
+        """Whether the agent already holds elsewhere as much as its capacity."""
         load, turn = self.agent_loads.get(agent_id), self.before.turn
         if load is None or load.capacity is None:
             return False
@@ -209,7 +209,8 @@ class ChannelStreamChange:
             self.events += (StampedEvent(event=event, at=now, by=by),)
 
     def _count_granted_turn(self, agent_id: str) -> None:
-        """Others of this batch do not give it another turn beyond its capacity."""
+        """Count the turn, so that other channels of this batch do not exceed the agent's
+        capacity."""
         load = self.agent_loads.get(agent_id)
         if load is not None:
             self._turns_granted[agent_id] += 1
@@ -256,7 +257,7 @@ class ChannelStreamChange:
 
 
 def evolve_journaled(channel: Channel, event: ChannelJournalEvent) -> Channel:
-    """The channel after an event of its journal."""
+    """Return the channel after one event of its journal."""
     match event:
         case Opened(config=config):
             return replace(channel, config=config, paused=False, resting="", rest_ordered="")
@@ -274,7 +275,7 @@ def _stamped_builtins(stamped: StampedEvent) -> dict[str, Any]:
 def channel_row(
     channel: Channel, entry: JournalEntry, created_at: str, at: str, *, is_open: bool
 ) -> ChannelRow:
-    """A channel as it is stored after an entry."""
+    """The row of a channel after a journal entry."""
     due = channels.next_due(channel)
     return ChannelRow(
         id=channel.id,
@@ -289,7 +290,7 @@ def channel_row(
 
 
 def member_rows(channel: Channel) -> dict[str, ChannelMemberRow]:
-    """Its members as they are stored, but for their capacities, of which no event speaks."""
+    """The rows of the members, without their capacities, which no event records."""
     turn = channel.turn
     return {
         member.agent_id: ChannelMemberRow(
@@ -305,7 +306,7 @@ def member_rows(channel: Channel) -> dict[str, ChannelMemberRow]:
 
 
 def log_row(channel_id: str, seq: int, stamped: StampedEvent) -> ChannelLogRow | None:
-    """A message or a notice as it is stored; None for what is neither."""
+    """The row of a message or a notice; None for any other event."""
     match stamped.event:
         case ev.MessagePosted() as e:
             return ChannelLogRow(

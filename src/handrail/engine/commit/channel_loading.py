@@ -1,4 +1,4 @@
-"""Channels for a batch: their rows, and what all of their members hold elsewhere at this moment."""
+"""Load channels for a batch: their rows, and what their members hold elsewhere at this moment."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
@@ -19,14 +19,14 @@ StoreCall = Callable[..., Awaitable[Any]]
 async def load_channels(
     call_store: StoreCall, store: ChannelStore, batch: Batch, streams: Sequence[str], now: datetime
 ) -> None:
-    """All that the batch asks about."""
+    """Load every channel that the batch names."""
     names = [stream.removeprefix(CHANNEL_STREAM_PREFIX) for stream in streams]
     rows: dict[str, ChannelRow] = await call_store(store.load_channels, names)
     changes: list[ChannelStreamChange] = []
     for stream, name in zip(streams, names, strict=True):
         try:
             changes.append(ChannelStreamChange(stream, rows.get(name)))
-        except Exception as error:  # one channel's trouble is not everybody's
+        except Exception as error:  # a failing channel fails alone
             batch.fail_stream(stream, error)
     agents = {agent for change in changes for agent in change.agent_ids()}
     for job in batch.jobs:

@@ -1,18 +1,17 @@
-"""Group commit: commands from everywhere, decided in memory, on disk in one transaction, answered
-after it.
+"""Group commit: decide commands in memory, write them in one transaction, then answer.
 
     jobs -> load what is not in memory -> decide -> commit -> answer, start work, deliver messages
 
 Rules
-1. Whatever comes in while a commit is under way makes the next batch: a lone run pays one commit a
-   step, a thousand runs share it.
-2. A store that is called inline has one batch at a time. One that has its own thread has two: while
-   one is being committed, the next is decided, of other runs.
-3. Nobody is answered, and no agent starts, before the commit. If it fails, nothing has happened.
-4. A write whose run was changed by another engine loses: its run is loaded again and its commands
-   are decided anew, at most LOSSES_MAX times.
-5. A run in memory is a copy. It is dropped when it comes to rest, when memory is full, and whenever
-   a commit did not go well; the database is the truth.
+1. Commands that arrive during a commit make the next batch: a lone run pays one commit a step, a
+   thousand runs share one.
+2. A store that is called inline has one batch at a time. A store with its own thread has two: while
+   one is committed, the next is decided, of other runs.
+3. No caller is answered, and no agent starts, before the commit. If it fails, nothing has happened.
+4. A write loses if another engine changed its run: the run is loaded again and its commands are
+   decided again, at most WRITE_CONFLICTS_MAX times.
+5. A cached run is a copy. It is dropped when the run comes to rest, when memory is full, and after
+   every commit that did not go well; the database is the truth.
 """
 
 import asyncio
@@ -63,18 +62,18 @@ log = logging.getLogger("handrail.engine")
 
 BATCH_COMMANDS_MAX = 500
 PIPELINED_BATCH_COMMANDS_MAX = 400
-"""Jobs of a batch where the next is decided while one is committed."""
+"""Commands of a batch where the next batch is decided during a commit."""
 COMMITS_IN_FLIGHT_MAX = 2
 QUEUED_COMMANDS_MAX = 100_000
 WRITE_CONFLICTS_MAX = 8
 CACHED_RUNS_MAX = 20_000
 STORE_THREADS = 4
 STORE_RETRY_SECONDS = 0.1
-"""How long a free seat waits before it asks a database again that is away."""
+"""Wait of a free slot before it queries an unavailable database again."""
 
 
 class EngineBusyError(StoreError):
-    """More is asked than the engine will hold."""
+    """The engine's command queue is full."""
 
 
 class GroupCommitter:
@@ -84,7 +83,7 @@ class GroupCommitter:
         self.store, self.clock, self.plans, self.matcher = store, clock, plans, matcher
         self.outages: list[Outage] = []
         self.on_run_changed: Callable[[RunChange], None] = _ignore_change
-        """Called with every run that was changed, once it is on disk."""
+        """Called with every changed run, once the change is on disk."""
         self.on_channel_changed: Callable[[ChannelStreamChange], None] = _ignore_change
         self.listeners = Listeners()
         self._jobs: deque[CommandJob] = deque()
@@ -94,19 +93,20 @@ class GroupCommitter:
         self._threads = StoreThreads(0 if store.inline else STORE_THREADS, "handrail-store")
         self._commits_in_flight: dict[asyncio.Task[None], Batch] = {}
         self._roles_to_recheck: set[str] = set()
-        """Roles of which nothing more was on offer, but perhaps in what was being committed."""
+        """Roles without further offers in the database, but perhaps in the commit in flight."""
         self._failure: BaseException | None = None
         self._messages_in_delivery: set[str] = set()
         self.uncertain_claims: list[DispatchRow] = []
-        """Claims that may be on disk, though nobody works on them: a commit broke, and what became
-        of it could not be seen."""
+        """Claims that may be on disk although no agent works on them: a commit broke, and its
+        outcome could not be determined."""
         self._flushes: list[asyncio.Future[None]] = []
         self.own_commits = OwnCommits()
 
-    # Getting in
+    # Submitting
 
     def submit(self, job: CommandJob) -> None:
-        """The job's `done` will hear of it. Raises `Busy` if too many wait."""
+        """Queue a job; its `on_done` gets the outcome. Raises `EngineBusyError` if the queue is
+        full."""
         if len(self._jobs) >= QUEUED_COMMANDS_MAX:
             raise EngineBusyError(
                 f"{QUEUED_COMMANDS_MAX} commands wait already; send fewer at a time"
@@ -114,7 +114,7 @@ class GroupCommitter:
         self.enqueue(job)
 
     def enqueue(self, job: CommandJob) -> None:
-        """As `submit`, for what is bounded elsewhere: results of dispatches, messages."""
+        """Like `submit`, for jobs that are bounded elsewhere: results of dispatches, messages."""
         if self._failure is not None:
             raise _as_store_error(self._failure)
         self._jobs.append(job)
@@ -128,11 +128,12 @@ class GroupCommitter:
         key: IdempotencyKeyRow | None = None,
         priority: int = 0,
     ) -> CommandResult:
-        """Submit, and wait for the answer. Raises what kept it from being decided or stored."""
+        """Submit a command and wait for the answer. Raises what prevented its decision or
+        storage."""
         future: asyncio.Future[CommandResult] = asyncio.get_running_loop().create_future()
 
         def resolve(result: CommandResult | Exception) -> None:
-            if future.done():  # whoever asked has gone
+            if future.done():  # the caller has gone
                 return
             if isinstance(result, Exception):
                 future.set_exception(result)
@@ -147,23 +148,23 @@ class GroupCommitter:
         return self._failure is not None
 
     def cached_run(self, run_id: str) -> Run | None:
-        """A run that goes on, if it is in memory."""
+        """Return an active run, if it is in memory."""
         cached = self._cached_runs.get(run_id)
         return cached.run if cached is not None else None
 
     def plan_of(self, run: Run) -> Plan:
-        """Its definition."""
+        """The definition of the run."""
         cached = self._cached_runs.get(run.id)
         return cached.plan if cached is not None else self.plans.get(run.definition_id, run.version)
 
     def wake(self) -> None:
-        """There is a job, a seat is free, or there may be something behind."""
+        """Wake the loop: there is a job, a free slot, or perhaps a waiting dispatch."""
         if self._failure is None:
             self._idle.clear()
             self._work_available.set()
 
     async def call_store(self, function: Callable[..., T], *args: object) -> T:
-        """A store's method, on a thread if the store wants one."""
+        """Call a store's method, on a thread if the store wants one."""
         return function(*args) if self.store.inline else await self._threads.run(function, *args)
 
     def close(self) -> None:
@@ -172,7 +173,7 @@ class GroupCommitter:
     # The loop
 
     async def run_forever(self) -> None:
-        """Runs as long as the engine is open. If it fails, nobody is left waiting."""
+        """Commit batches while the engine is open. A failure reaches every waiting caller."""
         try:
             while True:
                 self._work_available.clear()
@@ -182,7 +183,7 @@ class GroupCommitter:
                 if jobs or self.matcher.capacity_to_fill():
                     self._idle.clear()
                     await self._process_batch(jobs)
-                    await asyncio.sleep(0)  # those who were answered go on, and fill the next one
+                    await asyncio.sleep(0)  # answered callers go on, and fill the next batch
                 elif not flushes:
                     if not self._commits_in_flight:
                         self._idle.set()
@@ -207,11 +208,11 @@ class GroupCommitter:
                 flush.set_result(None)
 
     async def wait_idle(self) -> None:
-        """Until nothing is left to commit."""
+        """Wait until nothing is left to commit."""
         await self._idle.wait()
 
     async def flush(self) -> None:
-        """Until what is being committed now is settled, however much comes after it."""
+        """Wait until the commits now in flight are settled, however many follow."""
         if self._failure is not None:
             raise _as_store_error(self._failure)
         flushed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -220,12 +221,12 @@ class GroupCommitter:
         await flushed
 
     async def wait_in_flight(self) -> None:
-        """Until what is being committed now is known to be on disk, or not."""
+        """Wait until the outcome of the commits now in flight is known."""
         if self._commits_in_flight:
             await asyncio.wait(tuple(self._commits_in_flight))
 
     def _next_jobs(self) -> list[CommandJob]:
-        """The oldest jobs whose runs are not just being committed."""
+        """Take the oldest jobs whose streams are not in flight."""
         if not self._commits_in_flight:
             jobs_max = BATCH_COMMANDS_MAX if self.store.inline else PIPELINED_BATCH_COMMANDS_MAX
             return [self._jobs.popleft() for _ in range(min(len(self._jobs), jobs_max))]
@@ -239,7 +240,7 @@ class GroupCommitter:
         return jobs
 
     def _streams_in_flight(self) -> set[str]:
-        """Streams that are just being committed."""
+        """Streams that are being committed."""
         return {stream for batch in self._commits_in_flight.values() for stream in batch.changes}
 
     async def _process_batch(self, jobs: Sequence[CommandJob]) -> None:
@@ -306,7 +307,8 @@ class GroupCommitter:
         return written
 
     def _find_written(self, writes: Sequence[StreamWrite]) -> list[bool]:
-        """After a broken commit: which entries are there, once it cannot arrive any more."""
+        """After a broken commit: which entries are on disk, once the commit cannot arrive any
+        more."""
         self.store.check_commit_settled()
         written: list[bool] = []
         for write in writes:
@@ -317,12 +319,12 @@ class GroupCommitter:
     # Loading
 
     async def _reserve_dispatches(self) -> list[DispatchRow]:
-        """Dispatches that waited in the database for a seat that is free now."""
+        """Reserve dispatches that waited in the database for a slot that is free now."""
         rows: list[DispatchRow] = []
         for role, free in self.matcher.capacity_to_fill().items():
             skipped = self.matcher.skipped.get(role, ())
             limit = free + len(skipped)
-            # Before the question: what lands while it is asked need not be in the answer.
+            # Before the query: what lands during the query need not be in its result.
             self.matcher.maybe_waiting.discard(role)
             self._roles_to_recheck.update((role,) if self._commits_in_flight else ())
             try:
@@ -338,7 +340,7 @@ class GroupCommitter:
         return [row for row in rows if row.execution_id not in busy_streams]
 
     async def _load(self, batch: Batch, offers: Sequence[DispatchRow]) -> None:
-        """Everything that the batch is about, in memory."""
+        """Load everything that the batch names."""
         jobs = [job for job in batch.jobs if job.stream not in self._cached_runs]
         unknown = {job.stream for job in jobs}
         unknown.update(row.execution_id for row in offers if not self._has_offer(row))
@@ -360,7 +362,7 @@ class GroupCommitter:
                 plan = self.plans.get(run.definition_id, run.version)
                 self._cached_runs[stream] = cache_run(plan, run, stored.row)
                 batch.loaded_streams.add(stream)
-            except Exception as error:  # one run's trouble is not everybody's
+            except Exception as error:  # a failing run fails alone
                 batch.fail_stream(stream, error)
         lock_rows = await self.call_store(self.store.load_locks, lock_names) if lock_names else {}
         for name in lock_names:
@@ -376,12 +378,12 @@ class GroupCommitter:
                     batch.duplicates[job] = first_answer
 
     def _has_offer(self, row: DispatchRow) -> bool:
-        """Whether the run is in memory, and what memory has of it knows of this offer."""
+        """Whether the run is cached, and the cached run knows of this offer."""
         cached = self._cached_runs.get(row.execution_id)
         return cached is not None and cached.run.find_position(row.fence) is not None
 
     async def _load_plans(self, batch: Batch, rows: Sequence[RunRow]) -> None:
-        """The definitions of the runs that were loaded, and of those that begin or migrate."""
+        """Load the definitions of the loaded runs, and of those that begin or migrate."""
         versions = {(row.workflow_id, row.workflow_version) for row in rows}
         for job in batch.jobs:
             if isinstance(job.command, _COMMANDS_WITH_DEFINITION):
@@ -395,7 +397,8 @@ class GroupCommitter:
     # Settling
 
     def _settle(self, batch: Batch, writes: Sequence[StreamWrite], written: Sequence[bool]) -> None:
-        """On disk, but for the losers: keep, start what was claimed, answer, tell."""
+        """Settle a commit, except lost writes: cache runs, start claimed dispatches, answer,
+        notify."""
         conflicted = {
             w.entry.stream for w, is_written in zip(writes, written, strict=True) if not is_written
         }
@@ -474,7 +477,7 @@ class GroupCommitter:
             job.on_done(result)
 
     def _fail_batch(self, batch: Batch, error: StoreError) -> None:
-        """Nothing was written: everybody hears it, and nothing in memory is believed any more."""
+        """Nothing was written: fail every job of the batch, and drop its cached runs."""
         for _, slot, _ in batch.claims:
             self._release_slot(slot)
         for stream in batch.changes:
@@ -486,7 +489,7 @@ class GroupCommitter:
     # Messages
 
     def deliver(self, message: MessageRow) -> None:
-        """To its stream; what is not delivered now is found again by the pulse."""
+        """Deliver a message to its stream; maintenance finds undelivered messages later."""
         if message.id in self._messages_in_delivery:
             return
         to_lock = message.target.startswith(LOCK_STREAM_PREFIX)
@@ -495,8 +498,7 @@ class GroupCommitter:
         self.enqueue(CommandJob(message.target, command, message_id=message.id))
 
     def _finish_message(self, batch: Batch, job: CommandJob) -> None:
-        """A message that changed nothing is still to be cleared away; a lock that its run no longer
-        wants goes back."""
+        """Clear a message that changed nothing; return a lock that its run no longer wants."""
         self._messages_in_delivery.discard(job.message_id)
         change = batch.changes.get(job.stream)
         if job.stream in batch.errors or (change is not None and job.message_id in change.consumed):
@@ -515,7 +517,7 @@ class GroupCommitter:
         self.call_store_soon(self.store.delete_message, job.message_id)
 
     def call_store_soon(self, function: Callable[[T], None], argument: T) -> None:
-        """A small write that nobody waits for and that may fail."""
+        """Make a small write that may fail; no caller waits for it."""
         self._threads.run_soon(function, argument)
 
 
@@ -527,4 +529,4 @@ def _as_store_error(error: BaseException) -> StoreError:
 
 
 def _ignore_change(change: RunChange | ChannelStreamChange) -> None:
-    """For an engine that nobody listens to."""
+    """Default callback of an engine without listeners."""

@@ -1,4 +1,4 @@
-"""Definitions that are in use, checked and ready. A version never changes, so a plan is kept."""
+"""Definitions in use, checked and ready. A version never changes, so a plan stays cached."""
 
 from collections.abc import Set
 
@@ -12,7 +12,7 @@ CACHED_PLANS_MAX = 500
 
 
 class UnknownDefinitionError(LookupError):
-    """Nothing is defined by that id and version, or it is valid no more."""
+    """No definition has that id and version, or it is no longer valid."""
 
 
 class PlanCache:
@@ -24,13 +24,13 @@ class PlanCache:
         return (workflow_id, version) in self._plans
 
     def trim(self, in_use: Set[tuple[str, int]]) -> None:
-        """Make room, but not of what is wanted."""
+        """Drop cached plans, except those in use."""
         excess = len(self._plans) - CACHED_PLANS_MAX
         for key in [key for key in self._plans if key not in in_use][: max(0, excess)]:
             del self._plans[key]
 
     def add(self, workflow_id: str, version: int, row: DefinitionRow | None) -> None:
-        """What is stored, or that nothing is."""
+        """Cache a stored version, or that it does not exist."""
         if row is None:
             return
         plan, validation = check_definition(msgspec.json.decode(row.definition), self.settings)

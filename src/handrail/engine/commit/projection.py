@@ -1,13 +1,13 @@
 """From a decision to rows: what a run's new events change in every table. Pure.
 
-The journal's entry holds the events; all other rows are projections that could be made again from
-the journal (`audit.py` does, and compares). Rules:
+The journal entry holds the events; all other rows are projections that could be made again from the
+journal (`audit/` does, and compares). Rules:
 
 1. A run's state is stored when it comes to rest (waits for a person, is paused, has ended) and
-   every STATE_EVERY events. In between a step writes only where the run stands; one that has not
-   rested yet has no state but its events.
+   every STATE_EVERY_EVENTS events. In between a step writes only where the run stands; a run that
+   has not rested yet has no state but its events.
 2. `next_due` is a lower bound: it moves later only when it has passed, so that a step does not move
-   an index. Whoever is woken too early finds nothing due, and it moves.
+   an index. An early wake-up finds nothing due, and moves it.
 """
 
 from collections.abc import Sequence
@@ -38,9 +38,9 @@ from handrail.views.history import event_transitions
 from handrail.views.run_view import bead_error
 
 STATE_EVERY_EVENTS = 200
-"""Events between two stored states of a run that goes on: how many a restart replays at most."""
+"""Events between two stored states of an active run: the most that a restart replays."""
 NO_STATE = "null"
-"""In place of the state, as of event 0: the run begins with its events."""
+"""Stands for the state as of event 0: the run begins with its events."""
 
 encode = msgspec.json.Encoder().encode
 decode_events = msgspec.json.Decoder(list[RunEvent]).decode
@@ -52,8 +52,8 @@ RUNNING = RunStatus.RUNNING
 
 
 class CachedRun(msgspec.Struct, frozen=True, gc=False):
-    """A run as it is stored: its plan, its state in full and its row; when something last happened
-    to it, and the clock that its row says it has."""
+    """A run as it is stored: its plan, its full state and its row; the time of its last event, and
+    the `next_due` of its row."""
 
     plan: Plan
     run: Run
@@ -63,11 +63,11 @@ class CachedRun(msgspec.Struct, frozen=True, gc=False):
 
 
 class ExtraRows(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What goes into the same transaction beside what follows from the events."""
+    """Rows of the same transaction that do not follow from the events."""
 
     priority: int = 0
     sessions: dict[int, str] = {}
-    """Fence -> the session of the agent that claimed it just now."""
+    """Fence -> the session of the agent that has just claimed it."""
     messages: Sequence[MessageRow] = ()
     consumed: Sequence[str] = ()
     keys: Sequence[IdempotencyKeyRow] = ()
@@ -83,7 +83,7 @@ def project(
     events: Sequence[RunEvent],
     extra: ExtraRows = NO_EXTRA_ROWS,
 ) -> tuple[StreamWrite, CachedRun]:
-    """Everything that these events change, and the run as it is stored afterwards."""
+    """Return all rows that these events change, and the run as it is stored afterwards."""
     last_event_at = (
         max(events[-1].at, before.last_event_at) if before is not None else events[-1].at
     )
@@ -129,7 +129,7 @@ def project(
 def _next_stored_due(
     plan: Plan, before: CachedRun | None, run: Run, now: datetime
 ) -> tuple[datetime | None, bool]:
-    """The clock for the row, and whether it is the one that stands there already."""
+    """The `next_due` for the row, and whether the row has it already."""
     due = next_due(plan, run)
     stored = before.stored_due if before is not None else None
     if due is not None and stored is not None and now < stored <= due:
@@ -138,8 +138,8 @@ def _next_stored_due(
 
 
 def _needs_state(before: CachedRun | None, run: Run) -> bool:
-    """Whether the run has come to rest, or something changed while it rests; or too many events
-    have come since the last one."""
+    """Whether the run comes to rest, or changed at rest; or too many events have passed since the
+    last stored state."""
     if before is None:
         return run.status is not RUNNING
     if run.seq - before.row.state_seq >= STATE_EVERY_EVENTS:
@@ -150,7 +150,7 @@ def _needs_state(before: CachedRun | None, run: Run) -> bool:
 
 
 def _has_only_moved(before: CachedRun, run: Run) -> bool:
-    """Whether nothing of the row changes but where the run stands."""
+    """Whether only the run's positions change in its row."""
     old_run = before.run
     unchanged = run.status is old_run.status and run.version == old_run.version
     return (
@@ -194,7 +194,7 @@ def execution_row(
 
 
 def transition_rows(run: Run, events: Sequence[RunEvent]) -> list[TransitionRow]:
-    """Where the run went; `events` are its last ones."""
+    """The transitions of the run; `events` are its last events."""
     rows: list[TransitionRow] = []
     first_seq = run.seq - len(events) + 1
     for n, event in enumerate(events):
@@ -218,7 +218,7 @@ def transition_rows(run: Run, events: Sequence[RunEvent]) -> list[TransitionRow]
 def _dispatch_rows(
     old_run: Run | None, run: Run, row: RunRow, at: str, sessions: dict[int, str]
 ) -> tuple[list[DispatchRow], list[int]]:
-    """The open dispatches that are new or were claimed, and the fences of those that are over."""
+    """The open dispatches that are new or claimed, and the fences of those that are over."""
     old_positions = (
         {}
         if old_run is None
@@ -262,7 +262,8 @@ def _is_open(position: Position) -> bool:
 
 
 def _bead_row(before: CachedRun | None, run: Run, row: RunRow) -> BeadRow | None:
-    """The bead follows its run's status; its context is stored when the run comes to rest."""
+    """The bead's row: its status follows the run; its context is stored when the run comes to
+    rest."""
     if before is not None and before.run.status is run.status and not run.has_ended:
         return None
     error = bead_error(run)
@@ -291,7 +292,7 @@ def _bead_row(before: CachedRun | None, run: Run, row: RunRow) -> BeadRow | None
 def approval_rows(
     old_run: Run | None, run: Run, events: Sequence[RunEvent], at: str
 ) -> Sequence[ApprovalRow]:
-    """Questions that were asked, put off, or settled. One may be asked and settled at once."""
+    """Approvals that were opened, postponed, or settled. One may be opened and settled at once."""
     old_approvals = old_run.pending_approvals if old_run is not None else {}
     if not old_approvals and _APPROVAL_EVENTS.isdisjoint(map(type, events)):
         return ()
@@ -322,7 +323,8 @@ def approval_row(
     *,
     expired: bool = False,
 ) -> ApprovalRow:
-    """Open without `settled_at`; else answered, expired, or void because the run went elsewhere."""
+    """The row of an approval: open without `settled_at`; else answered, expired, or void because
+    the run moved elsewhere."""
     if settled_at is None:
         status = "open"
     elif answer is not None:
@@ -348,7 +350,7 @@ def approval_row(
 
 
 def rebuild_run(subject: RunRow, tail: Sequence[str]) -> Run:
-    """The run of a stored row: its last stored state, and the events since."""
+    """Rebuild a run from its row: its last stored state, and the events since."""
     assert subject.state is not None, "loaded with its state"
     run = decode_run(subject.state)
     for body in tail:
@@ -360,6 +362,6 @@ def rebuild_run(subject: RunRow, tail: Sequence[str]) -> Run:
 
 
 def cache_run(plan: Plan, run: Run, row: RunRow) -> CachedRun:
-    """A run that was loaded."""
+    """Make a cached run of a loaded run."""
     due = parse_iso(row.next_due) if row.next_due is not None else None
     return CachedRun(plan, run, replace(row, state=None), parse_iso(row.updated_at), due)

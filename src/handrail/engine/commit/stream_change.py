@@ -1,7 +1,7 @@
-"""A stream while a batch is decided: its state, what was decided so far, and the write of it all.
+"""A stream while a batch is decided: its state, the events decided so far, and their write.
 
-Several commands to one stream in one batch become one entry of the journal: they are decided one
-after the other, each on what the last one left, and are on disk together or not at all.
+Several commands to one stream in one batch become one journal entry: they are decided one after the
+other, each on the state that the last one left, and are on disk together or not at all.
 """
 
 from datetime import datetime
@@ -32,7 +32,7 @@ LOCK_STREAM_PREFIX = "lock:"
 
 
 class Granted(Value, tag=True):
-    """To a run: the commit lock of the repository is its step's."""
+    """To a run: its step has the commit lock of the repository."""
 
     place: str
     lock: int
@@ -54,7 +54,7 @@ decode_run_message = msgspec.json.Decoder(RunMessage).decode
 
 
 class RunChange:
-    """A run in a batch. `kept` is None for one that begins."""
+    """The change of one run in a batch. `before` is None for a run that begins."""
 
     __slots__ = (
         "after",
@@ -88,14 +88,15 @@ class RunChange:
         if self.before is not None and now < self.before.last_event_at:
             now = (
                 self.before.last_event_at
-            )  # no event is before the one before it, whatever the clocks say
+            )  # no event is before the last one, whatever the clocks say
         decision, self.run = decide_and_apply(self.plan, self.run, command, now)
         self.events += decision.events
         self.effects += decision.effects
         return decision.refusal
 
     def command_for(self, message: RunMessage) -> c.RunCommand | None:
-        """What a message means to the run as it stands; None if it means nothing any more."""
+        """Return the command that a message means to the run now; None if the message is
+        obsolete."""
         position = self.run.positions.get(message.place) if self.run is not None else None
         holds = position is not None and position.lock == message.lock
         if isinstance(message, Granted):
@@ -134,7 +135,7 @@ class RunChange:
 
 
 class LockChange:
-    """A commit lock in a batch."""
+    """The change of one commit lock in a batch."""
 
     run = None
 
@@ -152,7 +153,7 @@ class LockChange:
         self.after: LockRow | None = None
 
     def extend(self, now: datetime) -> None:
-        """As if the holder had just been heard."""
+        """Extend the lock, as if the holder had just been heard."""
         holder = self.lock.holder
         if holder is not None and now > holder.beat_at:
             run, step = holder.request.run, holder.request.step
@@ -208,7 +209,7 @@ StreamChange = RunChange | LockChange | ChannelStreamChange
 
 
 def lock_row(lock: locks.CommitLock, seq: int, head: bytes, at: str) -> LockRow:
-    """A lock as it is stored after an entry."""
+    """The row of a lock after a journal entry."""
     holder, due = lock.holder, locks.next_due(lock)
     return LockRow(
         repository=lock.repository,
@@ -224,11 +225,11 @@ def lock_row(lock: locks.CommitLock, seq: int, head: bytes, at: str) -> LockRow:
 
 
 def is_at_rest(cached: CachedRun) -> bool:
-    """Whether nothing will come of the run by itself for a long time."""
+    """Whether the run will not change by itself for a long time."""
     status = cached.run.status
     if status is RUNNING:
         return False
-    # what is in hand when it is paused comes back
+    # dispatches claimed before a pause still come back
     return status != "paused" or all(
         position.phase is not CLAIMED for position in cached.run.positions.values()
     )

@@ -1,1 +1,1 @@
-"""Who works on what: dispatches, the matcher, local and remote agents."""
+"""Work for agents: dispatches, the matcher, local and remote agents."""

@@ -1,4 +1,4 @@
-"""What a function returned or raised, as it would arrive over a wire."""
+"""Validates what an agent's function returned or raised, as if it had arrived over a wire."""
 
 import inspect
 from typing import Any, cast
@@ -10,7 +10,6 @@ from handrail.kernel.json_values import find_json_problem
 from handrail.kernel.result import Result, Usage
 
 ERROR_CHARS_MAX = 2_000
-"""Characters of an error's text that are kept."""
 
 NO_USAGE = Usage()
 _decode = msgspec.json.Decoder(Result).decode
@@ -18,8 +17,8 @@ _encode = msgspec.json.Encoder().encode
 
 
 class AgentFailedError(Exception):
-    """An agent has no result: what it tried to ask or to run did not work. The attempt is lost;
-    what was used for it (a model's tokens) counts all the same."""
+    """An agent has no result: its model or its program failed. The attempt is lost; its usage (a
+    model's tokens) still counts."""
 
     def __init__(self, message: str, usage: Usage = NO_USAGE) -> None:
         super().__init__(message)
@@ -27,29 +26,29 @@ class AgentFailedError(Exception):
 
 
 def usage_of(error: BaseException) -> Usage:
-    """What an attempt that ended with this error has cost."""
+    """The usage of an attempt that ended with this error."""
     return error.usage if isinstance(error, AgentFailedError) else NO_USAGE
 
 
 def describe_error(error: BaseException) -> str:
-    """The error in words that can be stored, even if it cannot tell itself what it is."""
+    """Describe the error in text that can be stored, even if its own text raises."""
     name = "" if isinstance(error, AgentFailedError) else f"{type(error).__name__}: "
     try:
         text = f"{name}{error}"
-    except Exception:  # an error whose own text raises is still told by its name
+    except Exception:  # an error whose own text raises is described by its name
         text = type(error).__name__
     return text.encode("utf-8", "replace").decode()[:ERROR_CHARS_MAX]
 
 
 def validate_result(returned: object, role: str, *, trusted: bool) -> Result | str:
-    """The result as it would arrive over a wire, or what is wrong with it."""
+    """Return the result as it would arrive over a wire, or what is wrong with it."""
     value: Any = Result(text=returned) if isinstance(returned, str) else returned
     if inspect.iscoroutine(returned):
-        returned.close()  # nobody will await it
+        returned.close()  # nothing will await it
     if not isinstance(value, (Result, dict)):
         return f"'{role}' returned a {type(returned).__name__}, not a Result"
     data = value.data if isinstance(value, Result) else cast("object", value)
-    if data and (problem := find_json_problem(data)):  # JSON would make a null of a NaN
+    if data and (problem := find_json_problem(data)):  # JSON would turn a NaN into null
         return f"'{role}' returned what cannot be sent: {problem}"
     try:
         result = _decode(_encode(value))

@@ -1,8 +1,8 @@
 """What an agent has to know to answer well: who it is, to whom it may turn, what counts against it.
 
-Made from the plan and the run that the kernel decides by, so that what an agent is told and what is
-accepted of it cannot drift apart. It goes over the wire with the dispatch: whoever works outside of
-the engine's process (a worker, a program, a service) is told the same.
+Made from the plan and the run that the kernel decides by, so that what an agent reads and what is
+accepted of it cannot drift apart. It goes over the wire with the dispatch: an agent outside of the
+engine's process (a worker, a program, a service) reads the same.
 """
 
 from typing import Any, cast
@@ -19,7 +19,7 @@ _NON_NUMERIC_LIMITS = ("constraints", "profile")
 
 
 class TaskBrief(View):
-    """What an agent may be asked for. `done`: it was, and a once-only task is not done again."""
+    """A task of an agent. `done`: it was done, and a once-only task is not done again."""
 
     id: str
     description: str
@@ -30,7 +30,7 @@ class TaskBrief(View):
 
 
 class Colleague(View):
-    """Somebody to hand to, and how often this agent did since the last progress."""
+    """An agent to hand off to, and how often this agent did since the last progress."""
 
     id: str
     description: str
@@ -40,7 +40,7 @@ class Colleague(View):
 
 
 class ResearchGoal(View):
-    """Research: the best score of an agent at a task, and the visits that brought none better."""
+    """Research: the best score of an agent at a task, and the visits without a better one."""
 
     goal: str
     best: float
@@ -48,14 +48,14 @@ class ResearchGoal(View):
 
 
 class RepeatedFailure(View):
-    """A failure that was met again, and how often since the last progress."""
+    """A failure that occurred again, and how often since the last progress."""
 
     signature: str
     count: int
 
 
 class UsedLimits(View):
-    """What this stretch of the run has used up of its limits."""
+    """What this stretch of the run has used of its limits."""
 
     steps: int = 0
     handoffs: int = 0
@@ -64,22 +64,23 @@ class UsedLimits(View):
 
 
 class Briefing(View):
-    """`limits` are those in force by their names in `stop_rules`; one that is off is not there."""
+    """`limits` are those in force, by their names in `stop_rules`; a limit that is off is
+    missing."""
 
     kind: str = "workflow"
     name: str = ""
     about: str = ""
     you: str = ""
-    """What the agent, or the node, is there for."""
+    """The purpose of the agent, or of the node."""
     marker: str = ""
     tasks: tuple[TaskBrief, ...] = ()
     colleagues: tuple[Colleague, ...] = ()
     terminator: str | None = None
-    """Who alone may end the run; None where a reviewing person does."""
+    """The only agent that may end the run; None where a reviewing person does."""
     review: bool = False
     """Whether a person has to approve before the run can end."""
     facts: tuple[str, ...] = ()
-    """Names in the work's context that the definition knows of, and its conditions look at."""
+    """Names in the bead's context that the definition declares, and its conditions read."""
     limits: dict[str, Any] = {}
     constraints: Constraints = Constraints()
     profile: str = "strict"
@@ -88,13 +89,13 @@ class Briefing(View):
     research: tuple[ResearchGoal, ...] = ()
     failing: tuple[RepeatedFailure, ...] = ()
     unchanged: int = 0
-    """Turns since the last progress that left every file as it was."""
+    """Dispatches since the last progress that left every file unchanged."""
     returned: int = 0
-    """Turns since the last progress that went back to earlier contents."""
+    """Dispatches since the last progress that went back to earlier contents."""
 
 
 def build_briefing(plan: Plan, run: Run, position: Position) -> Briefing:
-    """For whoever has this turn."""
+    """Build the briefing for the agent that has this dispatch."""
     ledger, limits = run.ledger, run.limits
     fields: dict[str, Any] = {
         "kind": plan.kind,
@@ -177,7 +178,7 @@ def _tasks(agent: Agent, run: Run) -> tuple[TaskBrief, ...]:
 
 
 def _research(ledger: Ledger) -> tuple[ResearchGoal, ...]:
-    """What was measured counts before what was claimed."""
+    """The research goals: a measured score counts before a claimed one."""
     research_by_goal: dict[str, ResearchScores] = {
         **ledger.claimed.research,
         **ledger.measured.research,

@@ -1,9 +1,9 @@
-"""What an agent is given with its turn: a dispatch, with the history complete and in full.
+"""A dispatch: what an agent gets with its work, with the complete history.
 
-Everything that was said comes from the events by the kernel's own projections (`history.py`,
-`steps.py`), so an agent sees what the report and the page show. Nothing is cut off: a planner that
-sees half of a revision plans half of it. All of it is made when an agent asks for it: made for
-every dispatch, it would cost a long run more than all its steps.
+All texts come from the events by the same projections (`views/history.py`, `views/steps.py`) as the
+report and the page, so an agent sees what these show. Nothing is cut off: a planner that sees half
+of a revision plans half of it. All of it is built when an agent asks for it: built for every
+dispatch, it would cost a long run more than all its steps.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,7 +28,7 @@ from handrail.views.view_types import Handoff, HumanAct, Iteration, Step, View
 
 
 class Bead(Value):
-    """The work itself. The context is what agents and people have merged into it so far."""
+    """The bead of a dispatch. The context is what agents and people have merged into it so far."""
 
     id: str
     title: str
@@ -37,14 +37,14 @@ class Bead(Value):
 
 
 class AllowedOutcomes(View):
-    """What the holder of the turn may answer; in a team also whom it may hand off to."""
+    """The outcomes that the agent may report; in a team also the agents that it may hand off to."""
 
     outcomes: tuple[str, ...]
     to: tuple[str, ...] = ()
 
 
 class BeadFile(View):
-    """A file that belongs to the bead."""
+    """A file of the bead."""
 
     name: str
     size: int
@@ -53,7 +53,7 @@ class BeadFile(View):
 
 
 class DispatchBead(View):
-    """The work itself, with its files."""
+    """The bead, with its files."""
 
     id: str
     title: str
@@ -88,7 +88,7 @@ class DispatchView(View):
     step: int
     fence: int
     key: str
-    """The same until somebody reports: for what must not be done twice outside."""
+    """Stays the same until a result is reported: for outside effects that must not happen twice."""
     lease_expires_at: datetime | None
     history: tuple[Step, ...]
     iterations: tuple[Iteration, ...]
@@ -96,23 +96,23 @@ class DispatchView(View):
     people: tuple[HumanAct, ...]
     last_refusal: str | None
     answer: str | None
-    """What a person said to this agent's own question, if that is why it has the turn again."""
+    """A person's answer to this agent's own question, if that is why it has the dispatch."""
     allowed: AllowedOutcomes
     lock: HeldLock | None
     remaining: int
     briefing: Briefing = msgspec.field(default_factory=Briefing)
     """Who the agent is, to whom it may turn, and what is counted; empty from an older server."""
     question: str | None = None
-    """Its own question, which `answer` answers."""
+    """The agent's own question, which `answer` answers."""
 
 
 def no_files() -> Sequence[FileRow]:
-    """For a bead that has none."""
+    """The files of a bead that has none."""
     return ()
 
 
 class Dispatch:
-    """One turn. `node` is set in a workflow, `agent` in a team; `past` are the run's events."""
+    """One dispatch. `node` is set in a workflow, `agent` in a team; `past` are the run's events."""
 
     def __init__(
         self,
@@ -175,7 +175,7 @@ class Dispatch:
 
     @property
     def step(self) -> int:
-        """Which step of the whole run this is, from 1."""
+        """The number of this step in the whole run, from 1."""
         return self.position.step
 
     @property
@@ -195,13 +195,14 @@ class Dispatch:
 
     @property
     def key(self) -> str:
-        """The same until somebody reports what came of it: for what must not be done twice outside.
-        An attempt that was lost may have done it; the next one has the same key."""
+        """Stays the same until a result is reported: for outside effects that must not happen
+        twice. A lost attempt may have caused them; the next attempt has the same key."""
         return f"{self.run.id}:{self.position.step_id}:{self.position.result}"
 
     @property
     def last_refusal(self) -> str:
-        """Why this agent's last answer could not be used, if that is why it has the turn again."""
+        """Why this agent's last answer could not be used, if that is why it has the dispatch
+        again."""
         return self.position.refusal
 
     @property
@@ -224,7 +225,7 @@ class Dispatch:
 
     @cached_property
     def files(self) -> tuple[BeadFile, ...]:
-        """The bead's files; their contents are the engine's to give."""
+        """The bead's files; the engine provides their contents."""
         return tuple(
             BeadFile(name=row.name, size=row.size, sha256=row.sha256, content_type=row.content_type)
             for row in self._load_files()
@@ -232,7 +233,7 @@ class Dispatch:
 
     @property
     def history(self) -> tuple[Step, ...]:
-        """Every step that is over, with what was said, in full."""
+        """Every finished step, with its texts in full."""
         return tuple(step for step in steps(self.events) if step.outcome)
 
     @property
@@ -249,19 +250,19 @@ class Dispatch:
 
     @property
     def answer(self) -> str:
-        """What a person said to this agent's own question, if that is why it has the turn again."""
+        """A person's answer to this agent's own question, if that is why it has the dispatch."""
         return _own_question(self.node or self.agent, self.events)[1]
 
     @property
     def question(self) -> str:
-        """That question."""
+        """The agent's own question, which `answer` answers."""
         return _own_question(self.node or self.agent, self.events)[0]
 
 
 def dispatch_view(
     dispatch: Dispatch, lease_expires_at: datetime | None, lock_expires_at: datetime | None
 ) -> DispatchView:
-    """A dispatch as it goes over a wire, with everything that was said."""
+    """Return a dispatch as it goes over a wire, with the full history."""
     run, position = dispatch.run, dispatch.position
     lock = None
     if position.lock is not None:
@@ -305,13 +306,13 @@ def dispatch_view(
 
 
 def result_text(approval: PendingApproval, events: Events) -> str:
-    """The text that a question is about, in full."""
+    """The text that an approval is about, in full."""
     event = events[approval.result - 1] if approval.result else None
     return event.result.text if isinstance(event, Reported) else ""
 
 
 def _own_question(step_id: str, events: Events) -> tuple[str, str]:
-    """A question that the agent at this place asked after its last result, and the answer to it."""
+    """The question that the agent at this step asked after its last result, and its answer."""
     question, answer, own_approval = "", "", None
     for event in events:
         if isinstance(event, Reported) and event.step_id == step_id:

@@ -1,4 +1,4 @@
-"""Agents that are functions in this process, and what is said for all agents: results."""
+"""Agents that are functions in this process: the decorator, and their registration."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
@@ -14,17 +14,17 @@ from handrail.kernel.agent_lifecycle import Trigger
 from handrail.store.engine_store import AgentRow, StoreError, iso
 
 CAPACITY_DEFAULT = 100
-"""Dispatches that a function works on at once, unless it says otherwise."""
+"""Dispatches that a function works on at once, unless it sets its own capacity."""
 
 
 class WithLocalAgents(WithRemoteAgents):
-    """An engine that agents can turn to."""
+    """An engine with agents, local and remote."""
 
     def agent(
         self, *roles: str, name: str = "", capacity: int = CAPACITY_DEFAULT, trusted: bool = False
     ) -> Callable[[AgentFunction], AgentFunction]:
-        """Decorates a function that works as these roles. `trusted`: what it says it measured, it
-        has."""
+        """Decorate a function that works as these roles. `trusted`: its evidence counts as
+        measured."""
 
         def register(function: AgentFunction) -> AgentFunction:
             self.add_agent(function, *roles, name=name, capacity=capacity, trusted=trusted)
@@ -41,8 +41,8 @@ class WithLocalAgents(WithRemoteAgents):
         trusted: bool = False,
         only: Iterable[str] = (),
     ) -> Awaitable[None]:
-        """A function of this process works as these roles, as soon as the database knows of it;
-        that may be awaited, and need not be. `only` names the definitions that it works."""
+        """Add a function of this process that works as these roles, as soon as the database has its
+        row; awaiting that is optional. `only` names the definitions that it works on."""
         assert roles, "an agent works as some role"
         assert capacity > 0, "an agent has room for at least one dispatch"
         base_name = name or getattr(function, "__name__", "agent")
@@ -76,7 +76,7 @@ class WithLocalAgents(WithRemoteAgents):
         return joined
 
     async def _register_slot(self, row: AgentRow, slot: AgentSlot) -> None:
-        """A database that is away is waited for, as long as the engine does."""
+        """Register the slot; wait for an unavailable database as long as the engine does."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.settings.store_patience
         while True:

@@ -1,14 +1,14 @@
-"""Agents that are functions in this process: given their turn, listened to, stopped.
+"""Runs agents that are functions in this process: starts, awaits and cancels them.
 
-A function takes a `Dispatch` and returns a `Result`, a plain text (the text protocol's business),
-or an object with a result's fields; async ones run on the loop, others on a thread. Whatever else
-it does costs it the attempt. Its result is handed to the keeper until that has it on disk; while
-the database is away it is handed in again and again, as long as the engine lives.
+A function takes a `Dispatch` and returns a `Result`, a plain text (read by the text protocol), or
+an object with a result's fields; async functions run on the loop, others on a thread. Anything else
+costs the attempt. The result is submitted to the committer until it is on disk; while the database
+is away it is submitted again and again, as long as the engine lives.
 
-Each turn has a task, but a task is dear and most turns of a large batch are over before they wait
-for anything. So a task gives one turn after the other; when one has to wait, the next task goes on
-with the others. Nothing of a turn stays with its task: one that was told to stop, or that has other
-context variables than it began with, gives no more turns.
+Each dispatch could have a task, but a task is dear and most dispatches of a large batch are over
+before they wait for anything. So a task runs one dispatch after the other; when one has to wait,
+the next task goes on with the others. A dispatch leaves nothing behind in its task: a task that was
+cancelled, or whose context variables have changed, runs no more dispatches.
 """
 
 import asyncio
@@ -43,11 +43,11 @@ log = logging.getLogger("handrail.engine")
 AGENT_THREADS_MAX = 100
 RETRY_SECONDS = 0.5
 STOP_SECONDS = 5.0
-"""How long a function has to stop when the engine closes."""
+"""Time for functions to stop when the engine closes."""
 
 
 class FunctionSlot(AgentSlot):
-    """A seat that is a function."""
+    """The slot of a local function."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class FunctionSlot(AgentSlot):
 
 
 class LocalExecutor:
-    """The functions of one engine, at work."""
+    """Runs the functions of one engine."""
 
     def __init__(
         self, committer: GroupCommitter, find_dispatch: FindDispatch, on_late_report: OnLateReport
@@ -88,23 +88,23 @@ class LocalExecutor:
         )
         self._queued: OrderedDict[tuple[str, int], tuple[FunctionSlot, Dispatch]] = OrderedDict()
         self._next_task: asyncio.Task[None] | None = None
-        """The task that will look at those who wait, if it has not begun."""
+        """The task that will run waiting dispatches, if it has not begun."""
         self._tasks: dict[tuple[str, int], asyncio.Task[None]] = {}
         self._cancelled_tasks: set[asyncio.Task[None]] = set()
         self.closed = False
         self._threads = ThreadPoolExecutor(AGENT_THREADS_MAX, "handrail-agent")
 
     def start(self, slot: FunctionSlot, run_id: str, fence: int) -> None:
-        """The claim is on disk: the function may begin."""
+        """Start the function: its claim is on disk."""
         dispatch = self.find_dispatch(run_id, fence)
-        if dispatch is None or self.closed:  # ended by something that was committed with it
+        if dispatch is None or self.closed:  # ended in the same commit
             self._release(slot)
             return
         self._queued[run_id, fence] = slot, dispatch
         self._ensure_task()
 
     def _ensure_task(self) -> None:
-        """Somebody waits for a turn."""
+        """Start a task for waiting dispatches, unless one is about to begin."""
         if self._next_task is None:
             self._next_task = asyncio.get_running_loop().create_task(self._run_queued())
 
@@ -115,15 +115,15 @@ class LocalExecutor:
         while self._queued and not task.cancelling() and copy_context() == context:
             key, (slot, dispatch) = self._queued.popitem(last=False)
             if self._queued:
-                self._ensure_task()  # in case this one has to wait
+                self._ensure_task()  # in case this task has to wait
             self._tasks[key] = task
             await self._run_function(slot, dispatch)
         if self._queued:
             self._ensure_task()
 
     def cancel(self, run_id: str, fence: int) -> None:
-        """Its dispatch counts no more (H5.5). A function on a thread cannot be stopped; what it
-        returns will be too late."""
+        """Cancel a dispatch that no longer counts (H5.5). A function on a thread cannot be stopped;
+        its result will be late."""
         key = run_id, fence
         task = self._tasks.get(key)
         if task is not None:
@@ -138,7 +138,7 @@ class LocalExecutor:
         task.cancel()
 
     async def close(self) -> None:
-        """Whoever does not stop when told to is left behind."""
+        """Cancel all functions; one that does not stop is left behind."""
         self.closed = True
         self._queued.clear()
         tasks = list(self._tasks.values())
@@ -167,7 +167,7 @@ class LocalExecutor:
             self._submit_result(
                 slot, run_id, c.Lose(fence=fence, reason="the agent cancelled itself")
             )
-        except (Exception, SystemExit) as error:  # its lost attempt, whatever it is, and not ours
+        except (Exception, SystemExit) as error:  # costs its attempt, whatever it is
             self._submit_result(slot, run_id, _lost_command(slot.agent, fence, error))
         else:
             agent = slot.agent
@@ -189,8 +189,8 @@ class LocalExecutor:
         ResultSubmission(self, slot, run_id, command).submit()
 
     def on_refused(self, run_id: str, command: c.Report | c.Lose, result: CommandResult) -> None:
-        """A result that cannot be taken while the dispatch is open costs the attempt, and the agent
-        is told why. One that is late changes nothing, and is kept as a note."""
+        """Handle a refused result. While the dispatch is open it costs the attempt, and the agent
+        is told why. A late result changes nothing, and is kept as a note."""
         run, refusal = result.run, result.refusal
         assert refusal is not None
         is_open = run is not None and run.find_position(command.fence) is not None
@@ -206,7 +206,7 @@ class LocalExecutor:
 
 
 def _lost_command(agent: str, fence: int, error: BaseException) -> c.Report | c.Lose:
-    """An attempt that has cost something is a report that cannot be used, so that it is counted."""
+    """Report a lost attempt that has usage as an unusable result, so that its usage is counted."""
     usage = usage_of(error)
     if usage == NO_USAGE:
         return c.Lose(fence=fence, reason=describe_error(error))
@@ -216,7 +216,7 @@ def _lost_command(agent: str, fence: int, error: BaseException) -> c.Report | c.
 
 
 class ResultSubmission:
-    """A result on its way to the keeper, again and again while the database is away."""
+    """Submits a result to the committer, again and again while the database is away."""
 
     __slots__ = ("command", "executor", "run_id", "slot")
 
@@ -239,8 +239,8 @@ class ResultSubmission:
             self._retry_later(result)
 
     def _retry_later(self, error: StoreError) -> None:
-        """As long as the engine lives: as it does, nobody would find the dispatch orphaned. If
-        another one did meanwhile, the result is refused as late."""
+        """Retry as long as the engine lives: until then no engine finds the dispatch orphaned. If
+        another engine did meanwhile, the result is refused as late."""
         if not self.executor.closed and not self.executor.committer.failed:
             asyncio.get_running_loop().call_later(RETRY_SECONDS, self.submit)
         else:

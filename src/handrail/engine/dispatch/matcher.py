@@ -1,30 +1,31 @@
-"""The desk: who could work now, and on what. In memory, one per engine.
+"""Matches offered dispatches to free agents. In memory, one per engine.
 
-A *seat* is an agent that this engine can hand a dispatch to: a function in this process, or a
+A *slot* is an agent that this engine can give a dispatch to: a function in this process, or a
 worker that waits for one (`claim`). Rules:
 
-1. A dispatch that is offered while a seat with its role is free goes to it in the same commit,
+1. A dispatch that is offered while a slot with its role is free goes to it in the same commit,
    unless others of that role are waiting already; then it waits behind them, by priority and age.
-2. `behind` names the roles of which dispatches may be waiting in the database. Only for those does
-   a free seat cost a query.
-3. A seat is taken when the claim is decided and given back when the result is in, or when the claim
+2. `maybe_waiting` names the roles of which dispatches may be waiting in the database. Only for
+   those does a free slot cost a query.
+3. A slot is taken when the claim is decided and released when the result is in, or when the claim
    came to nothing.
-4. A dispatch that every free seat was refused for (its run is paused; who committed does not
-   verify) is passed over, so that it holds up nobody, until its run changes or a seat is free.
+4. A dispatch that was refused for every free slot (its run is paused; the agent that committed does
+   not verify) is skipped, so that it blocks no other, until its run changes or a slot is free.
 """
 
 from collections import deque
 from collections.abc import Callable, Iterator
 
 SLOTS_TRIED_MAX = 20
-"""Seats that are tried for one dispatch: a run may refuse some (who committed does not verify)."""
+"""Slots tried for one dispatch: a run may refuse some (the agent that committed does not
+verify)."""
 
 
 class AgentSlot:
     """An agent with room for `free` more dispatches."""
 
     definitions: frozenset[str] = frozenset()
-    """The definitions that it works; empty: any."""
+    """The definitions that it works on; empty: any."""
 
     def __init__(
         self,
@@ -49,7 +50,7 @@ class DispatchMatcher:
         self._slots_by_role: dict[str, deque[AgentSlot]] = {}
         self.maybe_waiting: set[str] = set()
         self.skipped: dict[str, set[tuple[str, int]]] = {}
-        """By role, the dispatches that were passed over: run and fence."""
+        """By role, the skipped dispatches: run and fence."""
 
     def add(self, slot: AgentSlot) -> None:
         for role in slot.roles:
@@ -66,16 +67,16 @@ class DispatchMatcher:
                 self._slots_by_role.pop(role, None)
 
     def close(self) -> None:
-        """Nobody is given anything any more."""
+        """Give out nothing any more."""
         self._slots_by_role.clear()
 
     def recheck_all(self) -> None:
-        """Somebody else may have offered something: ask the database once for every role."""
+        """Query the database once for every role: another engine may have offered dispatches."""
         self.maybe_waiting.update(self._slots_by_role)
         self.skipped.clear()
 
     def release(self, slot: AgentSlot) -> None:
-        """It has room again."""
+        """Release a slot: it has room again."""
         slot.free_capacity += 1
         if self.skipped:
             for role in slot.roles:
@@ -86,11 +87,11 @@ class DispatchMatcher:
         self.skipped.setdefault(role, set()).add((run_id, fence))
 
     def unskip(self, role: str, run_id: str, fence: int) -> None:
-        """It is passed over no more: its run has changed."""
+        """Stop skipping a dispatch: its run has changed."""
         self.skipped.get(role, set()).discard((run_id, fence))
 
     def free_slots(self, role: str) -> Iterator[AgentSlot]:
-        """Seats that could take a dispatch of this role, everybody in turn."""
+        """Slots that could take a dispatch of this role, in rotation."""
         slots = self._slots_by_role.get(role)
         if slots is None:
             return
@@ -101,7 +102,7 @@ class DispatchMatcher:
                 yield slot
 
     def capacity_to_fill(self) -> dict[str, int]:
-        """How many dispatches each role could take that may be waiting in the database."""
+        """How many dispatches, perhaps waiting in the database, each role could take."""
         capacity: dict[str, int] = {}
         for role in self.maybe_waiting:
             free_capacity = sum(slot.free_capacity for slot in self._slots_by_role.get(role, ()))

@@ -1,10 +1,10 @@
-"""Who is there: agents outside of this process, known by their id, and what they hold.
+"""The registry of agents outside of this process: their ids, their presence, and what they hold.
 
-An agent's *session* names one stay and is nobody's business but the database's: what was claimed in
-one is lost when another begins. Every call of an agent is a sign of life (`seen`).
+An agent's *session* names one stay and is internal to the database: what an agent claimed in one
+session is lost when another begins. Every call of an agent is a sign of life (`note_activity`).
 
-Rows of agents are kept in memory until others may have written. An old one does no harm: a session
-that is over is found when it gives a sign of life, and what is claimed in it is soon offered again.
+Rows of agents are cached until other engines may have written. An old row does no harm: a session
+that is over is detected at its next sign of life, and what it claims is soon offered again.
 """
 
 import hashlib
@@ -31,12 +31,12 @@ AGENT_ID_CHARS_MAX = 200
 ROLES_MAX = 100
 CAPACITY_MAX = 10_000
 SIGNS_PER_HEARTBEAT = 3
-"""How often the calls of an agent are written down, at most."""
+"""How often, at most, the calls of an agent are written down within a heartbeat."""
 DISCONNECT_GRACE_HEARTBEATS = 2
-"""So many heartbeats after its line was cut an agent that has not called again is gone."""
+"""Heartbeats after which a disconnected agent that has not called again is gone."""
 CACHED_SESSIONS_MAX = 100_000
 STATES_BUSIEST_FIRST = (AgentState.ACTIVE, AgentState.WAITING, AgentState.QUEUED, AgentState.IDLE)
-"""Of an agent in several channels the first of these that it is anywhere is shown."""
+"""An agent in several channels is shown in the first of these states that it has in any."""
 
 
 class AgentView(View):
@@ -54,24 +54,24 @@ class AgentView(View):
     """Ids of the dispatches that it holds, the oldest first, then of its turns in channels."""
     last_seen: datetime
     in_process: bool
-    """A function of an engine."""
+    """Whether it is a function of an engine."""
 
 
 class WithAgentRegistry(EngineCore):
-    """An engine that knows who is there."""
+    """An engine with a registry of agents."""
 
     def __init__(self, store: Store, **options: Any) -> None:  # noqa: ANN401 - as Core
         super().__init__(store, **options)
         self._agent_rows: dict[str, AgentRow] = {}
         self._last_signs: dict[str, datetime] = {}
-        """Session -> when a sign of life was last written here."""
+        """Session -> when this engine last wrote a sign of life."""
 
     async def register(
         self, agent_id: str, roles: Sequence[str], capacity: int = 1, *, key: str = ""
     ) -> AgentView:
-        """An agent outside of this process is there, as these roles. What it had claimed before is
-        lost; under the same `key` it is the same stay, and nothing is. Refused: bad_agent,
-        no_roles, bad_capacity, agent_taken."""
+        """Register an agent outside of this process with these roles. It loses what it had claimed
+        before; under the same `key` its session continues, and it loses nothing. Refused:
+        bad_agent, no_roles, bad_capacity, agent_taken."""
         self._check_open()
         _check_agent(agent_id, roles, capacity)
         keyed_session = hashlib.sha256(encode([agent_id, key])).hexdigest()[:32]
@@ -94,7 +94,7 @@ class WithAgentRegistry(EngineCore):
         return view
 
     async def agents(self) -> list[AgentView]:
-        """Everybody, by id."""
+        """All agents, by id."""
         rows, held, members = await self._query(
             lambda store: (
                 store.list_agents(),
@@ -114,7 +114,7 @@ class WithAgentRegistry(EngineCore):
         ]
 
     async def agent_view(self, agent_id: str) -> AgentView:
-        """Refused: unknown_agent."""
+        """Return one agent. Refused: unknown_agent."""
         row = await self._call_store(self.store.get_agent, agent_id)
         if row is None:
             refuse_unknown_agent(agent_id)
@@ -124,8 +124,8 @@ class WithAgentRegistry(EngineCore):
         )
 
     async def enable(self, agent_id: str, *, enabled: bool) -> AgentView:
-        """One that is disabled is offline, and loses what it has claimed. Refused:
-        unknown_agent."""
+        """Enable or disable an agent. A disabled agent is offline, and loses what it has claimed.
+        Refused: unknown_agent."""
         self._check_open()
 
         def change() -> bool:
@@ -140,7 +140,7 @@ class WithAgentRegistry(EngineCore):
         return view
 
     async def remove(self, agent_id: str) -> None:
-        """It is gone, and loses what it has claimed. Refused: unknown_agent, agent_taken."""
+        """Remove an agent; it loses what it has claimed. Refused: unknown_agent, agent_taken."""
         self._check_open()
         row = await self._call_store(self.store.get_agent, agent_id)
         if row is None:
@@ -154,9 +154,9 @@ class WithAgentRegistry(EngineCore):
             self._notify_presence(agent_id, Trigger.AGENT_STOPS)
 
     async def heartbeat_agent(self, agent_id: str) -> bool:
-        """It is alive, and with it all that it has claimed; False if nobody knows it."""
+        """Keep the agent and all its claims alive; False if the agent is unknown."""
         self._check_open()
-        for _ in range(2):  # a session that is over may be known here still
+        for _ in range(2):  # the cached session may be over
             row = await self._remote_agent(agent_id)
             if row is None:
                 return False
@@ -165,8 +165,8 @@ class WithAgentRegistry(EngineCore):
         return False
 
     async def agent_disconnected(self, agent_id: str) -> None:
-        """The line that it held open was cut. Unless it calls again soon it is gone, and with it
-        its turns. What it has claimed it keeps for the lease that it was told."""
+        """The agent's open connection was cut. Unless it calls again soon it is gone, and its turns
+        with it. It keeps its claims for the lease that it was given."""
         row = await self._remote_agent(agent_id)
         if row is None or await self._call_store(self.store.list_claimed_dispatches, row.session):
             return
@@ -178,7 +178,7 @@ class WithAgentRegistry(EngineCore):
             await self._call_store(self.store.heartbeat_session, row.session, iso(backdated_at))
 
     async def note_activity(self, agent_id: str) -> bool:
-        """As a heartbeat, for every call of an agent: written now and then, else from memory."""
+        """Record a call of an agent as a heartbeat: written now and then, else in memory."""
         row = await self._remote_agent(agent_id)
         last = self._last_signs.get(row.session) if row is not None else None
         interval = timedelta(seconds=self.settings.heartbeat / SIGNS_PER_HEARTBEAT)
@@ -187,7 +187,7 @@ class WithAgentRegistry(EngineCore):
         return await self.heartbeat_agent(agent_id)
 
     async def _remote_agent(self, agent_id: str) -> AgentRow | None:
-        """An agent outside of all engines."""
+        """Return an agent outside of all engines."""
         row = self._agent_rows.get(agent_id)
         if row is None:
             row = await self._call_store(self.store.get_agent, agent_id)
@@ -198,7 +198,7 @@ class WithAgentRegistry(EngineCore):
     async def _write_heartbeat(self, row: AgentRow) -> bool:
         now = self.clock()
         before = self._last_signs.get(row.session)
-        self._last_signs[row.session] = now  # those who call meanwhile need not write it too
+        self._last_signs[row.session] = now  # concurrent calls need not write it too
         try:
             alive = await self._call_store(self.store.heartbeat_session, row.session, iso(now))
         except BaseException:
@@ -220,7 +220,7 @@ class WithAgentRegistry(EngineCore):
             self._last_signs[session] = before
 
     def _drop_cached_agent(self, agent_id: str) -> None:
-        """Something about it has changed."""
+        """Drop the cached row of a changed agent."""
         row = self._agent_rows.pop(agent_id, None)
         if row is not None:
             self._last_signs.pop(row.session, None)
@@ -240,10 +240,12 @@ class WithAgentRegistry(EngineCore):
     ) -> AgentView:
         last_seen = parse_iso(row.beat_at)
         is_silent = self.clock() - last_seen > timedelta(seconds=self.settings.offline_after)
-        channels = {one.channel_id: AgentState(one.state) for one in members}
+        channels = {member.channel_id: AgentState(member.state) for member in members}
         states = {*channels.values(), AgentState.ACTIVE if held else AgentState.IDLE}
-        state = next(one for one in STATES_BUSIEST_FIRST if one in states)
-        turns = [turn_id(one.channel_id, one.turn) for one in members if one.turn is not None]
+        state = next(state for state in STATES_BUSIEST_FIRST if state in states)
+        turns = [
+            turn_id(member.channel_id, member.turn) for member in members if member.turn is not None
+        ]
         return AgentView(
             id=row.id,
             roles=tuple(msgspec.json.decode(row.roles, type=list[str])),
@@ -252,7 +254,7 @@ class WithAgentRegistry(EngineCore):
             state=state if row.enabled and not is_silent else AgentState.OFFLINE,
             channels=channels,
             current_work=(
-                *(dispatch_id(one.execution_id, one.fence) for one in held),
+                *(dispatch_id(dispatch.execution_id, dispatch.fence) for dispatch in held),
                 *turns,
             ),
             last_seen=last_seen,

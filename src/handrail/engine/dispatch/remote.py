@@ -3,11 +3,12 @@
 A dispatch is known by its id, RUN.dFENCE. Rules:
 
 1. An agent never holds more than its capacity, of dispatches and of turns in channels together.
-   What it holds is what the database says; beside it count the claims that wait in this engine
-   (`_Post`), each of which may bring one more. A turn that is granted while a claim is on its way
-   to disk comes on top: the agent is given it when it has room, or it times out.
-2. What an agent holds but does not know of is given again: the answer to its claim got lost.
-3. Whoever waits for work is alive: a sign of life is written again and again meanwhile.
+   The database says what it holds; the claims that wait in this engine (`_AgentClaims`) count too,
+   each of which may bring one more. A turn that is granted while a claim is on its way to disk
+   comes on top: the agent gets it when it has room, or it times out.
+2. A dispatch that an agent holds but does not know of is given again: the answer to its claim got
+   lost.
+3. An agent that waits for work is alive: its sign of life is written again and again meanwhile.
 """
 
 import asyncio
@@ -46,12 +47,12 @@ UNUSABLE_RESULT_CODES = frozenset(
         *("result_too_large", "context_too_large"),
     }
 )
-"""Refusals of what is no result at all: the dispatch stays open, and it is no evidence either."""
+"""Refusals of input that is not a result at all: the dispatch stays open, and no note is kept."""
 
 
 class ReportOutcome(Value):
-    """What became of a result that came in time. Not accepted: it could not be used, the attempt
-    is spent, and `reason` goes to the agent with its next turn."""
+    """The outcome of a result that came in time. Not accepted: it could not be used, the attempt is
+    spent, and `reason` goes to the agent with its next dispatch."""
 
     accepted: bool
     run: Run
@@ -75,11 +76,11 @@ class _AgentClaims:
         self.waiting = 0
         self.granted = 0
         self.known_turn_ids: set[str] = set()
-        """Turns that were given to it, of those that it holds."""
+        """Of the turns that the agent holds, those that were given to it."""
 
 
 class _ClaimSlot(AgentSlot):
-    """A seat for one dispatch, as long as somebody waits for it."""
+    """A slot for one dispatch, open while a claim waits for it."""
 
     def __init__(self, row: AgentRow, claims: _AgentClaims) -> None:
         roles = tuple(msgspec.json.decode(row.roles, type=list[str]))
@@ -90,7 +91,7 @@ class _ClaimSlot(AgentSlot):
         claims.waiting += 1
 
     def accept(self, run_id: str, fence: int) -> None:
-        """The claim is on disk."""
+        """Accept a dispatch: its claim is on disk."""
         self.stop_waiting()
         self.claims.granted += 1
         if not self.claimed.done():
@@ -103,7 +104,7 @@ class _ClaimSlot(AgentSlot):
 
 
 class WithRemoteAgents(WithChannels):
-    """An engine that agents outside of its process work for."""
+    """An engine with agents outside of its process."""
 
     def __init__(self, store: Store, **options: Any) -> None:  # noqa: ANN401 - as Core
         super().__init__(store, **options)
@@ -113,11 +114,11 @@ class WithRemoteAgents(WithChannels):
     async def claim(
         self, agent_id: str, wait: float = 0, holding: Sequence[str] | None = None
     ) -> Dispatch | None:
-        """The next dispatch for a registered agent, waiting for one so many seconds; never more
-        than its capacity. `holding` are the ids of those that it knows of: one that it holds but
-        does not know of comes first, so that an answer that got lost on the way is given again.
-        Without it that is the oldest, when it has no room for another. Refused: unknown_agent,
-        agent_disabled."""
+        """Return the next dispatch for a registered agent, waiting up to `wait` seconds; an agent
+        never holds more than its capacity. `holding` are the ids that it knows of: a dispatch that
+        it holds but does not know of comes first, so that a lost answer is given again. Without
+        `holding` that is the oldest, when the agent has no room for another. Refused:
+        unknown_agent, agent_disabled."""
         dispatch = await self.claim_next(agent_id, wait, holding, turns=False)
         assert not isinstance(dispatch, TurnView), "it was not asked for"
         return dispatch
@@ -130,8 +131,8 @@ class WithRemoteAgents(WithChannels):
         *,
         turns: bool = True,
     ) -> Dispatch | TurnView | None:
-        """As `claim`, of turns in channels too: a turn that it has and does not know of comes
-        first, for its time runs."""
+        """Like `claim`, with turns in channels too: a turn that the agent has and does not know of
+        comes first, for its time runs."""
         row = await self._load_worker(agent_id)
         claims = self._claims_by_agent.setdefault(agent_id, _AgentClaims())
         turn_granted = self._change_waiters.subscribe(TURN_KEY_PREFIX + agent_id)
@@ -161,7 +162,7 @@ class WithRemoteAgents(WithChannels):
         )
 
     async def _held_turns(self, agent_id: str) -> list[ChannelMemberRow]:
-        """The turns that it holds, paused ones too."""
+        """The turns that the agent holds, paused ones too."""
         if not await self._has_members():
             return []
         rows: list[ChannelMemberRow] = await self._call_store(self.store.list_memberships, agent_id)
@@ -175,8 +176,8 @@ class WithRemoteAgents(WithChannels):
         held_turns: Sequence[ChannelMemberRow],
         holding: Sequence[str] | None,
     ) -> TurnView | None:
-        """A turn that it does not know of. If it does not say what it knows, one that it was not
-        given yet, or, when it has no room, any."""
+        """A turn that the agent does not know of. If the agent does not say what it knows: a turn
+        that it was not given yet, or, when it has no room, any."""
         turns_by_id = {
             turn_id(member.channel_id, member.turn or 0): member for member in held_turns
         }
@@ -209,14 +210,14 @@ class WithRemoteAgents(WithChannels):
             await self.committer.flush()  # what is on offer now
             await self._wait_for_work(agent_id, slot, wait, turn_granted)
             if not slot.claimed.done():
-                self.matcher.remove(slot)  # from here on nobody can give it anything
+                self.matcher.remove(slot)  # from here on the slot gets nothing
                 await self.committer.flush()  # but a claim may be on its way to disk
                 slot.stop_waiting()
         finally:
             self._close_slot(slot)
 
     async def _load_worker(self, agent_id: str) -> AgentRow:
-        """A registered agent that may work; this is a sign of life."""
+        """Return a registered agent that may work; this is a sign of life."""
         self._check_open()
         await self.note_activity(agent_id)
         row = await self._remote_agent(agent_id)
@@ -228,8 +229,8 @@ class WithRemoteAgents(WithChannels):
         return row
 
     async def _held_dispatches(self, row: AgentRow, claims: _AgentClaims) -> list[DispatchRow]:
-        """What it holds now; asked again if it was given something meanwhile."""
-        while True:  # at most as often as claims wait, which are no more than its capacity
+        """What the agent holds now; read again if it got something meanwhile."""
+        while True:  # at most once per waiting claim, so at most its capacity
             granted_before = claims.granted
             held: list[DispatchRow] = await self._call_store(
                 self.store.list_claimed_dispatches, row.session
@@ -255,7 +256,7 @@ class WithRemoteAgents(WithChannels):
         wait: float,
         turn_granted: "asyncio.Future[None] | None" = None,
     ) -> None:
-        """Until it has something, or a turn was granted to it, or time is up."""
+        """Wait until the slot has a dispatch, a turn was granted to the agent, or time is up."""
         loop = asyncio.get_running_loop()
         until = loop.time() + wait
         futures: set[asyncio.Future[Any]] = {
@@ -268,7 +269,7 @@ class WithRemoteAgents(WithChannels):
             await self.note_activity(agent_id)
 
     def _close_slot(self, slot: _ClaimSlot) -> None:
-        """Nobody waits any more; a claim that is on its way to disk still counts until it is."""
+        """Close a slot; a claim that is on its way to disk still counts until it is there."""
         self.matcher.remove(slot)
         if slot.is_waiting and not slot.claimed.done():
             task = asyncio.get_running_loop().create_task(self._stop_waiting_after_flush(slot))
@@ -282,7 +283,7 @@ class WithRemoteAgents(WithChannels):
             slot.stop_waiting()
 
     async def _open_dispatch(self, run_id: str, fence: int) -> Dispatch | None:
-        """A dispatch, if it is open: from memory, else from the database."""
+        """Return a dispatch, if it is open: from memory, else from the database."""
         cached = self._cached_dispatch(run_id, fence)
         if cached is not None:
             return cached
@@ -298,14 +299,14 @@ class WithRemoteAgents(WithChannels):
         )
 
     async def dispatch_of(self, dispatch_id: str) -> Dispatch:
-        """An open dispatch. Refused: unknown_dispatch."""
+        """Return an open dispatch. Refused: unknown_dispatch."""
         dispatch = await self._open_dispatch(*_parse_dispatch_id(dispatch_id))
         if dispatch is None:
             _refuse_unknown(dispatch_id)
         return dispatch
 
     async def dispatch_view(self, dispatch: Dispatch) -> DispatchView:
-        """The dispatch as it goes to its agent, in full."""
+        """Return the dispatch as it goes to its agent, in full."""
         position, row = dispatch.position, await self._remote_agent(dispatch.position.agent)
         lock = None
         if position.lock is not None:
@@ -323,7 +324,7 @@ class WithRemoteAgents(WithChannels):
     async def heartbeat_dispatch(
         self, dispatch_id: str, agent_id: str, fence: int
     ) -> HeartbeatReply:
-        """The agent still works on it: that is a heartbeat."""
+        """Record a heartbeat: the agent still works on the dispatch."""
         run_id, own_fence = _parse_dispatch_id(dispatch_id)
         alive = await self.heartbeat_agent(agent_id)
         rows: list[DispatchRow] = await self._call_store(self.store.list_dispatches, run_id)
@@ -353,7 +354,7 @@ class WithRemoteAgents(WithChannels):
     async def report(
         self, run_id: str, fence: int, agent: str, result: Result | str, *, trusted: bool = False
     ) -> Run:
-        """The result of a dispatch. One that is late, doubled or foreign is refused, changes
+        """Report the result of a dispatch. A late, doubled or foreign result is refused, changes
         nothing, and is kept as a note."""
         command = _report_command(result, agent, fence, trusted=trusted)
         try:
@@ -375,8 +376,8 @@ class WithRemoteAgents(WithChannels):
         *,
         trusted: bool = False,
     ) -> ReportOutcome:
-        """Its result. One that is late, doubled or foreign is refused, changes nothing, and is kept
-        as a note."""
+        """Report the result of a dispatch. A late, doubled or foreign result is refused, changes
+        nothing, and is kept as a note."""
         run_id, own_fence = _parse_dispatch_id(dispatch_id)
         if fence != own_fence:
             command = _report_command(result, agent_id, fence, trusted=trusted)
@@ -395,7 +396,7 @@ class WithRemoteAgents(WithChannels):
         return ReportOutcome(accepted=True, run=run)
 
     async def _step_id_of(self, run_id: str, fence: int) -> str:
-        """Where an open dispatch stands; "" if it is not open."""
+        """The step id of an open dispatch; "" if it is not open."""
         run = self.committer.cached_run(run_id)
         position = run.find_position(fence) if run is not None else None
         if position is not None:
@@ -406,8 +407,8 @@ class WithRemoteAgents(WithChannels):
     async def hand_back(
         self, dispatch_id: str, agent_id: str, fence: int, reason: str, usage: Usage = NO_USAGE
     ) -> Run:
-        """The agent will not finish it: it is offered again; what it used is counted. Refused:
-        late, foreign."""
+        """Hand a dispatch back: it is offered again; its usage is counted. Refused: late,
+        foreign."""
         run_id, own_fence = _parse_dispatch_id(dispatch_id)
         rows: list[DispatchRow] = await self._call_store(self.store.list_dispatches, run_id)
         row = next((held_row for held_row in rows if held_row.fence == own_fence == fence), None)

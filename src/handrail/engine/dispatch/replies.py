@@ -1,6 +1,6 @@
-"""What an agent can answer, in a word each. All of them make a `Result`.
+"""The answers of an agent, one function each. All return a `Result`.
 
-`data` goes into the bead's context; `evidence` is what it rests on; `usage` what it cost.
+`data` goes into the bead's context; `evidence` supports the result; `usage` is its cost.
 """
 
 from typing import Any, Literal
@@ -40,7 +40,7 @@ def carry_on(
     evidence: Evidence | None = None,
     usage: Usage | None = None,
 ) -> Result:
-    """Not done yet: another dispatch, please (a task with `multi_dispatch`)."""
+    """Not done yet: ask for another dispatch (a task with `multi_dispatch`)."""
     return _result(Outcome.CONTINUE, data, evidence, usage, text=text)
 
 
@@ -54,7 +54,7 @@ def hand_to(
     evidence: Evidence | None = None,
     usage: Usage | None = None,
 ) -> Result:
-    """The turn goes to another agent of the team."""
+    """Hand off to another agent of the team."""
     fields = {"to": agent, "reason": reason, "task": task, "text": text}
     return _result(Outcome.HANDOFF, data, evidence, usage, **fields)
 
@@ -69,13 +69,13 @@ def terminate(
     evidence: Evidence | None = None,
     usage: Usage | None = None,
 ) -> Result:
-    """The team's work is done, says whoever may say so; or in part: what `remaining` is."""
+    """End the team's work, where this agent may; in part: `remaining` is what is left."""
     fields: Data = {"reason": reason, "text": text, "status": status, "remaining": remaining}
     return _result(Outcome.TERMINATE, data, evidence, usage, **fields)
 
 
 def ask(question: str, *options: str) -> Result:
-    """A person is to answer first; the answer comes with the next dispatch."""
+    """Ask a person first; the answer comes with the next dispatch."""
     return Result(outcome=Outcome.ASK, question=question, options=options)
 
 

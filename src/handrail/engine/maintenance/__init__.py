@@ -1,1 +1,1 @@
-"""What happens by itself: clocks, leases, outages, retention, backup."""
+"""Periodic work: clocks, leases, outages, retention, backup."""

@@ -36,7 +36,7 @@ class ArchivedRun(Row):
 
 
 class ArchiveWriter:
-    """Appends to a file that somebody else makes and renames."""
+    """Appends to a file that the caller creates and renames."""
 
     def __init__(self, file: Path, *, by: str, at: str, compressed: bool) -> None:
         raw = file.open("wb")
@@ -55,7 +55,7 @@ class ArchiveWriter:
             self.write_line(kind, row)
 
     def add_version(self, workflow_id: str, version: int) -> bool:
-        """Whether this version was not written yet; it will be now."""
+        """Return whether this version was not written yet, and mark it as written."""
         is_new = (workflow_id, version) not in self._versions
         self._versions.add((workflow_id, version))
         return is_new
@@ -67,7 +67,7 @@ class ArchiveWriter:
 
 
 def row_fields(row: Row) -> dict[str, Any]:
-    """The columns; bytes as people write them."""
+    """The columns of a row; bytes as hexadecimal."""
     values = asdict(row)
     return {
         name: value.hex() if isinstance(value, bytes) else value for name, value in values.items()
@@ -75,7 +75,7 @@ def row_fields(row: Row) -> dict[str, Any]:
 
 
 def check_archive(file: Path) -> Iterator[ArchivedRun]:
-    """The runs of a file, each after its events were hashed again. Raises if one does not fit."""
+    """Return the runs of a file, with the events of each hashed again. Raises if a hash differs."""
     run: dict[str, Any] | None = None
     seq, head, runs = 0, EMPTY_HEAD, 0
     for number, line in enumerate(_read_lines(file), 1):

@@ -1,8 +1,8 @@
-"""What happens by itself: clocks, leases, messages that were left, the engine's own heartbeat.
+"""Periodic maintenance: clocks, leases, undelivered messages, the engine's own heartbeat.
 
-`beat` is one look at everything; an engine looks every `pulse` seconds, a test whenever it likes.
-Looking twice does no harm: whatever is done is decided by the kernel on what is stored. Each query
-takes a page; what is left is found the next time.
+`run_once` checks everything once; an engine does so every `pulse` seconds, a test at any time. A
+repeated check does no harm: the kernel decides on what is stored. Each query takes a page; the next
+pass finds the rest.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ log = logging.getLogger("handrail.engine")
 
 PAGE_ROWS = 500
 HEARTBEATS_PER_LEASE = 6
-"""How often an engine beats within a lease: a busy moment must not look like death."""
+"""Heartbeats of an engine within a lease: a busy moment must not look like death."""
 PRUNE_INTERVAL_SECONDS = 3600
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -54,17 +54,18 @@ class Maintenance:
         self.leases_extended_until = clock()
         """Until then agents may be silent: they could not have been heard."""
         self.newest_definitions: dict[str, DefinitionRow] = {}
-        """Definitions by name as of the last look: another engine may make a new version."""
+        """Newest definitions by name as of the last pass: another engine may store a new
+        version."""
         self.has_peers = False
-        """Whether other engines are alive: then a run may end without a word here."""
+        """Whether other engines are alive: then a run may end without this engine's knowledge."""
         self.on_foreign_commits: Callable[[], Awaitable[None]] = _ignore_foreign_commits
-        """Called when others may have written something."""
+        """Called when other engines may have written."""
         self._heartbeat_at: datetime | None = None
         self._pruned_at: datetime | None = None
 
     async def run_forever(self) -> None:
-        """Look again and again. A database that is away is waited for, at most so long; when it is
-        back, the time without it was an outage."""
+        """Check again and again. Wait for an unavailable database, at most `store_patience`; when
+        it is back, the time without it was an outage."""
         loop = asyncio.get_running_loop()
         last_success, is_away = loop.time(), False
         while True:
@@ -81,7 +82,7 @@ class Maintenance:
             await asyncio.sleep(self.settings.pulse)
 
     async def run_once(self) -> None:
-        """One look at everything, and all that follows from it."""
+        """Check everything once, and perform all that follows."""
         now = self.clock()
         await self._heartbeat(now)
         if await self.committer.call_store(self.store.has_changed):
@@ -123,7 +124,8 @@ class Maintenance:
         return {name for name, at in beats.items() if name and at > dead_since}
 
     async def record_outage(self, *, is_alone: bool) -> None:
-        """If nobody was alive for a while, clocks did not run, and agents could not be heard."""
+        """Record an outage: while no engine was alive, clocks did not run and agents were not
+        heard."""
         now = self.clock()
         last = await self.committer.call_store(self.store.get_last_alive)
         if last is not None and (now - parse_iso(last)).total_seconds() > self.heartbeat_seconds:
@@ -138,7 +140,7 @@ class Maintenance:
         self.committer.outages = [(parse_iso(began), parse_iso(ended)) for began, ended in rows]
 
     async def _execute_all(self, jobs: Iterable[tuple[str, Command]]) -> list[CommandResult]:
-        """One run's trouble is not everybody's; a database that is away is."""
+        """Execute the jobs. A failing run fails alone; an unavailable database fails all."""
         requests = [self.committer.execute(stream, command) for stream, command in jobs]
         results: list[CommandResult] = []
         for result in await asyncio.gather(*requests, return_exceptions=True):
@@ -161,7 +163,7 @@ class Maintenance:
             if run is None or run.has_ended or stored is None:
                 continue
             if not self.committer.plans.has(run.definition_id, run.version):
-                continue  # so many are in use that it is in memory no more: the next time
+                continue  # too many plans are in use, it was dropped: next pass
             at = next_due(self.committer.plan_of(run), run)
             execution = stored.row
             if at is not None and at > now and execution.seq == run.seq:
@@ -170,7 +172,7 @@ class Maintenance:
             await self.committer.call_store(self.store.postpone_runs, early)
 
     async def _expire_leases(self, now: datetime) -> None:
-        """Work of the dead is offered again; work that nobody alive can do is told to a person."""
+        """Offer the work of dead agents again; tell a person of work that no live agent can do."""
         since = self._silent_since(now)
         orphans = await self.committer.call_store(
             self.store.list_orphaned_dispatches, since, PAGE_ROWS
@@ -186,7 +188,7 @@ class Maintenance:
             self.committer.wake()
 
     async def _resolve_uncertain_claims(self) -> None:
-        """Claims from a commit that broke, if they are on disk after all: nobody works on them."""
+        """Give up uncertain claims that are on disk after all: no agent works on them."""
         if self.committer.uncertain_claims:
             await self.committer.call_store(self.store.check_commit_settled)
         for row in tuple(self.committer.uncertain_claims):
@@ -211,8 +213,8 @@ class Maintenance:
             self.committer.deliver(message)
 
     async def _check_locks(self, now: datetime) -> None:
-        """A holder whose agent is alive, or whose dispatch is still on offer, keeps the lock, well
-        before it is stale; a silent one loses it then."""
+        """Extend a lock well before it is stale while its holder's agent is alive or its dispatch
+        is on offer; a silent holder loses it then."""
         due_before = iso(now + timedelta(seconds=locks.STALE_SECONDS / 2))
         for name in await self.committer.call_store(
             self.store.list_due_locks, due_before, PAGE_ROWS
@@ -229,7 +231,7 @@ class Maintenance:
 
     async def _is_holder_alive(self, holder: locks.LockHolder, now: datetime) -> bool:
         since = self._silent_since(now)
-        if now >= self.leases_extended_until:  # a lease may be longer than the lock's own patience
+        if now >= self.leases_extended_until:  # a lease may exceed the lock's own timeout
             since = max(since, iso(now - timedelta(seconds=locks.STALE_SECONDS / 2)))
         rows = await self.committer.call_store(self.store.list_dispatches, holder.request.run)
         agents = {
@@ -249,7 +251,8 @@ class Maintenance:
         )
 
     async def update_presence(self) -> None:
-        """Channels hear who is gone and who is back; those that wait for somebody, who is free."""
+        """Tell channels which agents are gone and which are back; waiting channels, which are
+        free."""
         since = self._silent_since(self.clock())
         changes: list[PresenceChange] = await self.committer.call_store(
             self.store.list_presence_changes, since, PAGE_ROWS
@@ -275,11 +278,11 @@ _PRESENCE_COMMANDS: dict[PresenceChangeKind, Callable[[str], tuple[ev.ChannelCom
     "online": lambda agent: (ev.Enable(agent_id=agent), ev.BringOnline(agent_id=agent)),
     "free": lambda _: (ev.ChannelTick(),),
 }
-"""What a channel is told of a member. What it holds elsewhere is looked up with every command."""
+"""Commands to a channel about a member. Every command looks up what the member holds elsewhere."""
 
 
 async def _ignore_foreign_commits() -> None:
-    """For an engine whose memory of others matters to nobody."""
+    """Default callback of an engine without waiters."""
 
 
 def _lose_command(row: DispatchRow) -> c.Lose:

@@ -1,7 +1,7 @@
-"""Care of a database: what it holds, finished runs moved to a file, copies, and their way back.
+"""Retention of a database: its size, finished runs moved to a file, backup and restore.
 
 An archived run leaves its hashes behind, so that the chain can still be checked, and an event in
-the stream "care" that says which run it was, with its last hash, where it went, and by whom.
+the stream "care" with the run's id, its last hash, the file, and who archived it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -36,7 +36,7 @@ APPROVALS_MAX = 10_000_000
 
 
 class ArchiveSummary(Value):
-    """What an archive has taken in."""
+    """What an archive contains."""
 
     file: str
     runs: int
@@ -52,8 +52,8 @@ def archive(
     before: datetime | None = None,
     runs: Sequence[str] | None = None,
 ) -> ArchiveSummary:
-    """Moves finished runs to a new file: those named, or all that ended before that moment. The
-    file is complete and on disk before anything is removed. Without any run there is no file."""
+    """Move finished runs to a new file: those named, or all that ended before `before`. The file is
+    complete and on disk before anything is removed. Without any run there is no file."""
     run_ids = iter(runs) if runs is not None else _finished_runs(store, before or now)
     first = next(run_ids, None)
     if first is None:
@@ -86,7 +86,7 @@ def _finished_runs(store: MaintenanceStore, before: datetime) -> Iterator[str]:
 def _write_run(
     store: MaintenanceStore, writer: ArchiveWriter, run_id: str
 ) -> tuple[ArchivedRun, PrunedRun, int]:
-    """The run with all that belongs to it, after a look whether it is what was written."""
+    """Write the run with all that belongs to it, after a check against its hashes."""
     stored = store.load_runs([run_id]).get(run_id)
     if stored is None:
         raise StoreError(
@@ -127,7 +127,7 @@ def _write_run(
 def _write_definitions(
     store: MaintenanceStore, writer: ArchiveWriter, events: Sequence[RunEvent]
 ) -> None:
-    """The versions that the run was on from here."""
+    """Write the versions that the run was on, from these events on."""
     for event in events:
         if isinstance(event, Started | Migrated):
             name, version = event.definition_id, event.version
@@ -153,7 +153,7 @@ def _altered_error(store: MaintenanceStore, run_id: str, reason: str) -> StoreEr
 def _retention_write(
     store: MaintenanceStore, runs: Sequence[ArchivedRun], file: Path, by: str, at: str
 ) -> StreamWrite:
-    """The write that tells it."""
+    """The write that records the archiving."""
     before = store.load_stream(RETENTION_STREAM)
     seq = (before.seq if before is not None else 0) + len(runs)
     head = before.head if before is not None else EMPTY_HEAD
@@ -181,7 +181,8 @@ def _retention_write(
 
 
 def backup(store: MaintenanceStore, file: Path) -> CommitRow | None:
-    """Everything in a new file, while engines go on; the head that it ends with."""
+    """Copy everything to a new file while engines go on; return the head that the copy ends
+    with."""
     with store.snapshot():
         head = store.get_last_commit()
         store.backup(file)
@@ -189,8 +190,8 @@ def backup(store: MaintenanceStore, file: Path) -> CommitRow | None:
 
 
 def restore(store: MaintenanceStore, file: Path, now: datetime) -> None:
-    """Everything becomes as it was when the file was written. The file is checked first, and
-    nothing is changed if it is not fit."""
+    """Restore everything as of the backup. The file is checked first, and nothing is changed if it
+    is not fit."""
 
     def check(records: MaintenanceStore) -> None:
         verification = verify(records)

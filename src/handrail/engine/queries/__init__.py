@@ -1,1 +1,1 @@
-"""What is read: runs, events, locks, statistics, and why a run waits."""
+"""Read access: runs, events, locks, statistics, and why a run waits."""

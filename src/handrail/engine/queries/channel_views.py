@@ -32,9 +32,9 @@ class ActiveTurnView(View):
     timeout_at: datetime | None
     wait_until: datetime | None
     seconds_left: float
-    """While it is paused: what it has left when it is resumed."""
+    """While the turn is paused: seconds left when it is resumed."""
     interrupted: bool
-    """Paused by a person."""
+    """Whether a person paused it."""
 
 
 class MemberView(View):
@@ -45,12 +45,12 @@ class MemberView(View):
     priority: int
     enabled: bool
     busy: bool
-    """It works elsewhere: its turn passes, its position stays."""
+    """Whether it works elsewhere: its turn passes, its position stays."""
 
 
 class ChannelView(View):
-    """A channel. `queue` is the turn queue by position, who has the turn included; `active` is who
-    may respond now."""
+    """A channel. `queue` is the turn queue by position, with the holder of the turn; `active` is
+    the agent that may respond now."""
 
     id: str
     turn_config: TurnConfig = msgspec.field(name="turnConfig")
@@ -58,22 +58,22 @@ class ChannelView(View):
     turn: ActiveTurnView | None
     queue: tuple[str, ...]
     next: str | None
-    """Who has the turn after this one; None if a person says so, or nobody else is there."""
+    """The agent with the next turn; None if a person decides, or no other agent is there."""
     states: dict[str, AgentState]
     members: tuple[MemberView, ...]
     paused: bool
     resting: str
-    """Why it rests; empty while it does not."""
+    """Why the channel rests; empty while it does not."""
     messages: int
     turns: int
     position: int
-    """For `after`: what is said from now on."""
+    """For `after`: the messages from now on."""
     created_at: datetime
     updated_at: datetime
 
 
 class MessageView(View):
-    """What was said, or (a notice) what the channel was told. `id` is for `after`."""
+    """A message, or a notice to the channel. `id` is for `after`."""
 
     id: int
     kind: Literal["message", "notice"]
@@ -82,18 +82,19 @@ class MessageView(View):
     text: str
     to: str | None
     code: str
-    """Of a notice."""
+    """The code of a notice."""
     at: datetime
 
 
 class PostedMessage(MessageView):
-    """`disposition`: it has reached an agent, waits for its turn to do so, or was only logged."""
+    """`disposition`: the message has reached an agent, waits for its turn to do so, or was only
+    logged."""
 
     disposition: Disposition
 
 
 class TurnView(View, kw_only=True):
-    """A turn as its agent is given it: with all that was said since its last one."""
+    """A turn as its agent gets it: with all messages since its last one."""
 
     id: str
     kind: Literal["turn"] = "turn"
@@ -104,7 +105,7 @@ class TurnView(View, kw_only=True):
     timeout_at: datetime | None
     messages: tuple[MessageView, ...]
     position: int
-    """For `after`: what is said from now on."""
+    """For `after`: the messages from now on."""
 
 
 def channel_view(row: ChannelRow, channel: Channel) -> ChannelView:
@@ -173,7 +174,8 @@ def message_view(row: ChannelLogRow) -> MessageView:
 def turn_view(
     row: ChannelRow, channel: Channel, turn: ChannelTurn, messages: list[ChannelLogRow]
 ) -> TurnView:
-    """`said` is all that its agent had not seen; its own is left out."""
+    """Build the view of a turn. `messages` are all that its agent has not seen; its own are left
+    out."""
     return TurnView(
         id=turn_id(channel.id, turn.number),
         channel_id=channel.id,
@@ -195,8 +197,8 @@ def is_own_message(row: ChannelLogRow, agent_id: str) -> bool:
 
 
 def can_see(channel: Channel, agent_id: str, row: ChannelLogRow) -> bool:
-    """Whether a line has reached a member. Who observes sees everything; to the active agent
-    messages are delivered, at once or not before its next turn."""
+    """Whether a message or notice has reached a member. An observer sees everything; the active
+    agent gets messages at once, or not before its next turn."""
     member = find_member(channel, agent_id)
     if member is None or PROPERTIES[member.state].receives is Receiving.NO:
         return False

@@ -1,9 +1,9 @@
-"""The feed: everything that is recorded, in the order of commits, for streams and for the audit.
+"""The event feed: all recorded events, in the order of commits, for streams and for the audit.
 
 A *position* is "N-I": the I-th event of commit N, counted from 1. After "N-0" comes the first event
 of commit N, so the end of the database is the beginning of the commit that comes next. Numbers of
 commits have no gaps and are given in the order in which commits become visible, on every engine of
-a database: whoever goes on from a position misses nothing and sees nothing twice.
+a database: a reader that goes on from a position misses nothing and sees nothing twice.
 """
 
 import asyncio
@@ -31,23 +31,23 @@ FeedPosition = tuple[int, int]
 FEED_START: FeedPosition = (0, 0)
 
 SCANNED_ENTRIES_MAX = 2_000
-"""Entries that are looked through for one page of what people did."""
+"""Entries that are scanned for one page of people's acts."""
 POSITION_DIGITS_MAX = 15
 
 
 class WithEventFeed(EngineCore):
-    """An engine whose record can be followed."""
+    """An engine with an event feed."""
 
     async def feed(self, after: str = "", limit: int = PAGE_ITEMS_DEFAULT) -> list[FeedEvent]:
-        """The next events after that position, of the whole database; "" is before the first.
+        """Return the next events after a position, of the whole database; "" is before the first.
         Refused: bad_cursor."""
         position, limit = _parse_position(after), check_limit(limit)
         return await self._query(lambda store: _read_events(store, position, limit))
 
     async def feed_changed(self, timeout: float, after: str = "") -> bool:
-        """Waits until something may have been committed, here or elsewhere, at most so many
-        seconds; False if it waited in vain. `after` is the position up to which everything was
-        seen: if there is more already, it does not wait."""
+        """Wait until something may have been committed, here or elsewhere, at most `timeout`
+        seconds; False on timeout. `after` is the last position that the caller has seen: if there
+        is more already, return at once."""
         self._check_open()
         changed = self._change_waiters.subscribe(ANY_STREAM)
         try:
@@ -66,7 +66,7 @@ class WithEventFeed(EngineCore):
         return head is not None and head.n >= (n + 1 if i else n)
 
     async def position(self) -> str:
-        """The end: what comes after it has not happened yet."""
+        """The end of the feed: later events have not happened yet."""
         head: CommitRow | None = await self._call_store(self.store.get_last_commit)
         return f"{head.n + 1 if head is not None else 1}-0"
 
@@ -78,8 +78,8 @@ class WithEventFeed(EngineCore):
         newest_first: bool = True,
         people: bool = False,
     ) -> Page[FeedEvent]:
-        """The record in pages; with `people` only what people did, and how runs ended. Such a page
-        may be short, or empty, and not be the last: go on with its cursor."""
+        """Return a page of the record; with `people` only what people did, and how runs ended. Such
+        a page may be short, or empty, and not be the last: go on with its cursor."""
         position, limit = _parse_position(check_cursor(cursor)), check_limit(limit)
         n, i = position
         entries_max = SCANNED_ENTRIES_MAX if people else limit + i
@@ -99,7 +99,7 @@ class WithEventFeed(EngineCore):
 def _build_page(
     events: Iterator[FeedEvent], limit: int, after: str | None, *, people: bool
 ) -> Page[FeedEvent]:
-    """Up to the limit; if all of it was looked through, the next page begins at `after`."""
+    """Build a page up to the limit; if all events were scanned, the next page begins at `after`."""
     items: list[FeedEvent] = []
     last_position = ""
     for feed_event in events:
@@ -113,7 +113,7 @@ def _build_page(
 
 def _read_events(store: Store, position: FeedPosition, limit: int) -> list[FeedEvent]:
     events: list[FeedEvent] = []
-    while len(events) < limit:  # what was archived says nothing, and is passed over
+    while len(events) < limit:  # archived entries have no events, and are skipped
         n, i = position
         entries = store.read_feed(max(0, n - 1), limit + i)
         events += _events_after(entries, position)
@@ -135,7 +135,7 @@ def _parse_position(position: str) -> FeedPosition:
 
 
 def _events_after(entries: Sequence[StoredEntry], after: FeedPosition) -> Iterator[FeedEvent]:
-    """The events behind that place. What was archived is gone, but keeps its place."""
+    """The events after a position. Archived events are gone, but keep their numbers."""
     n = i = 0
     for entry in entries:
         n, i = (n, i) if entry.n == n else (entry.n, 0)
@@ -146,7 +146,7 @@ def _events_after(entries: Sequence[StoredEntry], after: FeedPosition) -> Iterat
 
 
 def _events_before(entries: Sequence[StoredEntry], before: FeedPosition) -> Iterator[FeedEvent]:
-    """The same, the last first."""
+    """The events before a position, the last first."""
     counts: dict[int, int] = {}
     for entry in entries:
         counts[entry.n] = counts.get(entry.n, 0) + entry.count
@@ -170,5 +170,5 @@ def _decode_entry(entry: StoredEntry) -> list[EventView]:
 
 
 def _is_run_stream(stream: str) -> bool:
-    """Any other stream has a kind before its name, or is the care of the database."""
+    """Whether the stream is a run's. Any other has a kind before its name, or is "care"."""
     return ":" not in stream and stream != RETENTION_STREAM

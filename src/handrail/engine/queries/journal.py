@@ -1,19 +1,18 @@
-"""A run's events, read back from the journal page by page."""
+"""Reads a run's events from the journal, page by page."""
 
 from handrail.engine.commit.projection import decode_events
 from handrail.kernel.run.events import RunEvent
 from handrail.store.engine_store import EngineStore, StoreError
 
 PAGE_ENTRIES = 1_000
-"""Entries."""
 
 
 class EventsGoneError(StoreError):
-    """Events that are there no more: their run was archived meanwhile, or somebody took them."""
+    """Events are missing: their run was archived meanwhile, or they were removed."""
 
 
 def read_events(store: EngineStore, run_id: str, seq: int) -> list[RunEvent]:
-    """The events of a run up to that one."""
+    """Return the events of a run up to `seq`."""
     events: list[RunEvent] = []
     while len(events) < seq:
         entries = store.read_journal(run_id, len(events), PAGE_ENTRIES)

@@ -1,4 +1,4 @@
-"""The commit locks as they are looked at: who holds which, who waits, in which order."""
+"""The commit locks as they are shown: holders, and waiting runs in order."""
 
 from datetime import datetime
 
@@ -19,7 +19,7 @@ class LockWaiter(View):
 
 
 class LockHolderView(LockWaiter, frozen=True, kw_only=True):
-    """The run that has it. A holder that is silent until `expires_at` loses it."""
+    """The run that holds the lock. A holder that is silent until `expires_at` loses it."""
 
     fence: int
     granted_at: datetime
@@ -36,10 +36,10 @@ class LockView(View):
 
 
 class WithLockQueries(EngineCore):
-    """An engine whose locks can be looked at."""
+    """An engine whose locks can be listed."""
 
     async def locks(self, *, cursor: str = "", limit: int = PAGE_ITEMS_DEFAULT) -> Page[LockView]:
-        """By repository."""
+        """The locks by repository."""
         after, limit = check_cursor(cursor) or None, check_limit(limit)
         rows = await self._query(lambda store: store.list_locks(after=after, limit=limit + 1))
         items = tuple(_to_view(row) for row in rows[:limit])

@@ -1,4 +1,4 @@
-"""A run with everything that stands beside it on a page, read once and as of one moment."""
+"""A run with everything that a page shows beside it, read once and as of one moment."""
 
 from msgspec.structs import replace
 
@@ -12,7 +12,8 @@ from handrail.views.view_types import View
 
 
 class RunDetails(View):
-    """Where the run went stands in the report; the report's own steps are those beside it."""
+    """The details of a run. The report holds the transitions; its own steps are those in
+    `steps`."""
 
     run: RunView
     bead: BeadView
@@ -22,10 +23,12 @@ class RunDetails(View):
 
 
 class WithRunDetails(WithRunQueries, WithBeads):
-    """An engine that shows a run in one answer: whoever follows one asks once after each change."""
+    """An engine that returns a run's details at once: a client that follows a run asks once per
+    change."""
 
     async def run_details(self, run_id: str) -> RunDetails:
-        """The run, its bead, its steps, its report, and why it stands. Refused: unknown_run."""
+        """Return the run, its bead, its steps, its report, and why it waits. Refused:
+        unknown_run."""
         run = await self.state(run_id)
         events = await self._read_history(run)
         run_report = build_report(events)

@@ -30,7 +30,7 @@ from handrail.views.view_types import TransitionView, View
 QUERY_CHARS_MAX = 200
 RUN_IDS_MAX = 100
 CURSOR_SEPARATOR = ":"
-"""Stands in a cursor between the run and the number of its event."""
+"""Separates the run and the number of its event in a cursor."""
 
 
 class RunItem(View):
@@ -53,8 +53,8 @@ class RunItem(View):
 
 
 class NoteView(View):
-    """What was refused and is kept as evidence: a late, doubled or foreign result, an answer to
-    what is settled, a forged name. `said` is what was sent."""
+    """A refused input, kept as evidence: a late, doubled or foreign result, an answer to a settled
+    approval, a forged name. `said` is the input."""
 
     at: datetime
     actor: str
@@ -63,7 +63,7 @@ class NoteView(View):
 
 
 class WithRunQueries(WithRuns):
-    """An engine whose runs can be looked at."""
+    """An engine whose runs can be listed and read."""
 
     async def executions(
         self,
@@ -79,7 +79,8 @@ class WithRunQueries(WithRuns):
         cursor: str = "",
         limit: int = PAGE_ITEMS_DEFAULT,
     ) -> Page[RunItem]:
-        """The newest first. `q` is in the title, or begins the id of the run or its bead."""
+        """List runs, the newest first. `q` is in the title, or begins the id of the run or its
+        bead."""
         before, limit = check_cursor(cursor) or None, check_limit(limit)
         if q is not None and (len(q) > QUERY_CHARS_MAX or not q.isprintable()):
             message = (
@@ -105,16 +106,16 @@ class WithRunQueries(WithRuns):
         return Page(items=items, next_cursor=items[-1].id if len(rows) > limit else None)
 
     async def view(self, run_id: str) -> RunView:
-        """The run as it stands, with everything that is shown of it. Refused: unknown_run."""
+        """Return the run as it stands, with all that is shown of it. Refused: unknown_run."""
         run = await self.state(run_id)
         return run_view(await self.plan_of(run), run, await self._read_history(run), self.clock())
 
     async def summary(self, run: Run) -> RunSummary:
-        """What is shown of a run without a look at its events."""
+        """Return what is shown of a run without reading its events."""
         return run_summary(await self.plan_of(run), run, self.clock())
 
     async def summaries(self, ids: Sequence[str]) -> tuple[RunSummary, ...]:
-        """The same of many runs; those that nobody knows are left out. Refused: bad_limit."""
+        """Return the summaries of many runs; unknown ids are left out. Refused: bad_limit."""
         if len(ids) > RUN_IDS_MAX:
             message = f"at most {RUN_IDS_MAX} runs are told of at a time, not {len(ids)}"
             refuse("bad_limit", message, "ask for some, then for the others")
@@ -125,19 +126,19 @@ class WithRunQueries(WithRuns):
     async def history_of(
         self, run_id: str, after_seq: int = 0, limit: int = PAGE_ITEMS_DEFAULT
     ) -> list[EventView]:
-        """Its events after that one, as they are shown. Refused: unknown_run."""
+        """Return the run's events after `after_seq`, as they are shown. Refused: unknown_run."""
         limit = check_limit(limit)
         events = await self._query(
             lambda store: _read_events(store, run_id, max(0, after_seq), limit)
         )
         if not events and not after_seq:
-            await self.state(run_id)  # which refuses a run that nobody knows
+            await self.state(run_id)  # refuses an unknown run
         return events
 
     async def bead_history(
         self, bead_id: str, cursor: str = "", limit: int = PAGE_ITEMS_DEFAULT
     ) -> Page[EventView]:
-        """The events of all runs of a bead, in order."""
+        """Return the events of all runs of a bead, in order."""
         run_id, seq = _parse_cursor(check_cursor(cursor))
         limit = check_limit(limit)
         events = await self._query(
@@ -149,29 +150,30 @@ class WithRunQueries(WithRuns):
         return Page(items=items, next_cursor=last)
 
     async def steps(self, run_id: str) -> tuple[StepDetails, ...]:
-        """Every dispatch of the run with its result in full. Refused: unknown_run."""
+        """Return every dispatch of the run with its result in full. Refused: unknown_run."""
         return step_details(await self.history(run_id))
 
     async def notes(self, run_id: str) -> tuple[NoteView, ...]:
-        """What was refused and changed nothing: the first 100 of the run. Refused: unknown_run."""
+        """Return the refused inputs of the run, the first 100. Refused: unknown_run."""
         rows, _ = await self._query(lambda store: store.list_notes(run_id))
         if not rows:
             await self.state(run_id)
         return tuple(_to_note(row) for row in rows)
 
     async def transitions(self, run_id: str) -> tuple[TransitionView, ...]:
-        """Where the run went, and who sent it. Refused: unknown_run."""
+        """Return the transitions of the run, and who caused them. Refused: unknown_run."""
         rows = await self._query(lambda store: store.list_transitions(run_id))
         if not rows:
             await self.state(run_id)
         return tuple(_to_transition(row) for row in rows)
 
     async def report_of(self, run_id: str) -> RunReport:
-        """What happened and why it stopped, from its events alone. Refused: unknown_run."""
+        """Report what happened and why it stopped, from its events alone. Refused: unknown_run."""
         return build_report(await self.history(run_id))
 
     async def explain(self, run_id: str) -> RunExplanation:
-        """Why the run stopped, waits or is not worked on, and what to do. Refused: unknown_run."""
+        """Explain why the run stopped, waits or is not worked on, and what to do. Refused:
+        unknown_run."""
         run = await self.state(run_id)
         return await self._explain_run(run, build_report(await self._read_history(run)))
 
@@ -181,7 +183,7 @@ class WithRunQueries(WithRuns):
         version = newest.version if newest is not None else report.version
         guarded = (await self.plan_of(run)).is_guarded
         if guarded:
-            version = report.version  # nobody takes it to another one but its program
+            version = report.version  # only its own program migrates it
         _, refused_count = await self._call_store(self.store.list_notes, run.id)
         return explain(report, waiting, version, refused_count, guarded=guarded)
 

@@ -1,9 +1,9 @@
-"""Figures per definition (L14): how long, how often well, how often with the CEO, how many tries.
+"""Statistics per definition (L14): duration, success, escalations to the CEO, attempts.
 
-They are counted from the events of ended runs (`kernel/figures.py`), once, when somebody asks, and
-kept beside them: nobody's commit waits for it. Runs are looked at in the order of their ends: all
-of them the first time, then those since a while before the last end that was seen. The clocks of
-several engines are not the same, and a commit may be late.
+They are counted from the events of ended runs (`views/run_statistics.py`), once, on request, and
+stored beside them: no commit waits for it. Runs are read in the order of their ends: all of them
+the first time, then those since a while before the last end that was read. The clocks of several
+engines are not the same, and a commit may be late.
 """
 
 import asyncio
@@ -29,9 +29,8 @@ from handrail.views.run_statistics import RunStatistics, run_statistics
 from handrail.views.view_types import UsageView, View
 
 PAGE_RUNS = 500
-"""Ended runs a page."""
 WRITE_BATCH_RUNS = 50
-"""Runs whose figures are written at once."""
+"""Runs whose statistics are written at once."""
 RECOUNT_SECONDS = 600
 
 
@@ -43,7 +42,7 @@ class DurationStatistics(View):
 
 
 class DefinitionStatistics(View):
-    """The runs of a definition that have ended."""
+    """The ended runs of a definition."""
 
     workflow_id: str
     runs: int
@@ -57,8 +56,9 @@ class DefinitionStatistics(View):
     """Node -> dispatches a run, on average."""
     usage: UsageView
     investigation_success: float | None = None
-    """Of the runs that were investigated, the share whose fix was approved and applied. None where
-    nothing was, and for a definition that does not both investigate and commit, as the next two."""
+    """Of the runs that were investigated, the share whose fix was approved and applied. None
+    without such runs, and for a definition that does not both investigate and commit, as the next
+    two."""
     fix_success: float | None = None
     """Of the runs that applied a fix, the share that ended well: it passed verification."""
     fix_cycles: float | None = None
@@ -75,7 +75,7 @@ class _Node(Value):
 
 
 class _DefinitionNodes(Value):
-    """What is read of a definition; a team has no nodes."""
+    """The part of a definition that is read here; a team has no nodes."""
 
     nodes: tuple[_Node, ...] = ()
 
@@ -84,7 +84,7 @@ _decode_nodes = msgspec.json.Decoder(_DefinitionNodes).decode
 
 
 class WithStatistics(WithRuns):
-    """An engine that counts."""
+    """An engine with statistics."""
 
     def __init__(self, store: Store, **options: Any) -> None:  # noqa: ANN401 - as Core
         super().__init__(store, **options)
@@ -94,7 +94,7 @@ class WithStatistics(WithRuns):
     async def figures(
         self, workflow_id: str | None = None, since: datetime | None = None
     ) -> list[DefinitionStatistics]:
-        """By definition, of the runs that ended since then; all, without a moment."""
+        """Statistics by definition, of the runs that ended since `since`; of all without it."""
         async with self._count_lock:
             await self._count_missing()
         at = iso(since) if since is not None else None
@@ -131,7 +131,7 @@ class WithStatistics(WithRuns):
         return by_kind
 
     async def _count_missing(self) -> None:
-        """Everything that is missing, page by page."""
+        """Count all runs that are missing, page by page."""
         last_counted: tuple[str, str] = self._counted_to
         while True:
             runs = await self._query(partial(_ended_runs, last_counted))
@@ -189,7 +189,8 @@ def _count_rows(store: Store, run_ids: list[str]) -> tuple[list[RunStatsRow], li
 
 
 def _count_run(store: Store, run: RunRow) -> RunStatistics | None:
-    """None for one that was archived meanwhile, or is not what it says it is: `verify` tells."""
+    """Count one run; None if it was archived meanwhile, or its record is damaged: `verify`
+    tells."""
     try:
         return run_statistics(read_events(store, run.id, run.seq))
     except EventsGoneError:
@@ -234,5 +235,5 @@ def _to_statistics(
 
 
 def _first_dispatched(dispatches: dict[str, list[int]], nodes: list[str]) -> str:
-    """The first of these nodes at which somebody worked; "" if nobody did."""
+    """The first of these nodes that was dispatched; "" if none was."""
     return next((node for node in nodes if node in dispatches), "")

@@ -1,8 +1,8 @@
 """Why a run stopped, waits or is not worked on, in sentences that say what to do next.
 
-One text for the API, the command line and the page: whoever shows it adds nothing. Each open place
-of a run is told with what it waits for, and with what happens if nobody does anything: every wait
-has its end. `code` is for programs.
+One text for the API, the command line and the page, which add nothing. Each open position of a run
+is explained with what it waits for, and with what happens if nobody acts: every wait has its end.
+`code` is for programs.
 """
 
 from collections import Counter
@@ -30,12 +30,12 @@ from handrail.views.view_types import StopView, View
 NAMED_AGENTS_MAX = 3
 """Agents that a sentence names."""
 PICKUP_GRACE = timedelta(seconds=5)
-"""A function in a server's process does not ask for work: within a pulse or a few it is given what
-it takes. What waits for longer beside one that is free is not for it."""
+"""A function in a server's process does not ask for work: it gets what it takes within a few
+maintenance passes. A dispatch that waits for longer beside a free function is not for it."""
 
 
 class WaitReason(Value):
-    """One open place of a run. `code` is for programs, `message` and `hint` for people."""
+    """One open position of a run. `code` is for programs, `message` and `hint` for people."""
 
     place: str
     code: str
@@ -45,7 +45,7 @@ class WaitReason(Value):
 
 
 class RunExplanation(View):
-    """Why a run stopped, or what each of its open places waits for; `next` says what to do."""
+    """Why a run stopped, or what each of its open positions waits for; `next` says what to do."""
 
     status: str
     terminal_status: str | None
@@ -55,7 +55,7 @@ class RunExplanation(View):
     stop: StopView | None
     waiting: tuple[WaitReason, ...]
     notes: tuple[str, ...]
-    """What else is worth knowing: a newer version of its definition."""
+    """Further notes: a newer version of the run's definition."""
 
 
 class RunSurroundings(NamedTuple):
@@ -63,10 +63,10 @@ class RunSurroundings(NamedTuple):
 
     now: datetime
     offline_after: float
-    """Seconds of silence, as where agents are shown."""
+    """Seconds of silence after which an agent is shown as offline."""
     agents: Sequence[AgentRow] = ()
     dispatches: Sequence[DispatchRow] = ()
-    """Those of the run."""
+    """The dispatches of the run."""
     busy: Mapping[str | None, int] = {}
     """Session -> how many dispatches of any run it holds."""
     locks: Mapping[str, CommitLock] = {}
@@ -76,7 +76,7 @@ class RunSurroundings(NamedTuple):
 async def explain_waits(
     committer: GroupCommitter, run: Run, offline_after: float
 ) -> tuple[WaitReason, ...]:
-    """What every open place of the run waits for, with all that one has to know for it."""
+    """Explain what every open position of the run waits for; read all that this needs."""
     store, version = committer.store, (run.definition_id, run.version)
     if not committer.plans.has(*version):
         committer.plans.add(*version, await committer.call_store(store.get_definition, *version))
@@ -103,7 +103,7 @@ def _load_surroundings(
 
 
 def _repositories(plan: Plan, run: Run) -> list[str]:
-    """Whose commit locks its places may wait for."""
+    """The repositories whose commit locks the run may wait for."""
     if plan.kind == "team":
         return []
     step_ids = [
@@ -115,7 +115,7 @@ def _repositories(plan: Plan, run: Run) -> list[str]:
 
 
 def wait_reasons(plan: Plan, run: Run, surroundings: RunSurroundings) -> tuple[WaitReason, ...]:
-    """What every open place of the run waits for; nothing if it has ended."""
+    """Explain what every open position of the run waits for; nothing if it has ended."""
     return tuple(
         _wait_reason(plan, run, position, surroundings) for position in run.positions.values()
     )
@@ -198,7 +198,7 @@ def _in_guarded_program(plan: Plan, run: Run, position: Position) -> tuple[str, 
 
 
 def _retry_text(plan: Plan, position: Position) -> str:
-    """How often it was tried before, and what was wrong the last time."""
+    """How often the dispatch was tried before, and what was wrong the last time."""
     if position.attempts < 2:
         return ""
     limit_text = (
@@ -238,7 +238,7 @@ def _waits_for_lock(
 def _offered(
     plan: Plan, run: Run, position: Position, surroundings: RunSurroundings
 ) -> tuple[str, str, str]:
-    """(code, message, hint): the first that is so."""
+    """(code, message, hint): the first check that applies."""
     role_agents = [agent for agent in surroundings.agents if _has_role(agent, position.role)]
     offer = _Offer(plan, run, position, surroundings, role_agents)
     for code, check in NOT_TAKEN_CHECKS.items():
@@ -251,7 +251,7 @@ def _offered(
 
 
 class _Offer(NamedTuple):
-    """A dispatch on offer, and who has its role."""
+    """A dispatch on offer, and the agents that have its role."""
 
     plan: Plan
     run: Run
@@ -270,7 +270,7 @@ class _Offer(NamedTuple):
 
     @property
     def eligible(self) -> list[AgentRow]:
-        """Who is there and has not committed in this run."""
+        """The agents that are there and have not committed in this run."""
         is_verification = self.run.kind == "workflow" and self._node_kind == "verification"
         return [
             agent
@@ -280,7 +280,7 @@ class _Offer(NamedTuple):
 
     @property
     def takers(self) -> list[AgentRow]:
-        """Who of them takes it, as far as one can tell."""
+        """The eligible agents that take the dispatch, as far as the database shows."""
         is_recent = self.surroundings.now - self.position.since <= PICKUP_GRACE
         return [
             agent
@@ -298,7 +298,7 @@ class _Offer(NamedTuple):
 
     @property
     def wait_seconds(self) -> float:
-        """Seconds that it waits for somebody who is there."""
+        """Seconds that the dispatch waits for an agent that is there."""
         return self.plan.node_waits.get(self.position.step_id, self.plan.default_waits)[
             0
         ].total_seconds()
@@ -307,7 +307,7 @@ class _Offer(NamedTuple):
         return self.surroundings.busy.get(agent.session, 0) >= agent.capacity
 
     def consequence(self, seconds: float) -> str:
-        """What happens if it stays so."""
+        """What happens if nothing changes."""
         then = "a person is asked" if self.run.kind == "workflow" else "the run ends"
         return (
             f"if it stays so, {then} at "
@@ -394,7 +394,7 @@ NOT_TAKEN_CHECKS: dict[str, Callable[[_Offer], MessageAndHint]] = {
     "not_theirs": _not_theirs,
     "full": _full,
 }
-"""Why nobody takes what is on offer, in the order in which it is looked at."""
+"""Why no agent takes the dispatch, in the order of the checks."""
 
 
 def _has_role(agent: AgentRow, role: str) -> bool:
@@ -444,12 +444,12 @@ NEXT_BY_RULE: dict[str, str] = {
     StopRule.PAUSE_DEADLINE: "resume sooner what is paused",
     StopRule.CLOSED: "if it should be done after all",
 }
-"""By rule, what somebody does who wants the work done."""
+"""By rule, the next step for a person who wants the work done."""
 NEXT_BY_RULE_GUARDED: dict[str, str] = {
     StopRule.AGENT_LOST: f"{LOOK_IN_REPORT} where the program was last heard of; "
     "mend why it raised an error, or fell silent",
 }
-"""Likewise, where it is something else for a program under guard."""
+"""Likewise, where the next step differs for a program under guard."""
 NEXT_BY_STATUS = {
     TerminalStatus.DONE_SUCCESS: "nothing is left to do",
     TerminalStatus.DONE_PARTIAL: "see what is left, and file it as another bead",
@@ -464,8 +464,8 @@ def explain(
     *,
     guarded: bool = False,
 ) -> RunExplanation:
-    """All of it. `newest` is the newest version of the run's definition, `refused` how much came
-    too late, twice or from somebody else. `guarded`: its agents work in a program elsewhere."""
+    """Build the explanation. `newest_version` is that of the run's definition; `refused_count`
+    counts late, doubled and foreign results. `guarded`: its agents work in a program elsewhere."""
     notes: tuple[str, ...] = ()
     if refused_count:
         notes_path = f"GET /api/v1/executions/{report.run_id}/notes"

@@ -1,1 +1,1 @@
-"""What callers ask an engine for, one module a subject."""
+"""The services of an engine, one module a subject."""

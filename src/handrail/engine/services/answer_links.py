@@ -1,8 +1,7 @@
-"""One-time links to questions, for whoever makes them. Secrets stay outside: what comes here are
-digests.
+"""One-time links to approvals. Secrets stay outside: this module gets digests only.
 
-A link is one person's answer to one question. That it is used once is a matter of the answer's own
-transaction (its key is the link's id); here it is only written down, so that it can be told.
+A link is one person's answer to one approval. The answer's own transaction makes sure that a link
+is used once (its key is the link's id); this module only stores links, so that they can be shown.
 """
 
 from handrail.engine.errors import RefusedError
@@ -15,10 +14,10 @@ from handrail.store.notifications import APPROVAL_LINKS_MAX, AnswerLinkRow
 
 
 class WithAnswerLinks(WithApprovals):
-    """An engine that knows which links were given out."""
+    """An engine that stores answer links."""
 
     async def add_link(self, row: AnswerLinkRow) -> None:
-        """Refused: too_many_links."""
+        """Store a link. Refused: too_many_links."""
         self._check_open()
         if (
             not await self._call_store(self.store.add_answer_link, row)
@@ -28,7 +27,7 @@ class WithAnswerLinks(WithApprovals):
             refuse("too_many_links", message, "use one of them")
 
     async def link(self, digest: str) -> AnswerLinkRow | None:
-        """Also one that was used, or has expired."""
+        """Return a link, even if it was used or has expired."""
         return await self._call_store(self.store.get_answer_link, digest)
 
     async def use_link(self, link_id: str) -> None:
@@ -36,7 +35,7 @@ class WithAnswerLinks(WithApprovals):
         await self._call_store(self.store.use_answer_link, link_id, iso(self.clock()))
 
     async def check_may_answer(self, approval_id: str, person: Person) -> None:
-        """Refused as an answer of that person would be now, whatever it says."""
+        """Refuse what an answer of that person would be refused for now, whatever its text."""
         run = await self.state(approval_id.rpartition(".q")[0])
         pending = run.pending_approvals.get(approval_id)
         if pending is None:

@@ -1,8 +1,8 @@
-"""Questions to people: the inbox, and one question with all that belongs to it.
+"""Approvals: the inbox, and one approval with all that belongs to it.
 
-In lists a question is made from its row; what an open one shows stands in its run, and is looked
-up, with the attempts that led to it. Of one that is settled all that is made from the run's events,
-for one question at a time.
+In lists an approval is made from its row; the content of an open one is looked up in its run, with
+the attempts that led to it. For a settled one all that is made from the run's events, for one
+approval at a time.
 """
 
 from typing import Any, NoReturn
@@ -34,11 +34,11 @@ from handrail.views.approvals import (
 
 APPROVAL_STATUSES: tuple[ApprovalStatus, ...] = ("open", "answered", "void", "expired")
 CURSOR_SEPARATOR = "~"
-"""Stands in a cursor between the time and the id."""
+"""Separates the time and the id in a cursor."""
 
 
 class WithApprovals(WithRuns):
-    """An engine whose questions can be listed."""
+    """An engine whose approvals can be listed."""
 
     async def approvals(
         self,
@@ -48,8 +48,8 @@ class WithApprovals(WithRuns):
         cursor: str = "",
         limit: int = PAGE_ITEMS_DEFAULT,
     ) -> Page[Approval]:
-        """Those asked last come first. Open ones have the result that they show and the attempts;
-        of those that are settled these stand in `approval` alone. Refused: bad_status."""
+        """List approvals, the newest first. Open ones have the result that they show and the
+        attempts; for settled ones only `approval` returns these. Refused: bad_status."""
         before, limit = _parse_cursor(check_cursor(cursor)), check_limit(limit)
         if status is not None and status not in APPROVAL_STATUSES:
             message = f"'{status[:40]}' is no status of an approval"
@@ -71,7 +71,7 @@ class WithApprovals(WithRuns):
         return Page(items=tuple(items), next_cursor=next_cursor)
 
     async def approval(self, approval_id: str) -> Approval:
-        """One, with its dossier. Refused: unknown_approval."""
+        """Return one approval, with its dossier. Refused: unknown_approval."""
         row: ApprovalRow | None = await self._call_store(self.store.get_approval, approval_id)
         if row is None:
             _refuse_unknown(approval_id)
@@ -97,7 +97,7 @@ def _parse_cursor(cursor: str) -> tuple[str, str] | None:
 
 
 def _to_approvals(store: Store, rows: list[ApprovalRow]) -> list[Approval]:
-    """With what the open ones show."""
+    """Build approvals from rows, with the content of the open ones."""
     runs = list({row.execution_id for row in rows if row.status == "open"})
     loaded_runs = store.load_runs(runs) if runs else {}
     open_runs = {
@@ -136,7 +136,7 @@ def _to_approval(store: Store, row: ApprovalRow, run: Run | None) -> Approval:
 
 
 def _approver_fields(pending: PendingApproval) -> dict[str, Any]:
-    """Who is asked, and who has answered already."""
+    """Who may answer, and who has answered already."""
     return {
         "own": pending.own,
         "approvers": allowed_approvers(pending),
@@ -147,7 +147,7 @@ def _approver_fields(pending: PendingApproval) -> dict[str, Any]:
 
 
 def _subject_text(store: Store, run_id: str, pending: PendingApproval) -> str:
-    """The whole text that the question is about."""
+    """The whole text that the approval is about."""
     if not pending.result:
         return ""
     (entry,) = store.read_journal(run_id, pending.result - 1, 1)
@@ -158,7 +158,7 @@ def _subject_text(store: Store, run_id: str, pending: PendingApproval) -> str:
 def _attempt_history(
     store: Store, run: Run, pending: PendingApproval
 ) -> tuple[ApprovalAttempt, ...]:
-    """How it came to the question: nobody has tried anything at an approval node."""
+    """The attempts that led to the approval; an approval node has none."""
     if not pending.own and pending.kind is not ApprovalKind.ESCALATION:
         return ()
     dossiers = approvals(read_events(store, run.id, run.seq))

@@ -1,8 +1,8 @@
-"""Beads: the work as people file it, change it, hang files on it, and have it run again.
+"""Beads: the work as people file it, change it, attach files to it, and run it again.
 
-While a run is active the bead's context is the run's: a change goes through the kernel, which voids
-a question that had shown what changed. Without one it is the row's, guarded by what was read. One
-that begins meanwhile is told too: a patch that is merged twice is merged.
+While a run is active it owns the bead's context: a change goes through the kernel, which voids an
+approval that showed what changed. Without an active run the row owns it, guarded by what was read.
+A run that begins meanwhile gets the change too: merging a patch twice changes nothing.
 """
 
 import asyncio
@@ -34,11 +34,10 @@ from handrail.views.view_types import View
 
 NO_FILES: Mapping[str, str] = {}
 FILE_BYTES_MAX = 10_000_000
-"""Bytes of one file."""
 FILE_NAME_CHARS_MAX = 200
 CONTENT_TYPE_CHARS_MAX = 200
 WRITE_ATTEMPTS_MAX = 8
-"""Of a change that others are faster than."""
+"""Attempts at a change that loses to concurrent writers."""
 PRIORITY_MAX = 1_000_000_000
 MICROSECOND = timedelta(microseconds=1)
 BEAD_TYPES = ("work", "approval")
@@ -47,11 +46,11 @@ APPROVAL_CONTEXT_FIELDS = (
     *("type", "question", "result", "digest", "original_bead_id", "failure_reason"),
     *("attempt_history", "proposed_next_steps", "proposal"),
 )
-"""What of an approval stands in its bead's context."""
+"""The fields of an approval that its bead's context shows."""
 
 
 class BeadView(View):
-    """A bead: work, or a question to people about work, which is its parent."""
+    """A bead: work, or an approval of work, which is its parent."""
 
     id: str
     type: Literal["work", "approval"]
@@ -63,7 +62,7 @@ class BeadView(View):
     filed_by: str
     context: dict[str, Any]
     error: dict[str, Any] | None
-    """{rule, reason, pattern, execution_id} of the run that was aborted."""
+    """{rule, reason, pattern, execution_id} of the aborted run."""
     workflow_id: str | None
     execution_id: str | None
     """Of the last run."""
@@ -83,12 +82,12 @@ class FileInfo(View):
 
 
 class WithBeads(WithApprovals):
-    """An engine that beads are filed with."""
+    """An engine that stores beads."""
 
     def __init__(self, store: Store, **options: Any) -> None:  # noqa: ANN401 - as Core
         super().__init__(store, **options)
         self._bead_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        """Beads without a run that are changed or begun just now, one at a time."""
+        """Beads without a run that are being changed or started, one at a time."""
 
     async def file_bead(
         self,
@@ -102,9 +101,9 @@ class WithBeads(WithApprovals):
         filed_by: str = "",
         key: str = "",
     ) -> BeadView:
-        """A new bead; with a definition, its id or name, a run of it begins at once. Under the same
-        `key` the same bead is meant. Refused: unusable, engine_keys, no_workflow, and whatever
-        keeps the run from beginning."""
+        """File a new bead; with a definition, its id or name, a run of it begins at once. The same
+        `key` means the same bead. Refused: unusable, engine_keys, no_workflow, and whatever refuses
+        the start of the run."""
         _check_context(context or {}, title, description, filed_by)
         if not -PRIORITY_MAX <= priority <= PRIORITY_MAX:
             message = f"a priority is a number up to {PRIORITY_MAX:,}, not {priority}"
@@ -145,8 +144,8 @@ class WithBeads(WithApprovals):
         return await self.bead(msgspec.json.decode(first_answer.answer)["bead_id"])
 
     async def bead(self, bead_id: str) -> BeadView:
-        """A bead as it stands: of a run that goes on the run's context. Also a question to people,
-        by its id. Refused: unknown_bead."""
+        """Return a bead as it stands, with its active run's context; also an approval, by its id.
+        Refused: unknown_bead."""
         row = await self._call_store(self.store.get_bead, bead_id)
         if row is None:
             return await self._approval_as_bead(bead_id)
@@ -173,7 +172,7 @@ class WithBeads(WithApprovals):
         cursor: str = "",
         limit: int = PAGE_ITEMS_DEFAULT,
     ) -> Page[BeadView]:
-        """The newest first, each as its row has it. Refused: bad_status, bad_type."""
+        """List beads, the newest first, each as its row has it. Refused: bad_status, bad_type."""
         before, limit = check_cursor(cursor) or None, check_limit(limit)
         if status is not None and status not in BEAD_STATUSES:
             message = f"'{status[:40]}' is no status of a bead"
@@ -189,7 +188,7 @@ class WithBeads(WithApprovals):
         return Page(items=items, next_cursor=items[-1].id if len(rows) > limit else None)
 
     async def patch_bead(self, bead_id: str, patch: Mapping[str, Any], by: Person) -> BeadView:
-        """The patch is merged into the context (RFC 7396). Refused: engine_keys, unusable,
+        """Merge the patch into the context (RFC 7396). Refused: engine_keys, unusable,
         context_too_large, not_allowed, unknown_bead."""
         context_patch = dict(patch)
         _check_context(context_patch, by.name)
@@ -204,7 +203,7 @@ class WithBeads(WithApprovals):
             raise RefusedError(Refusal(code="bead_busy", message=message, hint="try again"))
 
     async def _patch(self, bead_id: str, patch: dict[str, Any], by: Person) -> bool:
-        """False if somebody else was faster."""
+        """Patch the bead; False if a concurrent writer was faster."""
         active_run_id = await self._call_store(self.store.get_active_run_id, bead_id)
         if active_run_id is None:
             if not await self._patch_row(bead_id, patch):
@@ -215,7 +214,7 @@ class WithBeads(WithApprovals):
     async def _patch_run(
         self, run_id: str, patch: dict[str, Any], by: Person, files: Mapping[str, str] = NO_FILES
     ) -> bool:
-        """False if the run has ended meanwhile."""
+        """Patch the context of the run; False if the run has ended meanwhile."""
         try:
             await self.command(run_id, c.Patch(by=by, patch=patch, files=dict(files)))
         except RefusedError as refused:
@@ -247,9 +246,9 @@ class WithBeads(WithApprovals):
         by: str = "",
         key: str = "",
     ) -> RunHandle:
-        """Another run of the bead, or its first: of this definition, else of that of its last run.
-        It is the bead as it was filed, with its context as it is now. Refused: unknown_bead,
-        no_workflow, unknown_place, and while one is active bead_busy."""
+        """Start another run of the bead, or its first: of this definition, else of that of its last
+        run. The bead is as it was filed, with its context as it is now. Refused: unknown_bead,
+        no_workflow, unknown_place, and while a run is active bead_busy."""
         run_id = uuid7().hex
         request = ["restart", bead_id, workflow_id, from_node]
         key_row = self._idempotency_row(
@@ -279,7 +278,7 @@ class WithBeads(WithApprovals):
         return RunHandle(self, started["execution_id"])
 
     async def _last_review(self, run_id: str | None) -> Literal["required", "skip"] | None:
-        """What the bead wanted the last time; unknown once that run was archived."""
+        """The review setting of the bead's last run; unknown once that run was archived."""
         if run_id is None:
             return None
         loaded_runs: dict[str, LoadedRun] = await self._call_store(self.store.load_runs, [run_id])
@@ -290,7 +289,7 @@ class WithBeads(WithApprovals):
         )
 
     async def _check_no_active_run(self, bead_id: str, key_row: IdempotencyKeyRow | None) -> None:
-        """Refused while a run is active, unless it is the one that was asked for with this key."""
+        """Refuse while a run is active, unless this key started it."""
         active_run_id = await self._call_store(self.store.get_active_run_id, bead_id)
         if active_run_id is None:
             return
@@ -317,9 +316,9 @@ class WithBeads(WithApprovals):
         content_type: str = "application/octet-stream",
         by: str = "",
     ) -> FileInfo:
-        """A file of the bead, for its agents. The same file again changes nothing; another one of
-        that name is refused: file_exists. Also refused: bad_name, bad_content_type, file_too_large,
-        too_many_files, unknown_bead."""
+        """Attach a file to the bead, for its agents. The same file again changes nothing; another
+        file of that name is refused: file_exists. Also refused: bad_name, bad_content_type,
+        file_too_large, too_many_files, unknown_bead."""
         _check_file(name, content, content_type)
         await self._check_bead_exists(bead_id)
         file = FileRow(
@@ -335,7 +334,7 @@ class WithBeads(WithApprovals):
         self._check_open()
         files: list[FileRow] = await self._call_store(self.store.list_files, bead_id)
         if len(files) < BEAD_FILES_MAX and all(row.name != name for row in files):
-            # before it is there: nobody hangs one on without being on record for it
+            # before the file is stored: the record names the author of every file
             await self._record_files(bead_id, {name: file.sha256}, by)
         if await self._call_store(self.store.put_file, file):
             return _file_info(file)
@@ -355,14 +354,14 @@ class WithBeads(WithApprovals):
             await self._patch_run(active_run_id, {}, Person(name=by or "engine"), files)
 
     async def files(self, bead_id: str) -> list[FileInfo]:
-        """By name. Refused: unknown_bead."""
+        """List the files by name. Refused: unknown_bead."""
         rows: list[FileRow] = await self._call_store(self.store.list_files, bead_id)
         if not rows:
             await self._check_bead_exists(bead_id)
         return [_file_info(row) for row in rows]
 
     async def file(self, bead_id: str, name: str) -> tuple[FileInfo, bytes]:
-        """One with its content. Refused: unknown_bead, unknown_file."""
+        """Return one file with its content. Refused: unknown_bead, unknown_file."""
         row = await self._query(lambda store: store.get_file(bead_id, name))
         if row is None:
             await self._check_bead_exists(bead_id)
@@ -449,7 +448,7 @@ def _to_view(row: BeadRow) -> BeadView:
 
 
 def _approval_view(approval: Approval, workflow_id: str, priority: int) -> BeadView:
-    """A question as a bead, with its dossier in the context."""
+    """Return an approval as a bead, with its dossier in the context."""
     fields = msgspec.to_builtins(approval)
     return BeadView(
         id=approval.id,

@@ -1,17 +1,18 @@
-"""Errors that were reported become beads: one for each signature, however often it is seen.
+"""Reported errors become beads: one for each signature, however often it occurs.
 
 Rules
-1. What the caller did wrong (a status below 500) and what is no error is no bug: nothing is filed.
+1. A client's mistake (a status below 500) and a report without an error are not bugs: nothing is
+   filed.
 2. While the bead of a signature is worked on, the same error again is counted, and nothing more:
-   its context stays as it is, so that no open question about it is voided.
+   the context stays as it is, so that no open approval of it is voided.
 3. Once that bead is closed, the same error is a regression: a new bead, which names the old one.
-4. At most FILED_AN_HOUR beads are filed in an hour, whatever is reported, and of one reporter
-   FILED_BY_ONE, so that none keeps out the others. Beyond that errors of signatures that are not
-   known yet are turned away, and the answer says so.
-5. No text is stored as it came: `scrub.py` first.
+4. At most BUGS_PER_HOUR_MAX beads are filed in an hour, whatever is reported, and of one reporter
+   BUGS_PER_REPORTER_MAX, so that no reporter keeps out the others. Beyond that errors with new
+   signatures are turned away, and the answer says so.
+5. Every text is redacted before it is stored (`redaction.py`).
 
-The bead runs through `auto-bug-workflow` if that is defined, and waits for somebody if not. Which
-specialist looks at it stands in ROUTING, unless the report names a role.
+The bead runs through `auto-bug-workflow` if that is defined, and waits for a person if not. ROUTING
+names the specialist, unless the report names a role.
 """
 
 import hashlib
@@ -34,7 +35,7 @@ from handrail.views.view_types import View
 BUG_WORKFLOW_ID = "auto-bug-workflow"
 BUGS_PER_HOUR_MAX, BUGS_PER_REPORTER_MAX = 100, 50
 CLOSED_STATUSES = frozenset({"closed", "error", None})
-"""How a bead stands that nobody works on any more; None: it was archived."""
+"""Statuses of a bead that is no longer worked on; None: it was archived."""
 NAME_CHARS_MAX = 200
 COUNT_MAX = 1_000_000
 WRITE_ATTEMPTS_MAX = 8
@@ -44,15 +45,15 @@ ROUTING: tuple[tuple[str, str], ...] = (
     ("*Assertion*", "qa-engineer"),
     ("*", "backend-engineer"),
 )
-"""A pattern for the error's type, and the role of the specialist; the first that fits."""
+"""Patterns for the error's type, and the specialist's role; the first match counts."""
 
 ShortText = Annotated[str, msgspec.Meta(max_length=NAME_CHARS_MAX)]
 LongText = Annotated[str, msgspec.Meta(max_length=200_000)]
 
 
 class ErrorReport(Value):
-    """An error of somebody's service. `type` is the exception's, with its module; without one the
-    status tells what happened. `specialist` names the role that should look at it."""
+    """An error of a service. `type` is the exception's, with its module; without one the status
+    tells what happened. `specialist` names the role that should look at it."""
 
     service: ShortText = ""
     type: ShortText = ""
@@ -62,7 +63,7 @@ class ErrorReport(Value):
     route: Annotated[str, msgspec.Meta(max_length=2_000)] = ""
     """The template of the path, or the path: never its query."""
     status: Annotated[int, msgspec.Meta(ge=0, le=999)] = 0
-    """Of the answer that the error led to; 0 if there was none."""
+    """The status of the response that the error led to; 0 if there was none."""
     level: ShortText = "error"
     release: ShortText = ""
     specialist: ShortText = ""
@@ -70,7 +71,7 @@ class ErrorReport(Value):
 
 
 class BugReportResult(View):
-    """What became of a report. `filed` is None where there is nothing to be worked on."""
+    """The outcome of a report. `filed` is None where there is nothing to work on."""
 
     filed: Literal["new", "regression", "known"] | None
     reason: str
@@ -82,7 +83,7 @@ class BugReportResult(View):
 
 
 class BugView(View):
-    """A signature with its newest bead, and how often it was seen since that was filed."""
+    """A signature with its newest bead, and how often it occurred since that was filed."""
 
     signature: str
     bead_id: str
@@ -94,10 +95,11 @@ class BugView(View):
 
 
 class WithBugs(WithBeads):
-    """An engine that errors are reported to."""
+    """An engine that accepts error reports."""
 
     async def report_bug(self, report: ErrorReport, *, by: str) -> BugReportResult:
-        """One bead for each signature. Nothing is refused: what is no bug is told."""
+        """Report an error: one bead for each signature. Nothing is refused: the answer says what is
+        not a bug."""
         error_signature = signature_of(report)
         if reason := _reject_reason(report):
             return _to_result(None, reason, error_signature)
@@ -110,7 +112,7 @@ class WithBugs(WithBeads):
         return _to_result(None, "others report it all the time; report it again", error_signature)
 
     async def bugs(self, *, cursor: str = "", limit: int = PAGE_ITEMS_DEFAULT) -> Page[BugView]:
-        """The newest bead first."""
+        """List the signatures, the newest bead first."""
         before, limit = check_cursor(cursor) or None, check_limit(limit)
         rows = await self._query(lambda store: store.list_bugs(before=before, limit=limit + 1))
         items = tuple(_to_view(row) for row in rows[:limit])
@@ -119,7 +121,7 @@ class WithBugs(WithBeads):
     async def _count_or_file(
         self, report: ErrorReport, error_signature: str, digest: str, by: str
     ) -> BugReportResult | None:
-        """None if another engine was faster: look again."""
+        """Count the error or file a bead; None if another engine was faster: look again."""
         existing: BugRow | None = await self._call_store(self.store.get_bug, digest)
         now = self.clock()
         if existing is not None and existing.bead_status not in CLOSED_STATUSES:
@@ -159,7 +161,7 @@ class WithBugs(WithBeads):
     async def _file_bug(
         self, report: ErrorReport, error_signature: str, digest: str, earlier: str | None, by: str
     ) -> tuple[str, str | None]:
-        """The bead, filed once: the key is that of the signature and the bead before."""
+        """File the bead once: its key is made of the signature and the bead before."""
         key = f"bug:{digest[:40]}:{earlier or ''}"
         workflow = (
             BUG_WORKFLOW_ID
@@ -186,7 +188,8 @@ class WithBugs(WithBeads):
 
 
 def signature_of(report: ErrorReport) -> str:
-    """What makes two errors the same: service and failure; without a traceback also where."""
+    """What makes two errors the same: service and failure; without a traceback also method and
+    route."""
     text = redact(report.traceback)
     if not text:
         error_name = report.type or f"HTTP {report.status} error"
@@ -196,7 +199,7 @@ def signature_of(report: ErrorReport) -> str:
 
 
 def normalize_route(route: str) -> str:
-    """A path without its query, and without what names one thing of many: /orders/{}/items."""
+    """Return a path without its query and without ids: /orders/{}/items."""
     path = route.partition("?")[0].partition("#")[0]
     parts = (
         "{}" if any(c.isdigit() for c in part) or len(part) > 40 else part

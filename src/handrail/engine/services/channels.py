@@ -1,14 +1,14 @@
 """Channels: conversations in which agents take turns, and people join in.
 
-Everything is decided by the kernel's machine (`kernel/channel.py`) and committed like a run's step
-(`channel_work.py`). Here is how it is asked, and what those who wait are told. Rules:
+The kernel's machine (`kernel/channel/`) decides everything, and the committer commits it like a
+run's step (`commit/channel_change.py`). This module submits commands and notifies waiters. Rules:
 
-1. Whoever asks is vouched for by the caller: `by` is a person's name, or an agent's id.
+1. The caller vouches for the author: `by` is a person's name, or an agent's id.
 2. A late answer (an old turn, a turn that ran out) is refused, changes nothing, and is kept.
 3. An agent that registers again begins anew: it has lost its turns, is IDLE in its channels, and is
    not queued again until somebody assigns it (T4).
-4. When an agent is free again, the channels that wait for it are told at once; what is missed (an
-   engine died in between) the pulse finds.
+4. When an agent is free again, the channels that wait for it are notified at once; maintenance
+   finds what is missed (an engine died in between).
 """
 
 import asyncio
@@ -61,16 +61,15 @@ prepare_types(TurnConfig)
 
 CHANNEL_ID_CHARS_MAX = 200
 MESSAGE_CHARS_MAX = 100_000
-"""Characters of a message."""
 TURN_CHARS_MAX = 1_000_000
-"""Characters that an agent says in one turn: it may send as many messages as it likes."""
+"""Characters that an agent says in one turn, in any number of messages."""
 SPEAKERS_MAX = 10_000
-"""Agents in channels of whom it is known here how much they have said."""
+"""Pairs of channel and agent whose characters are counted in memory."""
 TURN_MESSAGES_MAX = 1_000
 """Messages that a turn brings with it; of more, the last."""
 LATE_CODES = frozenset({"stale_turn", "turn_expired"})
 TURN_KEY_PREFIX = "turn:"
-"""Before an agent's id: whoever listens for this hears that it has a turn."""
+"""The waiters' key of an agent's turns begins with this; the agent's id follows."""
 
 
 class WithChannels(WithAgentRegistry):
@@ -83,12 +82,12 @@ class WithChannels(WithAgentRegistry):
         self._any_members: bool | None = None
         """Whether any channel has a member, as of the last look; None: look again."""
         self._turn_chars: OrderedDict[tuple[str, str], tuple[int, int]] = OrderedDict()
-        """What agents have said here: channel and agent -> the turn, and characters in it."""
+        """Characters said here: channel and agent -> the turn, and the characters in it."""
 
     # The channel
 
     def turn_config(self, overrides: Mapping[str, object] | None = None) -> TurnConfig:
-        """A channel's settings, by the names of `turnConfig`: those that are given, else the
+        """The settings of a channel, by the names of `turnConfig`: the overrides, else the
         installation's."""
         defaults = {
             "defaultTimeoutSeconds": self.settings.turn_timeout,
@@ -99,7 +98,7 @@ class WithChannels(WithAgentRegistry):
     async def open_channel(
         self, channel_id: str, config: TurnConfig | None = None, *, by: str
     ) -> ChannelView:
-        """A new channel, or one that was closed. Refused: bad_channel, bad_config,
+        """Open a new channel, or reopen a closed one. Refused: bad_channel, bad_config,
         channel_exists."""
         if not 0 < len(channel_id) <= CHANNEL_ID_CHARS_MAX or not channel_id.isprintable():
             message = (
@@ -118,21 +117,22 @@ class WithChannels(WithAgentRegistry):
     async def configure_channel(
         self, channel_id: str, config: TurnConfig, *, by: str
     ) -> ChannelView:
-        """Other settings, from now on. Refused: unknown_channel, bad_config."""
+        """Change the settings, from now on. Refused: unknown_channel, bad_config."""
         return await self.command_channel(channel_id, ev.Configure(config=config), by=by)
 
     async def close_channel(self, channel_id: str, *, by: str) -> None:
-        """Everybody leaves. What was said stays on record. Refused: unknown_channel."""
+        """Close the channel: all members leave. Its messages stay on record. Refused:
+        unknown_channel."""
         await self._execute_on_channel(channel_id, CloseChannel(), by)
 
     async def channel(self, channel_id: str) -> ChannelView:
-        """Refused: unknown_channel."""
+        """Return a channel. Refused: unknown_channel."""
         return channel_view(*await self._load_channel(channel_id))
 
     async def channels(
         self, cursor: str = "", limit: int = PAGE_ITEMS_DEFAULT
     ) -> Page[ChannelView]:
-        """All that are open, by id."""
+        """List the open channels, by id."""
         after, limit = check_cursor(cursor), check_limit(limit)
         rows = await self._query(lambda store: store.list_open_channels(after, limit + 1))
         items = tuple(channel_view(row, decode_channel(row.state)) for row in rows[:limit])
@@ -156,7 +156,7 @@ class WithChannels(WithAgentRegistry):
         timeout_seconds: float | None = None,
         priority: int | None = None,
     ) -> ChannelView:
-        """Assign an agent, at the end of the queue; of one that is assigned, change the settings.
+        """Assign an agent, at the end of the queue; if it is assigned already, change its settings.
         Refused: unknown_channel, unknown_agent, agent_offline, agent_disabled, channel_full."""
         await self._load_channel(channel_id)
         view = await self.agent_view(agent_id)
@@ -170,7 +170,7 @@ class WithChannels(WithAgentRegistry):
         return await self.command_channel(channel_id, command, by=by)
 
     async def leave_channel(self, channel_id: str, agent_id: str, *, by: str) -> ChannelView:
-        """Refused: unknown_channel, unknown_agent (it is no member)."""
+        """Remove a member. Refused: unknown_channel, unknown_agent (not a member)."""
         return await self.command_channel(channel_id, ev.RemoveMember(agent_id=agent_id), by=by)
 
     # Turns
@@ -178,12 +178,12 @@ class WithChannels(WithAgentRegistry):
     async def command_channel(
         self, channel_id: str, command: ev.ChannelCommand, *, by: str
     ) -> ChannelView:
-        """Any command of the kernel; the channel after it."""
+        """Execute any command of the kernel; return the channel after it."""
         await self._execute_on_channel(channel_id, command, by)
         return await self.channel(channel_id)
 
     async def turns_of(self, agent_id: str) -> list[TurnView]:
-        """The turns that it has now, each with what it has not seen."""
+        """Return the agent's current turns, each with the messages that it has not seen."""
         turns: list[TurnView] = []
         for channel_id, _, _ in await self._call_store(self.store.list_active_turns, [agent_id]):
             turn = await self.turn_of(channel_id, agent_id)
@@ -191,7 +191,7 @@ class WithChannels(WithAgentRegistry):
         return turns
 
     async def turn_of(self, channel_id: str, agent_id: str) -> TurnView | None:
-        """Its turn there, if it is ACTIVE. Refused: unknown_channel."""
+        """Return the agent's turn in the channel, if it is ACTIVE. Refused: unknown_channel."""
         row, channel = await self._load_channel(channel_id)
         turn = channel.turn
         if turn is None or turn.agent_id != agent_id or turn.wait_until is not None:
@@ -207,8 +207,8 @@ class WithChannels(WithAgentRegistry):
     async def post(
         self, channel_id: str, text: str, *, by: str, to: str | None = None, key: str = ""
     ) -> PostedMessage:
-        """A person says something. Under the same `key` the same message is meant. Refused:
-        unknown_channel, unknown_agent (`to` is no member), empty_message, long_message."""
+        """Post a person's message. The same `key` means the same message. Refused: unknown_channel,
+        unknown_agent (`to` is not a member), empty_message, long_message."""
         message_id = f"{by}:{key}" if key else uuid7().hex
         command = ev.PostMessage(
             message_id=message_id, author=by, text=_check_length(text, channel_id), to=to
@@ -225,7 +225,7 @@ class WithChannels(WithAgentRegistry):
         to: str | None = None,
         key: str = "",
     ) -> PostedMessage:
-        """The active agent says something. Refused: not_active, stale_turn, turn_expired,
+        """Post a message of the active agent. Refused: not_active, stale_turn, turn_expired,
         long_message."""
         await self._check_turn_chars(channel_id, agent_id, text)
         message_id = f"{agent_id}:{key}" if key else uuid7().hex
@@ -250,10 +250,14 @@ class WithChannels(WithAgentRegistry):
             count,
             RECENT_MESSAGES_MAX,
         )
-        row = next(one for one in reversed(rows) if one.message_id == command.message_id)
+        row = next(row for row in reversed(rows) if row.message_id == command.message_id)
         if isinstance(command, ev.Respond):
             self._count_turn_chars(channel, command)
-        events = [one.event for one in change.events if not isinstance(one.event, _SHELL_EVENTS)]
+        events = [
+            stamped.event
+            for stamped in change.events
+            if not isinstance(stamped.event, _SHELL_EVENTS)
+        ]
         posted = [
             event
             for event in events
@@ -297,13 +301,13 @@ class WithChannels(WithAgentRegistry):
         wait: float = 0,
         reader: str | None = None,
     ) -> tuple[MessageView, ...]:
-        """Messages and notices after that one, waiting for the first so many seconds. To an agent
-        (`reader`) what has reached it: refused, not_receiving, if nothing does."""
+        """Return messages and notices after that one, waiting up to `wait` seconds for the first.
+        An agent (`reader`) gets what has reached it: refused, not_receiving, if nothing does."""
         self._check_open()
         limit, stream = check_limit(limit), CHANNEL_STREAM_PREFIX + channel_id
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait
-        while True:  # until something came, or time is up
+        while True:  # until there is a message, or time is up
             changed = self._change_waiters.subscribe(stream)
             try:
                 rows = await self._read_log(channel_id, after, limit, reader)
@@ -328,12 +332,12 @@ class WithChannels(WithAgentRegistry):
         _check_may_read(channel, reader)
         return list(takewhile(lambda row: can_see(channel, reader, row), rows))
 
-    # What is told
+    # Execution and notification
 
     async def _execute_on_channel(
         self, channel_id: str, command: ev.ChannelCommand | OpenChannel | CloseChannel, by: str
     ) -> ChannelStreamChange:
-        """Committed when it returns."""
+        """Execute a command; it is committed on return."""
         self._check_open()
         if self.visiting:  # as for a run
             await self.maintenance.record_outage(is_alone=False)
@@ -360,7 +364,7 @@ class WithChannels(WithAgentRegistry):
             await self._call_store(self.store.add_late_answer, *values)
 
     def _on_channel_changed(self, change: ChannelStreamChange) -> None:
-        """A channel was changed, and it is on disk."""
+        """Handle a changed channel, after the commit."""
         self._any_members = None
         self._change_waiters.notify(change.stream, None)
         self._change_waiters.notify(ANY_STREAM, None)
@@ -380,7 +384,7 @@ class WithChannels(WithAgentRegistry):
         task.add_done_callback(self._background_tasks.discard)
 
     async def _wake_waiting_channels(self, agents: Iterable[str]) -> None:
-        """Channels that wait for one of them look again; what goes wrong the pulse makes good."""
+        """Wake channels that wait for one of these agents; maintenance makes up for failures."""
         try:
             waiting: Sequence[str] = await self._call_store(
                 self.store.list_channels_waiting_for, sorted(agents)
@@ -393,13 +397,13 @@ class WithChannels(WithAgentRegistry):
             return
 
     async def _has_members(self) -> bool:
-        """Where nobody uses channels, nobody pays for them."""
+        """Whether any channel has members: without them channels cost nothing."""
         if self._any_members is None:
             self._any_members = await self._call_store(self.store.has_channel_members)
         return self._any_members is True
 
     async def _on_foreign_commits(self) -> None:
-        """Agents that wait for a turn, and have one by what another engine wrote."""
+        """Notify agents that got a turn by another engine's commit."""
         self._any_members = None
         waiting_agents = [
             key.removeprefix(TURN_KEY_PREFIX)
@@ -469,7 +473,7 @@ def _check_length(text: str, channel_id: str) -> str:
 
 
 def _disposition_of(channel: Channel, row: ChannelLogRow) -> Disposition:
-    """What became of a message that was sent before."""
+    """The disposition of a message that was sent before."""
     assert row.number is not None, "a message"
     return Disposition.DELIVERED if row.number <= channel.routed else Disposition.QUEUED
 

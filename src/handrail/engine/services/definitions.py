@@ -26,7 +26,7 @@ STORE_ATTEMPTS_MAX = 1_000
 
 
 class InvalidDefinitionError(Exception):
-    """A document that is no valid definition. `problems` are all of them, each with its place."""
+    """A document is not a valid definition. `problems` are all of them, each with its place."""
 
     def __init__(self, problems: Sequence[DocumentProblem]) -> None:
         super().__init__("; ".join(map(str, problems)))
@@ -34,7 +34,7 @@ class InvalidDefinitionError(Exception):
 
 
 class StoredDefinition(View):
-    """A stored definition: its id and version, and what a run of it can cost at most."""
+    """A stored definition: its id and version, and the most that a run of it can cost."""
 
     id: str
     name: str
@@ -56,24 +56,24 @@ class DefinitionItem(View):
 
 
 class DefinitionView(DefinitionItem):
-    """With the document itself, and what a run of it can cost at most."""
+    """A definition with its document, and the most that a run of it can cost."""
 
     definition: dict[str, Any]
     bound: Bound | None
-    """None if the rules have become stricter since, and it is valid no more."""
+    """None if the rules have become stricter since, and the definition is no longer valid."""
     warnings: tuple[DocumentProblem, ...]
 
 
 class WithDefinitions(EngineCore):
-    """An engine that definitions are stored with."""
+    """An engine that stores definitions."""
 
     def __init__(self, store: Store, **options: Any) -> None:  # noqa: ANN401 - as Core
         super().__init__(store, **options)
         self._check_lock = asyncio.Lock()
 
     async def check_definition(self, document: object) -> tuple[Plan | None, DefinitionCheck]:
-        """All that is wrong with a document, or its plan. A large one takes seconds: on a thread,
-        where nobody else waits for it, and one at a time."""
+        """Return all problems of a document, or its plan. A large document takes seconds: it is
+        checked on a thread, one at a time, so that no other caller waits."""
         async with self._check_lock:
             loop = asyncio.get_running_loop()
             return await loop.run_in_executor(
@@ -112,7 +112,7 @@ class WithDefinitions(EngineCore):
             if only_guarded and newest is not None:
                 check_guarded(newest, workflow_id)
             if newest is not None and newest.workflow_id != workflow_id:
-                newest = None  # another one of that name
+                newest = None  # another definition of that name
             if owner is not None:
                 await self._check_owner(workflow_id, definition.name, owner)
             if newest is not None and newest.definition == text:
@@ -141,8 +141,8 @@ class WithDefinitions(EngineCore):
         )
 
     async def _check_owner(self, workflow_id: str, name: str, owner: str) -> None:
-        """Nobody below ceo edits what others defined, nor takes an id or a name by which something
-        of others was found until now: whoever asked for that would be given the new one."""
+        """Refuse an author below ceo who edits a definition of others, or takes an id or a name
+        that until now led to one: callers who use it would get the new one."""
         foreign = await self._call_store(
             self.store.find_foreign_definition, workflow_id, name, owner
         )
@@ -161,7 +161,7 @@ class WithDefinitions(EngineCore):
     async def definitions(
         self, cursor: str = "", limit: int = PAGE_ITEMS_DEFAULT
     ) -> Page[DefinitionItem]:
-        """The newest version of each, by id."""
+        """List the newest version of each definition, by id."""
         after, limit = check_cursor(cursor), check_limit(limit)
         rows: list[DefinitionRow] = await self._call_store(
             self.store.list_definitions_page, after, limit + 1
@@ -170,7 +170,8 @@ class WithDefinitions(EngineCore):
         return Page(items=items, next_cursor=items[-1].id if len(rows) > limit else None)
 
     async def definition(self, workflow_id: str, version: int | None = None) -> DefinitionView:
-        """That version, else the newest; by id, else by name. Refused: unknown_definition."""
+        """Return that version, else the newest; by id, else by name. Refused:
+        unknown_definition."""
         is_version = version is None or 0 < version <= VERSION_MAX
         row = (
             await self._call_store(self.store.get_definition, workflow_id, version)
@@ -189,7 +190,7 @@ class WithDefinitions(EngineCore):
         )
 
     async def versions(self, workflow_id: str) -> list[DefinitionItem]:
-        """The newest first. Refused: unknown_definition."""
+        """List the versions, the newest first. Refused: unknown_definition."""
         rows: list[DefinitionRow] = await self._call_store(
             self.store.list_definition_versions, workflow_id
         )
@@ -199,7 +200,7 @@ class WithDefinitions(EngineCore):
 
 
 def check_guarded(row: DefinitionRow, team: str) -> dict[str, Any]:
-    """The document of a guarded team of that id. Refused: not_guarded."""
+    """Return the document of the guarded team of that id. Refused: not_guarded."""
     document = msgspec.json.decode(row.definition, type=dict[str, Any])
     if row.workflow_id != team or not document.get("metadata", {}).get("guarded"):
         message = f"there is a definition '{team}' that is no guarded team"
@@ -208,7 +209,7 @@ def check_guarded(row: DefinitionRow, team: str) -> dict[str, Any]:
 
 
 def _required_owner(plan: Plan, by: str, role: str) -> str | None:
-    """Whose versions alone may stand below this one; None if anybody's. Refused:
+    """The only owner whose versions may stand below this one; None if any may. Refused:
     commit_unapproved."""
     if PERSON_LEVELS.get(role, -1) >= PERSON_LEVELS[OVERRIDE_LEVEL]:
         return None

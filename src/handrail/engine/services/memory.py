@@ -1,13 +1,13 @@
-"""Memory: what resolved tickets taught, found again when a ticket like them comes.
+"""Memory: resolutions of earlier tickets, recalled for similar tickets.
 
 Rules
-1. A resolution belongs to the run that it was found in, one of each. It answers others only once
-   that run has ended well, and no longer when its ticket is opened again.
-2. What answered a ticket from memory is not offered to the same ticket in another run.
+1. A resolution belongs to the run that found it, one of each. It answers others only once that run
+   has ended well, and no longer when its ticket is opened again.
+2. A resolution that answered a ticket is not offered to the same ticket in another run.
 3. Agents of this process remember and recall; people look, correct and remove, and the record says
-   who did. No other agent gets at it.
-4. Texts are bounded, and so is their number: beyond `memory_max` those that were not used for
-   longest are forgotten.
+   who did. No other agent has access.
+4. Texts are bounded, and so is their number: beyond `memory_max` the least recently used are
+   forgotten.
 """
 
 from datetime import datetime
@@ -38,7 +38,7 @@ SIMILARITY_MIN = 0.65
 """From this score on the resolution of one ticket answers the other; measured on labelled pairs
 (`tests/engine/test_memory.py`)."""
 CANDIDATES_MAX = 50
-"""So many are weighed; the database puts those with most words in common first."""
+"""Candidates that are scored; the database puts those with most words in common first."""
 RECALLED_MAX = 5
 RESOLUTION_CHARS_MAX = 10_000
 QUERY_CHARS_MAX = 200
@@ -67,14 +67,14 @@ class MemoryView(View):
 
 
 class RecalledMemory(Value):
-    """A memory, and how alike its ticket is: from ALIKE to 1."""
+    """A memory, and the similarity of its ticket: from SIMILARITY_MIN to 1."""
 
     memory: MemoryView
     score: float
 
 
 class MemoryCorrected(Value, tag="memory_corrected", tag_field="type"):
-    """A person wrote another resolution."""
+    """A person corrected the resolution."""
 
     memory_id: str
     was: str
@@ -84,7 +84,7 @@ class MemoryCorrected(Value, tag="memory_corrected", tag_field="type"):
 
 
 class MemoryRemoved(Value, tag="memory_removed", tag_field="type"):
-    """A person removed it; what it said is not repeated."""
+    """A person removed the memory; its text is not repeated."""
 
     memory_id: str
     execution_id: str
@@ -93,7 +93,7 @@ class MemoryRemoved(Value, tag="memory_removed", tag_field="type"):
 
 
 class WithMemory(EngineCore):
-    """An engine that remembers."""
+    """An engine with a memory."""
 
     async def remember(
         self,
@@ -105,8 +105,8 @@ class WithMemory(EngineCore):
         resolution: str,
         by: str,
     ) -> MemoryView | None:
-        """Keeps the resolution of a run; a second one of the same run takes its place, unless a
-        person corrected the first. None if the ticket has no word to find it by."""
+        """Store the resolution of a run; a second one of the same run replaces it, unless a person
+        corrected the first. None if the ticket has no word to find it by."""
         self._check_open()
         title, text = _truncate(title, TITLE_CHARS_MAX), _truncate(text, TEXT_CHARS_MAX)
         words, resolution_text = (
@@ -148,8 +148,8 @@ class WithMemory(EngineCore):
         execution_id: str = "",
         limit: int = RECALLED_MAX,
     ) -> tuple[RecalledMemory, ...]:
-        """Resolutions of tickets like this one, the most alike first. `bead_id` and `execution_id`
-        say for whom: what answered that bead in another run is left out."""
+        """Return resolutions of similar tickets, the most similar first. `bead_id` and
+        `execution_id` name the caller: what answered that bead in another run is left out."""
         self._check_open()
         ticket = signature(title, text)
         arguments = search_words(ticket), bead_id, execution_id, CANDIDATES_MAX
@@ -161,14 +161,14 @@ class WithMemory(EngineCore):
             (pair for pair in scored if pair[0] >= SIMILARITY_MIN),
             key=lambda pair: pair[1].id,
             reverse=True,
-        )  # of two that are equally alike the newer one
+        )  # of two equally similar ones the newer
         best = sorted(alike, key=lambda pair: pair[0], reverse=True)[:limit]
         return tuple(
             RecalledMemory(memory=_to_view(row), score=similarity) for similarity, row in best
         )
 
     async def use_memory(self, memory_id: str, *, bead_id: str, execution_id: str) -> None:
-        """It answers that run: counted once, however often the run asks."""
+        """Record that the memory answers the run: counted once, however often the run asks."""
         self._check_open()
         at = iso(self.clock())
         await self._call_store(self.store.record_memory_use, memory_id, bead_id, execution_id, at)
@@ -176,7 +176,7 @@ class WithMemory(EngineCore):
     async def memories(
         self, *, q: str | None = None, cursor: str = "", limit: int = PAGE_ITEMS_DEFAULT
     ) -> Page[MemoryView]:
-        """All of them, the newest first. `q` is in the ticket or the resolution."""
+        """List all memories, the newest first. `q` is in the ticket or the resolution."""
         before, limit = check_cursor(cursor) or None, check_limit(limit)
         if q is not None and (len(q) > QUERY_CHARS_MAX or not q.isprintable()):
             message = (
@@ -190,19 +190,19 @@ class WithMemory(EngineCore):
         return Page(items=items, next_cursor=items[-1].id if len(rows) > limit else None)
 
     async def memory(self, memory_id: str) -> MemoryView:
-        """One. Refused: unknown_memory."""
+        """Return one memory. Refused: unknown_memory."""
         return _to_view(await self._load_memory(memory_id))
 
     async def correct_memory(self, memory_id: str, resolution: str, *, by: str) -> MemoryView:
-        """Another resolution, by a person, from now on. Refused: unknown_memory, no_text, and
-        memory_withdrawn for one that is not offered to anybody any more."""
+        """Replace the resolution by a person's, from now on. Refused: unknown_memory, no_text, and
+        memory_withdrawn for one that is no longer offered."""
         resolution_text = _truncate(resolution.strip(), RESOLUTION_CHARS_MAX)
         if not resolution_text:
             refuse("no_text", "a resolution says something", "write one, or remove the memory")
         return _to_view(await self._change_memory(memory_id, resolution_text, by))
 
     async def forget(self, memory_id: str, *, by: str) -> None:
-        """It is removed, by a person. Refused: unknown_memory."""
+        """Remove a memory, by a person. Refused: unknown_memory."""
         await self._change_memory(memory_id, None, by)
 
     async def _load_memory(self, memory_id: str) -> MemoryRow:
@@ -213,7 +213,7 @@ class WithMemory(EngineCore):
 
     async def _change_memory(self, memory_id: str, resolution: str | None, by: str) -> MemoryRow:
         self._check_open()
-        if self.visiting:  # a commit is a sign of life: what was no life must be known before it
+        if self.visiting:  # a commit is a sign of life: record the outage before it
             await self.maintenance.record_outage(is_alone=False)
         for _ in range(WRITE_CONFLICTS_MAX):
             row = await self._load_memory(memory_id)
@@ -238,7 +238,7 @@ class WithMemory(EngineCore):
 
 
 def _change_write(before: StreamRow | None, row: MemoryRow, change: MemoryChange) -> StreamWrite:
-    """What the record says about it."""
+    """The write that records the change."""
     event: MemoryCorrected | MemoryRemoved = MemoryRemoved(
         memory_id=row.id, execution_id=row.execution_id, by=change.by, at=change.at
     )
@@ -260,7 +260,7 @@ def _change_write(before: StreamRow | None, row: MemoryRow, change: MemoryChange
 
 
 def _truncate(text: str, chars_max: int) -> str:
-    """What a column can hold, and no more than that."""
+    """Cut the text to what the column holds."""
     text = text.replace("\x00", "")
     return text if len(text) <= chars_max else f"{text[: chars_max - 1]}…"
 

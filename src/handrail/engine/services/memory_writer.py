@@ -1,5 +1,5 @@
-"""What is to be remembered, many at a time: whatever comes in while one transaction is under way
-makes the next. A hundred tickets that end together pay for a few commits, not for a hundred."""
+"""Batched memory writes: rows that arrive during one transaction make the next. A hundred tickets
+that end together pay for a few commits, not for a hundred."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -17,8 +17,8 @@ class MemoryWriter:
         self._task: asyncio.Task[None] | None = None
 
     async def write(self, row: MemoryRow) -> MemoryRow:
-        """As it is kept; on disk when this returns. Whoever asked may go away: it is kept all the
-        same."""
+        """Store a row and return it as stored, on disk. It is stored even if the caller goes
+        away."""
         loop = asyncio.get_running_loop()
         written: asyncio.Future[MemoryRow] = loop.create_future()
         self._waiting.append((row, written))
@@ -27,12 +27,12 @@ class MemoryWriter:
         return await written
 
     async def wait_idle(self) -> None:
-        """Until nothing is left to keep."""
+        """Wait until nothing is left to store."""
         if self._task is not None:
             await self._task
 
     async def _write_waiting(self) -> None:
-        await asyncio.sleep(0)  # those who are about to come in do
+        await asyncio.sleep(0)  # callers that are about to arrive do
         while self._waiting:
             batch, self._waiting = (
                 self._waiting[:WRITE_BATCH_ROWS],
@@ -40,7 +40,7 @@ class MemoryWriter:
             )
             try:
                 stored_rows = await self._write_rows([row for row, _ in batch])
-            except Exception as error:  # told to everybody whom it concerns
+            except Exception as error:  # every caller concerned gets it
                 for _, written in batch:
                     if not written.done():
                         written.set_exception(error)

@@ -1,7 +1,7 @@
-"""Recorded runs under other stop rules, and limits proposed from them. No agent is run.
+"""Replays recorded runs under other stop rules, and proposes limits from them. No agent is run.
 
-Reading and thinking take their time: both happen on a thread, for one caller at a time, and within
-bounds of how many runs and how many events are looked at.
+Reading and deciding take their time: both happen on a thread, for one caller at a time, and within
+bounds on the number of runs and events.
 """
 
 import asyncio
@@ -26,16 +26,16 @@ from handrail.views.view_types import View
 T = TypeVar("T")
 
 REPLAYED_RUNS_MAX = 200
-"""Runs that are replayed at once."""
+"""Runs of one replay."""
 TUNING_RUNS_DEFAULT, TUNING_RUNS_MAX = 100, 500
-"""Ended runs that limits are proposed from: the newest."""
+"""Ended runs, the newest, from which limits are proposed."""
 REPLAYED_EVENTS_MAX = 200_000
-"""Of all runs together that are looked at in one call."""
+"""Events of all runs of one call together."""
 PAGE_RUNS = 100
 
 
 class ReplayResults(View):
-    """Runs under other rules, in the order they were named, and their sum."""
+    """Runs under other rules, in the order of the request, and their sum."""
 
     rules: dict[str, Any]
     items: tuple[ReplayReport, ...]
@@ -43,16 +43,16 @@ class ReplayResults(View):
 
 
 class WithReplays(WithRuns):
-    """An engine whose runs can be looked at under other rules."""
+    """An engine that replays runs under other rules."""
 
     def __init__(self, store: Store, **options: Any) -> None:  # noqa: ANN401 - as Core
         super().__init__(store, **options)
         self._replay_lock = asyncio.Lock()
 
     async def replay(self, run_ids: Sequence[str], rules: object) -> ReplayResults:
-        """What these rules would have made of the runs: fields of `stop_rules`, which count before
-        those of the definition, or the name of a profile. Wrong ones raise `InvalidDefinition`.
-        Refused: unknown_run, too_many_runs, too_many_events, events_gone, unknown_definition."""
+        """Replay the runs under these rules: fields of `stop_rules`, which count before those of
+        the definition, or the name of a profile. Invalid rules raise `InvalidDefinition`. Refused:
+        unknown_run, too_many_runs, too_many_events, events_gone, unknown_definition."""
         overrides, problems = read_overrides(rules)
         if overrides is None:
             raise InvalidDefinitionError(problems)
@@ -73,8 +73,8 @@ class WithReplays(WithRuns):
     async def tune(
         self, workflow_id: str, *, share: float = 0.0, runs: int = TUNING_RUNS_DEFAULT
     ) -> TuningReport:
-        """Limits for a definition, by id or name, from its newest ended runs. No limit is proposed
-        that would have cut more than that share of the good ones. Refused: unknown_definition."""
+        """Propose limits for a definition, by id or name, from its newest ended runs. No proposed
+        limit would have cut more than `share` of the good ones. Refused: unknown_definition."""
         row = await self._load_newest_definition(workflow_id)
         if not 0 < runs <= TUNING_RUNS_MAX or not 0 <= share <= 1:
             message = f"1 to {TUNING_RUNS_MAX} runs are looked at, and a share is between 0 and 1"
@@ -99,7 +99,7 @@ class WithReplays(WithRuns):
 
 
 class _PlanLoader:
-    """Plans of the versions that runs were recorded under."""
+    """Loads the plans of the versions that runs were recorded under."""
 
     def __init__(self, store: Store, settings: Settings) -> None:
         self.store, self.settings = store, settings
@@ -144,7 +144,7 @@ def _read_run_events(store: Store, run_id: str, events_left: int) -> list[RunEve
 
 
 def _read_ended_runs(store: Store, workflow_id: str, runs_max: int) -> list[list[RunEvent]]:
-    """The newest runs that have ended, as many as the bounds allow; archived ones are left out."""
+    """Return the newest ended runs, as many as the bounds allow; archived ones are left out."""
     histories: list[list[RunEvent]] = []
     before, events_left = None, REPLAYED_EVENTS_MAX
     while len(histories) < runs_max:

@@ -1,12 +1,12 @@
 """Files of ended runs (S11, S12): the report as Markdown and JSON, and an entry in the issues file.
 
-When a run has ended and that is on disk, its report is written to `runs_folder`; if it was aborted,
-an entry is appended to `issues_file`. The JSON comes last and says that the rest is done: a run
-without one is done again when an engine opens, and nothing of it is there twice, since an entry is
-known by its heading, which no text of a run can forge (`kernel/markdown.py`).
+When the end of a run is on disk, its report is written to `runs_folder`; if the run was aborted, an
+entry is appended to `issues_file`. The JSON comes last and says that the rest is done: a run
+without one is written again when an engine opens, and nothing is there twice, since an entry is
+known by its heading, which no text of a run can forge (`views/markdown.py`).
 
-A report that cannot be written (a full disk, a folder that is not there) is a warning in the log;
-the run has ended all the same. An engine whose settings name neither place writes nothing.
+A report that cannot be written (a full disk, a missing folder) is a warning in the log; the run has
+ended all the same. An engine whose settings name neither place writes nothing.
 """
 
 import asyncio
@@ -34,17 +34,17 @@ log = logging.getLogger("handrail.engine")
 PENDING_REPORTS_MAX = 100_000
 """Reports that wait to be written; the oldest beyond that wait for the next opening."""
 CATCH_UP_RUNS_MAX = 500
-"""Runs, the newest, that are looked at for reports that an engine owed when it died."""
+"""The newest runs, checked for reports that an engine did not write before it died."""
 CLOSE_WAIT_SECONDS = 10.0
-"""How long an engine that closes still writes reports."""
+"""How long a closing engine still writes reports."""
 NO_PATH = "-"
 SINCE_FILE = ".since"
-"""Holds when reports were first written here: older runs are owed none."""
+"""Holds when reports were first written here: older runs get none."""
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][\w-]{0,99}")
 
 
 class WithReportFiles(WithRunQueries):
-    """An engine that leaves a report of every run that ended."""
+    """An engine that writes a report of every ended run."""
 
     _pending_reports: deque[str]
     _report_task: asyncio.Task[None] | None = None
@@ -62,12 +62,12 @@ class WithReportFiles(WithRunQueries):
         await super().close()
 
     async def reports_written(self) -> None:
-        """Until the reports of all runs that have ended by now are there."""
+        """Wait until the reports of all runs that have ended by now are written."""
         while self._report_task is not None:
             await asyncio.wait((self._report_task,))
 
     def _report_paths(self) -> tuple[str, str]:
-        """The folder for reports and the issues file; "" for those that are not wanted."""
+        """The folder for reports and the issues file; "" for one that is off."""
         paths = self.settings.runs_folder, self.settings.issues_file
         folder, issues = ("" if path == NO_PATH else path for path in paths)
         return folder, issues
@@ -99,13 +99,13 @@ class WithReportFiles(WithRunQueries):
         try:
             report = await self.report_of(run_id)
             await asyncio.to_thread(write_report_files, report, folder, issues)
-        except Exception as error:  # whatever it is, it must not keep others from theirs
+        except Exception as error:  # a failing report must not block others
             log_event(
                 log, "report_not_written", execution_id=run_id, file=folder, reason=str(error)
             )
 
     async def _enqueue_missed_reports(self) -> None:
-        """What an engine that was killed did not come to write."""
+        """Queue the reports that a killed engine did not write."""
         folder, _ = self._report_paths()
         if not folder:
             return
@@ -122,7 +122,7 @@ class WithReportFiles(WithRunQueries):
 
 
 def reports_since(folder: Path, now: datetime) -> str:
-    """Since when reports are written to this folder, which is made if need be."""
+    """Return since when reports are written to this folder; create it if needed."""
     marker = folder / SINCE_FILE
     if not marker.exists():
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -136,7 +136,7 @@ def report_file_name(run_id: str) -> str:
 
 
 def write_report_files(report: RunReport, folder: str, issues: str) -> None:
-    """Everything that is owed of one run, the JSON last. Doing it twice changes nothing."""
+    """Write all files of one run, the JSON last. Repeating it changes nothing."""
     path = Path(folder) / report_file_name(report.run_id)
     if folder:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -153,7 +153,7 @@ def report_json(report: Any) -> str:  # noqa: ANN401 - whatever JSON can say
 
 
 def append_issue(file: Path, entry: str) -> None:
-    """The entry at the end of the file, as a whole or not at all, and once."""
+    """Append the entry to the file, as a whole or not at all, and once."""
     heading = entry.partition("\n")[0]
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with file.open("a+b") as locked_file:
@@ -178,7 +178,7 @@ def append_issue(file: Path, entry: str) -> None:
 
 
 def _replace_file(path: Path, text: str) -> None:
-    """The new content as a whole, or the old one still."""
+    """Replace the file's content as a whole, or leave the old one."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:

@@ -1,4 +1,4 @@
-"""A run to hold on to: what can be asked of it and done with it, without naming it each time."""
+"""A handle of one run: its calls, without naming the run each time."""
 
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Literal
@@ -21,15 +21,15 @@ class RunHandle:
         return await self.engine.state(self.id)
 
     async def result(self, timeout: float | None = None) -> Run:
-        """The ended run: `terminal_status`, and `stop` with the reason. Raises `TimeoutError` if it
-        has not ended after so many seconds."""
+        """Wait for the ended run: `terminal_status`, and `stop` with the reason. Raises
+        `TimeoutError` if it has not ended after `timeout` seconds."""
         run = await self.engine.wait(self.id, timeout)
         if not run.has_ended:
             raise TimeoutError(f"run '{self.id}' is {run.status} after {timeout} s")
         return run
 
     async def questions(self, timeout: float | None = None) -> list[PendingApproval]:
-        """What people are asked; waits until there is something, or the run has ended."""
+        """Return the pending approvals; wait until there are any, or the run has ended."""
         async for _ in self.engine.changes(self.id, timeout):
             run = await self.state()
             if run.pending_approvals or run.has_ended:
@@ -51,7 +51,7 @@ class RunHandle:
         return self.engine.events(self.id, after, follow=follow)
 
     async def report(self) -> RunReport:
-        """What happened and why it stopped, from its events alone."""
+        """Report what happened and why it stopped, from its events alone."""
         return build_report(await self.engine.history(self.id))
 
     async def pause(self, *, by: Person, reason: str) -> Run:

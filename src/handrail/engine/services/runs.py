@@ -1,4 +1,4 @@
-"""Runs: begun, waited for, followed, asked why they wait, and a person's answers to them."""
+"""Runs: started, awaited, followed and explained, and people's answers to them."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -22,13 +22,13 @@ from handrail.store.engine_store import ApprovalRow, IdempotencyKeyRow, parse_is
 
 OverrideCommand = c.Move | c.Migrate | c.Close | c.Pause | c.Resume
 CACHED_RUN_WAIT_SECONDS = 5.0
-"""After so long at most, one who waits looks whether what memory had of the run was old."""
+"""A waiter checks at least this often whether the cached run is out of date."""
 SETTLED_CODES = ("ended", "not_open")
-"""Refusals of an answer, of which the question itself may know more."""
+"""Refusals of an answer that the approval itself may explain better."""
 
 
 class WithRuns(WithDefinitions):
-    """An engine that runs begin on."""
+    """An engine that starts runs."""
 
     async def start(
         self,
@@ -45,8 +45,8 @@ class WithRuns(WithDefinitions):
         paths: tuple[str, ...] | None = None,
         key: str = "",
     ) -> RunHandle:
-        """Begin a run of the newest version of a definition, by id or name. Under the same `key`
-        the same run is meant."""
+        """Start a run of the newest version of a definition, by id or name. The same `key` means
+        the same run."""
         request = [
             definition,
             title,
@@ -79,7 +79,7 @@ class WithRuns(WithDefinitions):
     async def _start_run(
         self, definition: str, start: c.Start, key: IdempotencyKeyRow | None, priority: int
     ) -> dict[str, str]:
-        """A run of the newest version. The answer that its key was given the first time."""
+        """Start a run of the newest version; return the first answer under its key."""
         row = self.maintenance.newest_definitions.get(
             definition
         ) or await self._load_newest_definition(definition)
@@ -92,18 +92,18 @@ class WithRuns(WithDefinitions):
         return {"execution_id": start.run_id, "bead_id": start.bead_id}
 
     def run(self, run_id: str) -> RunHandle:
-        """A run that was started before, here or elsewhere."""
+        """Return a handle of a run that was started before, here or elsewhere."""
         return RunHandle(self, run_id)
 
     async def why(self, run_id: str) -> tuple[WaitReason, ...]:
-        """What each open place of the run waits for; nothing if it has ended."""
+        """Explain what each open position of the run waits for; nothing if it has ended."""
         return await explain_waits(
             self.committer, await self.state(run_id), self.settings.offline_after
         )
 
     async def wait(self, run_id: str, timeout: float | None = None) -> Run:
-        """Until the run has ended, or so many seconds: the run as it stands then. That it ended at
-        another engine is told by the pulse; if nobody is, this looks up as often."""
+        """Wait until the run has ended, or `timeout` seconds; return the run as it stands then.
+        Maintenance notices an end at another engine; without maintenance this checks as often."""
         loop = asyncio.get_running_loop()
         deadline = None if timeout is None else loop.time() + timeout
         cached = None if self.maintenance.has_peers else self.committer.cached_run(run_id)
@@ -131,8 +131,8 @@ class WithRuns(WithDefinitions):
                 self._end_waiters.unsubscribe(run_id, ended)
 
     async def changes(self, run_id: str, timeout: float | None = None) -> AsyncIterator[None]:
-        """At once, and then whenever the run may have changed, for so many seconds at most. That
-        another engine has changed it is told by the pulse; if nobody is, this looks up as often."""
+        """Yield at once, and then whenever the run may have changed, for `timeout` seconds at most.
+        Maintenance notices changes by another engine; without maintenance this checks as often."""
         loop = asyncio.get_running_loop()
         deadline = None if timeout is None else loop.time() + timeout
         while True:
@@ -155,8 +155,8 @@ class WithRuns(WithDefinitions):
     async def events(
         self, run_id: str, after: int = 0, *, follow: bool = True
     ) -> AsyncIterator[tuple[int, RunEvent]]:
-        """The run's events with their numbers, from the one after `after`; with `follow` until the
-        run has ended."""
+        """Yield the run's events with their numbers, from the one after `after`; with `follow`
+        until the run has ended."""
         async for _ in self.changes(run_id):
             run = await self.state(run_id)
             while after < run.seq:
@@ -172,7 +172,7 @@ class WithRuns(WithDefinitions):
                 return
 
     async def history(self, run_id: str) -> list[RunEvent]:
-        """Everything that has happened to the run. Refused: unknown_run."""
+        """Return all events of the run. Refused: unknown_run."""
         return await self._read_history(await self.state(run_id))
 
     async def _read_history(self, run: Run) -> list[RunEvent]:
@@ -190,7 +190,7 @@ class WithRuns(WithDefinitions):
         digest: str = "",
         key: str = "",
     ) -> Run:
-        """A person's answer to a question; `digest` is that of what the person saw."""
+        """Answer an approval as a person; `digest` is that of what the person saw."""
         person = Person(name=by) if isinstance(by, str) else by
         run_id = approval_id.rpartition(".q")[0]
         command = c.Answer(
@@ -204,7 +204,8 @@ class WithRuns(WithDefinitions):
             raise RefusedError(_explain_settled(refused.refusal, row)) from None
 
     async def override(self, run_id: str, command: OverrideCommand, *, key: str = "") -> Run:
-        """A person takes over. A migration without a place stays where the run stands."""
+        """Override the run as a person. A migration without a step id stays where the run
+        stands."""
         request = [run_id, type(command).__name__, command]
         key_row = self._idempotency_row(key, command.by.name, request, {})
         if isinstance(command, c.Migrate) and not command.step_id:
@@ -214,7 +215,7 @@ class WithRuns(WithDefinitions):
 
 
 def _explain_settled(refusal: Refusal, row: ApprovalRow | None) -> Refusal:
-    """Whose answer stands, if there is one; else what was said."""
+    """Name the answer that stands, if there is one; else keep the refusal."""
     if refusal.code not in SETTLED_CODES or row is None or row.status != "answered":
         return refusal
     assert row.settled_at is not None, "an answer settles it"

@@ -1,12 +1,12 @@
-"""How alike two tickets are: a number from 0 to 1 that depends on the two texts alone.
+"""Similarity of two tickets: a number from 0 to 1 that depends on the two texts alone.
 
-    words     plain forms: small letters, no endings, words that mean the same are the same word
+    words     plain forms: small letters, no endings; words that mean the same are the same word
     weight    a word of the title counts 1, one of the description less; words that every ticket
               has ("problem", "please") count little, those that no ticket is about count nothing
     score     the cosine of the two sets of weighted words
 
-It needs nothing of the other tickets there are, so that the score of a pair is the same today and
-tomorrow, and on every database. A database only finds the candidates, by the same words.
+It needs nothing of the other tickets, so that the score of a pair is the same today and tomorrow,
+and on every database. A database only finds the candidates, by the same words.
 """
 
 import re
@@ -16,16 +16,15 @@ from functools import lru_cache
 from math import sqrt
 
 TITLE_CHARS_MAX, TEXT_CHARS_MAX = 500, 4_000
-"""So much of a text is looked at."""
 WORDS_MAX, WORD_CHARS_MAX = 64, 40
 CACHED_SIGNATURES_MAX = 2_000
-"""Whose weights are in memory: most are compared again and again."""
+"""Signatures whose weights are in memory: most are compared again and again."""
 TITLE_SEPARATOR = "/"
-"""Stands between the words of the title and the others."""
+"""Separates the words of the title from the others."""
 TEXT_WORD_WEIGHT = 0.4
-"""What a word counts that the title does not have."""
+"""Weight of a word that is not in the title."""
 COMMON_WORD_WEIGHT = 0.35
-"""What a word counts that many tickets have, whatever they are about."""
+"""Weight of a word that many tickets have, whatever they are about."""
 
 _WORD = re.compile(r"[^\W_]+")
 _APOSTROPHE = re.compile(r"(?<=\w)['’`](?=\w)")
@@ -79,8 +78,8 @@ _SYNONYMS = {
     "steal": ("stolen", "theft", "lost"),
 }
 _PHRASES = tuple(
-    (re.compile(rf"\b{found}\b"), one)
-    for found, one in {
+    (re.compile(rf"\b{pattern}\b"), word)
+    for pattern, word in {
         r"wi[\s-]?fi": "wifi",
         r"e-mails?": "email",
         r"(?:sign|log)(?:ging|ing|ged|ed)?[\s-](?:me[\s-])?(?:in|on)": "login",
@@ -97,7 +96,7 @@ _PHRASES = tuple(
 
 
 def stem(word: str) -> str:
-    """Without its ending: drops, dropped and dropping are one word."""
+    """Return the word without its ending: drops, dropped and dropping are one word."""
     if len(word) > 4 and word.endswith("ies"):
         word = f"{word[:-3]}y"
     elif len(word) > 3 and word.endswith("s") and not word.endswith(_FINAL_S_KEPT):
@@ -113,17 +112,17 @@ def stem(word: str) -> str:
 
 _STOP_WORDS = frozenset(_STOP_WORDS_TEXT.split())
 _CANONICAL_WORDS = {
-    form: stem(one)
-    for one, others in _SYNONYMS.items()
-    for other in others
-    for form in (other, stem(other))
+    form: stem(word)
+    for word, synonyms in _SYNONYMS.items()
+    for synonym in synonyms
+    for form in (synonym, stem(synonym))
 }
 _COMMON_WORDS = frozenset(map(stem, _COMMON_WORDS_TEXT.split()))
 
 
 def words(text: str, chars_max: int = TEXT_CHARS_MAX) -> list[str]:
-    """The plain forms of what a text says, each once, in its order. Nothing in a text is special:
-    what comes out are letters and digits."""
+    """Return the plain forms of a text's words, each once, in order. No character of a text is
+    special: words are letters and digits."""
     normalized = unicodedata.normalize("NFKC", text[:chars_max]).casefold()
     normalized = _APOSTROPHE.sub("", normalized)
     for pattern, canonical in _PHRASES:
@@ -143,8 +142,8 @@ def _canonical(word: str) -> str:
 
 
 def signature(title: str, text: str = "") -> str:
-    """What a ticket is found and weighed by: the words of its title, a sign, the others. Empty if
-    it says nothing."""
+    """The key by which a ticket is found and weighed: the words of its title, a separator, the
+    others. Empty for a ticket without words."""
     title_words = words(title, TITLE_CHARS_MAX)
     text_words = [word for word in words(text) if word not in title_words][
         : WORDS_MAX - len(title_words)
@@ -155,13 +154,13 @@ def signature(title: str, text: str = "") -> str:
 
 
 def search_words(ticket: str) -> list[str]:
-    """The words that a database is asked for: those that say something, if there are any."""
+    """The words for the database query: the distinctive ones, if there are any."""
     ticket_words = [word for word in ticket.split() if word != TITLE_SEPARATOR]
     return [word for word in ticket_words if word not in _COMMON_WORDS] or ticket_words
 
 
 def score(first: str, second: str) -> float:
-    """How alike two tickets are, by their signatures."""
+    """The similarity of two tickets, by their signatures."""
     weights, other_weights = _weights(first), _weights(second)
     common = sum(
         weight * other_weights[word] for word, weight in weights.items() if word in other_weights
@@ -171,7 +170,7 @@ def score(first: str, second: str) -> float:
 
 
 def coverage(first: str, second: str) -> float:
-    """How much of the first, by weight, the other has too; both are signatures."""
+    """The share of the first, by weight, that the second has too; both are signatures."""
     weights, other_weights = _weights(first), _weights(second)
     total = sum(weights.values())
     return (

@@ -1,13 +1,12 @@
-"""Who is told outside that something waits, has ended, or was said in a channel: webhooks, and what
-is to be told to each.
+"""Webhooks, and their deliveries: what waits for people, has ended, or was said in a channel.
 
 Events of the feed become deliveries, rows of their own, in the same transaction in which the
-position in the feed moves on: so each is made once, by whichever engine comes first, and none is
-lost by a crash. A delivery's id says what it is about ("approval.opened:RUN.q1"), and is the same
-however often it is tried. Who sends them stands in `server/courier.py`; nothing here waits for it.
+position in the feed moves on: so each is made once, by whichever engine comes first, and a crash
+loses none. A delivery's id says what it is about ("approval.opened:RUN.q1"), and is the same
+however often it is tried. `server/webhook_sender.py` sends them; nothing here waits for it.
 
-Reminders are rows too: half of the time to a question's deadline, and a day before it. Each fires
-once, if the question is still open then.
+Reminders are rows too: at half of the time to an approval's deadline, and a day before it. Each
+fires once, if the approval is still open then.
 """
 
 from collections.abc import Iterable
@@ -40,7 +39,7 @@ CHANNEL_MESSAGE: WebhookEventType = "channel.message"
 DEFAULT_EVENT_TYPES: tuple[WebhookEventType, ...] = tuple(
     kind for kind in WEBHOOK_EVENT_TYPES if kind != CHANNEL_MESSAGE
 )
-"""What is told to a webhook that does not say what it wants: everything but talk."""
+"""Event types of a webhook that names none: everything but channel messages."""
 STATUS_BY_EVENT_TYPE: dict[WebhookEventType, str] = {
     "approval.opened": "open",
     "approval.reminder": "open",
@@ -53,23 +52,23 @@ EVENT_TYPE_BY_STATUS: dict[str, WebhookEventType] = {
     "expired": "approval.expired",
 }
 PAGE_EVENTS = 200
-"""Events, and reminders, that are looked at in one go."""
+"""Events, and reminders, that are read at once."""
 PENDING_DELIVERIES_MAX = 10_000
-"""Deliveries that wait for one webhook; with more it is disabled."""
+"""Pending deliveries of one webhook; with more it is disabled."""
 RESULT_CHARS_MAX = 4_000
-"""Of the result that is shown; all of it stands in the approval."""
+"""Characters of the result in a delivery; the approval has all of it."""
 DAY = timedelta(days=1)
 LAST_INDEX = 2**31
 
 Occurrence = tuple[WebhookEventType, str]
-"""What happened, to which approval or run, or in which channel."""
+"""The type of an event, and its approval, run or channel."""
 
 
 class WithWebhooks(WithAnswerLinks, WithEventFeed):
     """An engine that makes deliveries."""
 
     async def add_webhook(self, row: WebhookRow) -> None:
-        """Refused: too_many_webhooks."""
+        """Add a webhook. Refused: too_many_webhooks."""
         self._check_open()
         await self._skip_past_events()
         if not await self._call_store(self.store.add_webhook, row):
@@ -80,7 +79,7 @@ class WithWebhooks(WithAnswerLinks, WithEventFeed):
         return await self._call_store(self.store.list_webhooks)
 
     async def webhook(self, webhook_id: str) -> WebhookRow:
-        """Refused: unknown_webhook."""
+        """Return a webhook. Refused: unknown_webhook."""
         match = next((row for row in await self.webhooks() if row.id == webhook_id), None)
         if match is None:
             message = f"there is no webhook '{webhook_id[:200]}'"
@@ -88,24 +87,25 @@ class WithWebhooks(WithAnswerLinks, WithEventFeed):
         return match
 
     async def remove_webhook(self, webhook_id: str) -> None:
-        """Refused: unknown_webhook."""
+        """Remove a webhook. Refused: unknown_webhook."""
         await self.webhook(webhook_id)
         await self._call_store(self.store.remove_webhook, webhook_id)
 
     async def enable_webhook(self, webhook_id: str) -> None:
-        """Again: what waits is told, and what comes from now on. Refused: unknown_webhook."""
+        """Re-enable a webhook: it gets pending deliveries, and new ones. Refused:
+        unknown_webhook."""
         await self.webhook(webhook_id)
         await self._skip_past_events()
         at, since = iso(self.clock()), await self.last_commit()
         await self._call_store(self.store.enable_webhook, webhook_id, at, since)
 
     async def last_commit(self) -> int:
-        """Its number; 0 before the first."""
+        """The number of the last commit; 0 before the first."""
         head: CommitRow | None = await self._call_store(self.store.get_last_commit)
         return head.n if head is not None else 0
 
     async def _skip_past_events(self) -> None:
-        """If nobody listened so far, nothing of the past is told."""
+        """Move to the end of the feed if there was no webhook so far: the past is not delivered."""
         if not any(row.disabled_at is None for row in await self.webhooks()):
             last_position, position = (
                 await self._call_store(self.store.get_delivery_position),
@@ -115,7 +115,7 @@ class WithWebhooks(WithAnswerLinks, WithEventFeed):
                 await self._call_store(self.store.put_deliveries, last_position, position, ())
 
     async def make_deliveries(self) -> bool:
-        """Of the next events in the feed; True if there may be more."""
+        """Make deliveries of the next events in the feed; True if there may be more."""
         hooks = [row for row in await self.webhooks() if row.disabled_at is None]
         last_position: str | None = await self._call_store(self.store.get_delivery_position)
         if not hooks or last_position is None:
@@ -136,7 +136,7 @@ class WithWebhooks(WithAnswerLinks, WithEventFeed):
         return len(feed_events) == PAGE_EVENTS
 
     async def _disable_overflowing(self, hooks: list[WebhookRow]) -> None:
-        """Whoever takes nothing for so long is told no more."""
+        """Disable webhooks with too many pending deliveries."""
         waiting: dict[str, int] = await self._call_store(self.store.count_pending_deliveries)
         at = iso(self.clock())
         for row in hooks:
@@ -169,7 +169,7 @@ class WithWebhooks(WithAnswerLinks, WithEventFeed):
         return []
 
     async def _unanswered_approvals(self, run_id: str, at: str) -> list[Occurrence]:
-        """Questions that nobody will answer since that moment."""
+        """Approvals that were settled without an answer since that moment."""
         rows: list[ApprovalRow] = await self._query(
             lambda store: store.list_newest_approvals(execution_id=run_id, limit=PAGE_EVENTS)
         )
@@ -217,7 +217,7 @@ class WithWebhooks(WithAnswerLinks, WithEventFeed):
     async def _delivery_body(
         self, kind: WebhookEventType, subject: str, at: str, reminder: str = ""
     ) -> dict[str, Any] | None:
-        """What is told; None if it is not there any more."""
+        """The body of a delivery; None if its subject is gone."""
         head = {"id": f"{kind}:{subject}{f':{reminder}' if reminder else ''}", "type": kind}
         try:
             if kind == "run.ended":
@@ -244,7 +244,7 @@ class WithWebhooks(WithAnswerLinks, WithEventFeed):
         }
 
     async def fire_reminders(self) -> None:
-        """Of questions that are open still, if it is time."""
+        """Fire the reminders that are due, of approvals that are still open."""
         now = iso(self.clock())
         due: list[ReminderRow] = await self._call_store(
             self.store.list_due_reminders, now, PAGE_EVENTS
@@ -268,7 +268,7 @@ def event_types_of(row: WebhookRow) -> tuple[WebhookEventType, ...]:
 
 
 def _reminder_rows(event: EventView, now: datetime) -> list[ReminderRow]:
-    """Of a question that is asked: the moments that are not over."""
+    """The reminders of a new approval: the moments that are not over."""
     if "execution_id" not in event or event["type"] not in ("asked", "reasked"):
         return []
     approval = event["question"]
@@ -282,7 +282,7 @@ def _reminder_rows(event: EventView, now: datetime) -> list[ReminderRow]:
 
 
 def _message_body(channel_id: str, event: EventView) -> dict[str, Any]:
-    """What was said, by the names of `GET …/messages`."""
+    """The body of a message, by the names of `GET …/messages`."""
     message = {
         "channel": channel_id,
         "id": event["seq"],

@@ -1,19 +1,18 @@
-"""What a channel answers to a command: `decide(channel, command, now)`.
+"""Decides a channel's commands: `decide(channel, command, now)`.
 
-Theory of operation. First the deadline that has passed is applied, whoever calls; only what is
-known of agents elsewhere, and of clocks that stood still, comes before that. Then the command is
-checked against the state that this leaves, and either refused or made of moves
-(channel_moves.py). So a decision may carry a timeout's events and the refusal of the answer that
-came after it.
+Theory of operation. `decide` first applies a deadline that has passed, whatever the command; only
+`SetBusy` and `PushChannelClocks` come before that. Then it checks the command against the resulting
+state, and either refuses it or carries it out by the moves of `turns.py`. So a decision may carry a
+timeout's events and the refusal of the answer that came after it.
 
 Rules of this file:
-1. Bad input is refused, never raised: unknown agents, old tokens, wrong states, impossible seconds,
-   empty texts. A refusal names who, what and where; its hint says what to do.
-2. All checks of a command come before its first move, so a refusal leaves nothing behind.
-3. A turn's token decides: an answer with an old one, or with none for a turn that has just expired,
-   is refused, and the refusal names both turns as the evidence.
-4. What already is so is no error: to add, pause, disable or post the same again gives no events.
-   What the lifecycle's table does not allow is one, also the second time.
+1. Bad input is refused, never raised: unknown agents, old turn numbers, wrong states, impossible
+   seconds, empty texts. A refusal names who, what and where; its hint says what to do.
+2. All checks of a command come before its first move, so a refusal leaves no events.
+3. The turn number decides: an answer with an old number, or with none for a turn that has just
+   expired, is refused, and the refusal names both turns as the evidence.
+4. Repetition is not an error: to add, pause, disable or post the same again gives no events. A
+   transition that the lifecycle's table does not allow is an error, also the second time.
 
 Not here: who may send what (the server's roles), the moves themselves, the table.
 """
@@ -41,12 +40,12 @@ ChannelDecision: TypeAlias = Decision[ev.ChannelEvent, ev.ChannelEffect]
 
 
 def decide(channel: Channel, command: ev.ChannelCommand, now: datetime) -> ChannelDecision:
-    """What becomes of a command at this moment."""
+    """Decide one command at this moment."""
     assert now.tzinfo is not None, "time is aware, in UTC"
     builder = ChannelDecisionBuilder(channel, now)
     if isinstance(command, ev.PushChannelClocks):
         return _push_clocks(builder, command)
-    # Who is busy elsewhere is known before a turn passes to anybody, also by a deadline.
+    # A busy agent is recorded before any turn is granted, also by a deadline.
     expired = None if isinstance(command, ev.SetBusy) else turns.expire(builder)
     expired_count = len(builder.events)
     refusal = _apply_command(builder, command, expired)
@@ -55,7 +54,7 @@ def decide(channel: Channel, command: ev.ChannelCommand, now: datetime) -> Chann
 
 
 def _push_clocks(builder: ChannelDecisionBuilder, command: ev.PushChannelClocks) -> ChannelDecision:
-    """Before any deadline is looked at: it may not have passed after all."""
+    """Move the deadlines before they are checked: they may not have passed after all."""
     if builder.channel.turn is not None and command.seconds > 0:
         builder.record(ev.ChannelClocksPushed(seconds=command.seconds))
     return Decision(events=tuple(builder.events))
@@ -174,7 +173,7 @@ def _rest(builder: ChannelDecisionBuilder, command: ev.Rest) -> Refusal | None:
     if channel.resting or channel.rest_ordered:
         return None
     if channel.turn is not None:
-        # The table knows no way to take a turn away for this; the rest begins at its end.
+        # The table has no transition that takes a turn away for a rest; the rest begins at its end.
         builder.record(ev.RestOrdered(reason=command.reason))
     elif turn_queue(channel):
         turns.rest(builder, command.reason)
@@ -210,7 +209,7 @@ def _respond(
         return member
     refusal = _check_text(builder, command.agent_id, command.message_id, command.text)
     if refusal is not None or command.message_id in builder.channel.recent:
-        return refusal  # sent again because the answer was lost: also when the turn is over by now
+        return refusal  # a resend after a lost response succeeds, also when the turn is over
     late_refusal = members.check_turn_number(builder, member.agent_id, command.turn, expired)
     if late_refusal is not None:
         return late_refusal
@@ -238,7 +237,7 @@ def _post_message(builder: ChannelDecisionBuilder, command: ev.PostMessage) -> R
             f"a member of channel {channel.id!r}",
             hint="name a member, or leave `to` out",
         )
-    # With an earlier message still on its way, this one goes with it, whoever reads them.
+    # If an earlier message still waits for a reader, this one is delivered with it.
     routable = has_available_members(channel) or has_unread_human_message(channel)
     _record_message(builder, command, author=command.author, human=True, awaits_reader=routable)
     turns.queue_dormant(builder)
@@ -270,7 +269,7 @@ def _record_message(
 
 
 def _route_message(builder: ChannelDecisionBuilder) -> None:
-    """Bring a human message to the agents, as the channel's mode says."""
+    """Deliver a human message according to the channel's `human_interrupt_mode`."""
     config, turn = builder.channel.config, builder.channel.turn
     if turn is None:
         turns.advance(builder)
@@ -284,6 +283,6 @@ def _route_message(builder: ChannelDecisionBuilder) -> None:
             for member in turn_queue(builder.channel):
                 turns.deliver_messages(builder, member.agent_id)
         case HumanMode.QUEUE | HumanMode.INJECT | HumanMode.INTERRUPT:
-            pass  # it comes with the next turn, or when the paused one is resumed
+            pass  # delivered with the next turn, or when the paused turn resumes
         case _:
             assert_never(config.human_interrupt_mode)

@@ -1,18 +1,18 @@
-"""What is told to a channel and what it answers: commands, events, effects. Values only.
+"""Commands, events and effects of a channel. Values only.
 
 Theory of operation. Commands (imperative) come from people, agents and the shell. Events (past
-tense) are the truth. Effects are what the shell does after the commit; each could be derived again
-from the events. A transition of an agent is always an event of its own (`Transitioned`), next to
-the event that says why, so the log needs nothing else.
+tense) are the truth. The shell carries out the effects after the commit; each could be derived
+again from the events. A transition of an agent is always a separate event (`Transitioned`), next to
+the event with its cause, so the log needs nothing else.
 
 Rules of this file:
-1. Every value is tagged with its name in `type`, so a stored one is read back as what it was.
+1. Every value carries its class name in `type`, so decoding restores the same class.
 2. Messages go to agents as ranges: all of the channel's messages with a number in (after, upto],
-   its own left out. Ranges of one agent never overlap.
-3. Each union is made of groups, and each group has one function that takes it apart.
+   except the agent's own. Ranges of one agent never overlap.
+3. Each union consists of groups, and one function handles each group.
 
-Not here: which events a command gives (channel_decide.py), what an event does to the state
-(channel_evolve.py), the state itself (channel.py).
+Not here: the events of a command (decide.py), the effect of an event on the state (evolve.py), the
+state itself (state.py).
 """
 
 from datetime import datetime
@@ -26,14 +26,14 @@ from handrail.kernel.decision import Value
 
 
 class _ChannelValue(Value, frozen=True, kw_only=True, tag=True, tag_field="type"):
-    """Base of everything that goes over the wire as one of several."""
+    """Base of all members of a tagged union."""
 
 
 # ---- commands: membership and connection
 
 
 class AddMember(_ChannelValue, frozen=True, kw_only=True):
-    """Assign an agent. `online` and `busy` are what the registry knows of it at this moment."""
+    """Assign an agent. `online` and `busy` come from the registry at this moment."""
 
     agent_id: str
     online: bool
@@ -66,13 +66,13 @@ class Enable(_ChannelValue, frozen=True, kw_only=True):
 
 
 class SetBusy(_ChannelValue, frozen=True, kw_only=True):
-    """The agent took, or gave back, a turn or a dispatch elsewhere."""
+    """The agent took or finished a turn or a dispatch elsewhere."""
 
     agent_id: str
     busy: bool
 
 
-# ---- commands: the turn. `turn` is the token; without it the turn in progress is meant.
+# ---- commands: the turn. `turn` is the turn number; the default is the turn in progress.
 
 
 class CompleteTurn(_ChannelValue, frozen=True, kw_only=True):
@@ -88,7 +88,7 @@ class RequestWait(_ChannelValue, frozen=True, kw_only=True):
 
 
 class ResumeTurn(_ChannelValue, frozen=True, kw_only=True):
-    """What the agent waited for is there. `human`: a person says so, not the agent itself."""
+    """End the agent's wait. `human`: a person sends this, not the agent itself."""
 
     agent_id: str
     turn: int | None = None
@@ -96,7 +96,7 @@ class ResumeTurn(_ChannelValue, frozen=True, kw_only=True):
 
 
 class OverrideWait(_ChannelValue, frozen=True, kw_only=True):
-    """A person takes an agent out of its wait: to ACTIVE with a fresh timeout, or to QUEUED."""
+    """A person ends an agent's wait: to ACTIVE with a fresh timeout, or to QUEUED."""
 
     agent_id: str
     to: AgentState
@@ -136,7 +136,7 @@ class Configure(_ChannelValue, frozen=True, kw_only=True):
 
 
 class PauseChannel(_ChannelValue, frozen=True, kw_only=True):
-    """Grant no further turn. The one in progress goes on to its end."""
+    """Grant no further turn. The turn in progress goes on to its end."""
 
 
 class UnpauseChannel(_ChannelValue, frozen=True, kw_only=True):
@@ -154,7 +154,7 @@ class ChannelTick(_ChannelValue, frozen=True, kw_only=True):
 
 
 class PushChannelClocks(_ChannelValue, frozen=True, kw_only=True):
-    """Nobody was there to look at the clock for so long: no time of the turn is used up by it."""
+    """No engine watched the clocks for `seconds`: the turn's deadlines move by that time."""
 
     seconds: float
 
@@ -209,7 +209,7 @@ class BusyChanged(_ChannelValue, frozen=True, kw_only=True):
 
 
 class TurnGranted(_ChannelValue, frozen=True, kw_only=True):
-    """`passed` are those whose turn this was too, but who are busy elsewhere."""
+    """`passed` are agents that were due before, but are busy elsewhere."""
 
     agent_id: str
     turn: int
@@ -249,7 +249,7 @@ class ChannelClocksPushed(_ChannelValue, frozen=True, kw_only=True, tag="ClocksP
 
 
 class MessagePosted(_ChannelValue, frozen=True, kw_only=True):
-    """`awaits_reader`: a human message that is to reach an agent, at once or with a later turn."""
+    """`awaits_reader`: a human message that must reach an agent, at once or with a later turn."""
 
     number: int
     message_id: str
@@ -314,7 +314,7 @@ ChannelEvent: TypeAlias = MemberEvent | TurnEvent | MessageEvent | ControlEvent 
 
 
 class DeliverMessages(_ChannelValue, frozen=True, kw_only=True):
-    """Hand the messages in (after, upto] to an agent. `turn` is set if it holds one."""
+    """Deliver the messages in (after, upto] to an agent. `turn` is set if it holds the turn."""
 
     agent_id: str
     turn: int | None = None
@@ -333,7 +333,7 @@ class NotifyTurn(_ChannelValue, frozen=True, kw_only=True):
 
 
 class PostNotice(_ChannelValue, frozen=True, kw_only=True):
-    """Show a line in the channel. It is no message: nobody's turn comes of it."""
+    """Show a line in the channel. A notice is not a message: it causes no turn."""
 
     code: str
     text: str

@@ -1,13 +1,13 @@
-"""How a recorded event changes a channel, and what can be read off the events.
+"""Applies events to a channel, and derives log lines and dispositions from them.
 
-Theory of operation. `evolve(channel, event)` is the one path from events to state: `decide` builds
-its answer with it, the shell keeps its copy by it, replay is a fold of it.
+Theory of operation. `evolve(channel, event)` is the only path from events to state: `decide` builds
+its answer with it, the shell updates its copy with it, replay is a fold of it.
 
 Rules of this file:
-1. No policy: `evolve` never asks whether an event was right, only what it says.
-2. It looks at no clock: times stand in the events.
+1. No policy: `evolve` never checks whether an event was right.
+2. No clock: the events carry the times.
 
-Not here: which events a command gives (channel_decide.py), their shapes (channel_events.py).
+Not here: the events of a command (decide.py), the types of events (events.py).
 """
 
 from collections.abc import Iterable
@@ -63,7 +63,7 @@ class Disposition(StrEnum):
 
 
 def evolve(channel: Channel, event: ChannelEvent) -> Channel:
-    """The channel after an event."""
+    """Return the channel after an event."""
     match event:
         case (
             Transitioned()
@@ -100,7 +100,7 @@ def _require_turn(channel: Channel) -> ChannelTurn:
 
 
 def _replace_member(channel: Channel, member: Member) -> Channel:
-    """The channel with one member replaced, at its position."""
+    """Replace a member at its position."""
     members = [member if m.agent_id == member.agent_id else m for m in channel.members]
     return replace(channel, members=tuple(members))
 
@@ -132,7 +132,7 @@ def _evolve_member(channel: Channel, event: MemberEvent) -> Channel:
         case Transitioned(agent_id=agent_id, to=to):
             member = replace(_require_member(channel, agent_id), state=to)
             if to is AgentState.OFFLINE:
-                # Out of the queue for good: back online it has to be assigned again.
+                # It leaves the queue for good: back online, it must be assigned again.
                 member = replace(member, assigned=False, busy=False, silent=False)
             return _replace_member(channel, member)
         case _:
@@ -149,7 +149,7 @@ def _apply_added(channel: Channel, event: MemberAdded) -> Channel:
         busy=event.busy,
         timeout_seconds=event.timeout_seconds,
         priority=event.priority,
-        # Not what was said before it came, but what still waits for somebody to come.
+        # A new member gets no earlier messages, except those that still wait for a reader.
         seen=channel.routed,
         heard=channel.routed,
     )
@@ -179,7 +179,7 @@ def _evolve_turn(channel: Channel, event: TurnEvent) -> Channel:
                 wait_until=None,
                 seconds_left=0.0,
                 interrupted=False,
-                # The pause was no silence.
+                # The pause does not count as silence.
                 quiet_since=None if turn.quiet_since is None else at,
             )
             return replace(channel, turn=resumed)
@@ -187,7 +187,7 @@ def _evolve_turn(channel: Channel, event: TurnEvent) -> Channel:
             member = _require_member(channel, agent_id)
             member = replace(member, silent=quiet, heard=member.seen)
             ended = replace(_replace_member(channel, member), turn=None, rest_ordered="")
-            # Who was lost in its turn did not finish the cycle: for the others it begins anew.
+            # An agent lost in its turn did not finish the cycle: for the others it starts again.
             return ended if is_in_queue(member.state) else _clear_silence(ended)
         case ChannelClocksPushed(seconds=seconds):
             return replace(
@@ -277,7 +277,7 @@ def _evolve_control(channel: Channel, event: ControlEvent) -> Channel:
 
 
 def transition_log_line(channel_id: str, event: Transitioned) -> TransitionLog:
-    """A transition as the log shows it."""
+    """Return the log line of a transition."""
     return TransitionLog(
         timestamp=event.at,
         agent_id=event.agent_id,
@@ -289,7 +289,7 @@ def transition_log_line(channel_id: str, event: Transitioned) -> TransitionLog:
 
 
 def disposition(message: MessagePosted, events: Iterable[ChannelEvent]) -> Disposition:
-    """What became of a human message in the decision that recorded it."""
+    """Return how the decision that recorded a human message disposed of it."""
     if not message.awaits_reader:
         return Disposition.LOGGED
     reached = (e.upto for e in events if isinstance(e, MessagesDelivered | TurnGranted))

@@ -1,12 +1,12 @@
-"""What is asked about one agent of a channel: to add, remove, lose or find it, and its turn.
+"""Commands about one agent of a channel: add, remove, connect or lose it, and its turn.
 
-Theory of operation. Each function takes a draft and a command, checks the command against the
-draft's state, and either returns a refusal or makes its moves (channel_moves.py) and returns None.
+Theory of operation. Each function takes a decision builder and a command, checks the command
+against the builder's state, and returns a refusal, or makes its moves (turns.py) and returns None.
 
-Rules of this file are those of channel_decide.py, which calls it: refuse and never raise, check
-before the first move, let the token decide, take what already is so for done.
+The rules of decide.py, the caller, hold here too: refuse and never raise, check before the first
+move, let the turn number decide, accept repetitions.
 
-Not here: messages and the channel's own settings (channel_decide.py), the moves, the table.
+Not here: messages and the channel's settings (decide.py), the moves, the table.
 """
 
 from typing import assert_never
@@ -43,12 +43,12 @@ _OVERRIDES = {
 
 
 def describe_agent(builder: ChannelDecisionBuilder, agent_id: str) -> str:
-    """An agent by name and place, for messages."""
+    """Return the agent's name and channel, for messages."""
     return f"agent {agent_id!r} in channel {builder.channel.id!r}"
 
 
 def require_member(builder: ChannelDecisionBuilder, agent_id: str) -> Member | Refusal:
-    """The member, or the refusal of a name that is none."""
+    """Return the member, or a refusal of an unknown name."""
     member = find_member(builder.channel, agent_id)
     if member is not None:
         return member
@@ -62,7 +62,7 @@ def require_member(builder: ChannelDecisionBuilder, agent_id: str) -> Member | R
 def _check_transition(
     builder: ChannelDecisionBuilder, member: Member, trigger: Trigger
 ) -> Refusal | None:
-    """The table's refusal, if it has no such cell."""
+    """Return a refusal if the table does not have this transition."""
     target = transition(member.state, trigger, describe_agent(builder, member.agent_id))
     return target if isinstance(target, Refusal) else None
 
@@ -73,7 +73,7 @@ def check_turn_number(
     turn_number: int | None,
     expired: ChannelTurn | None,
 ) -> Refusal | None:
-    """The refusal of an answer that belongs to a turn which is over."""
+    """Return a refusal if the answer belongs to a turn that is over."""
     turn = builder.channel.turn
     now_held = "nobody holds the turn"
     if turn is not None:
@@ -119,7 +119,7 @@ def _check_seconds(
 
 
 def add_member(builder: ChannelDecisionBuilder, command: ev.AddMember) -> Refusal | None:
-    """Assign an agent, at the end of the queue; for one that is assigned, change its settings."""
+    """Assign an agent, at the end of the queue; if it is assigned already, change its settings."""
     channel, existing = builder.channel, find_member(builder.channel, command.agent_id)
     refusal = _check_seconds(builder, command.agent_id, command.timeout_seconds)
     refusal = refusal or _check_addable(builder, command, existing)
@@ -183,7 +183,7 @@ def _check_addable(
 def apply_member_command(
     builder: ChannelDecisionBuilder, command: ev.MemberCommand
 ) -> Refusal | None:
-    """Remove a member, or take note of what happened to it elsewhere."""
+    """Remove a member, or record a change of its connection, enablement or work elsewhere."""
     member = require_member(builder, command.agent_id)
     if isinstance(member, Refusal):
         return member
@@ -265,7 +265,7 @@ def _bring_online(builder: ChannelDecisionBuilder, member: Member) -> Refusal | 
 
 
 def complete(builder: ChannelDecisionBuilder, member: Member) -> Refusal | None:
-    """The agent says that it is done."""
+    """Complete the agent's turn."""
     refusal = _check_transition(builder, member, Trigger.TURN_COMPLETE)
     if refusal is None:
         turns.complete_turn(builder)
@@ -275,7 +275,7 @@ def complete(builder: ChannelDecisionBuilder, member: Member) -> Refusal | None:
 def wait(
     builder: ChannelDecisionBuilder, member: Member, command: ev.RequestWait
 ) -> Refusal | None:
-    """The agent pauses its turn."""
+    """Pause the agent's turn at its request."""
     refusal = _check_transition(builder, member, Trigger.WAIT_REQUESTED)
     refusal = refusal or _check_seconds(builder, member.agent_id, command.seconds)
     if refusal is not None:
@@ -298,7 +298,7 @@ def wait(
 def resume(
     builder: ChannelDecisionBuilder, member: Member, command: ev.ResumeTurn
 ) -> Refusal | None:
-    """The turn goes on with the time it had left."""
+    """Resume the turn with the time it had left."""
     refusal = _check_transition(builder, member, Trigger.WAIT_RESOLVED)
     if refusal is not None:
         return refusal
@@ -318,7 +318,7 @@ def resume(
 def override(
     builder: ChannelDecisionBuilder, member: Member, command: ev.OverrideWait
 ) -> Refusal | None:
-    """A person ends the wait: the turn goes on with a fresh timeout, or is over."""
+    """End the wait for a person: the turn continues with a fresh timeout, or is over."""
     trigger = _OVERRIDES.get(command.to)
     if trigger is None:
         return Refusal(
@@ -340,7 +340,7 @@ def override(
 
 
 def grant(builder: ChannelDecisionBuilder, member: Member) -> Refusal | None:
-    """A person gives the turn to an agent out of order, or in manual order."""
+    """Grant the turn to an agent for a person, out of order or in manual order."""
     channel, name = builder.channel, describe_agent(builder, member.agent_id)
     is_dormant = member.assigned and member.state is AgentState.IDLE
     refusal = None if is_dormant else _check_transition(builder, member, Trigger.TURN_GRANTED)

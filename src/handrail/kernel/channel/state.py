@@ -2,26 +2,26 @@
 
 Theory of operation. A channel has members. Those that are QUEUED, ACTIVE or WAITING stand in its
 queue, in the order in which they were assigned. At most one of them holds the turn: ACTIVE while
-it works, WAITING while it has paused. Every turn has a number that grows over the channel's life;
-it is the token that a late answer is told by. A cycle gives each queued agent one turn; `served` is
-the cycle in which a member had its last one, so positions stay where they are and a newcomer at the
-end still comes in this cycle. When nobody holds the turn, the channel is empty, resting (T14),
-paused, in manual order, or everyone in the queue is busy elsewhere (T13).
+it works, WAITING while it has paused. Turn numbers grow over the channel's life and identify late
+answers. A cycle gives each queued agent one turn; `served` is the cycle of a member's last turn, so
+positions stay where they are and a newcomer at the end still gets a turn in this cycle. When no
+agent holds the turn, the channel is empty, resting (T14), paused, in manual order, or every agent
+in the queue is busy elsewhere (T13).
 
-Messages are counted, not stored: the events hold the texts. `message_count` is the last one's
-number, a member's `seen` the last one that reached it, `routed` the last one that needs no reader
-any more. A turn starts with all that its agent has not seen: each message reaches each agent once.
+Messages are counted, not stored: the events hold the texts. `message_count` is the number of the
+last message, a member's `seen` the last that reached it, `routed` the last that needs no reader any
+more. A turn starts with all messages that its agent has not seen: each reaches each agent once.
 
-Rules of this machine (channel_events.py: commands, events, effects; channel_evolve.py: `evolve`;
-channel_moves.py: the moves; channel_decide.py and channel_actions.py: `decide`):
-1. Every change of an agent's state goes through the table of lifecycle.py and is an event.
-2. Nothing is forgotten by accident: a refusal changes nothing, a repeated command changes nothing.
-3. Deadlines are checked first, in the same decision: whoever comes too late finds the turn over.
-4. The turn always moves on: each turn has a timeout, each wait one too, and waits are counted.
+Rules of this machine (events.py: commands, events, effects; evolve.py: `evolve`; turns.py: the
+moves; decide.py and members.py: `decide`):
+1. Every change of an agent's state goes through the table of agent_lifecycle.py and is an event.
+2. A refusal changes nothing, a repeated command changes nothing.
+3. Every decision checks deadlines first: a command that comes too late finds the turn over.
+4. The turn always moves on: each turn and each wait has a timeout, and waits are counted.
 5. Conversations end: a cycle without a message, or `maxAgentTurns` turns without a human, rest it.
 
-Not here: heartbeats and connections (the shell tells `TakeOffline`, `BringOnline`), what agents do
-elsewhere (`SetBusy`), who may send which command (the server's roles), the texts (the store).
+Not here: heartbeats and connections (the shell sends `TakeOffline`, `BringOnline`), work elsewhere
+(`SetBusy`), who may send which command (the server's roles), the texts (the store).
 """
 
 from collections.abc import Callable
@@ -35,8 +35,8 @@ from handrail.kernel.decision import Value
 TURN_SECONDS_MAX: Final = 86_400.0  # no turn and no wait is longer than a day
 AGENT_TURNS_MAX: Final = 1_000_000
 MEMBERS_MAX: Final = 256
-WAITS_PER_TURN_MAX: Final = 10  # an agent that waits and resumes for ever would keep the turn
-RECENT_MESSAGES_MAX: Final = 64  # how far back a repeated message id is known as a repetition
+WAITS_PER_TURN_MAX: Final = 10  # without it, an agent could wait and resume for ever
+RECENT_MESSAGES_MAX: Final = 64  # how far back a repeated message id is recognised
 
 
 class HumanMode(StrEnum):
@@ -88,7 +88,7 @@ class Member(Value, frozen=True, kw_only=True):
     timeout_seconds: float | None = None  # None: the channel's default
     priority: int = 0  # higher is earlier, in the order `priority` only
     seen: int = 0
-    heard: int = 0  # the last one that it had seen when its last turn ended
+    heard: int = 0  # the last message that it had seen when its last turn ended
     served: int = 0
     silent: bool = False  # it has had a turn without any message since the last message
 
@@ -99,13 +99,13 @@ class ChannelTurn(Value, frozen=True, kw_only=True):
     agent_id: str
     number: int
     granted_at: datetime
-    after: int = 0  # what its agent had heard before: the turn comes with all since
+    after: int = 0  # the last message of the agent's previous turn: this turn brings all since
     timeout_at: datetime | None = None
     wait_until: datetime | None = None
     seconds_left: float = 0.0  # what remained of the turn when it was paused
     interrupted: bool = False  # paused by a human, so only a human or the wait's end resumes it
     waits: int = 0
-    quiet: bool = True  # no message yet, of anyone, in this turn
+    quiet: bool = True  # no message from anyone in this turn yet
     quiet_since: datetime | None = None  # once the agent has spoken: where its silence began
 
 
@@ -128,7 +128,7 @@ class Channel(Value, frozen=True, kw_only=True):
 
 
 def find_member(channel: Channel, agent_id: str) -> Member | None:
-    """The member with this id."""
+    """Return the member with this id."""
     for member in channel.members:
         if member.agent_id == agent_id:
             return member
@@ -136,17 +136,17 @@ def find_member(channel: Channel, agent_id: str) -> Member | None:
 
 
 def turn_queue(channel: Channel) -> tuple[Member, ...]:
-    """The turn queue, by position: the current agent and a waiting one stand in it too."""
+    """Return the turn queue by position, the current and the waiting agent included."""
     return tuple(m for m in channel.members if is_in_queue(m.state))
 
 
 def dormant_members(channel: Channel) -> tuple[Member, ...]:
-    """Members that completed alone: IDLE, still assigned; the next message queues them."""
+    """Return members that completed alone: IDLE, still assigned; the next message queues them."""
     return tuple(m for m in channel.members if m.assigned and m.state is AgentState.IDLE)
 
 
 def has_available_members(channel: Channel) -> bool:
-    """Whether a message could reach anybody, now or with a later turn."""
+    """Whether a message could reach an agent, now or with a later turn."""
     return bool(turn_queue(channel) or dormant_members(channel))
 
 
@@ -156,13 +156,13 @@ def has_unread_human_message(channel: Channel) -> bool:
 
 
 def active_agent_id(channel: Channel) -> str | None:
-    """The agent that is ACTIVE."""
+    """Return the agent that is ACTIVE."""
     turn = channel.turn
     return None if turn is None or turn.wait_until is not None else turn.agent_id
 
 
 def silence_due(channel: Channel) -> datetime | None:
-    """When the active agent's silence counts as the end of its turn."""
+    """Return when the active agent's silence counts as the end of its turn."""
     turn, config = channel.turn, channel.config
     if turn is None or turn.quiet_since is None or not config.auto_detect_turn_end:
         return None
@@ -170,7 +170,7 @@ def silence_due(channel: Channel) -> datetime | None:
 
 
 def next_due(channel: Channel) -> datetime | None:
-    """The earliest moment at which time alone changes something."""
+    """Return the earliest moment at which time alone changes something."""
     turn = channel.turn
     if turn is None:
         return None
@@ -186,7 +186,7 @@ def is_valid_seconds(seconds: float) -> bool:
 
 
 def config_errors(config: TurnConfig) -> list[str]:
-    """Everything that is wrong with the settings, each by its name."""
+    """Return every problem of the settings, each by its name."""
     durations = {
         "defaultTimeoutSeconds": config.default_timeout_seconds,
         "autoDetectSilenceSeconds": config.auto_detect_silence_seconds,
@@ -262,5 +262,5 @@ _INVARIANTS: Final[tuple[tuple[str, Callable[[Channel], bool]], ...]] = (
 
 
 def check_invariants(channel: Channel) -> list[str]:
-    """The invariants that this state breaks. Empty is right."""
+    """Return the invariants that this state breaks; there must be none."""
     return [f"channel {channel.id!r}: {text}" for text, broken in _INVARIANTS if broken(channel)]

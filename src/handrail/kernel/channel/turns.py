@@ -1,18 +1,17 @@
 """The moves of which a channel's decisions are made: grant, pause, resume, end, advance, expire.
 
-Theory of operation. A `Draft` is one decision in the making. Each event it records is applied to
-its own copy of the channel at once, by `evolve`, so the next move sees the state it will find, and
-replay equals live by construction. The caller's channel is never touched.
+Theory of operation. A `ChannelDecisionBuilder` collects one decision. It applies each recorded
+event to its own copy of the channel at once, by `evolve`, so the next move sees the resulting
+state, and replay equals live by construction. The caller's channel is never changed.
 
 Rules of this file:
-1. A move is only made when it is legal; who asks for it has been checked (channel_decide.py). The
-   asserts say so.
-2. A turn ends in one place, `end_turn`; whoever ends one calls `advance` with the rest that was
-   ordered in it.
-3. The order of checks in `advance` is the policy: somebody holds the turn; the channel rests;
-   nobody is there; a reason to rest; paused or manual; whoever is next.
+1. The caller has checked that a move is legal (decide.py, members.py). The asserts say so.
+2. Only `end_turn` ends a turn; its caller then calls `advance` with the rest that was ordered in
+   the turn.
+3. The order of checks in `advance` is the policy: the turn is held; the channel rests; the queue is
+   empty; a reason to rest; paused or manual; the next agent.
 
-Not here: refusals (channel_decide.py), the table of transitions (lifecycle.py).
+Not here: refusals (decide.py, members.py), the table of transitions (agent_lifecycle.py).
 """
 
 from collections.abc import Sequence
@@ -54,7 +53,7 @@ SILENT_CYCLE_REASON = "a full cycle without a message"
 
 
 class ChannelDecisionBuilder:
-    """One decision in the making: the channel as the events so far leave it."""
+    """Collects one decision. `channel` is the state after the events so far."""
 
     __slots__ = ("channel", "effects", "events", "now")
 
@@ -84,7 +83,7 @@ class ChannelDecisionBuilder:
         return self.now + timedelta(seconds=seconds)
 
     def apply_trigger(self, agent_id: str, trigger: Trigger) -> None:
-        """One transition by the table. From a state to itself is none, and is not logged."""
+        """Apply one transition of the table; a transition to the same state records no event."""
         state = self.member(agent_id).state
         target = transition(state, trigger)
         assert not isinstance(target, Refusal), target
@@ -97,7 +96,7 @@ class ChannelDecisionBuilder:
 
 
 class NextTurn(Value, frozen=True, kw_only=True):
-    """Who is next, in which cycle, and whose turn passes because they are busy elsewhere."""
+    """The next agent, the cycle, and the agents passed over because they are busy elsewhere."""
 
     member: Member
     cycle: int
@@ -105,11 +104,11 @@ class NextTurn(Value, frozen=True, kw_only=True):
 
 
 def pick_next(channel: Channel) -> NextTurn | None:
-    """Who is next: the first, in the channel's order, that had no turn in this cycle."""
+    """Return the first free agent, in the channel's order, without a turn in this cycle."""
     members: Sequence[Member] = turn_queue(channel)
     if channel.config.order is TurnOrder.PRIORITY:
         members = sorted(members, key=lambda m: -m.priority)  # stable: ties go by position
-    # The second round starts the next cycle: there nobody has been served, so it finds anyone free.
+    # The second round starts the next cycle: no agent was served in it, so any free one is found.
     for cycle in (channel.cycle, channel.cycle + 1):
         left = [m for m in members if m.served < cycle]
         for index, member in enumerate(left):
@@ -120,14 +119,14 @@ def pick_next(channel: Channel) -> NextTurn | None:
 
 
 def turn_timeout_seconds(channel: Channel, member: Member) -> float:
-    """How long this agent's turn may last, in seconds."""
+    """Return how many seconds this agent's turn may last."""
     if member.timeout_seconds is not None:
         return member.timeout_seconds
     return channel.config.default_timeout_seconds
 
 
 def grant_turn(builder: ChannelDecisionBuilder, next_turn: NextTurn) -> None:
-    """Give the turn, with all that the agent has not seen."""
+    """Grant the turn, with all messages that the agent has not seen."""
     channel, agent_id = builder.channel, next_turn.member.agent_id
     number, upto, after = channel.turns + 1, channel.message_count, next_turn.member.seen
     timeout_at = builder.time_after(turn_timeout_seconds(channel, next_turn.member))
@@ -150,7 +149,7 @@ def grant_turn(builder: ChannelDecisionBuilder, next_turn: NextTurn) -> None:
 
 
 def deliver_messages(builder: ChannelDecisionBuilder, agent_id: str) -> None:
-    """Hand an agent what it has not seen, now."""
+    """Deliver to an agent, now, the messages that it has not seen."""
     channel, after = builder.channel, builder.member(agent_id).seen
     turn, upto = channel.turn, channel.message_count
     if after == upto:
@@ -163,7 +162,7 @@ def deliver_messages(builder: ChannelDecisionBuilder, agent_id: str) -> None:
 def pause_turn(
     builder: ChannelDecisionBuilder, trigger: Trigger, seconds: float, reason: str = ""
 ) -> None:
-    """ACTIVE to WAITING: the turn's timer stops, the wait's begins."""
+    """ACTIVE to WAITING: stop the turn's timer and start the wait's."""
     turn = builder.turn()
     assert turn.timeout_at is not None, "the turn is paused already"
     builder.apply_trigger(turn.agent_id, trigger)
@@ -180,7 +179,7 @@ def pause_turn(
 
 
 def resume_turn(builder: ChannelDecisionBuilder, trigger: Trigger, seconds: float) -> None:
-    """WAITING to ACTIVE: the turn goes on for so many seconds, with what was said meanwhile."""
+    """WAITING to ACTIVE: continue the turn for `seconds`, with the messages since."""
     turn = builder.turn()
     builder.apply_trigger(turn.agent_id, trigger)
     builder.record(
@@ -195,7 +194,7 @@ def resume_turn(builder: ChannelDecisionBuilder, trigger: Trigger, seconds: floa
 
 
 def end_turn(builder: ChannelDecisionBuilder, trigger: Trigger) -> str:
-    """The turn is over. Returns the rest that was ordered in it, for `advance`."""
+    """End the turn. Returns the reason of a rest ordered in it, for `advance`."""
     turn, rest_reason = builder.turn(), builder.channel.rest_ordered
     builder.apply_trigger(turn.agent_id, trigger)
     builder.record(
@@ -205,7 +204,7 @@ def end_turn(builder: ChannelDecisionBuilder, trigger: Trigger) -> str:
 
 
 def complete_turn(builder: ChannelDecisionBuilder) -> None:
-    """The active agent is done: QUEUED again, or IDLE if nobody else is in the queue."""
+    """Complete the turn: its agent is QUEUED again, or IDLE if it is alone in the queue."""
     solo = len(turn_queue(builder.channel)) == 1
     rest_reason = end_turn(builder, Trigger.TURN_COMPLETE_SOLO if solo else Trigger.TURN_COMPLETE)
     if solo and has_unread_human_message(builder.channel):
@@ -214,20 +213,20 @@ def complete_turn(builder: ChannelDecisionBuilder) -> None:
 
 
 def queue_dormant(builder: ChannelDecisionBuilder) -> None:
-    """There is something to read: who completed alone joins the queue again."""
+    """Put agents that completed alone back into the queue, because a message arrived."""
     for member in dormant_members(builder.channel):
         builder.apply_trigger(member.agent_id, Trigger.ASSIGNED)
 
 
 def wake(builder: ChannelDecisionBuilder, reason: str) -> None:
-    """A person acted: end the rest, or the count of turns that would bring it about at once."""
+    """A person acted: end the rest, or reset a count of turns that would cause it at once."""
     channel = builder.channel
     if channel.resting or channel.agent_turns >= channel.config.max_agent_turns:
         builder.record(Woken(reason=reason))
 
 
 def rest(builder: ChannelDecisionBuilder, reason: str) -> None:
-    """Nobody has the turn until a person says something."""
+    """Rest: no agent gets the turn until a person acts."""
     builder.record(Rested(reason=reason))
     builder.add_effect(
         PostNotice(code="resting", text=f"\N{SLEEPING SYMBOL} The channel rests: {reason}")
@@ -235,20 +234,20 @@ def rest(builder: ChannelDecisionBuilder, reason: str) -> None:
 
 
 def _rest_reason(channel: Channel) -> str:
-    """Why the channel should rest now.
+    """Return why the channel should rest now, or "".
 
-    A human message that waits for a reader keeps it awake: the message has set the count of turns
-    to 0, and nobody has been silent since.
+    A human message that waits for a reader keeps the channel awake: it has set the count of turns
+    to 0 and cleared every member's silence.
     """
     if channel.agent_turns >= channel.config.max_agent_turns:
         return f"{channel.agent_turns} agent turns without a human message"
-    # Who is busy elsewhere let its turn pass, so the cycle is full without it.
+    # Busy agents were passed over, so the cycle is full without them.
     free = [m for m in turn_queue(channel) if not m.busy]
     return SILENT_CYCLE_REASON if free and all(m.silent for m in free) else ""
 
 
 def advance(builder: ChannelDecisionBuilder, rest_reason: str = "") -> None:
-    """Give the turn to whoever is next, if nobody has it and somebody may."""
+    """Grant the turn to the next agent if the turn is free and the channel may grant it."""
     channel = builder.channel
     if channel.turn is not None or channel.resting or not turn_queue(channel):
         return
@@ -264,7 +263,7 @@ def advance(builder: ChannelDecisionBuilder, rest_reason: str = "") -> None:
 
 
 def leave_queue(builder: ChannelDecisionBuilder, agent_id: str, trigger: Trigger) -> str:
-    """An agent leaves the queue, with its turn if it holds it. Returns the rest ordered in it."""
+    """Remove an agent from the queue, ending its turn. Returns the rest ordered in that turn."""
     turn = builder.channel.turn
     if turn is not None and turn.agent_id == agent_id:
         return end_turn(builder, trigger)
@@ -273,7 +272,7 @@ def leave_queue(builder: ChannelDecisionBuilder, agent_id: str, trigger: Trigger
 
 
 def announce_empty(builder: ChannelDecisionBuilder, before: Channel) -> None:
-    """The last one is gone: messages are now logged and reach nobody."""
+    """Post a notice if the last agent left: messages are now only logged."""
     emptied = has_available_members(before) and not has_available_members(builder.channel)
     if emptied and before.config.announce_disconnects:
         text = "\N{WARNING SIGN}\N{VARIATION SELECTOR-16} No agents available in this channel"
@@ -281,15 +280,15 @@ def announce_empty(builder: ChannelDecisionBuilder, before: Channel) -> None:
 
 
 def expire(builder: ChannelDecisionBuilder) -> ChannelTurn | None:
-    """Apply the deadline that has passed, if one has. Returns the turn that it ended.
+    """Apply a deadline that has passed, if any. Returns the turn that it ended.
 
-    Once is enough: whatever follows a deadline has a deadline of its own, later than now.
+    One call is enough: the state after a deadline has a new deadline, later than now.
     """
     turn, due = builder.channel.turn, next_due(builder.channel)
     if turn is None or due is None or builder.now < due:
         return None
     if turn.interrupted:
-        # The agent asked for no pause and forfeits nothing by it.
+        # The agent did not ask for the pause and forfeits no time.
         resume_turn(builder, Trigger.WAIT_RESOLVED, turn.seconds_left)
         return None
     if turn.wait_until is not None:

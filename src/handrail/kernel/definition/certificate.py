@@ -1,23 +1,23 @@
-"""The certificate: what a run of this definition can cost at most, known before it starts
+"""The certificate: the most that any run of a definition can cost, known before it starts
 (K23-K25).
 
-Here stands that of a workflow: one backward pass per figure over the dominator tree, O(E log n), no
-path enumeration. What bounds a team stands in `team_certificate.py`.
+This module bounds a workflow: one backward pass per figure over the dominator tree, O(E log n), no
+path enumeration. `team_certificate.py` bounds a team.
 
 For a figure, leaving a node adds a weight that depends on how it is left: by success, by its
 failure edge, by rework. `gain[x]` is what the reworks to x can add in total each time x is entered
-anew, and `C(v)` the longest way from v's target to v: a rule of at most N turns adds N * C(v) to
+anew, and `C(v)` the longest way from v's target to v: a rule of at most N reworks adds N * C(v) to
 its target's gain. Reworks to one target add up; reworks to nested targets multiply, because the
-inner gain is part of the outer way (K8). The longest way between a node u and any x below it in the
-dominator tree is kept in a union-find forest: when u is done, its children are hung below it with
-their distance, and `_find` gives root and distance of any node in near-constant time. A fork adds
-its branches up (a round that is cut short by a rework from one branch has paid for all of them,
-K11); for time the slowest branch counts.
+inner gain is part of the outer way (K8). A union-find forest holds the longest way between a node u
+and any x below it in the dominator tree: when u is done, its children become children of u in the
+forest, with their distance, and `_find_root` returns root and distance of any node in near-constant
+time. A fork adds its branches up (a round that is cut short by a rework from one branch has paid
+for all of them, K11); for time the slowest branch counts.
 
-Figures are exact in the sense of docs/requirements.md (K23) unless `tight` says otherwise. All of
-it is integers, cut off at CAP: beyond, a definition is refused anyway (K24). Seconds are counted in
-milliseconds inside, and the three parts of the time ride in one integer, so that the slowest way's
-parts are found in the same pass.
+Figures are exact in the sense of docs/requirements.md (K23) unless `tight` says otherwise. All are
+integers, cut off at SUM_MAX: larger definitions are refused anyway (K24). Times are milliseconds
+inside, and one integer packs the three parts of a time, so that the same pass finds the parts of
+the slowest way.
 """
 
 from collections.abc import Callable
@@ -29,11 +29,11 @@ from handrail.kernel.definition.limits import ASKS_MAX, Limits
 from handrail.kernel.definition.model import Node, NodeType, Settings
 
 SUM_MAX = 2**60
-"""Sums are cut off here; nothing above 2**53 - 1 is ever accepted as a limit."""
+"""Cut-off for sums; no limit above 2**53 - 1 is ever accepted."""
 
 
 class ServiceTime(Value):
-    """Seconds on the slowest way: offered, worked on, waiting for people, and asked by agents."""
+    """Seconds on the slowest way: in the queue, in work, waiting for people, agents' questions."""
 
     queue: float
     work: float
@@ -43,8 +43,8 @@ class ServiceTime(Value):
 
 
 class Witness(Value):
-    """How the most dispatches come about, as a program (K25): walk `before` back from `end`; on
-    entering a node of `repeat`, first go the way to each of its nodes and back, so many times."""
+    """A run with the most dispatches, as a program (K25): walk `before` back from `end`; on
+    entering a node of `repeat`, first go to each of its nodes and back, as often as it says."""
 
     end: str
     before: dict[str, str]
@@ -55,7 +55,7 @@ class Witness(Value):
 
 
 class Bound(Value):
-    """The most of each, over all outcomes, interleavings and answers; per stretch."""
+    """The maximum of each figure per stretch, over all outcomes, interleavings and answers."""
 
     dispatches: int
     handoffs: int
@@ -71,20 +71,20 @@ WAITING_NODE_TYPES = (NodeType.TASK, NodeType.APPROVAL)
 
 
 class Weights(NamedTuple):
-    """What leaving a node adds to a figure, by the way it is left."""
+    """What leaving a node adds to a figure, by the kind of exit."""
 
     success: list[int]
     failure: list[int]
     rework: list[int]
     is_parallel: bool = False
-    """Branches count as the slowest of them, not as their sum."""
+    """Whether branches count as their slowest, not as their sum."""
     single_arrival: bool = False
-    """At an `any` merge only one branch arrives: the others count only as far as they can rest."""
+    """At an `any` merge only one branch counts in full, the others up to their last wait."""
     cap: int = SUM_MAX
 
 
 class LongestPath(NamedTuple):
-    """One figure's result: the total, and for the witness the choices made."""
+    """The result for one figure: the total, and the choices made, for the witness."""
 
     total: int
     before: dict[int, int]
@@ -93,7 +93,7 @@ class LongestPath(NamedTuple):
 
 
 def longest_path(graph: Graph, weights: Weights) -> LongestPath:
-    """The backward pass described above."""
+    """Run the backward pass that the module docstring describes."""
     return _LongestPathPass(graph, weights).run()
 
 
@@ -105,7 +105,7 @@ class _LongestPathPass:
         self.before: dict[int, int] = {}
         self.last: dict[tuple[int, int], int] = {}
         self.inner_max: dict[int, int] = {}
-        """The most inside an inner block that is not complete, by its fork."""
+        """By fork: the most inside an inner block that is not complete."""
         self.nodes_by_region: dict[tuple[int, int], list[int]] = {}
         for i in graph.order:
             region = graph.region[i]
@@ -128,7 +128,7 @@ class _LongestPathPass:
         return LongestPath(min(total, cap), self.before, self.last, end)
 
     def _find_root(self, x: int) -> tuple[int, int]:
-        """Root of x's tree, and the longest way from that root to x (x's own gain included)."""
+        """Return the root of x's tree and the longest way from it to x (x's own gain included)."""
         parent, distance = self.parent, self.distance
         path: list[int] = []
         while parent[x] >= 0:
@@ -160,7 +160,7 @@ class _LongestPathPass:
         return base
 
     def _fork_distances(self, fork: int) -> dict[int, int]:
-        """Heads are entered with all other branches paid for; the merge with every branch."""
+        """Distances of heads include all other branches; the merge's includes every branch."""
         graph, gain = self.graph, self.gain
         merge = graph.merge_of[fork]
         full_costs: dict[int, int] = dict.fromkeys(graph.heads[fork], 0)
@@ -193,8 +193,8 @@ class _LongestPathPass:
         return base
 
     def _waiting_costs(self, fork: int, full_costs: dict[int, int]) -> dict[int, int]:
-        """By head: the most while the branch has not arrived. Tokens rest only at tasks, at
-        approvals and in inner blocks; what comes after the last of these is passed at once."""
+        """By head: the most while the branch has not arrived. Positions wait only at tasks, at
+        approvals and in inner blocks; nodes after the last of these pass at once."""
         graph, highest = self.graph, dict.fromkeys(full_costs, 0)
         for head in full_costs:
             for x in self.nodes_by_region[fork, head]:
@@ -213,7 +213,7 @@ class _LongestPathPass:
 
 
 def bound_workflow(graph: Graph, limits: Limits, settings: Settings) -> Bound:
-    """The certificate of a valid workflow."""
+    """Compute the certificate of a valid workflow."""
     dispatch_path = longest_path(graph, _dispatch_weights(graph.nodes))
     dispatches, max_steps = dispatch_path.total, limits.max_steps
     transitions = longest_path(graph, _transition_weights(graph.nodes)).total
@@ -243,7 +243,7 @@ def bound_workflow(graph: Graph, limits: Limits, settings: Settings) -> Bound:
 
 
 def describe_nesting(graph: Graph) -> str:
-    """The reworks that make a figure large, outermost first, for the refusal (K24)."""
+    """List the reworks that make a figure large, outermost first, for the refusal (K24)."""
     rules = sorted(
         ((t, v) for t, nodes in graph.rework_sources.items() for v in nodes),
         key=lambda r: graph.enter_order[r[0]],
@@ -304,10 +304,10 @@ def _ask_weights(nodes: tuple[Node, ...]) -> Weights:
 
 
 _PART_BITS = 112
-"""Bits for each part of a time: total, queue, work and people ride side by side in one integer.
+"""Bits for each part of a time: one integer packs total, queue, work and people.
 
-A definition within the dispatch bound (2**53 at the most) has at most so many rounds of PARTS_MAX
-nodes of ten years each, which is less; what runs over belongs to one that is refused."""
+A definition within the dispatch bound (2**53 at the most) has at most as many rounds of PARTS_MAX
+nodes of ten years each, which fits; a definition that overflows is refused."""
 
 
 def _pack_times(queue: float, work: float, people: float) -> int:

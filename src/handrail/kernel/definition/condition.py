@@ -1,10 +1,10 @@
 """Conditions: expressions in CEL over a bead's context, compiled once, never `eval`.
 
 A condition that cannot be evaluated (a key is missing, a type does not fit) is false, and says why.
-Only the keys an expression names are handed to it: the interpreter copies what it is given, and a
-context may be large. Length and nesting are bounded here. A comprehension visits every item, one
-within another multiplies, and `map` copies what it has gathered at every item; so what they are
-given is bounded by what it may cost, and an evaluation is always short.
+An expression gets only the keys that it names: the interpreter copies its input, and a context may
+be large. Length and nesting are bounded here. A comprehension visits every item, nesting
+multiplies, and `map` copies its collected items at every item; so the input of comprehensions is
+bounded by its estimated cost, and an evaluation is always short.
 """
 
 import functools
@@ -20,7 +20,7 @@ EXPRESSION_CHARS_MAX = 1_000
 COMPREHENSIONS_MAX = 2
 DEPTH_MAX = 50
 WORK_STEPS_MAX = 10_000_000
-"""Steps of the interpreter that comprehensions may take, estimated: about half a second."""
+"""Estimated interpreter steps that comprehensions may take: about half a second."""
 COUNTED_ITEMS_MAX = 10_000
 _COMPREHENSION = re.compile(r"\.\s*(map|filter|all|exists|exists_one)\s*\(")
 _WORD = re.compile(r"\w+")
@@ -38,10 +38,10 @@ FUNCTIONS = frozenset(
 
 @functools.cache
 def _load_compiler() -> Callable[[str], Any]:
-    """The compiler of the package `cel`, without the command line that its __init__ imports.
+    """Load the compiler of the package `cel` without the command line that its __init__ imports.
 
-    That command line costs 0.6 s at import; a guard that has no conditions needs none of it, and
-    `handrail check` should answer at once.
+    That import costs 0.6 s; a guard without conditions does not need it, and `handrail check`
+    should answer at once.
     """
     package = importlib.util.find_spec("cel")
     assert package is not None, "common-expression-language is installed"
@@ -55,7 +55,7 @@ def _load_compiler() -> Callable[[str], Any]:
 
 
 class ConditionResult(Value):
-    """What a condition came to; `error` says why it could not be evaluated."""
+    """The value of a condition; `error` says why it could not be evaluated."""
 
     holds: bool
     error: str = ""
@@ -67,7 +67,7 @@ class Condition:
     __slots__ = ("_loop_weight", "_program", "names", "source")
 
     def __init__(self, source: str) -> None:
-        """Raises ValueError with the place if the source is no expression."""
+        """Compile the source; raise ValueError with the column if it is not an expression."""
         problem = _complexity_problem(source)
         if problem:
             raise ValueError(problem)
@@ -94,7 +94,7 @@ class Condition:
             )
         try:
             value: object = self._program.execute(variables)
-        except Exception as error:  # the interpreter raises what it likes; all of it means "false"
+        except Exception as error:  # the interpreter may raise anything; all of it means "false"
             return ConditionResult(
                 holds=False, error=_shorten_error(str(error)) or type(error).__name__
             )
@@ -105,13 +105,13 @@ class Condition:
         )
 
     def _estimate_work(self, variables: Mapping[str, Any]) -> int:
-        """Items that each step may copy, to the power of the loops in each other, by each word."""
+        """Words times items to the power of the nested loops, as each step may copy all items."""
         items = self.source.count(",") + _count_items(variables)
         return len(_WORD.findall(self.source)) * items ** (self._loop_weight + 1)
 
 
 def _count_items(value: object) -> int:
-    """Values in the value, a long text as several; beyond COUNTED_MAX it is too many anyway."""
+    """Count nested values, a long text as several; stop at COUNTED_ITEMS_MAX, too many anyway."""
     count, stack = 0, [value]
     while stack and count < COUNTED_ITEMS_MAX:
         item = stack.pop()
@@ -140,7 +140,7 @@ def _complexity_problem(source: str) -> str:
 
 
 def _shorten_error(message: str) -> str:
-    """The interpreter's first line without its echo of the whole expression."""
+    """Return the interpreter's first line without its echo of the whole expression."""
     match = re.search(r"<input>:(\d+):(\d+): (.*)", message)
     if match:
         detail = match[3].split(" expecting ")[0].removeprefix("Syntax error: ")

@@ -1,13 +1,12 @@
 """Feasibility: can a run succeed within its own limits, and with how much to spare?
 
-The certificate says how much a run can cost; this says how little a success needs, and compares it
-with each limit. Slack 0 means that one retry fails the run: a warning with the numbers. A limit
-below what success needs makes every run fail: a warning too, in stronger words (the definition
-still ends).
+The certificate says how much a run can cost; this module computes how little a success needs, and
+compares it with each limit. Slack 0 means that one retry fails the run: a warning with the numbers.
+A limit below what success needs makes every run fail: a stronger warning (the runs still end).
 
 A team's success is the shortest walk to the authority; where milestones are declared, also the
-shortest walk that passes an agent of each of them. That second search is over sets of milestones,
-so it is done for at most MILESTONES_MAX of them, and only where it is short.
+shortest walk that passes an agent of each milestone. That second search is over sets of milestones,
+so it runs only for at most MILESTONES_MAX milestones and SEARCH_STATES_MAX states.
 """
 
 from collections.abc import Iterator
@@ -26,11 +25,11 @@ from handrail.kernel.definition.team_checks import handoff_distances
 
 MILESTONES_MAX = 10
 SEARCH_STATES_MAX = 2_000_000
-"""Handoffs times sets of milestones that are searched: about a third of a second."""
+"""Limit on handoffs times sets of milestones: about a third of a second."""
 
 
 class Slack(Value):
-    """What the shortest success needs of a limit, and what the limit allows."""
+    """How much of a limit the shortest success needs, and how much the limit allows."""
 
     limit: str
     way: str
@@ -51,7 +50,7 @@ def compute_slack(subject: Graph | Team, limits: Limits) -> tuple[Slack, ...]:
 
 
 def slack_warnings(slacks: tuple[Slack, ...]) -> list[DocumentProblem]:
-    """Slack 0 or less, in words."""
+    """Return a warning for each slack of 0 or less."""
     out: list[DocumentProblem] = []
     for slack in slacks:
         path = f"$.stop_rules.{slack.limit}"
@@ -84,10 +83,10 @@ UNREACHABLE = 1 << 60
 
 
 def _shortest_success(graph: Graph, counted: tuple[NodeType, ...]) -> int:
-    """Fewest nodes of the counted types on a way from the start to an end that is no abort.
+    """Return the fewest nodes of the counted types from the start to an end that is not an abort.
 
-    Of a block that waits for all, the branches that are always begun are needed; NEVER if there is
-    no such way.
+    A block that waits for all needs every branch that it always starts. UNREACHABLE if there is no
+    such way.
     """
     rest: dict[int, int] = {}
     for i in reversed(graph.order):
@@ -125,7 +124,7 @@ def _team_slack(team: Team, limits: Limits) -> Iterator[Slack]:
 
 
 def _finishing_agents(team: Team) -> dict[str, int]:
-    """Agents whose result can end a run, with the handoffs that ending takes on top."""
+    """Return the agents whose result can end a run, with the extra handoffs of the ending."""
     ending = dict.fromkeys(team.review.after, 1) if team.review is not None else {}
     review_handoffs = int(team.review is not None and team.review.required)
     return ending | ({team.terminator: review_handoffs} if team.terminator is not None else {})
@@ -138,7 +137,7 @@ def _shortest_walk(team: Team) -> int | None:
 
 
 def _milestone_walk(team: Team) -> int | None:
-    """The fewest handoffs that pass every milestone and then end; None without, or with many."""
+    """The fewest handoffs through every milestone to the end; None without or with too many."""
     names = sorted({t.milestone for agent in team.agents for t in agent.tasks if t.milestone})
     handoffs = sum(len(agent.hands_off_to) for agent in team.agents)
     if not names or len(names) > MILESTONES_MAX or handoffs << len(names) > SEARCH_STATES_MAX:
@@ -154,7 +153,7 @@ def _milestone_walk(team: Team) -> int | None:
     seen = {first: 0}
     queue = [first]
     best: int | None = None
-    for current in queue:  # grows while it is walked
+    for current in queue:  # grows during the loop
         agent, collected = current
         if collected == all_milestones and agent in ending:
             best = min(seen[current] + ending[agent], best if best is not None else 1 << 30)

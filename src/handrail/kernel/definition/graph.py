@@ -1,15 +1,15 @@
-"""The graph of a workflow: order, dominators, branches. Computed once, asked often.
+"""The graph of a workflow: order, dominators, branches. Computed once, queried often.
 
-Nodes are numbered 0..n-1 as written. Only what is reachable from the start takes part. The
-dominator tree is built in one pass over the topological order: a node's immediate dominator is the
-lowest common ancestor of its predecessors, found with skew-binary jump pointers, so the whole costs
-O(E log n). `dominates` is then two comparisons (intervals of a walk over that tree).
+Nodes are numbered 0..n-1 as written. Only nodes reachable from the start take part. One pass over
+the topological order builds the dominator tree: a node's immediate dominator is the lowest common
+ancestor of its predecessors, found with skew-binary jump pointers, so the whole costs O(E log n).
+`dominates` is then two comparisons (intervals of a walk over that tree).
 
 A *block* is a parallel decision (the fork), its branches and the merge that closes them (K9). In
 the dominator tree a fork's children are the heads of its branches and, once, the merge. A node's
 `region` is the innermost branch it lies in: (fork, head), or None outside all blocks.
 
-This file finds structure; whether the structure is allowed stands in `workflow_rules.py`.
+This module finds the structure; `workflow_checks.py` decides whether it is allowed.
 """
 
 from collections.abc import Iterable
@@ -23,7 +23,7 @@ Region = tuple[int, int] | None
 class Link(NamedTuple):
     """One end of an edge: the node at the other end, whether it is the failure edge, which edge.
 
-    `always`: it has no condition.
+    `is_unconditional`: a success edge without a condition.
     """
 
     node: int
@@ -33,7 +33,7 @@ class Link(NamedTuple):
 
 
 class Graph:
-    """Raises nothing for an invalid workflow: dangling edges are left out, cycles are reported."""
+    """A workflow's graph. Accepts invalid workflows: drops dangling edges, reports cycles."""
 
     def __init__(self, workflow: Workflow) -> None:
         self.nodes: tuple[Node, ...] = workflow.nodes
@@ -55,7 +55,7 @@ class Graph:
         self.order, self.cycle = self._sort()
 
     def compute_shape(self) -> None:
-        """Dominators, blocks and regions; only for a graph with a start and without cycles."""
+        """Compute dominators, blocks and regions of a graph with a start and without cycles."""
         assert self.start >= 0, "shape() is for graphs with a start"
         assert not self.cycle, "shape() is for acyclic graphs"
         self._compute_dominators()
@@ -78,7 +78,7 @@ class Graph:
         return node.type is NodeType.DECISION and node.config.parallel
 
     def blocks_around(self, i: int) -> list[tuple[int, int]]:
-        """The branches i lies in, innermost first, each as (fork, head)."""
+        """Return the branches around i, innermost first, each as (fork, head)."""
         regions: list[tuple[int, int]] = []
         region = self.region[i]
         while region is not None:
@@ -98,14 +98,14 @@ class Graph:
         return seen
 
     def _sort(self) -> tuple[list[int], list[int]]:
-        """A topological order of what is reachable, and, if there is none, one cycle."""
+        """Return a topological order of the reachable nodes, and one cycle if there is any."""
         degree = dict.fromkeys(sorted(self.reachable), 0)
         for i in degree:
             for link in self.succ[i]:
                 degree[link.node] += 1
         ready = [i for i, d in degree.items() if d == 0]
         order: list[int] = []
-        for i in ready:  # grows while it is walked
+        for i in ready:  # grows during the loop
             order.append(i)
             for link in self.succ[i]:
                 degree[link.node] -= 1
@@ -115,7 +115,7 @@ class Graph:
         return order, self._find_cycle(left) if left else []
 
     def _find_cycle(self, left: list[int]) -> list[int]:
-        """Walk backwards among the nodes that could not be sorted: each has a predecessor there."""
+        """Walk backwards among the unsorted nodes: each has a predecessor among them."""
         among = set(left)
         i = left[0]
         seen: dict[int, int] = {}
@@ -172,7 +172,7 @@ class Graph:
             stack.extend((child, False) for child in self.children[i])
 
     def _compute_blocks(self) -> None:
-        """Merge of each fork, region of each node. A fork without a single merge gets none."""
+        """Compute merges of forks and regions of nodes. A fork without a single merge has none."""
         self.heads = {
             i: [link.node for link in self.succ[i]] for i in self.order if self.is_fork(i)
         }
@@ -200,5 +200,5 @@ class Graph:
                 self.region[i] = self.region[above]
 
     def _is_meeting_point(self, node: int, fork: int) -> bool:
-        """A head that something besides the fork leads to is where branches meet (empty branch)."""
+        """Whether a head has a predecessor besides the fork: branches meet there (empty branch)."""
         return any(link.node != fork for link in self.pred[node] if link.node in self.reachable)

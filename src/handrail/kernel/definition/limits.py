@@ -1,9 +1,9 @@
-"""Limits: what stop rules come to when profile, kind of definition and task scope are taken in.
+"""Limits: the stop rules resolved with profile, kind of definition and task scope.
 
-A profile fills what is not set. In a team every rule is on. In a workflow the structure bounds the
-run already, so the rules that count handoffs or time are off there unless the definition sets them.
-`None` means off. Adding a limit: a field in `definition.StopRules`, a field and a row here, a
-function in `rules.py`.
+A profile fills unset limits. In a team every rule is on. In a workflow the structure bounds the run
+already, so the rules that count handoffs or time are off there unless the definition sets them.
+`None` means off. To add a limit: a field in `model.StopRules`, a field and a row here, a function
+in `stop/rules.py`.
 """
 
 from typing import Literal
@@ -19,7 +19,7 @@ ASKS_MAX = 10
 
 
 class Limits(Value):
-    """Every limit as a number, or None where the rule is off. The defaults are profile `strict`."""
+    """Every limit as a number, or None if the rule is off. The defaults are profile `strict`."""
 
     max_handoffs: int | None = 20
     repeat_limit: int | None = 3
@@ -41,7 +41,7 @@ class Limits(Value):
 
     @property
     def counts_handoffs(self) -> bool:
-        """Whether any limit does: in a workflow only if the definition sets one."""
+        """Whether any limit counts handoffs: in a workflow only if the definition sets one."""
         return not (self.max_handoffs is self.repeat_limit is self.max_edge is None)
 
 
@@ -60,7 +60,7 @@ PROFILES: dict[str, Limits] = {
 }
 WORKFLOW_OFF_LIMITS = ("max_handoffs", "repeat_limit", "max_edge", "max_steps", "max_duration")
 SCOPE_FACTORS = {"tiny": 0.5, "small": 1.0, "large": 2.0}
-"""`context.task_scope` of the bead: how much of max_steps it gets."""
+"""Factors on max_steps by `context.task_scope` of the bead."""
 
 
 def resolve_limits(rules: StopRules, kind: Literal["workflow", "team"] = "team") -> Limits:
@@ -75,7 +75,7 @@ def resolve_limits(rules: StopRules, kind: Literal["workflow", "team"] = "team")
 
 
 def scale_limits(base: Limits, scope: object) -> Limits:
-    """The limits of a bead whose context says `task_scope`; anything else changes nothing."""
+    """Scale the limits for the bead's `task_scope`; any other value changes nothing."""
     factor = SCOPE_FACTORS.get(scope) if isinstance(scope, str) else None
     if factor is None or factor == 1.0 or base.max_steps is None:
         return base

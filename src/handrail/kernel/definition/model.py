@@ -1,12 +1,11 @@
-"""Definitions: how a bead is worked. Two kinds, a workflow and a team, as values and nothing more.
+"""Definitions, which say how a bead is worked: workflows and teams, as plain values.
 
 A workflow is nodes with roles joined by outcome edges. Forward edges form a DAG; the only ways back
 are a node's `on_failure.rework` (bounded by its `max`) and a person's revision. A team is agents
 that hand off to each other under stop rules, with one authority that may end the run.
 
-Durations are seconds here; documents may also say "10m" (see `reading.py`). What makes a definition
-*valid* stands in `workflow_rules.py` and `team_rules.py`; what it can cost at most in
-`certificate.py`.
+Durations are seconds here; documents may also say "10m" (see `reader.py`). `workflow_checks.py` and
+`team_checks.py` validate a definition; `certificate.py` bounds its cost.
 """
 
 from enum import StrEnum
@@ -23,7 +22,7 @@ Seconds = Annotated[float, Meta(ge=0, le=10 * 365 * 86400)]
 PositiveSeconds = Annotated[float, Meta(gt=0, le=10 * 365 * 86400)]
 Share = Annotated[float, Meta(ge=0, le=1)]
 INVISIBLE_CHARS = r"\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff"
-"""Control characters, and those that take no room or turn the direction of what follows."""
+"""Control characters, and characters of zero width or that change the text direction."""
 Name = Annotated[
     str,
     Meta(
@@ -32,7 +31,7 @@ Name = Annotated[
         pattern=rf"^[^{INVISIBLE_CHARS}]*$",
     ),
 ]
-"""What people read and compare: nothing that cannot be seen, or that turns what is around it."""
+"""A name that people read and compare: without INVISIBLE_CHARS."""
 Text = Annotated[str, Meta(max_length=20_000)]
 
 BUILTIN_ROLES = (
@@ -43,11 +42,11 @@ BUILTIN_ROLES = (
     "project-manager",
     "ceo",
 )
-"""The roles every installation knows; a definition's `roles` or the settings add more."""
+"""The roles of every installation; a definition's `roles` or the settings add more."""
 
 
 PERSON_LEVELS = {"viewer": 0, "operator": 1, "ceo": 2, "admin": 3}
-"""What people may do, each including the one before."""
+"""Permission levels of people; each includes the one before."""
 
 
 class TerminalStatus(StrEnum):
@@ -61,16 +60,16 @@ class TerminalStatus(StrEnum):
 
 
 class Settings(Value):
-    """What the installation sets for all definitions. Durations in seconds."""
+    """The installation's settings for all definitions. Durations in seconds."""
 
     role_grace: Seconds = 60
-    """Offered without any live agent of the role: so long, then the queue clock fires."""
+    """How long a dispatch stays offered without a live agent of its role; then it times out."""
     node_timeout: Seconds = 1800
     queue_timeout: Seconds = 86400
     human_deadline: Seconds = 7 * 86400
     pause_deadline: Seconds = 30 * 86400
     guard_silence: Seconds = 300
-    """Of a program elsewhere that is under guard: so long, then its run ends."""
+    """How long a guarded program may be silent; then its run ends."""
     dispatch_bound_max: Annotated[int, Meta(ge=1, le=2**53 - 1)] = 1_000_000
     roles: tuple[str, ...] = ()
 
@@ -79,14 +78,14 @@ GlobPattern = Annotated[str, Meta(min_length=1, max_length=1_000, pattern=r"\S")
 
 
 class Constraints(Value):
-    """What a run must never touch: glob patterns of paths, and of commands."""
+    """What a run must never touch: glob patterns of paths and of commands."""
 
     paths: tuple[GlobPattern, ...] = ()
     commands: tuple[GlobPattern, ...] = ()
 
 
 class StopRules(Value):
-    """Limits as written. What is not set comes from the profile; null switches a rule off."""
+    """Limits as written. The profile fills unset limits; null switches a rule off."""
 
     max_handoffs: Count | None | UnsetType = UNSET
     repeat_limit: Annotated[int, Meta(ge=2, le=100)] | None | UnsetType = UNSET
@@ -117,28 +116,28 @@ class NodeType(StrEnum):
 
 
 class Rework(Value):
-    """On failure, back to node `rework`, at most `max` times in the scope of that node."""
+    """On failure, go back to node `rework`, at most `max` times in the scope of that node."""
 
     rework: Name
     max: Positive
 
 
 class NodeConfig(Value):
-    """What a node may say beyond its type; each key concerns the node types named beside it."""
+    """Options of a node; each key applies to the node types named beside it."""
 
     multi_dispatch: bool = False  # task: `continue` asks for another dispatch
     parallel: bool = False  # decision: take every true edge at once
     queue_timeout: PositiveSeconds | None = None  # task: offered until claimed
     on_failure: Rework | None = None  # task
     kind: Literal["commit", "verification", "investigation"] | None = None  # task
-    role_from: Name | None = None  # task: the role stands under this key of the bead's context
+    role_from: Name | None = None  # task: key of the bead's context that holds the role
     repository: Name | None = None  # commit
     wait: Literal["all", "any"] = "all"  # merge
     revise_to: Name | None = None  # approval
     deadline: PositiveSeconds | None = None  # approval
     approvers: tuple[Name, ...] = ()  # approval: roles or names of people
     quorum: Annotated[int, Meta(ge=1, le=100)] = 1  # approval: M of N
-    four_eyes: bool = False  # approval: whoever filed the bead may not answer
+    four_eyes: bool = False  # approval: the bead's author may not answer
     status: TerminalStatus = TerminalStatus.DONE_SUCCESS  # end
 
 
@@ -166,7 +165,7 @@ class Edge(Value):
 
     @property
     def expression(self) -> str:
-        """The expression, or "" for the unconditional edge and for the failure edge."""
+        """The condition's expression; "" for the unconditional edge and for the failure edge."""
         return "" if self.is_failure else (self.condition or "").strip()
 
 
@@ -182,7 +181,7 @@ class Workflow(Value, tag="workflow", tag_field="kind"):
 
 
 class Task(Value):
-    """What an agent of a team may be asked for. `once`: done at most once in a run."""
+    """A task that an agent of a team offers. `once`: done at most once in a run."""
 
     id: Name
     once: bool = False
@@ -197,7 +196,7 @@ class Agent(Value):
     role: Text = ""
     tasks: tuple[Task, ...] = ()
     marker: Text = ""
-    """Its milestones count only in a result that ends with this marker."""
+    """The agent's milestones count only in a result that ends with this marker."""
     description: Text = ""
 
     @property
@@ -206,7 +205,7 @@ class Agent(Value):
 
 
 class Review(Value):
-    """After a result of `after` a person approves, or revises: the run goes on at `back_to`."""
+    """A person approves a result of `after`, or revises it: the run goes on at `back_to`."""
 
     after: tuple[Name, ...]
     back_to: Name
@@ -217,7 +216,7 @@ class Review(Value):
 
 
 REVIEW_STEP_ID = "review"
-"""The name under which the reviewing person takes a handoff; never dispatched to an agent."""
+"""The handoff target that stands for the reviewing person; never dispatched to an agent."""
 
 
 class Team(Value, tag="team", tag_field="kind"):
@@ -238,7 +237,7 @@ Definition = Workflow | Team
 
 
 def has_too_few_approvers(approvers: tuple[str, ...], quorum: int) -> bool:
-    """Whether so many of these can never approve: people are one each, a level may be many."""
+    """Whether the quorum can never be reached: a name is one person, a level may be many."""
     return (
         bool(approvers)
         and not PERSON_LEVELS.keys() & set(approvers)
@@ -247,7 +246,7 @@ def has_too_few_approvers(approvers: tuple[str, ...], quorum: int) -> bool:
 
 
 class DocumentProblem(Value):
-    """Something wrong or doubtful in a document: a stable code, the place, and what to do."""
+    """An error or warning about a document: a stable code, the path, and what to do."""
 
     code: str
     path: str
@@ -259,6 +258,6 @@ class DocumentProblem(Value):
 
 
 def to_document(definition: Definition) -> dict[str, Any]:
-    """The definition as plain JSON values, `kind` included, defaults left out."""
+    """Return the definition as plain JSON values, `kind` included, defaults left out."""
     document: dict[str, Any] = msgspec.to_builtins(definition, str_keys=True)
     return document

@@ -1,7 +1,7 @@
-"""A plan: a checked definition, ready to run. `check(document)` is the one way to get one.
+"""A plan: a checked definition, ready to run. Only `check_definition(document)` makes plans.
 
-It ties the parts together: read the shape, validate, compute the certificate and the slack, compile
-the conditions, tabulate the measure. A plan is immutable and may be shared by any number of runs.
+It combines the parts: read the shape, validate, compute the certificate and the slack, compile the
+conditions, tabulate the measure. A plan is immutable; any number of runs may share it.
 """
 
 from collections.abc import Mapping
@@ -40,7 +40,7 @@ ALWAYS_TRUE = ConditionResult(holds=True)
 
 
 class DefinitionCheck(Value):
-    """What `check` found. A plan is there exactly if there are no errors."""
+    """The findings of `check_definition`. There is a plan exactly if there are no errors."""
 
     errors: tuple[DocumentProblem, ...] = ()
     warnings: tuple[DocumentProblem, ...] = ()
@@ -66,17 +66,17 @@ class Plan:
         self._ranks = Ranks(graph) if graph is not None else None
         self._nodes = {node.id: node for node in graph.nodes} if graph is not None else {}
         self.has_commit_nodes = any(node.config.kind == "commit" for node in self._nodes.values())
-        """Whether it has commit nodes; without them nobody waits for a lock."""
+        """Whether it has commit nodes; without them no run waits for a lock."""
         self.advance_rounds = range(8 * len(self._nodes) + 8)
-        """More than the steps that a run can take by itself between two answers."""
+        """More rounds than a run can advance by itself between two answers."""
         self.success_edges = (
             _success_edges(definition, graph) if isinstance(definition, Workflow) else {}
         )
         self.is_guarded = not is_workflow and bool(definition.metadata.get("guarded"))
-        """Whether its agents work in a program elsewhere, which is under guard."""
+        """Whether its agents work in a guarded program, outside of this server."""
         self.default_waits = _wait_durations(settings.queue_timeout, settings.node_timeout)
-        """How long a dispatch may be offered, and how long worked on; how long nothing may be heard
-        of a guarded program."""
+        """How long a dispatch may be offered, and how long in work; for a guarded program, how long
+        it may be silent."""
         if self.is_guarded:
             self.default_waits = _wait_durations(settings.guard_silence, settings.guard_silence)
         self.node_waits = {
@@ -86,7 +86,7 @@ class Plan:
         """The same for each node of a workflow."""
         self.agents: dict[str, Agent] = {}
         self.handoff_targets: dict[str, tuple[str, ...]] = {}
-        """Whom each agent of a team may hand to, the reviewing person included."""
+        """The allowed handoff targets of each agent of a team, the review step included."""
         if isinstance(definition, Team):
             self.agents = {agent.id: agent for agent in definition.agents}
             self.handoff_targets = {
@@ -133,11 +133,11 @@ class Plan:
         return condition.evaluate(context)
 
     def limits_for(self, scope: object) -> Limits:
-        """The limits of a run whose bead says `task_scope`."""
+        """Return the limits of a run whose bead has this `task_scope`."""
         return scale_limits(self.limits, scope)
 
     def bound(self, scope: object = None) -> Bound:
-        """The certificate of a run whose bead says `task_scope`."""
+        """Compute the certificate of a run whose bead has this `task_scope`."""
         run_limits = self.limits_for(scope)
         if isinstance(self.definition, Team):
             return bound_team(self.definition, run_limits, self.settings)
@@ -151,7 +151,7 @@ def _wait_durations(queue: float, work: float) -> tuple[timedelta, timedelta]:
 def _success_edges(
     workflow: Workflow, graph: Graph | None
 ) -> dict[str, tuple[tuple[str, str], ...]]:
-    """Each node's success edges as (expression, target), in the order they are tried."""
+    """Return each node's success edges as (expression, target), in the order of trial."""
     assert graph is not None, "a workflow has a graph"
     edges_by_node: dict[str, tuple[tuple[str, str], ...]] = {}
     for node, links in zip(graph.nodes, graph.succ, strict=True):
@@ -169,7 +169,7 @@ def check_definition(
     document: object,
     settings: Settings = Settings(),  # noqa: B008 - frozen
 ) -> tuple[Plan | None, DefinitionCheck]:
-    """Validate a decoded document: all errors at once, or the plan with its certificate."""
+    """Validate a decoded document: return all errors at once, or the plan and its certificate."""
     definition, errors, all_warnings = read_definition(document)
     graph: Graph | None = None
     if isinstance(definition, Workflow):

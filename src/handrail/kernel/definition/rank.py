@@ -1,19 +1,19 @@
 """Ranks: the tables behind `measure`, one backward pass per workflow (K26).
 
 `rest[n]` is the most events from entering node n to the end of the run (inside a block: to its
-merge), reworks already granted aside. What reworks can add is charged to their turns: one turn of
-the rule at v with target t may lift the rank from "v is being left" to "t is entered", so a turn
-costs the difference `turn[v] = max(0, rest[t] - left(v) + 1)`. Entering t forward grants its rules
-all their turns: `gain[t]`.
+merge), without reworks already granted. Each rework pays for what it adds: a rework by the rule at
+v with target t may lift the rank from "v is being left" to "t is entered", so it costs the
+difference `rework_cost[v] = max(0, rest[t] - leaving_value(v) + 1)`. Entering t forward grants its
+rules all their reworks: `gain[t]`.
 
-The sum over a run's state (tokens, open blocks, turns left of open scopes) then falls with every
-accepted event, is 0 exactly at the end, and never rises above its value at the start when a person
-moves the run (docs/adr/0002 tells why a turn costs the difference and not `rest[t]`, as K26's
-sketch has it: with k targets in a row the sketch grows like 2^k, this like k).
+The sum over a run's state (positions, open blocks, reworks left of open scopes) then falls with
+every accepted event, is 0 exactly at the end, and never rises above its value at the start when a
+person moves the run (docs/adr/0002 explains why a rework costs the difference and not `rest[t]`, as
+in K26's sketch: with k targets in a row the sketch grows like 2^k, this like k).
 
 Events of a visit: each attempt is offered, claimed and ended; then perhaps a question and its
-answer; then the transition. Answers that a sibling's result voids are paid for by that result
-(`VOIDABLE`, K16).
+answer; then the transition. A result pays for the answers of siblings that it voids
+(`attempt_events`, K16).
 """
 
 from handrail.kernel.definition.graph import Graph
@@ -24,11 +24,10 @@ EVENTS_PER_ATTEMPT = 3
 EVENTS_PER_APPROVAL = 2
 """A question and its answer."""
 EVENTS_PER_TRANSITION = 1
-"""The transition."""
 
 
 class Ranks:
-    """`rest`, `gain` and `turn` by node number; `attempt` is what one dispatch weighs here."""
+    """`rest`, `gain` and `rework_cost` by node number; `attempt_events` per dispatch."""
 
     def __init__(self, graph: Graph) -> None:
         n = len(graph.nodes)
@@ -50,11 +49,11 @@ class Ranks:
                 self.gain[u] += rule.max * self.rework_cost[v]
 
     def entry_value(self, i: int) -> int:
-        """What entering i anew is worth."""
+        """The rank that entering i anew adds."""
         return self.rest[i] + self.gain[i]
 
     def after(self, graph: Graph, u: int) -> int:
-        """The most events once u is left; at a branch's last node 0: the rest is the block's."""
+        """The most events after u is left; 0 at a branch's last node: the block counts the rest."""
         if u in graph.heads:
             merge = graph.merge_of[u]
             branches = sum(self.entry_value(head) for head in graph.heads[u] if head != merge)
@@ -66,7 +65,7 @@ class Ranks:
         )
 
     def _leaving_value(self, graph: Graph, v: int, target: int) -> int:
-        """The rank of a token that leaves v, with the ways after the merges that a rework skips."""
+        """The rank of a position that leaves v, with the ways after merges that a rework skips."""
         here = self.rest[v] - self.visit_events[v] + EVENTS_PER_TRANSITION
         around = graph.blocks_around(v)
         inner = [fork for fork, _ in around if graph.dominates(target, fork)]

@@ -1,12 +1,12 @@
-"""Reading a document into a definition: every wrong shape at once, each with its place.
+"""Read a document into a definition and report every wrong shape at once, each with its path.
 
-`msgspec.convert` stops at the first error, which is right for machines and wrong for people. So a
-document is first converted whole (fast, the usual case); only if that fails it is read again field
-by field, each field that does not fit becomes a Problem and its default stands in, so that the
-checks after this one (cycles, reachability) still run over the rest.
+`msgspec.convert` stops at the first error, which is right for machines and wrong for people. So the
+reader first converts the whole document (fast, the usual case). Only if that fails it reads field
+by field: each field that does not fit becomes a DocumentProblem and its default replaces it, so
+that the later checks (cycles, reachability) still run over the rest.
 
-Unknown keys are warnings, not errors: a typo deserves a word, a foreign tool's extra key no
-refusal.
+Unknown keys are warnings, not errors: a typo deserves a warning, but another tool's extra key is no
+reason for a refusal.
 """
 
 import difflib
@@ -37,9 +37,9 @@ T = TypeVar("T", bound=Value)
 
 DOCUMENT_BYTES_MAX = 10_000_000
 PARTS_MAX = 50_000
-"""Nodes, edges, agents: more of any than this is refused before anything is computed."""
+"""Limit for each of nodes, edges and agents; a larger document is refused before any work."""
 PROBLEMS_MAX = 1_000
-"""Wrong to the thousandth place is wrong enough; the rest is counted, not listed."""
+"""Problems listed per document; the rest is counted, not listed."""
 
 DURATION_UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhdw])")
@@ -50,7 +50,7 @@ prepare_types(*KINDS.values(), StopRules)
 
 
 def parse_duration(text: str) -> float | None:
-    """Seconds of "90", "10m" or "1h30m"; None if it is no duration."""
+    """Return the seconds of "90", "10m" or "1h30m"; None if the text is not a duration."""
     compact = text.replace(" ", "").lower()
     if re.fullmatch(r"\d{1,12}(\.\d{1,6})?", compact):
         return float(compact)
@@ -60,7 +60,7 @@ def parse_duration(text: str) -> float | None:
 
 
 def decode_document(raw: bytes | str) -> tuple[object, list[DocumentProblem]]:
-    """The decoded document, or why it is none."""
+    """Return the decoded document, or the problem that prevents it."""
     size = len(raw) if isinstance(raw, bytes) else len(raw.encode())
     if size > DOCUMENT_BYTES_MAX:
         return None, [too_large_problem(size)]
@@ -82,7 +82,7 @@ def too_large_problem(size: int) -> DocumentProblem:
 def read_definition(
     document: object,
 ) -> tuple[Definition | None, list[DocumentProblem], list[DocumentProblem]]:
-    """(definition, errors, warnings). With errors the definition is what could be saved."""
+    """Return (definition, errors, warnings). With errors, the definition holds what is usable."""
     if (problem := _encoding_problem(document)) is not None:
         return None, [problem], []
     if not is_mapping(document):
@@ -117,7 +117,7 @@ def read_definition(
 
 
 def _encoding_problem(document: object) -> DocumentProblem | None:
-    """Why no store could keep the document: what came as YAML or from a program may be no JSON."""
+    """Return why JSON cannot represent the document, which may come from YAML or a program."""
     try:
         size = len(msgspec.json.encode(document))
     except RecursionError:
@@ -131,7 +131,7 @@ def _encoding_problem(document: object) -> DocumentProblem | None:
 
 
 def _unencodable_path(value: object, path: str = "$") -> str:
-    """The innermost part that cannot be written."""
+    """Return the path of the innermost part that JSON cannot represent."""
     parts: list[tuple[str, object]] = []
     if is_mapping(value):
         parts = [(f"{path}.{ascii(key)[1:-1][:80]}", item) for key, item in value.items()]
@@ -147,7 +147,7 @@ def _unencodable_path(value: object, path: str = "$") -> str:
 
 
 def read_stop_rules(document: object) -> tuple[StopRules | None, list[DocumentProblem]]:
-    """Stop rules on their own, as a guard takes them."""
+    """Read stop rules without a definition, for a guard."""
     if (problem := _encoding_problem(document)) is not None:
         return None, [problem]
     normalized, errors = _normalize_durations(document), list[DocumentProblem]()
@@ -165,7 +165,7 @@ def is_mapping(value: object) -> TypeGuard[Mapping[str, Any]]:
 
 
 def _normalize_durations(value: Any) -> Any:  # noqa: ANN401 - any JSON value
-    """The same document with durations such as "10m" in seconds; what is none stays as it is."""
+    """Return the document with durations such as "10m" in seconds; other values stay."""
     parts = ("nodes", "config", "stop_rules", "review")
     if not is_mapping(value):
         return value
@@ -186,7 +186,7 @@ def _normalize_durations(value: Any) -> Any:  # noqa: ANN401 - any JSON value
 
 
 def _salvage(cls: type[T], value: object, path: str, errors: list[DocumentProblem]) -> T | None:
-    """An instance of cls from what fits; None where something needed is missing or misfit."""
+    """Build cls from the fields that fit; None if a required field is missing or does not fit."""
     if not is_mapping(value):
         errors.append(_wrong_type(path, value, "an object"))
         return None
@@ -207,7 +207,7 @@ def _salvage(cls: type[T], value: object, path: str, errors: list[DocumentProble
         elif field.required and field.name != "type":
             complete = False
     if cls is Node and "type" not in fields:
-        # Any type will do: a node that is left out would move the places of all that follow it.
+        # Any type will do: leaving the node out would shift the paths of all later nodes.
         fields = {"role": "ceo", **fields, "type": NodeType.TASK}
     return cls(**fields) if complete else None
 
@@ -219,7 +219,7 @@ def _salvage_field(
     path: str,
     errors: list[DocumentProblem],
 ) -> Any:  # noqa: ANN401 - of the field's type
-    """The field's value, or UNSET (with an error) if nothing of it can be kept."""
+    """Return the field's value, or UNSET (with an error) if nothing of it is usable."""
     if inner is not None and typing.get_origin(field.type) is tuple:
         if not isinstance(value, list | tuple):
             errors.append(_wrong_type(path, value, "a list"))
@@ -255,7 +255,7 @@ def _problem_code(field: msgspec.structs.FieldInfo, error: str) -> str:
 
 
 def _struct_within(annotation: object) -> type[Value] | None:
-    """The Struct in `S`, `S | None` or `tuple[S, ...]`; None for plain values."""
+    """Return the Struct in `S`, `S | None` or `tuple[S, ...]`; None for plain values."""
     if isinstance(annotation, type) and issubclass(annotation, Value):
         return annotation
     if typing.get_origin(annotation) in (tuple, types.UnionType, typing.Union):
@@ -270,7 +270,7 @@ def _struct_within(annotation: object) -> type[Value] | None:
 def _struct_fields(
     cls: type[Value],
 ) -> dict[str, tuple[msgspec.structs.FieldInfo, type[Value] | None]]:
-    """The fields of cls by key, each with the Struct within, if any."""
+    """Return the fields of cls by key, each with the Struct within, if any."""
     return {f.encode_name: (f, _struct_within(f.type)) for f in msgspec.structs.fields(cls)}
 
 
@@ -314,7 +314,7 @@ def _wrong_type(path: str, value: object, expected: str) -> DocumentProblem:
 
 
 def _describe(value: object) -> str:
-    """The value as evidence, never longer than a line."""
+    """Render the value for a message, never longer than a line."""
     if isinstance(value, Mapping):
         has_text_keys = is_mapping(typing.cast("object", value))
         return "an object" if has_text_keys else "an object with keys that are no text"

@@ -1,9 +1,9 @@
 """The certificate of a team: the hard limits bound everything, the handoff graph may bound it more.
 
-Every turn costs at most `protocol_error_limit` dispatches, so the turns bound the dispatches (K19,
-K20). If the handoff graph has no cycle that the start reaches, its longest walk bounds the turns
-too; of a guarded team the graph is only what was seen so far, and bounds nothing. Once-only tasks
-make the exact figures a longest-simple-path problem: those are flagged, not computed.
+A visit to an agent costs at most `protocol_error_limit` dispatches, so the visits bound the
+dispatches (K19, K20). If the start reaches no cycle of the handoff graph, its longest walk bounds
+the visits too; a guarded team's graph holds only the handoffs seen so far, and bounds nothing.
+Once-only tasks make the exact figures a longest-simple-path problem: flagged, not computed.
 """
 
 from handrail.kernel.definition.certificate import Bound, ServiceTime
@@ -13,9 +13,9 @@ from handrail.kernel.definition.team_checks import handoff_distances
 
 
 def longest_walk(team: Team, *, to_review: bool) -> int | None:
-    """Handoffs that the graph alone allows from the start agent; None if it can go on for ever.
+    """Return the most handoffs that the graph alone allows from the start agent; None if endless.
 
-    The reviewing person's seat ends a walk; `to_review` says whether stepping there counts.
+    The review step ends a walk; `to_review` says whether the handoff to it counts.
     """
     if team.metadata.get("guarded"):
         return None
@@ -38,17 +38,17 @@ def longest_walk(team: Team, *, to_review: bool) -> int | None:
 
 
 def allowed_targets(team: Team, agent: Agent, *, to_review: bool) -> tuple[str, ...]:
-    """Whom the agent may hand to; who may finish may hand to the reviewing person as well."""
+    """Return the agent's handoff targets; an agent that may finish also has the review step."""
     agents = tuple(to for to in agent.hands_off_to if team.review is None or to != REVIEW_STEP_ID)
     reviewed = team.review is not None and agent.id in (*team.review.after, team.terminator)
     return (*agents, REVIEW_STEP_ID) if reviewed and to_review else agents
 
 
 def bound_team(team: Team, limits: Limits, settings: Settings) -> Bound:
-    """The certificate of a valid team: hard limits, and what the handoff graph allows (K19, K20).
+    """Compute the certificate of a valid team from hard limits and handoff graph (K19, K20).
 
-    Each turn takes at most `protocol_error_limit` dispatches, and each question of an agent one
-    more. The handoff out of the last step that max_steps allows is still made.
+    Each visit takes at most `protocol_error_limit` dispatches, and each question of an agent one
+    more. The handoff out of the last step that max_steps allows still happens.
     """
     handoffs = _smallest(limits.max_handoffs, longest_walk(team, to_review=True), limits.max_steps)
     turns = (
@@ -76,9 +76,9 @@ def bound_team(team: Team, limits: Limits, settings: Settings) -> Bound:
 
 
 def _is_review_reachable(team: Team, limits: Limits) -> bool:
-    """Whether the limits let a reviewed agent be reached from the start and hand its result over.
+    """Whether the limits allow a walk from the start to a reviewed agent, and its handoff.
 
-    Where they do not, a person may still move the run there: the figure is safe, not tight.
+    If not, a person may still move the run there: the figure is safe, not tight.
     """
     steps = handoff_distances(team)
     finishing = (*team.review.after, team.terminator) if team.review is not None else ()

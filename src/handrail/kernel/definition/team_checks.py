@@ -1,6 +1,6 @@
-"""What makes a team valid: known targets, a reachable authority, hard limits, sound tasks.
+"""Validation of teams: known targets, a reachable authority, hard limits, sound tasks.
 
-As for workflows, every check reports all it finds. The codes are documented in docs/definitions.md.
+As for workflows, every check reports all its problems. docs/definitions.md documents the codes.
 """
 
 from collections import Counter
@@ -28,11 +28,11 @@ def check_team(team: Team, limits: Limits) -> list[DocumentProblem]:
 
 
 def handoff_distances(team: Team) -> dict[str, int]:
-    """Every agent the start agent can hand to, with the fewest handoffs it takes."""
+    """Return every agent reachable from the start agent, with the fewest handoffs to it."""
     targets = {agent.id: agent.hands_off_to for agent in team.agents}
     steps = {team.start: 0} if team.start in targets else {}
     queue = list(steps)
-    for agent_id in queue:  # grows while it is walked
+    for agent_id in queue:  # grows during the loop
         for to in targets[agent_id]:
             if to in targets and to not in steps:
                 steps[to] = steps[agent_id] + 1
@@ -86,7 +86,7 @@ def _check_tasks(agent: Agent, i: int, keys: set[str] | None) -> Iterator[Docume
 def _check_reachability(team: Team) -> Iterator[DocumentProblem]:
     steps = handoff_distances(team)
     if not steps:
-        return  # an unknown start is reported already
+        return  # `_check_names` reports an unknown start
     if team.terminator is not None and team.terminator not in steps:
         message = f"the terminator '{team.terminator}' cannot be reached from '{team.start}'"
         hint = "let some agent on the way hand off to it"

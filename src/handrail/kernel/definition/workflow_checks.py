@@ -1,11 +1,10 @@
-"""What makes a workflow valid. Every check reports all it finds; none stops another.
+"""Validation of workflows. Every check reports all its problems; no check stops another.
 
-In three groups: what each node and edge says for itself; what the graph as a whole must be (one
-start, acyclic, everything reachable, an end from everywhere); and what K4, K6, K9 and K10 ask of
-ways back and of parallel blocks. The last group needs dominators, so it runs only on an acyclic
-graph with a start.
+Three groups: each node and edge by itself; the graph as a whole (one start, acyclic, everything
+reachable, an end from everywhere); and the rules K4, K6, K9 and K10 for ways back and parallel
+blocks. The last group needs dominators, so it runs only on an acyclic graph with a start.
 
-Each problem's hint tells what to do; the codes are documented in docs/definitions.md.
+Each problem's hint says what to do; docs/definitions.md documents the codes.
 """
 
 from collections import Counter
@@ -33,11 +32,11 @@ END_STATUSES = (
 )
 CAN_FAIL = (NodeType.TASK, NodeType.APPROVAL)
 NAMED_NODES_MAX = 20
-"""How many nodes a message lists by name."""
+"""Nodes that a message lists by name."""
 
 
 def workflow_warnings(workflow: Workflow) -> list[DocumentProblem]:
-    """What is allowed and hardly meant."""
+    """Return warnings for what is allowed but hardly intended."""
     return [
         DocumentProblem(
             code="nobodys_task",
@@ -51,7 +50,7 @@ def workflow_warnings(workflow: Workflow) -> list[DocumentProblem]:
 
 
 def check_workflow(workflow: Workflow, settings: Settings) -> tuple[list[DocumentProblem], Graph]:
-    """All problems, and the graph (with its shape, if there is one)."""
+    """Return all problems and the graph (with its shape, if it has one)."""
     graph = Graph(workflow)
     problems = [
         *_check_ids(workflow),
@@ -111,7 +110,7 @@ def _check_role(node: Node, path: str, known_roles: set[str]) -> Iterator[Docume
 
 
 def _check_config(node: Node, path: str) -> Iterator[DocumentProblem]:
-    """Keys that mean nothing on this type of node: better said than silently ignored."""
+    """Report keys that have no effect on this type of node instead of ignoring them silently."""
     config = node.config
     for key, is_set, types in (
         ("on_failure", config.on_failure is not None, (NodeType.TASK,)),
@@ -166,7 +165,7 @@ def _check_edges(workflow: Workflow) -> Iterator[DocumentProblem]:
 
 
 def check_expression(source: str, path: str, keys: set[str] | None) -> Iterator[DocumentProblem]:
-    """The expression compiles, and names only keys of `keys` (if these are declared)."""
+    """Check that the expression compiles and names only keys in `keys` (if declared)."""
     try:
         condition = Condition(source)
     except ValueError as error:
@@ -333,9 +332,9 @@ def _check_fork(graph: Graph, fork: int, instant: list[Link]) -> Iterator[Docume
 
 
 def _instant_branches(graph: Graph) -> dict[int, list[Link]]:
-    """By fork: the edges to branches that reach their merge without waiting for anybody.
+    """By fork: the edges to branches that reach their merge without waiting.
 
-    Inner blocks come first: one is passed at once if every branch it always starts is.
+    Inner blocks come first: a block passes at once if every branch it always starts does.
     """
     instant: dict[int, list[Link]] = {}
     for fork in reversed(graph.heads):
@@ -365,7 +364,7 @@ def _reaches_merge(
 
 
 def _stays_in_block(graph: Graph, a: int, b: int) -> bool:
-    """Whether the edge a -> b keeps to its branch, opens one, or closes it at its merge."""
+    """Whether the edge a -> b stays in its branch, opens a branch, or closes it at its merge."""
     if graph.is_fork(a):
         return graph.region[b] == (a, b) or graph.merge_of.get(a) == b
     region = graph.region[a]

@@ -1,16 +1,16 @@
-"""How a person's free text answers a review (R4.2): it approves, it revises, or it is asked again.
+"""Read a person's free text as an answer (R4.2): it approves, revises, or is ambiguous.
 
 Rules
 1. A text approves only if every word in it is an approval or padding, and at least one is an
    approval. Nothing else ever approves: not a broken text, not a long one, not a question.
-2. A text with any word that this file does not know says something: it is a revision, and its
-   words are kept as typed (R4.3) by whoever asked; this file never returns text.
-3. All that is left could mean either, or means nothing, and is asked again. Asking once more costs
-   a moment, a wrong approval may cost what cannot be undone.
+2. A text with any word outside this file's tables says something: it is a revision. The caller
+   keeps its words as typed (R4.3); this file never returns text.
+3. Every other text could mean either, or means nothing; the person is asked again. Asking again
+   costs a moment, a wrong approval may cost what cannot be undone.
 
-Theory: the text is cut to READ_CHARS and normalised (NFKD, case folded, invisible characters
-removed). Its words, accents aside, are looked up in PHRASES, the longest phrase first. What stands
-between the words must be space or ornament for an approval: an accent or a symbol is neither.
+Theory: the text is cut to READ_CHARS_MAX and normalised (NFKD, case folded, invisible characters
+removed). Its words, without accents, are looked up in PHRASES, the longest phrase first. In an
+approval only space or ornament stands between the words: an accent or a symbol is neither.
 
     text                                   reads as    because
     OK. / **ok** / "Ok!" / ＯＫ / O.K.     approve     case, punctuation, emphasis, width aside
@@ -33,9 +33,9 @@ between the words must be space or ornament for an approval: an accent or a symb
                                                        letters; as a revision it would be nonsense
     ~~ok~~ / > ok / [ ] ok / <ok> / {ok}   ask again   struck out, quoted, unticked, or markup
     ok with a bidirectional override       ask again   what is seen differs from what is read
-    more than READ_CHARS of approvals      ask again   a malformed answer never approves
+    more than READ_CHARS_MAX of approvals  ask again   a malformed answer never approves
 
-Not here: who may answer, whether the question is still open, and the buttons' explicit decisions.
+Not here: who may answer, whether the approval is still open, and the buttons' explicit decisions.
 """
 
 import re
@@ -46,7 +46,7 @@ READ_CHARS_MAX = 1_000
 
 
 class AnswerIntent(StrEnum):
-    """What a text means for the open question."""
+    """What a text means for the open approval."""
 
     APPROVE = "approve"
     REVISE = "revise"
@@ -79,8 +79,8 @@ APPROVALS = (
 )
 PADDING = ("please", "thanks", "thank you", "to me")
 
-# Could mean either; a near miss of an approval; or a word that alone instructs nobody. With any
-# word outside this file's tables beside them they are part of a revision.
+# Words that could mean either, near misses of an approval, and words that alone instruct nobody.
+# Beside any word outside this file's tables they are part of a revision.
 _UNCLEAR = """
     no nope nah not never none cancel cancelled canceled wait stop hold halt pause abort quit later
     reject rejected decline declined deny denied refuse refused disapprove disapproved unapproved
@@ -105,8 +105,8 @@ PHRASES: dict[tuple[str, ...], _WordKind] = {
 }
 _PHRASE_WORDS_MAX = max(map(len, PHRASES))
 
-# Zero-width characters, soft hyphen, direction marks and isolates, variation selectors: they change
-# nothing in what is read. Overrides (U+202D, U+202E) and tag characters are not among them.
+# Zero-width characters, soft hyphen, direction marks and isolates, variation selectors: they do not
+# change the visible text. Overrides (U+202D, U+202E) and tag characters are not among them.
 _INVISIBLE = re.compile(
     r"[\u00ad\u034f\u061c\u180e\u200b-\u200f\u202a-\u202c\u2060-\u2064\u2066-\u2069\ufe00-\ufe0f\ufeff]"
 )
@@ -116,7 +116,7 @@ _APOSTROPHE = re.compile(r"(?<=[^\W\d_])['’ʼ](?=[^\W\d_])")
 _WORD = re.compile(r"👍|[^\W_]+")
 _SPACE_OR_WORD = re.compile(r"[\s👍]|[^\W_]")
 
-# Punctuation that asks, or that belongs to markup and code: not to be set aside.
+# Punctuation that asks, or that belongs to markup and code: never ornament.
 _MEANINGFUL_PUNCTUATION = frozenset("?¿؟‽⸮{}[]\\@#%")
 
 # Letters of other scripts, and digits, that look like the Latin letters of the words above.
@@ -127,7 +127,7 @@ _LOOKALIKES = str.maketrans(
 
 
 def classify_answer(text: str) -> AnswerIntent:
-    """Say what a free text means; in doubt it is ambiguous, and the question stays open."""
+    """Classify a free text; in doubt it is ambiguous, and the approval stays open."""
     stripped = text.strip()
     normalized = _normalize(stripped[:READ_CHARS_MAX])
     kinds = _classify_words(_WORD.findall(_without_accents(normalized)))
@@ -150,7 +150,7 @@ def _normalize(text: str) -> str:
 
 
 def _without_accents(text: str) -> str:
-    """Keep the words of scripts whole that write vowels as marks; put Hangul together again."""
+    """Remove marks, so that scripts with vowel marks keep whole words; recompose Hangul."""
     bare = (mark for mark in text if not unicodedata.category(mark).startswith("M"))
     return unicodedata.normalize("NFC", "".join(bare))
 
@@ -173,7 +173,7 @@ def _classify_words(words: list[str]) -> set[_WordKind]:
 
 
 def _classify_unlisted(word: str) -> _WordKind:
-    """Tell a word that says something from one letter, a look-alike, and a drawn-out `nooo`."""
+    """Distinguish a meaningful word from one letter, a look-alike and a drawn-out `nooo`."""
     skeleton = word if word.isdigit() else word.translate(_LOOKALIKES)
     squeezed = re.sub(r"(.)\1+", r"\1", skeleton)
     unclear = len(word) == 1 or (skeleton,) in PHRASES or (squeezed,) in PHRASES
@@ -181,7 +181,7 @@ def _classify_unlisted(word: str) -> _WordKind:
 
 
 def _is_ornament(character: str) -> bool:
-    """Is this neither word nor space a mere ornament? Symbols, marks and controls are not."""
+    """Whether a non-word, non-space character is ornament. Symbols, marks and controls are not."""
     if character in _MEANINGFUL_PUNCTUATION:
         return False
     return character == "`" or unicodedata.category(character).startswith("P")

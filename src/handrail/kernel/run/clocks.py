@@ -1,10 +1,10 @@
-"""The clocks of a run: when the next one is due, and what happens then (K15, K17).
+"""The clocks of a run: when the next clock is due, and what happens then (K15, K17).
 
-A dispatch has two: offered until claimed, claimed until result. A question has its deadline, a
-pause its own, a run the time it may be running. A pause stops all but its own; waiting for a person
-stops the run's. A guarded program has one for its silence, also while a person is asked. `due`
-lists what has run out; decide lets it happen before it looks at the command, so an answer that
-comes too late is too late whether or not anybody looked at the clock in between.
+A dispatch has two clocks: offered until claimed, claimed until result. An approval has a deadline,
+a pause has one, and a run has a maximum running time. A pause stops every clock but its own;
+waiting for a person stops the run's clock. A guarded program has a clock for its silence, also
+while an approval is pending. decide calls `expire` before it looks at the command, so a late answer
+is late whether or not a Tick came in between.
 """
 
 from datetime import datetime
@@ -29,10 +29,10 @@ ASKED = PositionPhase.ASKED
 
 
 def next_due(plan: Plan, run: Run) -> datetime | None:
-    """When something will happen by itself; None for a run that has ended."""
+    """Return when the next clock is due; None for a run that has ended."""
     if len(run.positions) != 1 or run.pending_approvals or run.pause_deadline is not None:
         return min([at for at, _ in _clocks(plan, run)], default=None)
-    (position,) = run.positions.values()  # as in most runs at most times: no need for a list
+    (position,) = run.positions.values()  # the usual case needs no list
     due = (
         position.since
         + plan.node_waits.get(position.step_id, plan.default_waits)[position.phase is CLAIMED]
@@ -44,7 +44,7 @@ def next_due(plan: Plan, run: Run) -> datetime | None:
 
 
 def duration_deadline(run: Run) -> datetime | None:
-    """When the run will have been running for as long as it may."""
+    """Return when the run reaches its maximum running time; None if its clock is off."""
     max_seconds = run.limits.max_duration
     if run.ran_since is None or max_seconds is None:
         return None
@@ -70,7 +70,7 @@ def _clocks(plan: Plan, run: Run, *, dispatches: bool = True) -> list[Clock]:
 
 
 def expire(builder: DecisionBuilder, *, dispatches: bool = True) -> None:
-    """Let every clock fire that is due, the earliest first. What ends the run ends the list."""
+    """Fire every due clock, the earliest first, until the run ends."""
     first = next_due(builder.plan, builder.run)
     if first is None or first > builder.now:
         return
@@ -101,10 +101,10 @@ def _fire(builder: DecisionBuilder, subject: Position | PendingApproval | None) 
 
 
 def stop_for_duration(builder: DecisionBuilder) -> None:
-    """The run has been running for as long as it may."""
+    """Stop the run at its maximum running time."""
     run = builder.run
     holder = next((t.step_id for t in run.positions.values()), "")
-    # The clock was due on a rounded microsecond; the limit is what counts.
+    # The clock was due on a rounded microsecond; the limit counts.
     elapsed = max(run.limits.max_duration or 0.0, run.elapsed_seconds(builder.now))
     moment = RuleContext(run.ledger, run.limits, step=run.ledger.steps, elapsed=elapsed)
     fired = judge_step(moment)
@@ -131,7 +131,7 @@ def _stop_run(builder: DecisionBuilder, rule: StopRule, reason: str) -> None:
 
 
 def time_out_dispatch(builder: DecisionBuilder, position: Position, clock: str) -> None:
-    """In a workflow a person is asked; in a team the turn is poorer, or nobody will ever come."""
+    """Escalate in a workflow. In a team, count a fault; an unclaimed dispatch ends the run."""
     assert clock in ("queue", "role", "work")
     if position.phase in (
         PositionPhase.OFFERED,
@@ -168,7 +168,7 @@ def _timeout_reason(position: Position, clock: str) -> str:
 
 
 def lose_dispatch(builder: DecisionBuilder, position: Position, reason: str) -> None:
-    """The lease is gone: the attempt is used up (K1)."""
+    """Use up the attempt of a dispatch whose lease is gone (K1)."""
     builder.emit(
         Lost(
             at=builder.now,

@@ -1,4 +1,4 @@
-"""What can be asked of a run, in the imperative. Who asks is vouched for by the caller."""
+"""The commands of a run, in the imperative. The caller vouches for the identity behind each."""
 
 from typing import Any, Literal
 
@@ -18,12 +18,12 @@ class Start(Value):
     context: dict[str, Any] = {}
     review: Literal["required", "skip"] | None = None
     paths: tuple[str, ...] | None = None
-    """Files that exist at the start; None if nobody looked."""
+    """Files that exist at the start; None if unknown."""
     from_step_id: str = ""
 
 
 class GrantLock(Value):
-    """The commit lock came: the ready commit dispatch may be offered."""
+    """Grant the commit lock: the ready commit dispatch may be offered."""
 
     step_id: str
     lock: int
@@ -36,7 +36,7 @@ class Claim(Value):
 
 
 class Report(Value):
-    """A result. `malformed` says that the caller could not read one; it still costs the attempt."""
+    """Report a result. `malformed`: why the caller could not read it; the attempt is spent."""
 
     fence: int
     agent: str
@@ -45,7 +45,7 @@ class Report(Value):
 
 
 class Lose(Value):
-    """The lease of a claimed dispatch ran out, or its worker handed it back."""
+    """The lease of a claimed dispatch expired, or its worker returned it."""
 
     fence: int
     reason: str
@@ -62,7 +62,7 @@ class Tick(Value):
 
 
 class Answer(Value):
-    """Text, or an explicit decision with or without text. `digest` is what the person saw."""
+    """A text, or an explicit decision with or without text. `digest` is of what the person saw."""
 
     approval_id: str
     by: Person
@@ -78,7 +78,7 @@ class Move(Value, rename={"step_id": "place"}):
 
 
 class Migrate(Value, rename={"step_id": "place"}):
-    """To be decided under the plan of the new version."""
+    """Decided under the plan of the new version."""
 
     by: Person
     definition_id: str
@@ -103,7 +103,7 @@ class Resume(Value):
 
 
 class Patch(Value):
-    """What a person changes of the bead: its context, and files that are hung on it."""
+    """Change the bead: its context, and its attached files."""
 
     by: Person
     patch: dict[str, Any]
@@ -112,7 +112,7 @@ class Patch(Value):
 
 
 class PushClocks(Value):
-    """The system was down so long."""
+    """The system was down for `seconds`."""
 
     seconds: float
 

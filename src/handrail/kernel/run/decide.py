@@ -1,8 +1,8 @@
-"""decide: what becomes of a command. The one place where a run's commands are taken or refused.
+"""decide: accept or refuse a command. Only this module accepts or refuses a run's commands.
 
-Order: clocks that are due fire first; then the command is taken or refused; then everything that
-can go on does; then questions that showed something else are asked again. A refusal changes nothing
-by itself. Whatever comes from anybody but the holder of an open dispatch costs nothing and changes
+Order: due clocks fire first; then `decide` accepts or refuses the command; then the run advances as
+far as it can; then approvals whose shown content changed are reopened. A refusal by itself changes
+nothing. A result from any agent but the holder of an open dispatch costs nothing and changes
 nothing (K21).
 """
 
@@ -49,9 +49,9 @@ COMMAND_TEXT_FIELDS = (
     *("files", "from_step_id", "malformed", "patch", "paths", "step_id", "approval_id", "reason"),
     *("run_id", "text", "title"),
 )
-"""Fields of commands that come from outside as texts or plain values."""
+"""Command fields that callers fill with texts or plain values."""
 CHECKS_MAX, FILES_MAX, PATH_CHARS_MAX = 50, 2_000, 1_000
-"""What one result may rest on: every check and path is looked at."""
+"""Bounds on one result's evidence: the kernel reads every check and path."""
 RESULT_TEXT_FIELDS = (
     "text",
     "data",
@@ -63,20 +63,20 @@ RESULT_TEXT_FIELDS = (
     "options",
     "marker",
 )
-"""Fields of results that agents write."""
+"""Result fields that agents write."""
 
 
 def decide(plan: Plan, run: Run | None, command: RunCommand, now: datetime) -> RunDecision:
-    """Events, effects and perhaps a refusal. Never raises for bad input, never changes `run`."""
+    """Return events, effects, perhaps a refusal. Never raise for bad input or change `run`."""
     return decide_and_apply(plan, run, command, now)[0]
 
 
 def decide_and_apply(
     plan: Plan, run: Run | None, command: RunCommand, now: datetime
 ) -> tuple[RunDecision, Run | None]:
-    """The decision, and the run that its events lead to: what evolve makes of them, not made twice.
+    """Return the decision and the run after its events, so that callers need not evolve it again.
 
-    Without events it is the very run that was given.
+    Without events, return the same `run` object.
     """
     builder = DecisionBuilder(plan, run, now)
     refusal = None if _is_trivially_valid(command) else _validate_command(command)
@@ -99,7 +99,7 @@ def decide_and_apply(
 
 
 def _release_unused_lock(plan: Plan, command: GrantLock) -> tuple[RunEffect, ...]:
-    """A lock that was granted to a run which ends instead of taking it is given back."""
+    """Release a lock granted to a run that ends instead of using it."""
     if plan.kind == "team" or not plan.has_step(command.step_id):
         return ()
     repository = workflow.repository_of(plan, command.step_id)
@@ -107,8 +107,8 @@ def _release_unused_lock(plan: Plan, command: GrantLock) -> tuple[RunEffect, ...
 
 
 def _is_trivially_valid(command: RunCommand) -> bool:
-    """Whether it is a claim, a plain result or a plain start, as nearly every command is: a tenth
-    of the time."""
+    """Whether the command is a claim, a plain result or a plain start, as nearly every command is.
+    This check takes a tenth of the time of the full validation."""
     if type(command) is Claim:
         return are_simple_texts(command.agent)
     if type(command) is Start:
@@ -127,7 +127,7 @@ def _is_trivially_valid(command: RunCommand) -> bool:
 
 
 def _validate_command(command: RunCommand) -> Refusal | None:
-    """Values that cannot be stored and read back the same, or that make no sense as figures."""
+    """Refuse values that do not survive storage unchanged, and figures out of range."""
     values = [
         getattr(command, name) for name in COMMAND_TEXT_FIELDS if name in command.__struct_fields__
     ]
@@ -149,7 +149,7 @@ def _validate_command(command: RunCommand) -> Refusal | None:
 
 
 def find_bad_figures(result: Result) -> str:
-    """What in its usage or its evidence cannot be; empty if all of it can."""
+    """Describe the first invalid value in the usage or evidence; "" if all are valid."""
     usage, evidence = result.usage, result.evidence
     if _is_bad_usage(usage):
         return f"the usage has a figure that is not within 0 and {FIGURE_MAX:,}"
@@ -165,13 +165,13 @@ def find_bad_figures(result: Result) -> str:
 
 
 def _is_bad_usage(usage: Usage) -> bool:
-    """Also if a figure is none: NaN is within nothing."""
+    """Whether a figure is out of range. NaN is out of every range."""
     return not (0 <= usage.tokens <= FIGURE_MAX and 0 <= usage.cost <= FIGURE_MAX)
 
 
 def _handle(builder: DecisionBuilder, command: RunCommand) -> Refusal | None:
-    # An outage pushes the clocks before they fire. A migration is decided under a plan that does
-    # not know where the run stands, so the clocks of its dispatches are not looked at.
+    # After an outage PushClocks comes before the clocks fire. A migration is decided under a plan
+    # that may lack the run's positions, so the clocks of its dispatches are skipped.
     kind = type(command)
     if kind is not PushClocks:
         clocks.expire(builder, dispatches=kind is not Migrate)
@@ -182,12 +182,12 @@ def _handle(builder: DecisionBuilder, command: RunCommand) -> Refusal | None:
     context = builder.run.context
     refusal = HANDLERS[kind](builder, command)
     if kind is Claim:
-        return refusal  # who works on it changes nothing for anything else
+        return refusal  # a claim changes nothing else in the run
     if refusal is None and builder.run.terminal_status is None:
         _advance(builder)
     if (
         builder.run.pending_approvals and builder.run.context is not context
-    ):  # an ended run has no questions
+    ):  # an ended run has no approvals
         human_commands.reopen_approvals(builder)
     return refusal
 
@@ -261,7 +261,7 @@ def _choose_first_task(plan: Plan, step_id: str, command: Start) -> str:
 def _require_holder(
     builder: DecisionBuilder, fence: int, agent: str, subject: str
 ) -> Position | Refusal:
-    """The token of an open, claimed dispatch, if this agent holds it."""
+    """Return the position of an open, claimed dispatch if this agent holds it, else a refusal."""
     position = builder.run.find_position(fence)
     if position is None:
         return refuse(
@@ -317,7 +317,7 @@ def _report(builder: DecisionBuilder, command: Report) -> Refusal | None:
         return refusal
     result = command.result
     if result.outcome is not None and type(result.outcome) is not Outcome:
-        # a caller in Python may write the word itself
+        # a Python caller may pass the plain string
         result = replace(result, outcome=Outcome(result.outcome))
     if command.malformed and builder.run.kind == "workflow":
         workflow.handle_malformed(builder, position, command.malformed, result)

@@ -1,5 +1,5 @@
-"""The book of one decision: events are written down and applied at once, so every later thought of
-the same decision sees their effect. From outside, decide stays a pure function.
+"""The decision builder: collects events and applies each at once, so that later parts of the same
+decision see their effect. From outside, decide stays a pure function.
 """
 
 import hashlib
@@ -78,9 +78,9 @@ class DecisionBuilder:
     def record_fault(
         self, position: Position, code: str, message: str, result: Result
     ) -> list[FiredRule]:
-        """An answer that cannot be used costs the attempt; what it rests on is judged all the same.
+        """Record an unusable answer, which costs the attempt, and judge its evidence all the same.
 
-        Gives back the rules that fired.
+        Return the rules that fired.
         """
         run = self.run
         agent = position.step_id if run.kind == "team" else position.agent
@@ -142,16 +142,16 @@ class DecisionBuilder:
 
 
 def approval_digest(run: Run, text: str, result_seq: int) -> str:
-    """What a person is shown: the question, the result, and the bead without the engine's keys."""
+    """Hash the shown content: the text, the result, and the bead without the engine's keys."""
     context = {key: value for key, value in run.context.items() if key not in ENGINE_KEYS}
     content = [text, result_seq, run.title, run.description, context]
     return hashlib.sha256(_encode(content)).hexdigest()
 
 
 def is_goal_met(run: Run) -> bool:
-    """Whether the bead's functional goal, a command, was last seen green (S13).
+    """Whether the bead's functional goal, a command, passed when last seen (S13).
 
-    What Handrail measured wins over what an agent claims.
+    Handrail's own measurement wins over an agent's claim.
     """
     goal = run.context.get("goal")
     command = goal.get("command") if isinstance(goal, dict) else None  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType] - any JSON
@@ -167,8 +167,8 @@ def refuse(code: str, message: str, hint: str = "") -> Refusal:
 
 
 def expected_paths(run: Run, result: Result) -> frozenset[str] | None:
-    """Paths that existed at the start, and those the task names; None if nobody looked, or if the
-    result has no files to look for."""
+    """Return the paths that existed at the start and those the task names; None if the paths at
+    the start are unknown, or the result has no files."""
     if run.paths is None or not result.evidence.files:
         return None
     words = f"{run.title} {run.description}".replace("`", " ").replace("'", " ").split()

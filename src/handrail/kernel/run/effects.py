@@ -1,4 +1,4 @@
-"""What the shell does once a decision is committed, worked out from the run before and after."""
+"""Effects: what the shell does after the commit, derived from the run before and after."""
 
 from collections.abc import Iterator
 
@@ -23,7 +23,7 @@ from handrail.kernel.run.workflow import needs_lock, repository_of
 
 
 class CancelDispatch(Value, tag=True):
-    """Tell the agent to stop: its dispatch counts no more (H5.5)."""
+    """Tell the agent to stop: its dispatch no longer counts (H5.5)."""
 
     fence: int
     agent: str
@@ -44,7 +44,7 @@ class ReleaseLock(Value, tag=True):
 
 
 class NotifyApprovers(Value, tag=True):
-    """Somebody is asked."""
+    """Notify people of an open approval."""
 
     approval_id: str
 
@@ -57,7 +57,7 @@ class FinalizeRun(Value, tag=True):
 
 RunEffect = CancelDispatch | AcquireLock | ReleaseLock | NotifyApprovers | FinalizeRun
 EVENTS_WITHOUT_EFFECTS = frozenset({Offered, Claimed, Reported, HandedOff, Moved, Warned})
-"""Most decisions have no others: the one dispatch came back, the next one went out."""
+"""Most decisions have no others: one dispatch returned, the next one was offered."""
 OPEN_PHASES = (OFFERED, CLAIMED)
 
 
@@ -67,7 +67,7 @@ def derive_effects(
     if (
         before is not None
         and len(before.positions) == 1  # no branch that could be cancelled
-        and before.stretch == after.stretch  # nobody moved the token
+        and before.stretch == after.stretch  # no person moved the run
         and not plan.has_commit_nodes
         and EVENTS_WITHOUT_EFFECTS.issuperset(map(type, events))
     ):
@@ -95,7 +95,7 @@ def derive_effects(
 
 
 def _is_cancelled(position: Position, after: Run, events: list[RunEvent]) -> bool:
-    """Its clock ran out, or it is open no more and did not come back by itself."""
+    """Whether the dispatch timed out, or is no longer open and did not return by itself."""
     returned = False
     for event in events:
         if type(event) is Reported or type(event) is Lost:

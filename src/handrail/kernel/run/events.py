@@ -1,8 +1,8 @@
-"""What can happen to a run, in the past tense: the truth that is stored, and the only input of
-evolve.
+"""The events of a run, in the past tense: the stored truth, and the only input of evolve.
 
-Each event carries what decide worked out, so that replaying it needs no definition and no policy.
-`raises` and `records` say which events need not lower the measure (K16, K27).
+Each event carries what decide computed, so that a replay needs no definition and no policy.
+`may_raise_measure` and `is_measure_neutral` name the events that need not lower the measure (K16,
+K27).
 """
 
 from datetime import datetime
@@ -49,7 +49,7 @@ class Started(Event):
 
 
 class Offered(Event):
-    """A dispatch: one attempt, from now on its queue clock runs."""
+    """A dispatch was offered: one attempt. Its queue clock runs from now on."""
 
     step_id: str
     fence: int
@@ -67,8 +67,8 @@ class Claimed(Event):
 
 
 class Reported(Event):
-    """An accepted result. `phase` is the milestone it reached, `done` the once-only task it did,
-    `asking` says that its question will be put to a person."""
+    """An accepted result. `phase` is the milestone it reached, `done` the once-only task it
+    completed; with `asking`, its question goes to a person."""
 
     step_id: str
     fence: int
@@ -83,7 +83,7 @@ class Reported(Event):
 
 
 class Faulted(Event):
-    """The holder's answer could not be used; it cost the attempt, and the holder is told why."""
+    """The agent's answer was unusable and cost the attempt; `message` tells the agent why."""
 
     step_id: str
     fence: int
@@ -95,7 +95,7 @@ class Faulted(Event):
 
 
 class Lost(Event):
-    """The lease ran out, or the worker gave the work back."""
+    """The lease expired, or the worker returned the dispatch."""
 
     step_id: str
     fence: int
@@ -104,7 +104,7 @@ class Lost(Event):
 
 
 class TimedOut(Event):
-    """A clock of the dispatch ran out: offered too long, or worked on too long."""
+    """A clock of the dispatch expired: offered too long, or in work too long."""
 
     step_id: str
     fence: int
@@ -113,7 +113,7 @@ class TimedOut(Event):
 
 
 class HandedOff(Event):
-    """A handoff proposed by the holder. A refused one is on record and changes nothing else."""
+    """A handoff proposed by the active agent. A refused handoff is recorded and changes nothing."""
 
     source: str
     target: str
@@ -125,7 +125,7 @@ class HandedOff(Event):
 
 
 class Moved(Event):
-    """A transition. `enters` get tokens, `cancels` lose theirs; `renews` marks a raising act."""
+    """A transition. `enters` adds positions, `cancels` removes them; `renews` opens a stretch."""
 
     source: str
     targets: tuple[str, ...]
@@ -148,8 +148,8 @@ class Asked(Event):
 
 
 class Answered(Event):
-    """`final` says that the question is settled (M of N: the last one needed). `role` is the role
-    that `by` had then; "" in histories that are older than the field."""
+    """An answer to an approval. `final`: it settles the approval (M of N: the last one needed).
+    `role` is the role that `by` had then; "" in histories older than the field."""
 
     approval_id: str
     by: str
@@ -160,7 +160,7 @@ class Answered(Event):
 
 
 class Reasked(Event):
-    """What had been shown changed: the old question is void, the same is asked again (K15, K16)."""
+    """The shown content changed: the old approval is void, a new one replaces it (K15, K16)."""
 
     approval_id: str
     approval: PendingApproval
@@ -179,7 +179,7 @@ class Resumed(Event):
 
 
 class Patched(Event):
-    """The bead's context was changed from outside, or files were hung on it: name to digest."""
+    """A person changed the bead's context, or attached `files`: name to digest."""
 
     by: str
     patch: dict[str, Any]
@@ -187,7 +187,7 @@ class Patched(Event):
 
 
 class Migrated(Event):
-    """The run goes on under another version; a move follows."""
+    """The run continues under another version; a `Moved` follows."""
 
     by: str
     reason: str
@@ -197,13 +197,13 @@ class Migrated(Event):
 
 
 class ClocksPushed(Event):
-    """The system was down so long; no clock of the run may have run meanwhile."""
+    """The system was down for `seconds`, which no clock of the run may count."""
 
     seconds: int | float
 
 
 class HeardOf(Event):
-    """A sign of life of the program elsewhere that has the turn: its silence begins anew."""
+    """The guarded program gave a sign of life: its silence clock restarts."""
 
     step_id: str
 
@@ -244,18 +244,18 @@ RunEvent = (
 )
 
 MEASURE_NEUTRAL = (Warned, ClocksPushed, HeardOf, Patched, Migrated)
-"""Leave the measure as it is."""
+"""Events that leave the measure unchanged."""
 HUMAN_ACTS = (Paused, Resumed, Reasked)
-"""Small acts with small allotments (K16); a Moved that renews is the large one."""
+"""Acts of people that raise the measure a little (K16); a `Moved` that renews raises it most."""
 
 
 def may_raise_measure(event: RunEvent) -> bool:
-    """Whether the event is a person's act, which may lift the measure."""
+    """Whether the event is a person's act, which may raise the measure."""
     return isinstance(event, HUMAN_ACTS) or (isinstance(event, Moved) and event.renews)
 
 
 def is_measure_neutral(event: RunEvent) -> bool:
-    """Whether the event is a mere record, which leaves the measure as it is."""
+    """Whether the event is only a record, which leaves the measure unchanged."""
     return isinstance(event, MEASURE_NEUTRAL) or (
         isinstance(event, HandedOff) and not event.accepted
     )

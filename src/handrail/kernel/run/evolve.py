@@ -1,4 +1,4 @@
-"""evolve: a run after one more event. No policy: the one path for live and replay."""
+"""evolve: apply one event to a run. No policy: live runs and replays take this same path."""
 
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
@@ -40,7 +40,7 @@ CONTINUE, RUNNING = Outcome.CONTINUE, RunStatus.RUNNING
 
 
 def evolve(run: Run | None, event: RunEvent) -> Run:
-    """The run after the event; a run begins with `Started`."""
+    """Return the run after the event; a run begins with `Started`."""
     if run is None:
         assert type(event) is Started, "a run begins with Started"
         return _with_status(_apply_started(event), event)
@@ -60,7 +60,7 @@ def replay(events: Iterable[RunEvent], run: Run | None = None) -> Run:
 
 
 def _with_status(run: Run, event: RunEvent) -> Run:
-    """Status follows from the tokens; the running clock goes exactly while it is `running`."""
+    """Derive the status from the positions; the run's clock runs exactly while it is `running`."""
     status = _derive_status(run)
     is_running = status is RUNNING
     if is_running == (run.ran_since is not None):
@@ -106,12 +106,12 @@ def _apply_started(event: Started) -> Run:
 
 
 KEEPS_RUNNING = frozenset({Offered, Claimed, Reported, Faulted, Lost, TimedOut, HandedOff, Warned})
-"""Events that leave a running run running: a token stands where no person is asked."""
+"""Events that leave a running run running: some position waits for no person."""
 REVISION_OUTCOMES = ("revise", "once_more")
 
 
 def isoformat(at: datetime) -> str:
-    """`at.isoformat()`. For UTC, which is the rule, msgspec writes it five times as fast."""
+    """Return `at.isoformat()`. For UTC, the usual case, msgspec is five times as fast."""
     return to_builtins(at)[:-1] + "+00:00" if at.tzinfo is UTC else at.isoformat()
 
 
@@ -181,7 +181,7 @@ def _apply_reported(run: Run, event: Reported) -> Run:
 
 
 def _apply_achievements(run: Run, event: Reported) -> Run:
-    """What only some results bring: a milestone, a task done for good, a commit."""
+    """Apply what only some results carry: a milestone, a completed once-only task, a commit."""
     return replace(
         run,
         phase=event.phase or run.phase,
@@ -204,7 +204,7 @@ def _apply_faulted(run: Run, event: Faulted) -> Run:
 
 
 def _apply_attempt_ended(run: Run, event: Faulted | Lost | TimedOut) -> Run:
-    """Back to ready, an attempt poorer; what comes of it is the next event's business."""
+    """Set the position back to ready and count the fault; the next event says what follows."""
     message = event.message if isinstance(event, Faulted) else ""
     previous = run.positions[event.step_id]
     position = replace(
@@ -299,7 +299,7 @@ def _reworks_after(run: Run, event: Moved) -> dict[str, int]:
 
 
 def _renew_stretch(run: Run, event: Moved) -> Run:
-    """A new stretch: what counts begins anew."""
+    """Begin a new stretch: reset the counters."""
     return replace(
         run,
         stretch=run.stretch + 1,
@@ -314,7 +314,7 @@ def _renew_stretch(run: Run, event: Moved) -> Run:
 
 
 def _count_transitions(run: Run, event: Moved) -> ledgers.Ledger:
-    """Forward transitions count as handoffs where a workflow sets the rules that count them."""
+    """Count forward transitions as handoffs if the workflow sets rules that count them."""
     limits, ledger = run.limits, run.ledger
     if not limits.counts_handoffs:
         return ledger
@@ -358,4 +358,4 @@ APPLY: dict[type[RunEvent], Callable[[Run, Any], Run]] = cast(
         **APPLY_EXTERNAL,
     },
 )
-"""Each gives the run with this event in it: the sequence number is one higher."""
+"""Each function returns the run after the event, with `seq` one higher."""

@@ -1,5 +1,5 @@
-"""evolve, the part of what comes from outside: questions and answers, pauses, changes of the bead,
-of the definition and of the clock. No policy: the one path for live and replay.
+"""evolve for events from outside: approvals and answers, pauses, changes of the bead, of the
+definition and of the clock. No policy: live runs and replays take this same path.
 """
 
 from collections.abc import Callable
@@ -30,7 +30,7 @@ def _apply_asked(run: Run, event: Asked) -> Run:
     approval, previous = event.approval, run.positions[event.approval.step_id]
     is_unprompted = (
         approval.own and previous.phase is not PositionPhase.ASKING
-    )  # a guarded program's
+    )  # from a guarded program
     position = replace(previous, phase=PositionPhase.ASKED, approval_id=approval.id)
     return replace(
         run,
@@ -110,7 +110,7 @@ def _apply_migrated(run: Run, event: Migrated) -> Run:
 
 
 def _apply_clocks_pushed(run: Run, event: ClocksPushed) -> Run:
-    """Every clock of the run later by so much."""
+    """Move every clock of the run later by `event.seconds`."""
     by = to_timedelta(event.seconds)
     positions = {p: replace(t, since=t.since + by) for p, t in run.positions.items()}
     approvals = {i: replace(q, deadline=q.deadline + by) for i, q in run.pending_approvals.items()}

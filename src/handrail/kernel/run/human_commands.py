@@ -1,8 +1,8 @@
-"""What people may do to a run: answer, move, migrate, close, pause, resume, change the bead.
+"""Commands of people: answer, move, migrate, close, pause, resume, change the bead.
 
-Who may is a table of levels, never a matter of text. An answer settles an open question once, and
-only the question that was shown (its digest). Approve and reject raise nothing; revise, once more,
-move and migrate open a new stretch (K13, K14).
+A table of levels decides who may, never a text. An answer settles an open approval once, and only
+the approval that was shown (its digest). Approve and reject do not raise the measure; revise, once
+more, move and migrate open a new stretch (K13, K14).
 """
 
 from typing import Literal
@@ -77,7 +77,7 @@ def answer(builder: DecisionBuilder, command: Answer) -> Refusal | None:
 
 
 def check_may_answer(approval: PendingApproval, by: Person) -> Refusal | None:
-    """By name, by level, or by the level that this kind of question takes if nobody is named."""
+    """Check name and level; if the approval names no approvers, its kind sets the level."""
     level = PERSON_LEVELS.get(by.role, -1)
     levels = [
         PERSON_LEVELS[approver] for approver in approval.approvers if approver in PERSON_LEVELS
@@ -156,7 +156,7 @@ def _can_revise(builder: DecisionBuilder, approval: PendingApproval) -> bool:
 def _approve(builder: DecisionBuilder, approval: PendingApproval, command: Answer) -> None:
     by = command.by.name
     if approval.own:
-        return  # an unconditional yes to an agent's question: its next dispatch tells it
+        return  # an unconditional yes to an agent's question: the next dispatch carries it
     if builder.run.kind == "team":
         reason = f"{by} approved the result"
         stop = Stop(
@@ -171,7 +171,7 @@ def _approve(builder: DecisionBuilder, approval: PendingApproval, command: Answe
 
 
 def _reject(builder: DecisionBuilder, approval: PendingApproval, command: Answer) -> None:
-    """An approval node's failure edge if it has one; else run and bead are closed (L6.6)."""
+    """Take an approval node's failure edge if it has one; else close run and bead (L6.6)."""
     if builder.run.kind == "workflow" and approval.kind is ApprovalKind.APPROVAL:
         graph = builder.plan.graph
         links = [x for x in graph.succ[graph.index[approval.step_id]] if x.is_failure]
@@ -201,7 +201,7 @@ def _revise(builder: DecisionBuilder, approval: PendingApproval, command: Answer
 
 
 def _answer(builder: DecisionBuilder, approval: PendingApproval, command: Answer) -> None:
-    """The agent's next dispatch brings it the answer."""
+    """Do nothing: the agent's next dispatch carries the answer."""
 
 
 DECISION_HANDLERS = {"approve": _approve, "reject": _reject, "revise": _revise, "answer": _answer}
@@ -250,7 +250,7 @@ def _reposition(
 
 
 def migrate(builder: DecisionBuilder, command: Migrate) -> Refusal | None:
-    """Decided under the new version's plan."""
+    """Migrate the run. `builder.plan` is the new version's plan."""
     refusal = _check_may_override(
         builder, command.by, command.reason, "migrate"
     ) or _refuse_if_guarded(builder)
@@ -280,7 +280,7 @@ def migrate(builder: DecisionBuilder, command: Migrate) -> Refusal | None:
 
 
 def close(builder: DecisionBuilder, command: Close) -> Refusal | None:
-    """A ceo closes anything; an operator withdraws what it filed itself."""
+    """Close the run. A ceo closes any run; an operator only runs of beads it filed."""
     is_own_bead = command.by.role == "operator" and command.by.name == builder.run.filed_by != ""
     if not is_own_bead or not command.reason.strip():
         refusal = _check_may_override(builder, command.by, command.reason, "close")
@@ -333,7 +333,7 @@ def patch(builder: DecisionBuilder, command: Patch) -> Refusal | None:
 
 
 def _barred_people(builder: DecisionBuilder, approval: PendingApproval) -> tuple[str, ...]:
-    """With four eyes, whoever changed what is shown may not approve it either."""
+    """With four eyes, people who changed the shown content may not approve it either."""
     run = builder.run
     if run.kind == "workflow" and builder.plan.node(approval.step_id).config.four_eyes:
         return run.hands
@@ -341,7 +341,7 @@ def _barred_people(builder: DecisionBuilder, approval: PendingApproval) -> tuple
 
 
 def reopen_approvals(builder: DecisionBuilder) -> None:
-    """Questions that showed what has changed since are void; the same is asked anew (K15, K16)."""
+    """Void approvals whose shown content has changed, and open them again (K15, K16)."""
     run = builder.run
     for approval in run.pending_approvals.values():
         new_digest = approval_digest(run, approval.text, approval.result)

@@ -1,11 +1,11 @@
-"""A guarded run's ledger, and a look ahead of it.
+"""A guarded run's ledger, and the headroom before any rule can fire.
 
-A guard sees every handoff of somebody else's loop, and what it takes is added to each. Most come
-nowhere near a rule. That can be told from a ledger that some events have not been brought into yet:
-how many moves no limit on handoffs, steps or ways can be against, whichever they are, is worked out
-once, and for a few handoffs also that they repeat nothing. Where that is used up the table of rules
-may still find nothing, but never the other way round: who has no room left brings the ledger
-forward and asks the rules.
+A guard sees every handoff of a foreign loop and adds its own time to each. Most handoffs are far
+from any rule, and a ledger that lacks the latest events is enough to tell: `headroom` computes once
+how many moves, whichever they are, no limit on handoffs, steps or edges can stop, and for a few
+handoffs the caller also checks that they repeat nothing. Without headroom the rules may still find
+nothing, but never the other way round: a caller without headroom updates the ledger and asks the
+rules.
 """
 
 from collections.abc import Iterable
@@ -24,7 +24,7 @@ UNLIMITED = 2**62
 
 
 def apply_guarded_events(ledger: Ledger, limits: Limits, events: Iterable[RunEvent]) -> Ledger:
-    """The ledger after these events of a guarded run, in which every handoff takes a step."""
+    """Return the ledger after these events of a guarded run, where every handoff takes a step."""
     handoffs: list[tuple[str, str, str]] = []
     usages: list[tuple[int, Usage]] = []
     steps = ledger.steps
@@ -53,7 +53,7 @@ def _add_pending(
     usages: list[tuple[int, Usage]],
     steps: int,
 ) -> Ledger:
-    """Handoffs and what was used do not look at each other: their order among each other is one."""
+    """Add handoffs and usages. They are independent, so their relative order does not matter."""
     if usages:
         ledger = add_usage(ledger, usages)
     if handoffs:
@@ -62,16 +62,16 @@ def _add_pending(
 
 
 class Headroom(Value):
-    """Up to where no rule is near, as a ledger stands; what has no limit is out of reach."""
+    """How far a ledger is from any rule; a missing limit is out of reach."""
 
     moves: int
-    """Results, and handoffs with one before, that no count of them can be against."""
+    """Results, and handoffs each with a result before it, that no counting limit can stop."""
     tokens_max: int
     cost_max: float
     repeat_limit: int
     period_max: int
     trail_handoffs_max: int
-    """Handoffs that a repetition can have."""
+    """The most handoffs that a repeated pattern can span."""
 
 
 def headroom(ledger: Ledger, limits: Limits) -> Headroom:
@@ -94,6 +94,6 @@ def headroom(ledger: Ledger, limits: Limits) -> Headroom:
 
 
 def is_usage_only(ledger: Ledger, limits: Limits) -> bool:
-    """Whether a result without evidence adds nothing but what was used, until there is some. What
-    was counted before would have ended the run when it was."""
+    """Whether results without evidence add only usage, until a result has evidence. Earlier counts
+    would have ended the run already."""
     return assess_result(ledger, limits, "", NO_EVIDENCE) is NO_ASSESSMENT

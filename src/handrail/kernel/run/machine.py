@@ -1,6 +1,6 @@
-"""The functions of the run's machine in one place, for shells and tests.
+"""The functions of the run's state machine in one place, for shells and tests.
 
-The package itself stays light, so that a guard can use events and ledger without the rest.
+The package itself stays light, so that a guard can import events and ledger without the rest.
 """
 
 from handrail.kernel.run.clocks import next_due

@@ -1,10 +1,9 @@
 """measure: a natural number that falls with every accepted event and is 0 exactly at the end (K26).
 
-Workflow: for each token what is left of its visit and of the way after it; for each open block the
-way after its merge; for each rework rule whose scope is open, its turns left at what a turn may
-cost. Team: four events (offered, claimed, reported, handed over) for each step the limits still
-allow. Both: a question and its answer for each ask left, and the end. The tables stand in
-`rank.py`.
+Workflow: for each position the rest of its visit and of the way after it; for each open block the
+way after its merge; for each rework rule whose scope is open, its reworks left times their cost.
+Team: four events (offered, claimed, reported, handed over) for each step the limits still allow.
+Both: a question and its answer for each ask left, and the end. `rank.py` holds the tables.
 """
 
 from typing import assert_never
@@ -25,9 +24,9 @@ PHASE_EVENTS = {
     PositionPhase.ASKING: 2,
     PositionPhase.ASKED: 1,
 }
-"""What the phase adds to or takes from the step in hand."""
+"""Events that the phase adds to or takes from the current step."""
 EVENTS_PER_ASK = EVENTS_PER_STEP + 1
-"""An agent's question costs a dispatch of its own besides question and answer."""
+"""An agent's question costs an extra dispatch besides question and answer."""
 EVENTS_PER_END = 1
 
 
@@ -65,7 +64,7 @@ def _workflow_measure(plan: Plan, run: Run) -> int:
 
 
 def _visit_events_left(plan: Plan, run: Run, position: Position) -> int:
-    """Events left of this stay at the node."""
+    """Events left of this visit to the node."""
     node, attempt = plan.node(position.step_id), plan.ranks.attempt_events
     if node.type is not NodeType.TASK and position.phase is PositionPhase.READY:
         return plan.ranks.visit_events[plan.graph.index[position.step_id]]
@@ -95,7 +94,7 @@ def _visit_events_left(plan: Plan, run: Run, position: Position) -> int:
 
 
 def _team_measure(plan: Plan, run: Run) -> int:
-    """STEP events for each dispatch the limits allow, the one in hand included, and the end."""
+    """EVENTS_PER_STEP for each dispatch the limits allow, the current one included, and the end."""
     position = next(iter(run.positions.values()))
     if (
         position.phase is PositionPhase.ASKED

@@ -1,11 +1,10 @@
-"""What a run may hold in sum: each result and each change is small enough by itself, and there are
-many of them.
+"""Size limits of a run in sum: each result and each change is small by itself, but there are many.
 
-1. The bead's context stays within what one value may be (`plain.py`), whoever adds to it.
-2. All results together stay within RESULTS_MAX: each has its share, by how many there can be at
-   most. Of definitions with very many dispatches each has RESULT_LEAST all the same.
+1. The bead's context stays within the bounds of one value (`json_values.py`), for every writer.
+2. All results together stay within RESULTS_BYTES_MAX, divided by the most dispatches of the run.
+   With very many dispatches each result still has RESULT_BYTES_MIN.
 
-What is refused for this changes nothing: the dispatch stays open, and a smaller result is taken.
+A refusal for size changes nothing: the dispatch stays open for a smaller result.
 """
 
 from typing import Any
@@ -21,15 +20,15 @@ from handrail.kernel.run.state import Run
 
 RESULTS_BYTES_MAX = 50_000_000
 RESULT_BYTES_MIN = 250_000
-"""Bytes, as JSON has them."""
+"""Both count bytes of JSON."""
 SMALL_BYTES = 50_000
-"""What is below this is within all bounds, and needs no closer look."""
+"""Smaller values are within all bounds and need no further check."""
 
 _encode = msgspec.json.Encoder().encode
 
 
 def check_result_size(builder: DecisionBuilder, command: Report) -> Refusal | None:
-    """Why the run cannot hold this result beside all that may come."""
+    """Refuse a result that exceeds its share of the run's total."""
     size = len(_encode(command.result)) + len(command.malformed)
     if size > SMALL_BYTES:
         dispatches = builder.plan.bound(builder.run.context.get("task_scope")).dispatches
@@ -45,7 +44,7 @@ def check_result_size(builder: DecisionBuilder, command: Report) -> Refusal | No
 
 
 def check_context_size(run: Run, added: dict[str, Any]) -> Refusal | None:
-    """Why the bead cannot hold this beside what is there."""
+    """Refuse an addition that would make the bead's context too large."""
     if not added:
         return None
     context = merge_patch(run.context, added)

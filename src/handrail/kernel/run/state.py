@@ -1,9 +1,8 @@
-"""A run as a value: where its tokens stand, what is asked, what was counted, how it ended.
+"""A run as a value: its positions, pending approvals, counters and end.
 
-A workflow run has a token for each open node (more than one only inside a parallel block); a team
-run has exactly one, at the agent that holds the turn or at the reviewing person's seat. Nothing
-here grows with the length of the run: what was said and done stands in the events, by sequence
-number.
+A workflow run has a position for each open node (more than one only inside a parallel block); a
+team run has exactly one, at the active agent or at the review step. Nothing here grows with the
+length of the run: the events hold what was said and done, by sequence number.
 """
 
 from datetime import datetime, timedelta
@@ -20,7 +19,7 @@ from handrail.kernel.stop.rules import RULE_ORDER, FiredRule, StopRule
 ENGINE_KEYS = ("redispatch_requested", "last_run_at")
 """Keys of the bead's context that only the engine writes."""
 AGENT_READONLY_KEYS = (*ENGINE_KEYS, "goal", "task_scope")
-"""Keys that an agent's data cannot change: what it is measured against is not its own to move."""
+"""Keys that an agent's data cannot change: an agent must not move its own goal."""
 
 
 class RunStatus(StrEnum):
@@ -31,8 +30,8 @@ class RunStatus(StrEnum):
 
 
 class PositionPhase(StrEnum):
-    """Of a token. READY waits to be offered or to pass; SETTLED has a result and stands before its
-    next step; ASKING has one that asks a person; LEAVING was let go by a person."""
+    """The phase of a position. READY waits to be offered or to pass; SETTLED has a result and
+    awaits routing; ASKING has a result that asks a person; LEAVING was released by a person."""
 
     READY = "ready"
     OFFERED = "offered"
@@ -44,8 +43,8 @@ class PositionPhase(StrEnum):
 
 
 OFFERED, CLAIMED = PositionPhase.OFFERED, PositionPhase.CLAIMED
-"""As names of their own where every step asks for them: `Phase.X` takes longer than a whole rule
-(Python 3.11 calls a function for it)."""
+"""Module-level names for the hot path: `PositionPhase.X` takes longer than a whole rule (Python
+3.11 calls a function for it)."""
 
 
 class ApprovalKind(StrEnum):
@@ -55,11 +54,11 @@ class ApprovalKind(StrEnum):
 
 
 class Position(Value, rename={"step_id": "place", "approval_id": "question"}):
-    """One stay at a node, or one turn of a team's agent."""
+    """Where a run stands: one visit to a node, or to an agent of a team."""
 
     step_id: str
     since: datetime
-    """When its clock began: ready and offered share one, claimed has its own."""
+    """When its clock started: ready and offered share one clock, claimed has its own."""
     phase: PositionPhase = PositionPhase.READY
     attempts: int = 0
     fence: int = 0
@@ -68,27 +67,27 @@ class Position(Value, rename={"step_id": "place", "approval_id": "question"}):
     role: str = ""
     task: str = ""
     lock: int | None = None
-    """The commit lock it holds, of `repository`."""
+    """The fence of the commit lock held, of `repository`."""
     repository: str = ""
     faults: int = 0
-    """Answers in this visit or turn that could not be used, lost leases included."""
+    """Unusable answers in this visit, lost leases included."""
     lost: int = 0
     fault_steps: tuple[int, ...] = ()
     refusal: str = ""
     approval_id: str = ""
     result: int = 0
-    """Sequence number of the result that led here, or of the last one given here."""
+    """Sequence number of the result that led here, or of the last result reported here."""
 
 
 class Block(Value):
-    """An open parallel block: the branches its fork started this round, and those that arrived."""
+    """An open parallel block: the branches its fork started this round, and the arrived ones."""
 
     heads: tuple[str, ...]
     arrived: tuple[str, ...] = ()
 
 
 class PendingApproval(Value, rename={"step_id": "place"}):
-    """An open question to people. `digest` binds an answer to what was shown."""
+    """An open approval. `digest` binds an answer to the shown content."""
 
     id: str
     kind: ApprovalKind
@@ -103,7 +102,7 @@ class PendingApproval(Value, rename={"step_id": "place"}):
     approved_by: tuple[str, ...] = ()
     result: int = 0
     own: bool = False
-    """An agent's own question: any answer is an answer."""
+    """Whether an agent asked it itself: then any text is an answer."""
     options: tuple[str, ...] = ()
     status: TerminalStatus = TerminalStatus.DONE_SUCCESS
     """How the run ends if a team's reviewer approves."""
@@ -111,7 +110,7 @@ class PendingApproval(Value, rename={"step_id": "place"}):
 
 
 class Stop(Value):
-    """Why the run ended: typed, with the very events, never guessed from a text."""
+    """Why the run ended: typed, citing the events, never guessed from a text."""
 
     rule: StopRule
     reason: str
@@ -127,10 +126,10 @@ class Stop(Value):
 
 
 def build_stop(fired: list[FiredRule], agent: str, handoffs: int) -> Stop:
-    """The stop by the first of these rules, in the order of the table; the others stand beside.
-    `handoffs` were made: one that a rule looked at, and another rule refused, is not cited."""
+    """Build the stop from the first of these rules, in the order of the table; `also` lists the
+    others. `handoffs` counts the accepted ones: a handoff that a rule refused is not cited."""
     refused_handoff = f"handoff {handoffs + 1}"
-    ranked = sorted(fired, key=lambda one: RULE_ORDER[one.rule])
+    ranked = sorted(fired, key=lambda fired_rule: RULE_ORDER[fired_rule.rule])
     first = ranked[0]
     return Stop(
         rule=first.rule,
@@ -139,14 +138,14 @@ def build_stop(fired: list[FiredRule], agent: str, handoffs: int) -> Stop:
         limit=first.limit,
         seen=first.seen,
         pattern=first.pattern,
-        evidence=tuple(one for one in first.evidence if one != refused_handoff),
+        evidence=tuple(citation for citation in first.evidence if citation != refused_handoff),
         remedy=first.remedy,
         also=tuple(dict.fromkeys(f.rule for f in ranked[1:] if f.rule is not first.rule)),
     )
 
 
 class Person(Value):
-    """Somebody with a credential. The caller vouches for it; nothing in a text can make one."""
+    """A person with a credential. The caller vouches for it; no text can create a person."""
 
     name: str
     role: Literal["viewer", "operator", "ceo", "admin"] = "ceo"
@@ -175,9 +174,9 @@ class Run(
     filed_by: str = ""
     context: dict[str, Any] = {}
     review: Literal["required", "skip"] | None = None
-    """What the bead wants; None leaves it to the definition."""
+    """The bead's choice; None leaves it to the definition."""
     hands: tuple[str, ...] = ()
-    """People with a hand in what is shown: who filed the bead, changed it, revised a result."""
+    """People who shaped the shown content: they filed or changed the bead, or revised a result."""
     paths: tuple[str, ...] | None = None
     positions: dict[str, Position] = {}
     blocks: dict[str, Block] = {}
@@ -191,9 +190,9 @@ class Run(
     phase: str = ""
     phase_detail: str = ""
     done: dict[str, int] = {}
-    """Once-only tasks that were done: "agent/task" -> sequence number of the result."""
+    """Completed once-only tasks: "agent/task" -> sequence number of the result."""
     last_targets: dict[str, str] = {}
-    """Whom each agent of a team handed to last."""
+    """The last handoff target of each agent of a team."""
     committers: tuple[str, ...] = ()
     ran: float = 0.0
     ran_since: datetime | None = None
@@ -209,14 +208,14 @@ class Run(
         return self.terminal_status is not None
 
     def elapsed_seconds(self, now: datetime) -> float:
-        """Running time of this stretch: not while it waits for a person, is paused or has ended."""
+        """Running time of this stretch, without waits for people, pauses and time after the end."""
         current_seconds = (
             (now - self.ran_since).total_seconds() if self.ran_since is not None else 0.0
         )
         return self.ran + max(0.0, current_seconds)
 
     def find_position(self, fence: int) -> Position | None:
-        """The token whose dispatch has this fence and is still open."""
+        """Return the position whose open dispatch has this fence."""
         for position in self.positions.values():
             if position.fence == fence and (position.phase is CLAIMED or position.phase is OFFERED):
                 return position

@@ -1,11 +1,11 @@
-"""How a team chooses the next step: the holder of the turn hands off, ends the run, or is asked
-again.
+"""How a team chooses the next step: the active agent hands off, ends the run, or tries again.
 
-Whatever the holder answers uses up a step (K20). An answer that may not be (an unknown target, an
-end without authority, neither of both) is a fault: on record, the holder is told why and gets the
-turn again, and `protocol_error_limit` of them in one turn end the run. Only the terminator's own
-outcome ends a run, or the last line of its own text (`text_protocol.py`). A handoff to a once-only
-task that was done gives the source the earlier result without a dispatch, and counts (K19).
+Every answer of the active agent uses up a step (K20). An invalid answer (an unknown target, an end
+without authority, neither of both) is a fault: the run records it, and the agent gets the reason
+and another dispatch; `protocol_error_limit` faults in one visit end the run. Only the terminator's
+own outcome ends a run, or the last line of its own text (`text_protocol.py`). A handoff to a
+completed once-only task returns the earlier result to the source without a dispatch, and counts
+(K19).
 """
 
 from msgspec.structs import replace
@@ -28,7 +28,7 @@ LOST_AGENT_REMEDY = "an agent that answers before its lease ends"
 
 
 def report(builder: DecisionBuilder, position: Position, result: Result) -> None:
-    """An answer of the holder of the turn."""
+    """Apply an answer of the active agent."""
     run, agent = builder.run, builder.plan.agents[position.step_id]
     result = apply_text_protocol(result, _default_target(builder.plan, agent))
     terminates = result.marker == TERMINATE_MARKER and agent.id == builder.plan.team.terminator
@@ -76,13 +76,13 @@ def report(builder: DecisionBuilder, position: Position, result: Result) -> None
 
 
 def _default_target(plan: Plan, agent: Agent) -> str:
-    """To whom an agent hands that says no more than its own marker."""
+    """The target of an agent that reports only its own marker; "" if there is no single target."""
     targets = plan.handoff_targets[agent.id]
     return targets[0] if agent.marker == COMPLETE_MARKER and len(targets) == 1 else ""
 
 
 def find_fault(plan: Plan, run: Run, agent: Agent, result: Result) -> tuple[str, str] | None:
-    """(code, what to tell the holder) if this answer may not be given; None if it may."""
+    """Return (code, message to the agent) for an invalid answer; None for a valid one."""
     if result.outcome is HANDOFF:
         return _find_handoff_fault(plan, agent, result)
     match result.outcome:
@@ -131,7 +131,7 @@ def _find_handoff_fault(plan: Plan, agent: Agent, result: Result) -> tuple[str, 
 
 
 def may_finish(plan: Plan, agent: Agent) -> bool:
-    """The terminator may; and a reviewed agent may, since a person has the last word then."""
+    """Whether the agent is the terminator, or reviewed: then a person has the last word."""
     review = plan.team.review
     return agent.id == plan.team.terminator or (review is not None and agent.id in review.after)
 
@@ -158,7 +158,7 @@ def handle_fault(
 def settle_fault(
     builder: DecisionBuilder, step_id: str, reason: str, fired: list[FiredRule]
 ) -> None:
-    """End the run if the turn is used up, or a rule fired on what the answer rests on."""
+    """End the run if the fault limit is reached, or a rule fired on the answer's evidence."""
     position, limit = builder.run.positions[step_id], builder.run.limits.protocol_error_limit
     if position.faults >= limit:
         unusable = position.faults - position.lost
@@ -178,7 +178,7 @@ def settle_fault(
 
 
 def _reached_milestone(agent: Agent, task: Task | None, result: Result) -> str:
-    """The milestone this result reaches: its task's, with the agent's marker if it has one."""
+    """The task's milestone; "" if the agent has a marker and the result lacks it."""
     if task is None or not task.milestone or result.outcome is ASK:
         return ""
     if agent.marker and result.marker != agent.marker:
@@ -194,7 +194,7 @@ def _find_task(agent: Agent, task_id: str) -> Task | None:
 
 
 def choose_task(builder: DecisionBuilder, agent: Agent, task_id: str) -> Task | None:
-    """The named task; else the first that applies and is not done; else the first that applies."""
+    """Return the named task; else the first open task that applies; else the first that applies."""
     if task_id or not agent.tasks:
         return _find_task(agent, task_id)
     context = {**builder.run.context, "phase": builder.run.phase}
@@ -236,7 +236,7 @@ def _route(
 
 
 def needs_review(plan: Plan, run: Run) -> bool:
-    """What the bead wants, else what the definition in force says (R3.1, R3.2)."""
+    """Whether a person reviews the result: the bead decides, else the definition (R3.1, R3.2)."""
     review = plan.team.review
     if review is None or run.review == "skip":
         return False
@@ -250,7 +250,7 @@ def _complete(
     fired: list[FiredRule],
     rule: StopRule,
 ) -> None:
-    """The run is over by its own people; a rule that fired on the same event is named first."""
+    """End the run by an agent's decision; a rule that fired on the same event is named first."""
     reason = result.reason or f"{position.step_id} ended the run"
     if fired:
         builder.stop([*fired, FiredRule(rule=rule, reason=reason)], position.step_id)
@@ -262,7 +262,7 @@ def _complete(
 def _request_review(
     builder: DecisionBuilder, position: Position, result: Result, fired: list[FiredRule]
 ) -> None:
-    """To the reviewing person: the handoff counts, the question shows the result."""
+    """Hand off to the reviewing person: the handoff counts, the approval shows the result."""
     review = builder.plan.team.review
     assert review is not None
     if not _record_handoff(builder, position, REVIEW_STEP_ID, result.reason, "", fired):
@@ -302,7 +302,7 @@ def _record_handoff(
     task: str,
     fired: list[FiredRule],
 ) -> bool:
-    """Record the handoff and end the run if a rule says so; True if the run goes on."""
+    """Record the handoff and end the run if a rule fired; return True if the run goes on."""
     handoff_fired = builder.judge_handoff(position.step_id, target)
     done_tasks = builder.run.done
     is_replayed = (
@@ -337,7 +337,7 @@ def _is_once_only(plan: Plan, agent: str, task_id: str) -> bool:
 
 
 def reposition(builder: DecisionBuilder, target: str, outcome: str, reason: str, by: str) -> None:
-    """A person gives the turn to an agent: a new stretch, all counters fresh."""
+    """Move the run to an agent, by a person: a new stretch, all counters reset."""
     task = choose_task(builder, builder.plan.agents[target], "")
     builder.emit(
         Moved(
@@ -356,8 +356,8 @@ def reposition(builder: DecisionBuilder, target: str, outcome: str, reason: str,
 
 
 def advance(builder: DecisionBuilder) -> None:
-    """Offer the turn to its holder, unless the run is paused or a person is asked. A guarded
-    program has it already."""
+    """Offer a dispatch to the active agent, unless the run is paused or waits for a person. In a
+    guarded program the agent is working already."""
     (position,) = builder.run.positions.values()
     if position.phase is READY and builder.run.paused_at is None and not builder.plan.is_guarded:
         offer_dispatch(builder, position, builder.plan.agents[position.step_id].effective_role)

@@ -1,18 +1,18 @@
-"""The text protocol: what an answer that is only text says, by its last line.
+"""The text protocol: reads the outcome of a text-only answer from its last line.
 
-    HANDOFF: billing: charged twice       the turn goes to `billing`, for that reason
+    HANDOFF: billing: charged twice       hand off to `billing`, for that reason
     TERMINATE_WORKFLOW                    the work is done
     TERMINATE_WORKFLOW: ticket resolved   the same, with a reason
     The summary is above. WORKFLOW_COMPLETE     the agent's own part is done
 
 Rules
-1. Nothing but the last line that is not empty counts. A stop word anywhere else, as in a task that
-   is repeated, is a word like any other.
-2. Emphasis (`*`, `_`) around the line or a part of it, and punctuation at its end, are set aside.
-   Quotation marks, a quote's `>` and the marks of code are not: whoever quotes a word does not say
-   it. Nor does it count in a block of code, indented or fenced, closed or not.
-3. What an agent says outright, as an `outcome`, stands; its text can then only add a marker.
-4. Whether the agent may say so is not decided here (`run/team.py`).
+1. Only the last line that is not empty counts. A stop word anywhere else, as in a repeated task, is
+   a word like any other.
+2. Emphasis (`*`, `_`) around the line or a part of it, and punctuation at its end, are ignored.
+   Quotation marks, a quote's `>` and the marks of code are not: a quoted stop word does not count.
+   Nor does a stop word in a block of code, indented or fenced, closed or not.
+3. An explicit `outcome` wins; the text can then only add a marker.
+4. `run/team.py` decides whether the agent may do so.
 """
 
 import re
@@ -35,7 +35,7 @@ _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})", re.MULTILINE)
 
 
 class TextDirective(NamedTuple):
-    """What a last line says; nothing, as most do."""
+    """What a last line says; empty for most lines."""
 
     outcome: Outcome | None = None
     to: str = ""
@@ -47,7 +47,7 @@ _NO_DIRECTIVE = TextDirective()
 
 
 def read_directive(text: str) -> TextDirective:
-    """What the last line of the text says."""
+    """Read the directive in the last line of the text."""
     stripped = text.rstrip()
     line = stripped[max(stripped.rfind("\n"), stripped.rfind("\r")) + 1 :]
     if "WORKFLOW" not in line and HANDOFF_WORD not in line:
@@ -71,7 +71,7 @@ def _parse_line(line: str) -> TextDirective:
 
 
 def _is_in_code_fence(text: str) -> bool:
-    """Whether a block of code was opened before the end, and not closed by as many marks."""
+    """Whether the text ends inside a block of code that no equal or longer fence closes."""
     open_fence = ""
     for mark in _FENCE.findall(text.replace("\r", "\n")):
         if not open_fence:
@@ -82,8 +82,8 @@ def _is_in_code_fence(text: str) -> bool:
 
 
 def apply_text_protocol(result: Result, default_target: str = "") -> Result:
-    """The result with what its text says. `back_to` is to whom an agent hands that says no more
-    than that its own part is done: the only one it may hand to."""
+    """Return the result with its text's directive. An agent that only says that its own part is
+    done hands off to `default_target`, its only allowed target."""
     if not result.text:
         return result
     directive = read_directive(result.text)
@@ -104,6 +104,6 @@ def apply_text_protocol(result: Result, default_target: str = "") -> Result:
 
 
 def _strip_emphasis(part: str) -> str:
-    """Without emphasis around it. An underscore may belong to a name, a pair of them does not."""
+    """Strip emphasis. A single underscore may belong to a name, a pair around it does not."""
     part = part.strip(" \t*`")
     return part[1:-1] if len(part) > 2 and part[0] == part[-1] == "_" else part

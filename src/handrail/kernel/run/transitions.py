@@ -1,9 +1,9 @@
-"""Where a token goes: over the edges, back to an earlier node, or where a person puts it.
+"""Transitions of positions: over edges, back to an earlier node, or to a node a person chooses.
 
-Forward, a token leaves by the first true edge (a fork by every true one), and arriving at the
-merge of an open block may close it (K9, K10). Back, everything in the target's scope is cancelled
-and done again (K11). Each move says which rework counters it makes fresh (K7), so that evolve needs
-no graph.
+Forward, a position leaves by the first true edge (a fork by every true edge); arriving at the merge
+of an open block may close it (K9, K10). Back, everything in the target's scope is cancelled and
+done again (K11). Each `Moved` lists the rework counters it resets (K7), so that evolve needs no
+graph.
 """
 
 from msgspec.structs import replace
@@ -16,7 +16,7 @@ from handrail.kernel.stop.rules import StopRule
 
 
 def leave(builder: DecisionBuilder, step_id: str, outcome: str, reason: str, by: str = "") -> None:
-    """By the success edges: the first true one, or every true one at a fork."""
+    """Leave by the first true success edge, or at a fork by every true one."""
     graph, edges = builder.plan.graph, builder.plan.success_edges[step_id]
     if len(edges) == 1 and not edges[0][0]:
         move_forward(builder, step_id, (edges[0][1],), outcome, reason, by)
@@ -42,7 +42,7 @@ def move_forward(
     reason: str,
     by: str = "",
 ) -> None:
-    """Over forward edges; arriving at the merge of an open block may close it (K9, K10)."""
+    """Move over forward edges; arriving at the merge of an open block may close it (K9, K10)."""
     graph, run = builder.plan.graph, builder.run
     fired = builder.judge_handoff(step_id, targets[0]) if run.limits.counts_handoffs else []
     if fired and any(f.rule is not StopRule.REPEATED_PATTERN for f in fired):
@@ -102,7 +102,7 @@ def move_back(
     spends: str = "",
     renews: bool = False,
 ) -> None:
-    """To a node before: everything in its scope is cancelled and done again (K7, K11)."""
+    """Move back to an earlier node: cancel everything in its scope, to be done again (K7, K11)."""
     graph, run = builder.plan.graph, builder.run
     t = graph.index[target]
     inside = tuple(p for p in run.positions if graph.dominates(t, graph.index[p]))
@@ -126,7 +126,7 @@ def move_back(
 
 
 def reposition(builder: DecisionBuilder, target: str, outcome: str, reason: str, by: str) -> None:
-    """A person puts the run's one token on a node: branches cancelled, counters fresh (K14)."""
+    """Move the run to one node, by a person: cancel branches, reset counters (K14)."""
     run = builder.run
     event = Moved(
         at=builder.now,
@@ -146,8 +146,8 @@ def reposition(builder: DecisionBuilder, target: str, outcome: str, reason: str,
 
 
 def blocks_around(plan: Plan, step_id: str) -> dict[str, Block]:
-    """The blocks a token is set into: each fork counts as having started this one branch, so that
-    its merge passes as soon as the token arrives."""
+    """The blocks around a new position: each fork counts as having started only this branch, so
+    that its merge passes as soon as the position arrives."""
     graph = plan.graph
     return {
         graph.nodes[fork].id: Block(heads=(graph.nodes[head].id,))
@@ -156,7 +156,7 @@ def blocks_around(plan: Plan, step_id: str) -> dict[str, Block]:
 
 
 def _emit_move(builder: DecisionBuilder, event: Moved) -> None:
-    """Add which rework counters the move makes fresh, then record it (K7)."""
+    """Emit the move with the rework counters that it resets (K7)."""
     builder.emit(
         replace(event, forgets=_reset_reworks(builder, event)) if builder.run.reworks else event
     )

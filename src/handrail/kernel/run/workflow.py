@@ -1,7 +1,7 @@
 """How a workflow chooses the next step: outcome edges, rework, forks and merges, escalation.
 
-One table says how an attempt ends (K3): each way of ending names the answers to try, in order; the
-first that applies is taken. Escalating always applies, so a failure to route cannot happen (K5).
+The table `ROUTES` (K3) lists for each ending of an attempt the routes to try, in order; the first
+that applies is taken. Escalating always applies, so routing cannot fail (K5).
 
     success    leave by the first true success edge
     failure    failure edge; else rework while it has turns; if there was one: escalate; else retry
@@ -38,7 +38,7 @@ Route = Callable[[DecisionBuilder, Position, str], bool]
 
 
 def route_after_attempt(builder: DecisionBuilder, step_id: str, ending: str, reason: str) -> None:
-    """Route the token after an attempt ended this way."""
+    """Route the position after an attempt with this ending."""
     position = builder.run.positions[step_id]
     for route in ROUTES[ending]:
         if route(builder, position, reason):
@@ -79,7 +79,7 @@ def _escalate_after_rework(builder: DecisionBuilder, position: Position, reason:
 
 
 def _retry(builder: DecisionBuilder, position: Position, reason: str) -> bool:
-    """Attempts left: the token is offered again by `advance`."""
+    """Whether attempts are left; `advance` then offers the position again."""
     return position.attempts < builder.plan.node(position.step_id).max_attempts
 
 
@@ -105,7 +105,7 @@ ENDING_BY_OUTCOME = {
 
 
 def report(builder: DecisionBuilder, position: Position, result: Result) -> Refusal | None:
-    """A result of a workflow's node."""
+    """Apply the result of a workflow's node."""
     node = builder.plan.node(position.step_id)
     if result.outcome is CONTINUE and not node.config.multi_dispatch:
         return refuse(
@@ -164,7 +164,7 @@ def report(builder: DecisionBuilder, position: Position, result: Result) -> Refu
 def handle_malformed(
     builder: DecisionBuilder, position: Position, message: str, result: Result
 ) -> None:
-    """The caller could not read a result: the attempt is used up (K1)."""
+    """Use up the attempt of a result that the caller could not read (K1)."""
     fired = builder.record_fault(position, "malformed", message, result)
     if fired:
         builder.stop(fired, position.agent)
@@ -174,7 +174,7 @@ def handle_malformed(
 
 
 def _ask_person(builder: DecisionBuilder, position: Position, result: Result) -> None:
-    """The agent asks a person. On its last attempt nobody could hear the answer: escalate."""
+    """Open the agent's question; on its last attempt, which no dispatch follows, escalate."""
     current = builder.run.positions[position.step_id]
     if current.phase is PositionPhase.ASKING:
         builder.open_approval(
@@ -185,8 +185,8 @@ def _ask_person(builder: DecisionBuilder, position: Position, result: Result) ->
 
 
 def advance(builder: DecisionBuilder) -> None:
-    """Until every token waits for an agent, a person, a lock or a paused run to go on."""
-    for _ in builder.plan.advance_rounds:  # each round passes or offers one token
+    """Advance until every position waits for an agent, a person or a lock, or the run is paused."""
+    for _ in builder.plan.advance_rounds:  # each round passes or offers one position
         position = _next_to_advance(builder)
         if position is None:
             return
@@ -220,7 +220,7 @@ def _next_to_advance(builder: DecisionBuilder) -> Position | None:
 
 
 def needs_lock(node: Node) -> bool:
-    """A commit dispatch is offered only once the repository's lock is granted (L12)."""
+    """Whether the node's dispatch waits for the repository's commit lock (L12)."""
     return node.type is TASK and node.config.kind == "commit"
 
 
@@ -229,7 +229,7 @@ def repository_of(plan: Plan, step_id: str) -> str:
 
 
 def role_of(run: Run, node: Node) -> str:
-    """The node's role, or the one that stands in the bead's context under `role_from`."""
+    """The role in the bead's context under `role_from`, else the node's own role."""
     role = run.context.get(node.config.role_from) if node.config.role_from else None
     return role if isinstance(role, str) and role and role != "ceo" else node.role
 

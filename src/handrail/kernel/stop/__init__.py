@@ -1,1 +1,1 @@
-"""What judges whether a run still makes progress: evidence, ledger, repetition, the stop rules."""
+"""Judges whether a run still makes progress: evidence, ledger, repetition, the stop rules."""

@@ -1,4 +1,4 @@
-"""What constraints forbid: whether a path or a command is meant by a pattern."""
+"""Matches paths and commands against the patterns of constraints."""
 
 import re
 from fnmatch import fnmatchcase
@@ -8,15 +8,15 @@ COMMAND_WRAPPERS = ("sudo", "env", "nohup", "time", "command", "exec")
 
 
 def is_path_forbidden(path: str, pattern: str) -> bool:
-    """The glob matches the path, a folder above it, or it as written; '..' leads nowhere else.
+    """Whether the glob matches the path as written, normalized ('..' resolved), or a folder above.
 
-    A leading `**/` stands for any folder, none included.
+    A leading `**/` stands for any folder, or none.
     """
     normalized = normpath(path.strip().replace("\\", "/"))
     rule = normpath(pattern.strip())
     parts = normalized.split("/")
     candidates = ["/".join(parts[:i]) for i in range(1, len(parts) + 1)]
-    if normalized.startswith("/"):  # where the run's folder lies is not known: look at every part
+    if normalized.startswith("/"):  # the run's folder is unknown: try every part
         depth = rule.count("/") + 1
         candidates += ["/".join(parts[i : i + depth]) for i in range(1, len(parts))]
     rules = (rule, rule.removeprefix("**/"))
@@ -26,10 +26,10 @@ def is_path_forbidden(path: str, pattern: str) -> bool:
 
 
 def is_command_forbidden(command: str, pattern: str) -> bool:
-    """The glob matches the command, or a command within it begins with these words.
+    """Whether the glob matches the command, or a command within it begins with these words.
 
     Within: chained, in a subshell, in quotes (`sh -c "..."`), behind `sudo`, `env`, assignments,
-    with or without the program's folder. Best effort: what may never run must not be installed.
+    with or without the program's folder. Best effort: do not install what must never run.
     """
     words = pattern.split()
     if not words:

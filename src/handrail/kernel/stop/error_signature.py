@@ -2,20 +2,20 @@ r"""The error signature of a failed check (S9): the same failure again has the s
 
 Rules
 1. A signature comes from the command and from a few lines of stderr, nothing else.
-2. What changes from one try to the next although the failure is the same is masked: times, dates,
+2. Values that differ between two attempts with the same failure are masked: times, dates,
    durations, addresses, object ids, temporary paths, line numbers, ports, process ids, counters.
-3. What says which failure it is stays: the kind of the exception, the names of files and tests, the
-   two sides of a comparison, the number of failures. When in doubt a value stays: a signature that
-   is too fine costs a round more, one that is too coarse stops a run that was making progress.
-4. The cost does not grow with the input. Only the first HEAD_CHARS and the last TAIL_CHARS are ever
-   looked at, a line is cut to RAW_LINE_CHARS before it is masked, and every pattern takes linear
+3. Values that identify the failure stay: the kind of the exception, the names of files and tests,
+   the two sides of a comparison, the number of failures. When in doubt a value stays: a signature
+   that is too fine costs another round, one too coarse stops a run that was making progress.
+4. The cost does not grow with the input. Only the first HEAD_CHARS and the last TAIL_CHARS are
+   read, a line is cut to RAW_LINE_CHARS before it is masked, and every pattern takes linear
    time: it starts at a fixed character or a word's edge, and has no repeat inside a repeat that
    could match the same text.
 
 Theory
     window   head and tail of stderr, without colours; of a line redrawn with \r the last state
     lines    those with a letter or a digit in them; equal ones count once
-    chosen   the first LINES of them, then, because a traceback or a test report says at its end
+    chosen   the first LINES_MAX of them, then, because a traceback or a test report says at its end
              what is wrong, the first and last few error lines after those, and the raised exception
     masked   each line through the table MASKS, in the table's order, then cut to LINE_CHARS
     result   "command | the most telling line | #hash of command and all chosen lines"
@@ -38,13 +38,13 @@ CACHED_CHARS_MAX = 4_096
 COMMAND_CHARS = 4_096
 RAW_LINE_CHARS = 4_000
 WORD_CHARS = 200
-"""How far back the end of a word is looked for when a raw line is cut."""
+"""How far back a cut of a raw line looks for the end of a word."""
 LINE_CHARS = 500
 LINES_MAX = 10
 ERROR_LINES_MAX = 5
-"""How many error lines beyond the first LINES are taken, from the front and from the back."""
+"""Error lines taken beyond the first LINES_MAX, from the front and from the back each."""
 SCAN_LINES_MAX = 200
-"""How many raw lines are masked at most in search of LINES different ones."""
+"""Raw lines masked in search of LINES_MAX different ones."""
 DISPLAY_COMMAND_CHARS = 60
 DISPLAY_LINE_CHARS = 120
 FIRST_ERROR_CHARS = 300
@@ -74,7 +74,7 @@ _FILE_NAME = re.compile(r"[\w.@+-]*[A-Za-z_][\w.@+-]*\.[A-Za-z]\w{0,9}")
 
 
 def _mask_temp_path(match: re.Match[str]) -> str:
-    """Keep the file's name when the path is a file below some directory of the temporary one."""
+    """Keep the file's name if the path is a file below a subdirectory of the temporary one."""
     parts = re.split(r"[/\\]+", match["rest"])
     name = parts[-1].rstrip(".")
     keep = len(parts) > 1 and _FILE_NAME.fullmatch(name) and not _TEMP_NAME.fullmatch(name)
@@ -91,7 +91,7 @@ _ZONE = r"(?:\s?(?:Z\b|UTC\b|GMT\b|[+-]\d{2}:?\d{2}\b))?"
 _FIRST_PART = r"(?<![\w.-])(?:-[IL])?"
 _PATH_TAIL = r"(?P<rest>[^\s:'\"`<>|()\[\]{},;]*)"
 
-# What names one try and no failure, wherever it stands.
+# Values that identify one attempt and not the failure, anywhere in a text.
 COMMAND_MASKS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern), mask)
     for pattern, mask in (
@@ -111,7 +111,7 @@ COMMAND_MASKS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     )
 )
 
-# The order matters: what is longer and more special goes first (a date before a number in it).
+# The order matters: longer and more specific patterns first (a date before a number in it).
 MASKS: tuple[tuple[re.Pattern[str], str], ...] = COMMAND_MASKS + tuple(
     (re.compile(pattern, re.IGNORECASE), mask)
     for pattern, mask in (
@@ -121,7 +121,7 @@ MASKS: tuple[tuple[re.Pattern[str], str], ...] = COMMAND_MASKS + tuple(
         ),
         (rf"\b(?:{_DAY},? )?\d{{1,2}}[ /-]{_MONTH}[ /-]\d{{4}}(?:[ :]{_CLOCK})?{_ZONE}", "<time>"),
         (r"\b\d{1,2}([./-])\d{1,2}\1\d{4}\b", "<date>"),
-        # Places in files, before clocks: `a.c:12:30:` is a place and no time.
+        # Locations in files, before clocks: `a.c:12:30:` is a location, not a time.
         (r"(\.[a-z_]\w{0,9}|\b\w{0,20}file|<tmp>):\d+(?::\d+)?(?:-\d+)?\b", r"\1:<n>"),
         (r"(\.[a-z]\w{0,9})\(\d+(?:,\d+){0,3}\)(?=\s?:\s?(?:fatal|error|warning))", r"\1(<n>)"),
         (
@@ -170,23 +170,23 @@ MASKS: tuple[tuple[re.Pattern[str], str], ...] = COMMAND_MASKS + tuple(
         # Ports.
         (r"\b(port)([ =:]{1,2})\d{2,5}\b", r"\1\2<port>"),
         (r"(\blocalhost|\b\d{1,3}(?:\.\d{1,3}){3}|\[?::1?\]?):\d{2,5}\b", r"\1:<port>"),
-        # Hosts whose addresses are given out anew: of a private network, in a cluster.
+        # Hosts with reassigned addresses: in a private network, in a cluster.
         (
             r"\b(?:10\.\d{1,3}|172\.(?:1[6-9]|2\d|3[01])|192\.168)(?:\.\d{1,3}){2}(?=:<port>)",
             "<host>",
         ),
         (r"\bip(?:-\d{1,3}){4}\b", "<host>"),
         (r"(?<=<hex>)-[a-z0-9]{5}\b", "-<id>"),
-        # Requests. The id may have been taken for something above.
+        # Requests. A pattern above may have masked the id already.
         (
             r"\b((?:request|req|trace|span|correlation|session)[-_ ]?id[\"']?[ =:#]{1,3}[\"']?)"
             r"(?:<\w{1,8}>|(?=[a-z_-]{0,80}\d)[\w-]{4,80})",
             r"\1<id>",
         ),
         (r"\b(req|request|trace|evt|msg)_(?=[a-z]{0,64}\d)[a-z0-9]{8,64}\b", r"\1_<id>"),
-        # Sizes of memory. A small number of bytes may be a value that was compared, and stays.
+        # Sizes of memory. A small number of bytes may be a compared value, and stays.
         (r"\b\d+(?:\.\d+)? ?(?:[kmgt]i?b)\b|\b\d+(?-i:[KMG])\b|\b\d{5,} ?bytes\b", "<size>"),
-        # Counters: how far, how often, how many went well. How many went wrong stays.
+        # Counters: progress, attempts, passed tests. The number of failures stays.
         (r"\[\s?\d{1,3}%\]|\[\d+/\d+\]|^\(\d+/\d+\)|\(\d+/\d+\)$", "<count>"),
         (r"^\d{1,3}% ?[|█#=> -].*|\b\d+(?:\.\d+)? ?it/s\b", "<count>"),
         (
@@ -196,7 +196,7 @@ MASKS: tuple[tuple[re.Pattern[str], str], ...] = COMMAND_MASKS + tuple(
         ),
         (r"\b\d+(?:st|nd|rd|th) (attempt|try|retry|time)\b", r"<n>th \1"),
         (r"\b(seen|tried|occurred|happened|checked|polled|asked) \d+ times\b", r"\1 <n> times"),
-        # A seed may have been taken for a time or an id above.
+        # A pattern above may have masked a seed as a time or an id.
         (r"\b(seed[ =:#(]{1,3})(?:\d+|<time>|<id>)", r"\1<n>"),
         (
             r"\b\d+ (passed|passing|total|skipped|deselected|filtered out|warning)(?:s)?\b",
@@ -215,14 +215,14 @@ _TEMP_PATHS = re.compile(
 
 
 def error_signature(command: str, stderr: str) -> str:
-    """Name a failure so that the same failure again, and no other, gets the same name."""
+    """Return the signature of a failure: equal for the same failure, different for any other."""
     is_cacheable = len(command) + len(stderr) <= CACHED_CHARS_MAX
     return (_cached_signature if is_cacheable else _compute_signature)(command, stderr)
 
 
 @functools.lru_cache(maxsize=1_024)
 def _cached_signature(command: str, stderr: str) -> str:
-    """An agent that is stuck brings the same failure again; masking it again is wasted."""
+    """Cache signatures: a stuck agent reports the same failure again and again."""
     return _compute_signature(command, stderr)
 
 
@@ -242,14 +242,14 @@ def _compute_signature(command: str, stderr: str) -> str:
 
 
 def first_error_line(stderr: str) -> str:
-    """Return the line that tells a person most, as it was written; empty if there is none."""
+    """Return the most telling line for a person, unmasked; empty if there is none."""
     return _cut(
         _SPACE.sub(" ", _most_telling_line(_meaningful_lines(stderr))).strip(), FIRST_ERROR_CHARS
     )
 
 
 def _meaningful_lines(stderr: str) -> list[str]:
-    """Return the lines of head and tail that say something, indentation kept."""
+    """Return the lines of head and tail with a letter or digit, indentation included."""
     if len(stderr) <= HEAD_CHARS + TAIL_CHARS:
         raw = _strip_colours(stderr).split("\n")
     else:
@@ -320,7 +320,7 @@ def _exception_line(lines: list[str]) -> str:
 
 
 def _mask_line(line: str, masks: tuple[tuple[re.Pattern[str], str], ...]) -> str:
-    """Return the line without what differs from one try to the next."""
+    """Return the line without values that differ between attempts."""
     line = _SPACE.sub(" ", _CONTROL.sub("", line)).strip()
     if line.startswith(("===", "---", "___", "***")):
         # A ruler's length depends on the title and the terminal.

@@ -1,11 +1,11 @@
 """The ledger: what the stop rules count. One frozen value per run, bounded whatever the run does.
 
-`progress.weigh` decides what in a result is progress; the answer is recorded with the event.
-`handed`, `spent` and `reported` then bring the ledger forward, without policy, live and in replay
-alike. The rules that read it stand in `rules.py`.
+`progress.assess_result` decides what in a result is progress; the event records its assessment.
+`add_handoff`, `add_usage` and `add_result` then advance the ledger, without policy, live and in
+replay alike. The rules in `rules.py` read the ledger.
 
-Progress opens a new *epoch*: counters of soft rules belong to an epoch, so opening one costs
-nothing. Everything kept is capped (the constants below), so a handoff costs the same at the start
+Progress opens a new *epoch*: counters of soft rules belong to an epoch, so opening an epoch costs
+nothing. Every collection is capped (the constants below), so a handoff costs the same at the start
 and after 100,000 of them.
 """
 
@@ -37,12 +37,12 @@ DIGEST_CHARS = 24
 
 
 class EdgeCount(Value):
-    """One way of handing over: how often in this epoch, how often in all, and the last reasons."""
+    """The handoffs along one edge: the count in this epoch, the total, and the last reasons."""
 
     source: str
     target: str
     symbol: str
-    """Its character in the trail."""
+    """The character of this edge in the trail."""
     epoch: int
     count: int = 0
     total: int = 0
@@ -50,15 +50,15 @@ class EdgeCount(Value):
 
 
 class Tally(Value):
-    """How often something happened, and at which steps (the last of them)."""
+    """How often something happened, and the last steps at which it did."""
 
     count: int = 0
     steps: tuple[int, ...] = ()
     spare: tuple[int, ...] = ()
-    """Of these steps those without which another one would have counted: not to be cited."""
+    """Steps that another step would have replaced; the rules do not cite them."""
 
     def add(self, step: int, *, spare: bool = False) -> "Tally":
-        """Once more. Several times within one step count once."""
+        """Count the step; several occurrences within one step count once."""
         if self.steps[-1:] == (step,):
             return self
         return Tally(
@@ -69,7 +69,7 @@ class Tally(Value):
 
 
 class ErrorCount(Value):
-    """One error signature: its failures in this epoch, the progress it was granted for files."""
+    """One error signature: failures in this epoch; `grants`: file changes counted as progress."""
 
     epoch: int
     seen: Tally = Tally()
@@ -77,25 +77,25 @@ class ErrorCount(Value):
 
 
 class ResearchScores(Value):
-    """Scores of one agent at one goal: the best, and the visits that brought nothing better."""
+    """Scores of one agent at one goal: the best, and the visits that did not improve it."""
 
     best: int | float
     stale: Tally = Tally()
 
 
 class EvidenceState(Value):
-    """What evidence of one kind has shown so far: measured by Handrail, or claimed by agents.
+    """The evidence of one kind so far: measured by Handrail, or claimed by agents.
 
-    The two are kept apart, so that a claim can neither make a measurement look like progress nor
-    hide that it is.
+    The ledger keeps the two apart, so that a claim can neither make a measurement look like
+    progress nor hide that it is.
     """
 
     checks: dict[str, str] = {}
-    """Command -> "" if it last passed, else the signature it failed with."""
+    """Command -> "" if it passed last, else the signature of its failure."""
     files: dict[str, tuple[str, ...]] = {}
     """Path -> its digests, newest first."""
     forgot: bool = False
-    """More paths than are kept: an unknown one is then no news, since it may be an old one."""
+    """Some paths were dropped: an unknown path may be an old one, and does not count as new."""
     created: bool = False
     failures_least: int | None = None
     research: dict[str, ResearchScores] = {}
@@ -114,14 +114,14 @@ class Ledger(Value):
     edges: dict[str, EdgeCount] = {}
     edges_seen: int = 0
     trail: str = ""
-    """The handoffs of this epoch, a character each, newest first, as many as rules can need."""
+    """The handoffs of this epoch, a character each, newest first, as many as the rules need."""
     errors: dict[str, ErrorCount] = {}
     measured: EvidenceState = EvidenceState()
     claimed: EvidenceState = EvidenceState()
     facts: dict[str, int] = {}
-    """Progress that can count only once, with the step it counted at."""
+    """Facts that count as progress only once -> the step at which they counted."""
     claimants: dict[str, int] = {}
-    """Agents whose claims have postponed the soft rules, with the step: once each."""
+    """Agents whose claims have postponed the soft rules (once each) -> the step."""
     idle: Tally = Tally()
     """Steps of this epoch that reported files but changed none."""
     returns: Tally = Tally()
@@ -129,17 +129,17 @@ class Ledger(Value):
     tokens: int = 0
     cost: int | float = 0.0
     tokens_step: int = 0
-    """The last step that used any; 0 if none did."""
+    """The last step that used tokens; 0 if none did."""
     cost_step: int = 0
 
 
 class Assessment(Value):
-    """What a result comes to: progress, signatures of failed checks, what became of files."""
+    """The assessment of a result: progress, signatures of failed checks, changes of files."""
 
     progress: tuple[str, ...] = ()
     signatures: tuple[str, ...] = ()
     red: tuple[str, ...] = ()
-    """Every error that stands after it, its own and those of commands it did not run."""
+    """Every error that stands after the result, also of commands that the step did not run."""
     changed: bool = False
     returned: bool = False
     created: bool = False
@@ -148,11 +148,11 @@ class Assessment(Value):
 
 
 NO_ASSESSMENT = Assessment()
-"""The one that most results get: as the default of an event it is not written down."""
+"""The assessment of most results; as an event's default, the journal omits it."""
 
 
 def short_key(text: str) -> str:
-    """The text as a key: what is long is cut, and told apart by its hash."""
+    """Return the text as a key: a long text is cut and ends with its hash."""
     if len(text) <= KEY_CHARS:
         return text
     return f"{text[: KEY_CHARS - 13]}~{hashlib.sha256(text.encode()).hexdigest()[:12]}"
@@ -160,26 +160,26 @@ def short_key(text: str) -> str:
 
 @functools.lru_cache(maxsize=1_024)
 def edge_key(source: str, target: str) -> str:
-    """One key for one way, whatever the names: the length tells where the source ends."""
+    """Return the unique key of an edge: the length marks where the source ends."""
     return f"{len(source)}:{source}>{target}"
 
 
 def find_edge(ledger: Ledger, source: str, target: str) -> EdgeCount | None:
-    """What is known of this way of handing over; None if it was never gone."""
+    """Return the counts of this edge; None if no handoff used it."""
     return ledger.edges.get(edge_key(source, target))
 
 
 def add_handoff(
     ledger: Ledger, limits: Limits, source: str, target: str, reason: str, *, steps: int = 0
 ) -> Ledger:
-    """The ledger after an accepted handoff; `steps` are those that it takes without a dispatch."""
+    """Return the ledger after a handoff; `steps` counts the steps it takes without a dispatch."""
     return add_handoffs(ledger, limits, ((source, target, reason),), steps=steps)
 
 
 def add_handoffs(
     ledger: Ledger, limits: Limits, handoffs: Collection[tuple[str, str, str]], *, steps: int = 0
 ) -> Ledger:
-    """The same of several, one after the other: source, target, reason."""
+    """Add several handoffs in order; each is (source, target, reason)."""
     edges, edges_seen, epoch = {**ledger.edges}, ledger.edges_seen, ledger.epoch
     trail_length_max = limits.pattern_period_max * (limits.repeat_limit or 1)
     symbols = deque[str](maxlen=trail_length_max)
@@ -215,7 +215,7 @@ def add_handoffs(
 
 
 def edge_symbol(number: int) -> str:
-    """One character per edge, clear of the surrogates, which no encoder takes."""
+    """Return the character of an edge; surrogates are skipped, because no encoder accepts them."""
     code = 0x100 + number % SYMBOLS_MAX
     return chr(code if code < 0xD800 else code + 0x800)
 
@@ -228,7 +228,7 @@ def add_result(
     usage: Usage,
     assessment: Assessment,
 ) -> Ledger:
-    """The ledger after the result of a step."""
+    """Return the ledger after the result of a step."""
     previous = ledger
     if assessment.progress:
         ledger = open_epoch(ledger, assessment, step)
@@ -255,7 +255,7 @@ def add_result(
 
 
 def add_usage(ledger: Ledger, usages: Iterable[tuple[int, Usage]]) -> Ledger:
-    """The ledger after steps that used this, each by its number."""
+    """Return the ledger after these (step, usage) pairs."""
     tokens, cost = ledger.tokens, ledger.cost
     tokens_step, cost_step = ledger.tokens_step, ledger.cost_step
     for step, usage in usages:
@@ -267,7 +267,7 @@ def add_usage(ledger: Ledger, usages: Iterable[tuple[int, Usage]]) -> Ledger:
 
 
 def _mark_last_spare(returns: Tally, idle: Tally) -> Tally:
-    """A step that finds the contents as the last return left them would have been that return."""
+    """Mark the last return as spare: the idle step that follows it would have been that return."""
     last_step = returns.steps[-1:]
     return (
         replace(returns, spare=(*returns.spare, *last_step))
@@ -277,7 +277,7 @@ def _mark_last_spare(returns: Tally, idle: Tally) -> Tally:
 
 
 def open_epoch(ledger: Ledger, assessment: Assessment, step: int) -> Ledger:
-    """A new epoch: the soft rules begin to count again."""
+    """Open a new epoch: the soft rules start counting again."""
     facts, claimants, errors = dict(ledger.facts), ledger.claimants, ledger.errors
     for fact in assessment.progress:
         if fact.startswith("claim:"):
@@ -309,7 +309,7 @@ def _add_failures(ledger: Ledger, assessment: Assessment, step: int) -> dict[str
     for signature in assessment.signatures:
         error = errors.pop(signature, ErrorCount(epoch=ledger.epoch))
         tally = error.seen if error.epoch == ledger.epoch else Tally()
-        # Without this step, whose progress set them aside, those of the epoch before would count.
+        # Without the progress of this step, the failures of the previous epoch would count.
         spare = bool(assessment.progress) and error.epoch == ledger.epoch - 1
         errors[signature] = replace(error, epoch=ledger.epoch, seen=tally.add(step, spare=spare))
     return _keep_newest(errors, ERRORS_KEPT)
@@ -318,7 +318,7 @@ def _add_failures(ledger: Ledger, assessment: Assessment, step: int) -> dict[str
 def _add_evidence(
     state: EvidenceState, limits: Limits, step: int, evidence: Evidence, assessment: Assessment
 ) -> EvidenceState:
-    """What evidence of this kind has shown, after this result."""
+    """Return the state of this kind of evidence after the result."""
     if evidence.checks:
         checks, signatures = dict(state.checks), iter(assessment.signatures)
         for check in evidence.checks:
@@ -362,14 +362,14 @@ def is_better_score(limits: Limits, scores: ResearchScores | None, score: float)
 
 
 def _keep_newest(entries: dict[str, V], limit: int) -> dict[str, V]:
-    """The `most` entries written last."""
+    """Drop the oldest entries beyond `limit`, in place."""
     while len(entries) > limit:
         del entries[next(iter(entries))]
     return entries
 
 
 def renew(ledger: Ledger) -> Ledger:
-    """After a raising act of a person: every counter fresh, budgets and known files go on (K14)."""
+    """Reset every counter after a raising act of a person; budgets and files continue (K14)."""
     return Ledger(
         steps=ledger.steps,
         handoffs=ledger.handoffs,
@@ -387,5 +387,5 @@ def renew(ledger: Ledger) -> Ledger:
 
 
 def _carry_over(state: EvidenceState) -> EvidenceState:
-    """Contents and checks are what they are; only what was counted begins anew."""
+    """Keep checks and file contents, reset the counts."""
     return EvidenceState(checks=state.checks, files=state.files, forgot=state.forgot)

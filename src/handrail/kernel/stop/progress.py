@@ -1,10 +1,10 @@
-"""What is progress in a result (docs/requirements.md, "Progress"), decided once and recorded.
+"""Assesses the progress in a result, once, for the record (docs/requirements.md, "Progress").
 
-A check that turned from failing to passing, a failure set smaller than any before, a materially
-better score, a new milestone, a new state of the ticket, a new artefact digest. Activity is not
+Progress is: a check that turned from failing to passing, a failure set smaller than any before, a
+materially better score, a new milestone, a new ticket state, a new artefact digest. Activity is not
 progress: returning to an earlier digest is oscillation; of files that the run created only the
-first counts; while an error persists, file changes count at most `same_error_limit` times; and what
-an agent merely claims (not measured by Handrail) counts once per agent and stretch. Claims are
+first counts; while an error persists, file changes count at most `same_error_limit` times; and a
+mere claim of an agent (not measured by Handrail) counts once per agent and stretch. Claims are
 compared with claims and measurements with measurements.
 """
 
@@ -34,13 +34,13 @@ def assess_result(
     milestone: str = "",
     paths: frozenset[str] | None = None,
 ) -> Assessment:
-    """What is progress in this result, and what else the ledger will want to know of it.
+    """Assess a result: its progress, and what else the ledger records of it.
 
-    `paths`: those that existed at the start or that the task names; None if nobody knows.
+    `paths` are those that existed at the start or that the task names; None if unknown.
     """
     if evidence == NO_EVIDENCE and not milestone:
         if not (ledger.measured.checks or ledger.claimed.checks):
-            return NO_ASSESSMENT  # as of most results
+            return NO_ASSESSMENT  # most results
         standing_errors = _standing_errors(ledger, evidence, ())
         return Assessment(red=standing_errors) if standing_errors else NO_ASSESSMENT
     signatures = tuple(
@@ -80,7 +80,7 @@ def assess_result(
 
 
 def _new_facts(ledger: Ledger, facts: list[str]) -> list[str]:
-    """Facts not seen before. "files", "failures" and "score" say themselves what is new."""
+    """Return the facts not seen before; "files", "failures" and "score" are always new."""
     return [
         fact for fact in facts if fact in ("files", "failures", "score") or fact not in ledger.facts
     ]
@@ -89,7 +89,7 @@ def _new_facts(ledger: Ledger, facts: list[str]) -> list[str]:
 def _compare_files(
     state: EvidenceState, evidence: Evidence, paths: frozenset[str] | None
 ) -> tuple[bool, bool, bool, bool]:
-    """(changed, all of it back to earlier contents, a known path has news, a path is new)"""
+    """Return (changed, all back to earlier contents, a known path has new contents, a new path)."""
     changed = has_new_content = known_changed = created = False
     for path, full_digest in (evidence.files or {}).items():
         digest, versions = full_digest[-DIGEST_CHARS:], state.files.get(path, ())
@@ -100,9 +100,7 @@ def _compare_files(
             continue
         has_new_content = True
         if path in paths if paths is not None else bool(versions and digest):
-            known_changed = (
-                True  # where nobody knows what was there before, a file that goes is no news
-            )
+            known_changed = True  # without `paths`, the removal of a file is not new content
         elif not versions:
             created = True
     return changed, changed and not has_new_content, known_changed, created
@@ -111,7 +109,7 @@ def _compare_files(
 def _standing_errors(
     ledger: Ledger, evidence: Evidence, signatures: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """Errors that stand: of commands that this result ran as it says, of others as last seen."""
+    """Return the standing errors: of this result's commands, and of others as last reported."""
     if not (signatures or ledger.measured.checks or ledger.claimed.checks):
         return ()
     ran_commands = {short_key(check.command) for check in evidence.checks}
@@ -125,7 +123,7 @@ def _standing_errors(
 
 
 def _may_count_files(ledger: Ledger, limits: Limits, standing_errors: tuple[str, ...]) -> bool:
-    """While an error persists, file changes are granted as progress a limited number of times."""
+    """While an error persists, file changes count as progress a limited number of times."""
     limit = limits.same_error_limit
     grants = [
         error.grants
@@ -136,7 +134,7 @@ def _may_count_files(ledger: Ledger, limits: Limits, standing_errors: tuple[str,
 
 
 def _newly_green_checks(state: EvidenceState, evidence: Evidence) -> Iterable[str]:
-    """Turned green, once for each error it turned green from: a flapping check is no progress."""
+    """Yield checks that turned green, once per error: a flapping check is not progress."""
     for check in evidence.checks:
         previous_signature = state.checks.get(short_key(check.command), "")
         if check.exit_code == 0 and previous_signature:

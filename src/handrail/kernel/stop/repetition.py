@@ -1,7 +1,7 @@
-"""Handoffs that come again: whether a trail of them repeats itself, and for how long it cannot.
+"""Finds repetitions in a trail of handoffs, and how many handoffs can pass without one.
 
-A trail is a text, newest handoff first, with one character for each way of handing over. What it
-means that it repeats itself, and how often it may, is for the rules to say.
+A trail is a text, newest handoff first, with one character for each edge. The stop rules decide
+what a repetition means and how often a trail may repeat.
 """
 
 import functools
@@ -9,11 +9,11 @@ import re
 
 
 def repetition_period(trail: str, times: int, period_max: int) -> int:
-    """The shortest period with which the trail (newest first) begins `times` times in a row, or 0.
+    """Return the shortest period that starts the trail `times` times in a row, or 0.
 
-    A period of n or more repeats the first n * (times - 1); where those do not come again, as most
-    often, there is none. Else the regular expression tries each, shortest first. The cost does not
-    depend on the length of the run.
+    A period of n or more repeats the first n * (times - 1) handoffs; if those do not recur, which
+    is the usual case, there is no period. Otherwise the regular expression tries each period,
+    shortest first. The cost does not depend on the length of the run.
     """
     repeats = times - 1
     if (
@@ -33,14 +33,14 @@ def _repetition_regex(times: int, period_max: int) -> re.Pattern[str]:
 
 
 def unrepeated_handoffs(trail: str, times: int, period_max: int) -> int:
-    """How many handoffs complete no repetition: the one that the trail begins with, and those that
-    come after it, up to the first that goes the same way as the one before it.
+    """Return how many handoffs complete no repetition: the newest of the trail, and later ones up
+    to the first that uses the same edge as the handoff before it.
 
-    Of three times two have to be there before the last one begins, `period` handoffs earlier. So
-    where the trail begins with no two of any period from 3 on, and the way was gone neither one nor
-    two handoffs ago, nothing can have come three times after three more.
+    Three repetitions need two of them before the last begins, `period` handoffs earlier. So if the
+    trail starts with no pair of any period from 3 on, and neither of the two handoffs before used
+    its first edge, no pattern can be complete three times after three more handoffs.
     """
-    if not times:  # there is no rule against it
+    if not times:  # the rule is off
         return 1
     if times > 2 and _begun_repetition_regex(period_max).match(trail) is None:
         return 4

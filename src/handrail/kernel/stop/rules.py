@@ -1,17 +1,16 @@
-"""The stop rules: small pure functions over the ledger, in one table, in the order they are named.
+"""The stop rules: small pure functions over the ledger, in tables ordered by precedence.
 
-A rule looks at one moment: a result that came in, a handoff that is proposed, a step about to be
-taken, the clock. It answers with what it saw, or None. Adding a rule: a function and a row here, a
-limit in `limits.py`. If several fire at once, the first of the table is named and the others stand
-in `also`.
+A rule judges one moment: a new result, a proposed handoff, the next step, the clock. It returns a
+`FiredRule`, or None. To add a rule, add a function and a row here, and a limit in `limits.py`. If
+several rules fire at once, the stop names the first of the table and lists the others in `also`.
 
-Counting: of handoffs, steps and edges N are allowed and the next one is refused; the handoff that
-completes the last repetition of a pattern is still made, and is the last. The Nth identical
+Counting: N handoffs, steps and uses of an edge are allowed and the next is refused; the handoff
+that completes the last repetition of a pattern is still made, and is the last. The Nth identical
 failure, idle turn, return or fruitless visit is the last (docs/requirements.md, H3, S2-S7).
 
-Evidence is cited by number: "handoff 4" is the fourth accepted handoff of the run, "step 7" its
-seventh step. What is cited is needed: without any one of the cited events the rule would not have
-fired.
+A rule cites its evidence by number: "handoff 4" is the fourth accepted handoff of the run, "step 7"
+its seventh step. Every citation is necessary: without any of the cited events the rule would not
+have fired.
 """
 
 from collections.abc import Callable
@@ -56,11 +55,11 @@ CONSTRAINT_RULES = frozenset({StopRule.CONSTRAINT, StopRule.BUDGET})
 PARTIAL_SUCCESS_RULES = frozenset(
     {StopRule.SAME_ERROR, StopRule.NO_CHANGE, StopRule.RESEARCH_EXHAUSTED}
 )
-"""If the bead's goal is green when one of these fires, the run is partial, not stuck (S13)."""
+"""If the bead's goal is green when such a rule fires, the run is partial, not stuck (S13)."""
 
 
 class FiredRule(Value):
-    """One rule that fired: what it allows, what it saw, on which events, what would have helped."""
+    """A rule that fired: its limit, the value seen, the cited events, what would have helped."""
 
     rule: StopRule
     reason: str
@@ -72,7 +71,7 @@ class FiredRule(Value):
 
 
 class RuleContext(msgspec.Struct, frozen=True, gc=False):
-    """What the rules look at: `evidence` for results, source and target for handoffs."""
+    """The input of a rule: `evidence` for results, `source` and `target` for handoffs."""
 
     ledger: Ledger
     limits: Limits
@@ -80,13 +79,13 @@ class RuleContext(msgspec.Struct, frozen=True, gc=False):
     evidence: Evidence | None = None
     source: str = ""
     target: str = ""
-    edge: EdgeCount | None = None  # what the ledger knows of this way
-    step: int = 0  # whose result this is
+    edge: EdgeCount | None = None  # the ledger's count for source -> target
+    step: int = 0  # the step that reported the result
     elapsed: float = 0.0
 
 
 def judge_result(ctx: RuleContext) -> list[FiredRule]:
-    """After the ledger has taken the result in."""
+    """Judge a result that the ledger already includes."""
     ledger, limits = ctx.ledger, ctx.limits
     if (
         ctx.evidence == NO_EVIDENCE
@@ -94,32 +93,32 @@ def judge_result(ctx: RuleContext) -> list[FiredRule]:
         and not (ledger.measured.research or ledger.claimed.research)
         and (limits.max_tokens is None or ledger.tokens <= limits.max_tokens)
         and (limits.max_cost is None or ledger.cost <= limits.max_cost)
-    ):  # nothing shown, nothing counted, nothing spent too much, as of most results
+    ):  # fast path for most results: no evidence, no open counter, budgets not exceeded
         return []
     return _apply_rules(RESULT_RULES, ctx)
 
 
 def judge_handoff(ctx: RuleContext) -> list[FiredRule]:
-    """Before the handoff source -> target is made."""
+    """Judge the proposed handoff source -> target."""
     ledger, limits, edge = ctx.ledger, ctx.limits, ctx.edge
     handoffs_made = ledger.handoffs - ledger.handoffs_before
     if (limits.max_handoffs is None or handoffs_made < limits.max_handoffs) and (
         limits.max_edge is None or (0 if edge is None else edge.count) < limits.max_edge
-    ):  # there is room, as for most handoffs: only a repetition can be against it
+    ):  # fast path for most handoffs: both limits have room, only a repetition can fire
         fired = _pattern(ctx)
         return [fired] if fired is not None else []
     return _apply_rules(HANDOFF_RULES, ctx)
 
 
 def judge_step(ctx: RuleContext) -> list[FiredRule]:
-    """Before the next step is taken."""
+    """Judge whether the run may take another step."""
     ledger, limits = ctx.ledger, ctx.limits
     if (
         (limits.max_tokens is None or ledger.tokens < limits.max_tokens)
         and (limits.max_cost is None or ledger.cost < limits.max_cost)
         and (limits.max_steps is None or ledger.steps - ledger.steps_before < limits.max_steps)
         and (limits.max_duration is None or ctx.elapsed < limits.max_duration)
-    ):  # as of most steps: something is left of everything
+    ):  # fast path for most steps: every limit has room
         return []
     return _apply_rules(STEP_RULES, ctx)
 
@@ -169,7 +168,7 @@ def _constraint(ctx: RuleContext) -> FiredRule | None:
 
 
 def _budget(ctx: RuleContext) -> FiredRule | None:
-    """More was used than allowed, whatever else the result says."""
+    """Fire if the run used more than its budget, whatever else the result says."""
     ledger, limits = ctx.ledger, ctx.limits
     if limits.max_tokens is not None and ledger.tokens > limits.max_tokens:
         return _budget_exceeded("tokens", ledger.tokens, limits.max_tokens, ledger.tokens_step)
@@ -179,7 +178,7 @@ def _budget(ctx: RuleContext) -> FiredRule | None:
 
 
 def _budget_spent(ctx: RuleContext) -> FiredRule | None:
-    """Nothing is left for another step."""
+    """Fire if the budget leaves nothing for another step."""
     ledger, limits = ctx.ledger, ctx.limits
     if limits.max_tokens is not None and ledger.tokens >= limits.max_tokens:
         return _budget_exceeded("tokens", ledger.tokens, limits.max_tokens, ledger.tokens_step)
@@ -275,7 +274,7 @@ def _oscillation(ctx: RuleContext) -> FiredRule | None:
 
 
 def _is_about_tools(ctx: RuleContext) -> bool:
-    """Whether what did not change is what an agent's tools have found, and no file."""
+    """Whether the evidence consists of tool findings only, without a file."""
     files = ctx.evidence.files if ctx.evidence is not None else None
     return bool(files) and all(path.startswith(TOOL_PATH_PREFIX) for path in files)
 
@@ -283,7 +282,7 @@ def _is_about_tools(ctx: RuleContext) -> bool:
 def _pattern(ctx: RuleContext) -> FiredRule | None:
     times, edge = ctx.limits.repeat_limit, ctx.edge
     if times is None or edge is None or edge.count < times - 1:
-        return None  # it has to be gone once in each of them
+        return None  # every repetition uses this edge once
     trail = edge.symbol + ctx.ledger.trail
     period = repetition_period(trail, times, ctx.limits.pattern_period_max)
     if not period:
@@ -328,7 +327,7 @@ def _max_handoffs(ctx: RuleContext) -> FiredRule | None:
     count = ctx.ledger.handoffs - ctx.ledger.handoffs_before
     if limit is None or count < limit:
         return None
-    # A fork hands over to several at once: where it went past the limit, it alone is needed.
+    # A fork makes several handoffs at once: if it passed the limit, it alone is needed.
     first = 1 if count == limit else limit
     return FiredRule(
         rule=StopRule.MAX_HANDOFFS,
@@ -371,7 +370,7 @@ def _max_duration(ctx: RuleContext) -> FiredRule | None:
 
 
 def _cite_last_steps(tally: Tally, limit: int) -> tuple[str, ...]:
-    """The last that count, but for those that another one could stand in for."""
+    """Cite the last `limit` steps, except the spare ones, which another step could replace."""
     return _step_citations(tuple(step for step in tally.steps[-limit:] if step not in tally.spare))
 
 

@@ -1,7 +1,7 @@
-"""Agents outside of the server: they register, say that they are alive, and are looked at.
+"""Agents outside of the server: registration, heartbeats, and lists.
 
-A token says which agent it is of, and as what it may work; nobody registers for somebody else, and
-nobody registers as ceo: that is a person.
+A token belongs to one agent, and limits its roles; an agent cannot register for another agent, nor
+as ceo: that is a person.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ Seconds = Annotated[int, Meta(ge=0)] | Annotated[float, Meta(ge=0)]
 
 
 class NewAgent(AuthoredBody, kw_only=True):
-    """`capacity` is how many dispatches it works on at once."""
+    """`capacity` is how many dispatches the agent works on at once."""
 
     id: Annotated[str, Meta(min_length=1, max_length=200)]
     roles: Annotated[tuple[AgentRole, ...], Meta(min_length=1, max_length=AGENT_ROLES_MAX)]
@@ -46,8 +46,8 @@ class AgentPatch(AuthoredBody, kw_only=True):
 
 
 class HeartbeatRequest(AuthoredBody):
-    """`holding` are the ids of the dispatches that it is working on. With `wait` the answer is kept
-    back so many seconds: a line that tells the server when the agent is cut off."""
+    """`holding` are the ids of the dispatches that the agent works on. With `wait` the answer is
+    held back for so many seconds: the open call tells the server when the agent is cut off."""
 
     holding: HeldDispatchIds = ()
     wait: Seconds = 0
@@ -55,7 +55,7 @@ class HeartbeatRequest(AuthoredBody):
 
 class AgentHeartbeat(View):
     """`ended` are those of `holding` that are over: stop working on them. `held` is all that the
-    agent has claimed, `channels` its state in each that it is a member of."""
+    agent has claimed, `channels` its state in each of its channels."""
 
     state: AgentState
     ended: tuple[str, ...]
@@ -75,7 +75,7 @@ async def register(
 
 
 def check_roles(caller: Caller, roles: tuple[str, ...]) -> None:
-    """403 if the token does not let its agent have these roles."""
+    """Raise 403 if the token does not allow its agent these roles."""
     if "ceo" in roles:
         message = f"no agent works as ceo, and '{caller.name}' is one: that is a person"
         raise HTTPProblemError(403, "forbidden_role", f"{message}; leave the role out")

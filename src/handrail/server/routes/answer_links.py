@@ -1,9 +1,9 @@
-"""One-time links: an answer from a mail or a chat, by one person to one question.
+"""Answer links: one person answers one approval from a mail or a chat, once.
 
-Looking (GET) shows what the link will do, and does nothing, however often mail programs look before
-people do. Sending (POST) answers, once, in the same way and under the same rules as
-`POST /approvals/{id}/answer`: what is used, expired, settled or shows something else by now changes
-nothing. The link is the authority: no token is asked for, and a session's person does not count.
+GET shows what the link will do, and does nothing, however often mail programs prefetch it. POST
+answers, once, under the same rules as `POST /approvals/{id}/answer`: a link that is used or
+expired, or whose approval is settled or has changed, changes nothing. The link is the authority: no
+token is needed, and the person of a session does not count.
 """
 
 import html
@@ -73,16 +73,16 @@ FIELD_HTML = """<p><label>{label}<br>
 
 
 class NewLink(Value):
-    """For whom: left out, for whoever asks. An admin says for whom, and with which role."""
+    """`name`: the link's person; default: the caller. An admin may name others, with a role."""
 
     name: Name = ""
     role: PersonRole = "operator"
     expires: Annotated[str, msgspec.Meta(max_length=40)] = ""
-    """Such as "2d"; it ends with the question in any case."""
+    """Such as "2d"; the link ends with its approval in any case."""
 
 
 class MadeLink(Value, omit_defaults=False):
-    """Shown this once; of the secret only a digest is kept."""
+    """Shown only once; the server stores only a digest of the secret."""
 
     id: str
     approval_id: str
@@ -94,7 +94,7 @@ class MadeLink(Value, omit_defaults=False):
 
 
 class LinkView(View):
-    """What the link will do: `does` says what comes of each decision."""
+    """What the link will do: `does` has the effect of each decision."""
 
     approval: Approval
     name: str
@@ -108,7 +108,7 @@ class LinkAnswer(Value):
 
 
 class LinkAnswered(View):
-    """The question after the answer, and how its run stands."""
+    """The approval after the answer, and the status of its run."""
 
     approval: Approval
     run_status: str
@@ -160,7 +160,7 @@ def _link_person(caller: Caller, new_link: NewLink) -> Person:
 
 @dataclass
 class LinkAnswerOperation(Operation):
-    """The call's two kinds of body, for the OpenAPI document."""
+    """Documents the two kinds of body in the OpenAPI document."""
 
     def __post_init__(self) -> None:
         text = Schema(type=OpenAPIType.STRING)
@@ -226,7 +226,7 @@ async def use_link(request: Request[Any, Any, Any], engine: Engine, token: str) 
 
 
 async def _find_open_approval(engine: Engine, row: AnswerLinkRow) -> tuple[Approval, Person]:
-    """The question as the link shows it, and who answers; or why nobody can."""
+    """Return the approval and the person, or raise why the link cannot answer."""
     approval = await engine.approval(row.approval_id)
     if approval.status != "open":
         by = f" by {approval.by}" if approval.by else ""
@@ -241,7 +241,7 @@ async def _find_open_approval(engine: Engine, row: AnswerLinkRow) -> tuple[Appro
 
 
 async def _answer(engine: Engine, row: AnswerLinkRow, link_answer: LinkAnswer) -> LinkAnswered:
-    """All is asked again in the answer's own transaction, to which the link's id is the key."""
+    """Answer. The answer's transaction checks all again, with the link's id as its key."""
     open_approval, person = await _find_open_approval(engine, row)
     try:
         run = await engine.answer(
@@ -308,7 +308,7 @@ def _html_response(title: str, body: str, status: int = 200) -> Response[Any]:
 def _problem_response(
     request: Request[Any, Any, Any], error: HTTPProblemError | RefusedError
 ) -> Response[Any]:
-    """A problem document, or for a browser the same words."""
+    """Return the problem as a page for a browser; else raise it."""
     problem = problem_from(error)
     if problem is None or not _wants_page(request):
         raise error
@@ -327,7 +327,7 @@ def _title(approval: Approval) -> str:
 def _describe_decisions(approval: Approval) -> dict[str, str]:
     if approval.own:
         return {"revise": "the agent goes on with your text", "reject": DECISION_EFFECTS["reject"]}
-    if approval.type is ApprovalKind.ESCALATION:  # there is no result that could be approved
+    if approval.type is ApprovalKind.ESCALATION:  # an escalation has no result to approve
         return DECISION_EFFECTS | {
             "approve": f"it goes on as if '{approval.node_id}' had succeeded",
             "revise": f"'{approval.node_id}' is tried again, with your text",

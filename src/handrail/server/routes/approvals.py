@@ -1,8 +1,7 @@
-"""Questions to people: the inbox, and their answers.
+"""Approvals: the inbox, and the answers of people.
 
-Who may answer what, and what an answer means, is the kernel's to say. Here an answer gets its
-author, from the token, and a replayed one, to a question that is settled or shows something else by
-now, is kept as evidence.
+The kernel decides who may answer, and what an answer means. This module takes the author from the
+token, and stores a replayed answer, to an approval that is settled or has changed, as evidence.
 """
 
 from typing import Annotated, Any, Literal
@@ -32,11 +31,11 @@ DECISION_EFFECTS = {
     "reject": "it ends here, or takes the way that is there for failure",
 }
 REPLAYED_ANSWER_CODES = ("not_open", "changed", "ended", "answered_before")
-"""Refusals of an answer to what is not, or no longer, asked like that."""
+"""Refusals of an answer to an approval that is not open, or has changed."""
 
 
 class ApprovalAnswer(AuthoredBody, kw_only=True):
-    """A text, or an explicit decision with or without one. `digest` is that of what was shown."""
+    """A text, a decision, or both. `digest` is the digest of what the person saw."""
 
     text: NulFreeText = ""
     decision: Literal["approve", "reject", "revise"] | None = None
@@ -44,7 +43,7 @@ class ApprovalAnswer(AuthoredBody, kw_only=True):
 
 
 class AnsweredApproval(View):
-    """The approval and the run as they stand after the answer."""
+    """The approval and the run after the answer."""
 
     approval: Approval
     execution: RunView

@@ -1,4 +1,4 @@
-"""Who did what, and whether the record of it is unaltered."""
+"""The audit record: its events, and its verification."""
 
 from typing import Annotated, Any
 
@@ -33,7 +33,7 @@ HeadQuery = Annotated[
 
 
 class AuditVerification(Verification, frozen=True, kw_only=True, omit_defaults=False):
-    """What was looked at, and what is wrong with it. Keep the `head` elsewhere."""
+    """What was verified, and what is wrong with it. Save the `head` elsewhere."""
 
     ok: bool
 

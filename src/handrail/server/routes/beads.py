@@ -1,4 +1,4 @@
-"""Beads: the work as people file it, look it up, change it, and have it run again."""
+"""Beads: people file them, look them up, change them, and start runs of them."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -35,25 +35,25 @@ DefinitionIdQuery = Annotated[
 
 
 class NewBead(AuthoredBody, kw_only=True):
-    """Work to be done; with `workflow_id`, the id or name of a definition, it begins at once."""
+    """Work to do; with `workflow_id`, the id or name of a definition, a run begins at once."""
 
     title: Annotated[str, Meta(min_length=1, max_length=TITLE_CHARS_MAX, pattern=r"\S")]
     description: NulFreeText = ""
     workflow_id: NulFreeText | None = None
     context: dict[str, Any] = {}
     review: Literal["required", "skip"] | None = None
-    """Left out, as the definition says."""
+    """Default: as the definition says."""
     priority: Annotated[int, Meta(ge=-PRIORITY_MAX, le=PRIORITY_MAX)] = 0
-    """More is sooner."""
+    """Higher is sooner."""
 
 
 class BeadPatch(AuthoredBody, kw_only=True):
     context: dict[str, Any]
-    """Merged into the bead's (RFC 7396): a null takes a key away."""
+    """Merged into the bead's context (RFC 7396): a null removes a key."""
 
 
 class NewRun(AuthoredBody, kw_only=True):
-    """Left out: the definition of the last run, from its start."""
+    """Defaults: the definition of the last run, from its start."""
 
     workflow_id: NulFreeText | None = None
     from_node: NulFreeText | None = None
@@ -61,7 +61,7 @@ class NewRun(AuthoredBody, kw_only=True):
 
 @dataclass
 class OptionalBodyOperation(Operation):
-    """A call that can do without a body, for the OpenAPI document."""
+    """Documents the body as optional in the OpenAPI document."""
 
     def __post_init__(self) -> None:
         assert isinstance(self.request_body, RequestBody), "documented"
@@ -156,7 +156,7 @@ async def run_bead(
 async def _check_start_node(
     engine: Engine, caller: Caller, workflow_id: str | None, node_id: str | None
 ) -> None:
-    """To begin behind an approval is to pass it over, and so an override."""
+    """Raise 403 for a start behind an approval: it skips the approval, and so is an override."""
     if not node_id or not workflow_id or caller.is_at_least("ceo"):
         return
     document = (await engine.definition(workflow_id)).definition
@@ -173,7 +173,7 @@ async def _check_start_node(
 
 
 def _find_predecessors(document: dict[str, Any], node_id: str) -> set[str]:
-    """The nodes from which a way leads there."""
+    """Return the nodes from which the node can be reached."""
     sources: dict[str, list[str]] = {}
     for edge in document.get("edges", ()):
         sources.setdefault(edge["to_node_id"], []).append(edge["from_node_id"])

@@ -1,4 +1,4 @@
-"""Errors of services: reported in our shape or in Sentry's, looked at with their counts."""
+"""Errors of services: reports in Handrail's or Sentry's format, and lists with counts."""
 
 from typing import Any
 

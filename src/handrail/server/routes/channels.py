@@ -1,13 +1,13 @@
-"""Channels: people and agents make them, speak in them, and pass the turn.
+"""Channels: people and agents speak in them, and pass the turn.
 
 Rules
-1. Who speaks is who the token says: a person's message is a person's, an agent's is its own answer
-   in its turn. Nobody speaks as somebody else.
-2. An agent ends, pauses and resumes its own turn. What a person may do to a turn (resume, override,
-   grant), and to the channel (pause, unpause), an agent may not.
-3. An agent does not let itself into a channel. Where it is a member it may assign itself again,
-   after it was lost, and leave.
-4. To an agent only what has reached it is shown.
+1. The token determines the speaker: a person speaks as that person, an agent in its own turn. No
+   caller speaks as another.
+2. An agent completes, pauses and resumes its own turn. Only people may override or grant a turn,
+   resume the turn of an agent, and pause or unpause the channel.
+3. An agent cannot make itself a member of a channel. A member may assign itself again, after it was
+   lost, and leave.
+4. An agent sees only the messages that have reached it.
 """
 
 from collections.abc import Callable
@@ -46,14 +46,14 @@ AfterQuery = Annotated[
 ]
 TurnActionName = Literal["complete", "wait", "resume", "override", "grant", "pause", "unpause"]
 AGENT_ACTIONS: frozenset[TurnActionName] = frozenset({"complete", "wait", "resume"})
-"""What an agent does with its turn."""
+"""What an agent may do with its turn."""
 PERSON_ACTIONS: frozenset[TurnActionName] = frozenset(
     {"resume", "override", "grant", "pause", "unpause"}
 )
 
 
 class TurnConfigInput(Value, rename="camel", forbid_unknown_fields=True):
-    """Settings of a channel; what is left out is the installation's, or the default."""
+    """Settings of a channel; defaults: those of the installation, else the built-in ones."""
 
     default_timeout_seconds: Seconds | UnsetType = UNSET
     human_interrupt_mode: HumanMode | UnsetType = UNSET
@@ -79,7 +79,7 @@ class NewMember(AuthoredBody, kw_only=True):
     agent_id: Annotated[NulFreeText, Meta(min_length=1, max_length=200)]
     timeout_seconds: Seconds | None = msgspec.field(name="timeoutSeconds", default=None)
     priority: Annotated[int, Meta(ge=-1_000_000, le=1_000_000)] | None = None
-    """Higher is earlier, in the order `priority`."""
+    """Higher goes first, in the order `priority`."""
 
 
 class NewMessage(AuthoredBody, kw_only=True):
@@ -93,7 +93,7 @@ class NewMessage(AuthoredBody, kw_only=True):
 
 
 class TurnControl(AuthoredBody, kw_only=True):
-    """`turn` is the number of the turn that is meant: an old one is refused."""
+    """`turn` is the number of the turn to act on: an old number is refused."""
 
     action: TurnActionName
     agent_id: NulFreeText = ""
@@ -267,7 +267,7 @@ def _not_a_member_problem(caller: Caller, channel_id: str) -> HTTPProblemError:
 def _membership_problem(
     caller: Caller, channel_id: str, refused: RefusedError, field: str
 ) -> Exception:
-    """Somebody who is not in the channel: the agent itself, or whom a person has named."""
+    """Return the problem of a non-member: the calling agent, or the agent that a person named."""
     if caller.role == "agent" and refused.refusal.code == "unknown_agent":
         return _not_a_member_problem(caller, channel_id)
     return refusal_at_field(refused, unknown_agent=field)

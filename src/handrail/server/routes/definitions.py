@@ -30,13 +30,13 @@ class DefinitionValidation(Value, omit_defaults=False):
 
 
 class DefinitionText(Value, forbid_unknown_fields=True):
-    """A definition as somebody types it: JSON or YAML."""
+    """The text of a definition: JSON or YAML."""
 
     text: str
 
 
 class ParsedDocument(Value, omit_defaults=False):
-    """`document` is null where the text is none; what is wrong says in which line."""
+    """`document` is null if the text cannot be parsed; `errors` name the lines."""
 
     document: Document
     errors: tuple[FieldError, ...]

@@ -1,11 +1,11 @@
-"""Dispatches: agents come for work, keep it alive, and report what came of it.
+"""Dispatches: agents claim them, renew their leases, and report results.
 
 Rules
-1. An agent acts for itself. Whoever signs as somebody else is refused, and that is kept as a note
-   of the run; so is a result that is late, doubled or foreign. Neither changes anything.
-2. What cannot be read as a result at all is 422, costs nothing, and the dispatch stays open. A
-   result that can be read, and says what the agent may not, is the kernel's to judge.
-3. What Handrail measured itself, an agent cannot say it did.
+1. An agent acts for itself. A body signed as another agent is refused, and noted in the run; so is
+   a result that is late, doubled or foreign. Neither changes anything.
+2. A body that cannot be read as a result is 422, costs nothing, and the dispatch stays open. The
+   kernel judges a readable result that says what the agent may not.
+3. An agent cannot report evidence as measured by Handrail.
 """
 
 from datetime import datetime
@@ -34,13 +34,12 @@ from handrail.views.view_types import View
 Seconds = Annotated[int, Meta(ge=0)] | Annotated[float, Meta(ge=0)]
 Fence = Annotated[int, Meta(ge=0, le=2**53 - 1)]
 AUTHOR_FIELDS = ("agent_id", "agent", "author", "by", "actor")
-"""Where a body may say which agent it is from."""
+"""Fields in which a body may name its agent."""
 
 
 class ClaimRequest(AuthoredBody, kw_only=True):
-    """`wait` is how many seconds the answer may take while there is nothing to do. `holding` are
-    the ids of the dispatches that the agent knows it has: one whose answer got lost on the way is
-    given again."""
+    """`wait` is how many seconds to wait for a dispatch. `holding` are the ids of the dispatches
+    that the agent knows it holds: a claim whose answer was lost is given again."""
 
     agent_id: str
     wait: Seconds = 0
@@ -48,13 +47,13 @@ class ClaimRequest(AuthoredBody, kw_only=True):
 
 
 class HeldDispatch(Value):
-    """Of a dispatch that the agent holds. Its name may be left out; the token has it."""
+    """A call about a dispatch that the agent holds. The token names the agent."""
 
     fence: Fence
     reason: Annotated[str, Meta(max_length=2_000)] = ""
-    """Why it is handed back."""
+    """Why the agent hands the dispatch back."""
     usage: Usage = NO_USAGE
-    """What the attempt has used all the same."""
+    """What the attempt has used."""
     agent_id: str = ""
     agent: str = ""
     author: str = ""
@@ -63,8 +62,8 @@ class HeldDispatch(Value):
 
 
 class DispatchResult(Result, frozen=True, kw_only=True):
-    """A result, with the fence of its dispatch. Without an `outcome`, the last line of `text` says
-    what is meant."""
+    """A result, with the fence of its dispatch. Without an `outcome`, the last line of `text`
+    decides."""
 
     fence: Fence
     agent_id: str = ""
@@ -75,7 +74,7 @@ class DispatchResult(Result, frozen=True, kw_only=True):
 
 
 class DispatchLease(View):
-    """`ended`: stop working on it, for this reason."""
+    """`ended`: stop working on the dispatch, for this reason."""
 
     lease_expires_at: datetime | None
     ended: bool
@@ -83,8 +82,8 @@ class DispatchLease(View):
 
 
 class DispatchReceipt(View):
-    """Not accepted: it could not be used, the attempt is spent, and `reason` goes to the agent with
-    its next turn."""
+    """Not accepted: the result is unusable, the attempt is spent, and the agent's next dispatch
+    carries `reason`."""
 
     accepted: bool
     reason: str
@@ -194,7 +193,7 @@ async def result(
 async def _check_dispatch_author(
     engine: Engine, caller: Caller, dispatch_id: str, data: HeldDispatch | DispatchResult
 ) -> None:
-    """403 if it is signed as somebody else."""
+    """Raise 403 if the body is signed as another agent."""
     authors = {name: getattr(data, name) for name in AUTHOR_FIELDS}
     try:
         check_same_author(caller, *authors.values())
@@ -212,11 +211,11 @@ REQUIRED_FIELDS = {
     Outcome.ASK: ("question", "say what a person should answer"),
     Outcome.TERMINATE: ("remaining", "say what is left to do"),
 }
-"""What an outcome cannot do without; to end a run, only if a part is left."""
+"""The field that an outcome requires; for `terminate`, only if the work is partly done."""
 
 
 def _check_complete(data: DispatchResult) -> None:
-    """422 if it lacks what its outcome cannot do without."""
+    """Raise 422 if the result lacks the field that its outcome requires."""
     is_complete = data.outcome is Outcome.TERMINATE and data.status != "done_partial"
     requirement = (
         REQUIRED_FIELDS.get(data.outcome) if data.outcome is not None and not is_complete else None

@@ -1,7 +1,7 @@
-"""Events as they happen, of one run or of everything, as server-sent events.
+"""Event streams of one run or of everything, as server-sent events.
 
 A position is the `id` of an event in its stream: in a run its number, in the feed of everything
-"COMMIT-EVENT". The header `Last-Event-ID`, which browsers send by themselves, goes before `after`.
+"COMMIT-EVENT". The header `Last-Event-ID`, which browsers send by themselves, overrides `after`.
 """
 
 from collections.abc import AsyncGenerator
@@ -77,7 +77,7 @@ async def events(
     position = last_event_id or after or end
     if position == POSITION_BEGINNING:
         position = ""
-    await engine.feed(position, 1)  # refused, if it is no position
+    await engine.feed(position, 1)  # refuses an invalid position
     if _position_key(position) > _position_key(end):
         raise _bad_position(position, f"the record goes to {end}")
     return EventStreamResponse(
@@ -98,7 +98,7 @@ async def _run_pages(engine: Engine, run_id: str, after: int) -> EventPages:
 
 
 async def _feed_pages(engine: Engine, after: str) -> EventPages:
-    while True:  # until it is closed, by whoever sends it on
+    while True:  # until the response closes it
         while page := await engine.feed(after, PAGE_EVENTS):
             yield page
             after = page[-1][0]
@@ -113,7 +113,7 @@ def _parse_seq(position: str) -> int:
 
 
 def _position_key(position: str) -> tuple[int, int]:
-    """Of a position that the engine has looked at, for comparing."""
+    """Return a sort key of a position that the engine has validated."""
     commit, _, event = position.partition("-")
     return int(commit or 0), int(event or 0)
 

@@ -1,7 +1,7 @@
-"""Files of beads: sent by people, given to agents, and never shown as anything but a download.
+"""Files of beads: uploaded by people, read by agents, and served only as downloads.
 
-A file comes as the body itself, with `?name=`, or as the one file of a form (`curl -F file=@x`). It
-goes out under its own type, but as an attachment that browsers neither guess at nor open here.
+An upload is the body itself, with `?name=`, or the one file of a form (`curl -F file=@x`). A
+download has the file's own type, but as an attachment that browsers neither sniff nor open here.
 """
 
 import mimetypes
@@ -30,11 +30,11 @@ from handrail.server.author_check import AuthoredBody, check_author
 from handrail.server.problems import FieldError, HTTPProblemError, problem_responses
 
 FORM_BYTES_MAX = 64 * 1024
-"""What a form may have around the file."""
+"""In addition to the file."""
 FORM_TYPE = "multipart/form-data"
 ANY_TYPE = "application/octet-stream"
 UNSPECIFIC_TYPES = ("", ANY_TYPE, "application/x-www-form-urlencoded")
-"""Types that say nothing about a file: what programs send if nobody told them."""
+"""Types that say nothing about a file: programs send them by default."""
 TYPE_CHARS_MAX = 100
 _TYPE = re.compile(r"[\w.+-]+/[\w.+-]+(; ?charset=[\w-]+)?", re.ASCII)
 _UNSAFE = re.compile(r"[^A-Za-z0-9._ -]")
@@ -46,7 +46,7 @@ FileNameQuery = Annotated[
 
 @dataclass
 class UploadOperation(Operation):
-    """The call's two kinds of body, for the OpenAPI document."""
+    """Documents the two kinds of body in the OpenAPI document."""
 
     def __post_init__(self) -> None:
         form = Schema(
@@ -61,7 +61,7 @@ class UploadOperation(Operation):
 
 @dataclass
 class DownloadOperation(Operation):
-    """The answer has the file's own type."""
+    """Documents that the response has the file's own type."""
 
     def __post_init__(self) -> None:
         assert self.responses is not None, "documented"
@@ -101,7 +101,7 @@ async def put_file(
 
 
 async def _read_form(request: Request[Any, Any, Any]) -> tuple[AuthoredBody, str, str, bytes]:
-    """Who it says it is from, and the file: its name, type and content."""
+    """Return the author fields, and the file's name, type and content."""
     try:
         form = await request.form()
     except (LookupError, UnicodeDecodeError) as error:  # a field in an unknown or a wrong encoding
@@ -122,7 +122,7 @@ def _bad_file(path: str, message: str, hint: str) -> HTTPProblemError:
 
 
 def content_type_of(content_type: str, name: str) -> str:
-    """The file's type: as it was said, else by its name."""
+    """Return the file's type: the given one, else by its name."""
     if (
         content_type not in UNSPECIFIC_TYPES
         and len(content_type) <= TYPE_CHARS_MAX
@@ -158,7 +158,7 @@ async def file(engine: Engine, caller: Caller, bead_id: str, name: str) -> Respo
 
 
 async def _has_dispatch(engine: Engine, agent_id: str, bead_id: str) -> bool:
-    """Whether the agent works on the bead now."""
+    """Return whether the agent works on the bead now."""
     io, store = engine.committer.call_store, engine.store
     run_id = await io(store.get_active_run_id, bead_id)
     dispatches = await io(store.list_dispatches, run_id) if run_id is not None else ()
@@ -166,7 +166,7 @@ async def _has_dispatch(engine: Engine, agent_id: str, bead_id: str) -> bool:
 
 
 def content_disposition(name: str) -> str:
-    """A header that no name can break out of (RFC 6266): ASCII for old clients, then the name."""
+    """Return a header that no name can escape (RFC 6266): ASCII for old clients, then the name."""
     ascii_name, quoted_name = _UNSAFE.sub("_", name), quote(name, safe="")
     return f"attachment; filename=\"{ascii_name}\"; filename*=UTF-8''{quoted_name}"
 

@@ -1,4 +1,4 @@
-"""Runs of programs elsewhere, under a guard: begun, told of while they go on, with questions."""
+"""Guarded runs: programs elsewhere begin them, record events, and request approvals."""
 
 from datetime import datetime
 from typing import Annotated, Any
@@ -21,7 +21,6 @@ from handrail.server.request_body import NulFreeText
 NAME_CHARS_MAX, TITLE_CHARS_MAX = 200, 1_000
 EVENTS_MAX, PATHS_MAX = 1_000, 10_000
 ANSWER_SECONDS_MAX = 30 * 24 * 3600
-"""Seconds that a person has for an answer."""
 ANSWER_SECONDS_MIN = 0.1
 Name = Annotated[str, Meta(min_length=1, max_length=NAME_CHARS_MAX, pattern=r"\S")]
 URL_SAFE_PATTERN = r"^[^/\\]*[^/\\.\s][^/\\]*$"
@@ -32,7 +31,7 @@ REFUSAL_RESPONSES = problem_responses(403, 404, 409)
 
 
 class NewGuardedRun(Value):
-    """`team` is the name of its definition, `agent` who has the turn first."""
+    """`team` is the name of the definition, `agent` acts first."""
 
     team: TeamName
     limits: Limits
@@ -42,14 +41,14 @@ class NewGuardedRun(Value):
 
 
 class GuardedEvents(Value):
-    """Results, handoffs and the end, in their order; `at` is the teller's clock."""
+    """Results, handoffs and the end, in order; `at` is the time by the caller's clock."""
 
     events: Annotated[tuple[Reported | HandedOff | Ended, ...], Meta(max_length=EVENTS_MAX)]
     at: Annotated[datetime, Meta(tz=True)]
 
 
 class NewGuardedApproval(Value):
-    """Unanswered after so many seconds, the run ends."""
+    """Without an answer, the run ends after `seconds`."""
 
     question: Annotated[NulFreeText, Meta(min_length=1)]
     seconds: Annotated[float, Meta(ge=ANSWER_SECONDS_MIN, le=ANSWER_SECONDS_MAX)]
@@ -86,7 +85,7 @@ async def tell(
         [event.by for event in data.events if isinstance(event, Ended)],
     )
     if any(authors):
-        await engine.state(execution_id)  # there is such a run, to keep it with
+        await engine.state(execution_id)  # refuses an unknown run
         await check_author(engine, caller, AuthoredBody(by=authors[-1]), execution_id)
     return await recording.record_events(
         engine, execution_id, data.events, by=caller.name, sent_at=data.at, key=key
@@ -106,9 +105,9 @@ async def ask(
     data: NewGuardedApproval,
 ) -> GuardedRunStatus:
     """The program waits for a person: the question is in the inbox, and the run waits."""
-    asked, key = data, read_key(request)
+    key = read_key(request)
     return await recording.open_approval(
-        engine, execution_id, asked.question, asked.seconds, by=caller.name, key=key
+        engine, execution_id, data.question, data.seconds, by=caller.name, key=key
     )
 
 

@@ -1,7 +1,6 @@
-"""Whether the server is alive, and whether it should be given requests.
+"""Health checks: whether the server is alive, and whether it should receive requests.
 
-Anybody may ask, so what is wrong with the database stands in the log: its words name hosts and
-paths.
+They need no token, so database errors are only in the log: their texts name hosts and paths.
 """
 
 from litestar import Response, get

@@ -1,4 +1,4 @@
-"""Commit locks: who holds which, who waits for it."""
+"""Commit locks: their holders and queues."""
 
 from litestar import get
 

@@ -1,5 +1,5 @@
-"""Remembered resolutions: looked at, corrected, removed. Only people get here; the built-in agents
-reach the memory through the engine itself."""
+"""Remembered resolutions: people list, correct and remove them. The built-in agents use the memory
+through the engine itself."""
 
 from typing import Annotated
 
@@ -24,7 +24,7 @@ Resolution = Annotated[NulFreeText, Meta(min_length=1, max_length=RESOLUTION_CHA
 
 
 class MemoryPatch(AuthoredBody, kw_only=True):
-    """What tickets like it are answered from now on."""
+    """The new resolution, for similar tickets from now on."""
 
     resolution: Resolution
 

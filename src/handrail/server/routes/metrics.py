@@ -1,4 +1,4 @@
-"""Figures: per definition for people and the page, of the server for Prometheus."""
+"""Metrics: per definition for people and the web app, of the server for Prometheus."""
 
 from datetime import datetime
 from typing import Annotated
@@ -25,7 +25,7 @@ SinceQuery = Annotated[
 
 
 class WorkflowMetrics(View):
-    """Of runs that have ended, by definition. `since`: at that moment or later; null: ever."""
+    """Statistics of ended runs, by definition. `since`: ended at that time or later; null: all."""
 
     items: tuple[DefinitionStatistics, ...]
     since: datetime | None

@@ -1,4 +1,4 @@
-"""The OpenAPI document: what every call takes and answers."""
+"""The OpenAPI document of the API."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import msgspec
 from litestar import MediaType, Request, Response, get
 
 STATE_DOCUMENT = "openapi"
-"""In the application's state. To make it takes as long as many calls, and anybody may ask."""
+"""State key of the cached document: making it costs as much as many calls, and needs no token."""
 
 
 @get("/openapi.json", include_in_schema=False)

@@ -1,4 +1,4 @@
-"""Recorded runs under other stop rules, and limits proposed from them."""
+"""Replays of recorded runs under other stop rules, and limits proposed from them."""
 
 from typing import Annotated, Any
 
@@ -27,7 +27,7 @@ from handrail.server.problems import (
 from handrail.server.request_body import NulFreeText
 
 RUN_ID_REFUSALS = ("unknown_run", "too_many_events", "events_gone", "unknown_definition")
-"""Refusals because of what `ids` names."""
+"""Refusals of a run that `ids` names."""
 ShareQuery = Annotated[
     float,
     Parameter(ge=0, le=1, description="Of the good runs, a proposed limit may cut this share."),
@@ -38,8 +38,8 @@ RunsQuery = Annotated[
 
 
 class ReplayRequest(Value):
-    """`rules`: fields of `stop_rules`, which count before those of the definition, or the name of
-    a profile."""
+    """`rules`: fields of `stop_rules`, which override those of the definition, or the name of a
+    profile."""
 
     ids: Annotated[tuple[NulFreeText, ...], Meta(min_length=1, max_length=REPLAYED_RUNS_MAX)]
     rules: dict[str, Any] | NulFreeText

@@ -1,4 +1,4 @@
-"""Runs: listed, looked at, waited for, explained, and overridden by people."""
+"""Runs: lists, views, waits, explanations, and overrides by people."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, assert_never
@@ -74,17 +74,17 @@ RunIdsQuery = Annotated[
 
 
 class OverrideRequest(AuthoredBody, kw_only=True):
-    """`move` needs `node`, `migrate` needs `version`; it goes to `node`, else stays where it is."""
+    """`move` needs `node`, `migrate` needs `version`; the run goes to `node`, else stays."""
 
     action: Literal["move", "close", "pause", "resume", "migrate"]
-    reason: Annotated[str, Meta(pattern=r"^\s*[^\s\x00][^\x00]*$")]  # one way to match: linear
+    reason: Annotated[str, Meta(pattern=r"^\s*[^\s\x00][^\x00]*$")]  # no ambiguity: linear
     node: NulFreeText | None = None
     version: Annotated[int, Meta(ge=1, le=2**31 - 1)] | None = None
 
 
 @dataclass
 class ReportOperation(Operation):
-    """The report as JSON or as Markdown, for the OpenAPI document."""
+    """Documents the report as JSON or Markdown in the OpenAPI document."""
 
     def __post_init__(self) -> None:
         assert self.responses is not None, "documented"

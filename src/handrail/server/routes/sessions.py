@@ -1,6 +1,6 @@
-"""Sessions of the page: who is signed in where, for whoever that is, and ended from elsewhere.
+"""Web app sessions: people list their own, and end them from elsewhere.
 
-A session is a person's own: others' are as if they were not there, but for an admin.
+Sessions of others are as if they did not exist, except for an admin.
 """
 
 from litestar import delete, get
@@ -16,7 +16,7 @@ from handrail.store.store import CredentialRow
 
 
 class SessionView(Value, omit_defaults=False):
-    """`mine` is the one that this request came with."""
+    """`mine`: this request came with the session."""
 
     id: str
     name: str

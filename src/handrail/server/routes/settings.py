@@ -1,4 +1,4 @@
-"""What this server runs with."""
+"""The settings of this server."""
 
 from typing import Any
 

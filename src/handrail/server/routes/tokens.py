@@ -1,4 +1,4 @@
-"""Tokens and one-time sign-in links: made by admins, shown once."""
+"""Tokens and one-time sign-in links: admins make them, and each is shown once."""
 
 from typing import Annotated
 
@@ -19,7 +19,6 @@ from handrail.views.event_view import ENGINE_ACTOR
 
 Name = Annotated[str, msgspec.Meta(max_length=NAME_CHARS_MAX, pattern=r"^[^\x00-\x1f\x7f]*$(?!\n)")]
 EXPIRES_SECONDS_MAX = 10 * 365 * 86_400
-"""In seconds."""
 
 
 class NewToken(Value):
@@ -46,7 +45,7 @@ class TokenView(Value, omit_defaults=False):
 
 class MadeToken(TokenView, frozen=True, kw_only=True):
     token: str
-    """Shown this once; only its digest is kept."""
+    """Shown only once; the server stores only its digest."""
 
 
 prepare_types(MadeToken)
@@ -59,7 +58,7 @@ class NewSignIn(Value):
 
 class SignInLink(Value):
     path: str
-    """To be opened in a browser on this server, once."""
+    """A path on this server, to be opened in a browser, once."""
     expires_at: str
 
 
@@ -97,7 +96,7 @@ def issue_token(request: NewToken, *, by: str, engine: Engine) -> tuple[str, Cre
 
 
 def _check_name(field: str, name: str) -> None:
-    """Who acts stands in the record by name, and an agent in addresses."""
+    """Check a name: the record identifies actors by name, and URLs contain agent ids."""
     if name == ENGINE_ACTOR:
         raise _bad_token_request(
             field, f"'{ENGINE_ACTOR}' is how the engine itself signs; take another name"

@@ -1,9 +1,9 @@
-"""The page, and signing in to it: a one-time link becomes a session in a cookie.
+"""The web app, and sign-in: a one-time link becomes a session in a cookie.
 
-The link opens a small page that sends itself; only then is it used up. So a chat program that looks
-at links before people do spoils nothing, and the cookie, which no other site's request carries
-(SameSite=Strict), comes with the first page. Another site that sends the form is refused: it would
-sign somebody in as somebody else.
+The link opens a small page that submits itself; only that uses the link up. So a chat program that
+prefetches links does no harm, and the cookie, which no other site's request carries
+(SameSite=Strict), comes with the first page. A form sent by another site is refused: it would sign
+a person in as another.
 """
 
 import html
@@ -24,7 +24,7 @@ from handrail.server.settings import ServerSettings
 from handrail.server.web_app import WEB_APP_PATHS, WebAppFiles
 
 SAME_SITE_VALUES = ("same-origin", "none")
-"""What browsers say in Sec-Fetch-Site of a request that a page of ours, or the user, has made."""
+"""Sec-Fetch-Site of a request that a page of this server, or the user, has made."""
 PAGE_HTML = """<!doctype html>
 <html lang="en">
 <head><meta charset="utf-8"><title>Handrail</title>
@@ -50,7 +50,7 @@ SIGNED_OUT_RESPONSE = {204: ResponseSpec(data_container=None, description="Signe
 
 
 class Me(Value, omit_defaults=False):
-    """Whoever asks. `csrf` is for the page: it goes into the header X-CSRF-Token."""
+    """The caller. The web app sends `csrf` in the header X-CSRF-Token."""
 
     name: str
     role: str
@@ -111,7 +111,7 @@ async def sign_in(
 def _session_cookie(
     request: Request[Any, Any, Any], settings: ServerSettings, secret: str, seconds: int
 ) -> Cookie:
-    """For https alone if that is how people reach this server, also where a proxy hides it."""
+    """Secure if people reach this server over https, also behind a proxy that hides it."""
     return Cookie(
         key=SESSION_COOKIE,
         value=secret,

@@ -1,8 +1,7 @@
-"""Webhooks: who is told outside that a question waits, a run has ended, or something was said in a
-channel. For admins.
+"""Webhooks: notify other systems of open approvals, ended runs and channel messages. For admins.
 
-What is sent, how it is signed and how often it is tried stands in `server/webhook_sender.py`; how a
-receiver checks it, in docs/review.md.
+`server/webhook_sender.py` describes deliveries, signatures and retries; docs/review.md describes
+how a receiver checks them.
 """
 
 import secrets
@@ -45,7 +44,7 @@ People = Annotated[tuple[LinkRecipient, ...], msgspec.Meta(max_length=PEOPLE_MAX
 
 
 class NewWebhook(Value):
-    """`people` get a one-time link with each question that they may answer. Left out, `events` are
+    """`people` get a one-time link with each approval that they may answer. Default of `events`:
     all but `channel.message`."""
 
     url: Annotated[
@@ -56,7 +55,7 @@ class NewWebhook(Value):
 
 
 class WebhookView(Value, omit_defaults=False):
-    """`failures` is how many attempts in a row failed, `waiting` how much is to be told yet."""
+    """`failures` counts failed attempts in a row, `waiting` the pending deliveries."""
 
     id: str
     url: str
@@ -75,7 +74,7 @@ class WebhookView(Value, omit_defaults=False):
 
 class MadeWebhook(WebhookView, frozen=True, kw_only=True):
     secret: str
-    """Shown this once."""
+    """Shown only once."""
 
 
 prepare_types(LinkRecipient, MadeWebhook)
@@ -145,7 +144,7 @@ async def enable_webhook(
 
 
 async def _check_new_webhook(new_webhook: NewWebhook, settings: ServerSettings) -> None:
-    """What can be seen to be wrong now; every attempt looks again."""
+    """Check what can be checked now; every attempt checks again."""
     private = settings.webhook_private
     try:
         await resolve_target(parse_target_url(new_webhook.url, private=private), private=private)

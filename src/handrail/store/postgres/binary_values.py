@@ -1,9 +1,8 @@
-"""How values cross the wire, where psycopg's own way is slower or not ours.
+"""Encodes and decodes values where psycopg's own adapters are slower or unsuitable.
 
-A column of a batch goes out as one binary array, written here in one go: a third faster than
-psycopg's, and of one type whatever is in it (psycopg's depends on the largest number, or on whether
-all are NULL), so that a statement is prepared once. Times come back as the port's texts; documents
-as the texts that they are.
+A column of a batch is sent as one binary array, encoded here in one pass: a third faster than
+psycopg, and of a fixed type (psycopg's depends on the largest number, or on whether all are NULL),
+so that a statement is prepared once. Times are read as ISO texts, documents as unparsed texts.
 """
 
 import struct
@@ -20,7 +19,7 @@ _HEADER = struct.Struct("!iiIii")
 _LENGTHS = [n.to_bytes(4, "big") for n in range(1024)]
 _NULL = b"\xff\xff\xff\xff"
 _TEXT, _BIGINT, _BYTEA = 25, 20, 17
-_EPOCH = datetime(2000, 1, 1)  # noqa: DTZ001 - PostgreSQL's, in UTC; the Z is written below
+_EPOCH = datetime(2000, 1, 1)  # noqa: DTZ001 - PostgreSQL's epoch, in UTC; the Z is written below
 
 
 class TextArray(bytes):
@@ -36,7 +35,7 @@ class ByteaArray(bytes):
 
 
 class BinaryScalar(bytes):
-    """A text, a bigint or a bytea: as a text that ends with the first zero it would be cut off."""
+    """A text, bigint or bytea in binary format: the text format would be cut at the first zero."""
 
 
 def _header(element: int, length: int) -> bytes:
@@ -100,13 +99,13 @@ def _single_bytea_array(value: bytes) -> ByteaArray:
 
 ARRAY_ENCODERS = {"t": text_array, "n": bigint_array, "b": bytea_array}
 SINGLE_ROW_ENCODERS = {"t": _single_text_array, "n": _single_bigint_array, "b": _single_bytea_array}
-"""The same of a single row, which is what a lone run writes: twice as fast."""
+"""Encoders for a single row, as written by a single run: twice as fast."""
 
 
 def array_columns(
     kinds: str, rows: Sequence[Sequence[object]]
 ) -> list[TextArray | BigintArray | ByteaArray]:
-    """The rows as arrays, a letter a column: t(ext), n(umber), b(lob)."""
+    """Encode rows as arrays, one letter per column: t(ext), n(umber), b(lob)."""
     if len(rows) == 1:
         values = zip(kinds, rows[0], strict=True)
         return [SINGLE_ROW_ENCODERS[kind](value) for kind, value in values]  # pyright: ignore[reportArgumentType]
@@ -115,7 +114,7 @@ def array_columns(
 
 
 def binary_scalars(values: Iterable[str | int | bytes | None]) -> list[BinaryScalar | None]:
-    """Single values: texts, bigints and byteas."""
+    """Encode single values: texts, bigints and byteas."""
     return [_binary_scalar(value) for value in values]
 
 
@@ -147,7 +146,7 @@ class _ByteaArrayDumper(_PassThroughDumper):
 
 
 class _TimestampLoader(Loader):
-    """A timestamptz is the number of microseconds since the year 2000, in UTC."""
+    """Reads a timestamptz: the number of microseconds since the year 2000, in UTC."""
 
     format = Format.BINARY
 
@@ -157,11 +156,11 @@ class _TimestampLoader(Loader):
 
 
 class _JsonTextLoader(TextBinaryLoader):
-    """json, not parsed."""
+    """Reads json without parsing it."""
 
 
 def register_adapters(db: Connection[tuple[object, ...]]) -> None:
-    """Make this connection speak so; results must be asked for in binary."""
+    """Register the adapters on this connection; results must be requested in binary."""
     db.adapters.register_dumper(TextArray, _TextArrayDumper)
     db.adapters.register_dumper(BigintArray, _BigintArrayDumper)
     db.adapters.register_dumper(ByteaArray, _ByteaArrayDumper)

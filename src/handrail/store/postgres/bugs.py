@@ -1,4 +1,4 @@
-"""Reported errors, and a look at the locks, on PostgreSQL."""
+"""Reported errors and the list of commit locks on PostgreSQL."""
 
 from msgspec.structs import astuple
 
@@ -7,7 +7,7 @@ from handrail.store.engine_store import LockRow
 from handrail.store.postgres.engine_store import PostgresEngineStore, row_of
 
 INSERT_COLUMNS = 7
-"""Of a row as it is written; how its bead stands is the bead's."""
+"""Columns of a written row; the bead's status is read from the bead."""
 
 
 class PostgresBugStore(PostgresEngineStore):

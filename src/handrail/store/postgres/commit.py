@@ -1,18 +1,19 @@
-"""A commit on PostgreSQL: one round trip where all runs go on, two where something begins, unless a
-write is impossible.
+"""A commit on PostgreSQL: one round trip where all writes continue existing runs, two where a new
+stream begins, unless a write is impossible.
 
 Rules
-1. First the subjects are locked one after the other, in one order for all engines, so that two of
-   them never wait for each other; then the agents that are to have a turn, of which none is given
-   more than it has room for. A subject that is not as it was read is found here, and so is a new
-   one whose place is taken. Then everything of the winners, the journal, the chain and COMMIT. Of
-   runs that go on nearly always all win: all of it is sent at once, and fails if one does not. If
-   it is one run that hands on, all but the journal is one statement.
-2. What a constraint forbids, or no column can hold, fails the whole statement. Then the transaction
-   is rolled back and made again in halves, each in a savepoint, down to the writes that cannot be.
-   The same is done where writes follow each other: two of one stream, or a run that begins on a
-   bead whose last run ends here.
-3. The connection may break. Before COMMIT was sent, nothing is written; after that nobody knows.
+1. The commit first locks the stream rows one after the other, in one order for all engines, so that
+   engines never deadlock; then the agents that get a turn, none beyond its capacity. These guards
+   find changed rows, and new rows whose key is taken. Then follow all rows of the winners, the
+   journal, the chain and COMMIT. Writes to existing runs nearly always win: the commit sends all
+   of them at once, and fails if one loses. A single run that hands on needs one statement for all
+   but the journal.
+2. A value that violates a constraint, or that no column can hold, fails the whole statement. The
+   commit then rolls back and writes in halves, each in a savepoint, down to the impossible writes.
+   It does the same where writes depend on each other: two of one stream, or a run that begins on
+   a bead whose last run ends here.
+3. The connection may break. Before COMMIT is sent, nothing is written; after it, the outcome is
+   unknown.
 """
 
 from collections.abc import Iterable, Sequence
@@ -55,7 +56,7 @@ SQL = {
     for name, text in load_statements(PACKAGE, file).items()
 }
 COMMIT_ATTEMPTS = 5
-"""Of a commit that the server ended because of another one."""
+"""Attempts of a commit that the server aborts because of a concurrent one."""
 COLUMN_KINDS = {
     "lock_executions": "tb",
     "lock_locks": "tb",
@@ -88,15 +89,15 @@ COLUMN_KINDS = {
     "known_entries": "tn",
     "insert_commit": "tnntb",
 }
-"""The statements that take columns, and their kinds; the subjects' come in the order of locking."""
+"""Statements that take arrays, and the kinds of their columns; stream rows in order of locking."""
 GUARD_STATEMENTS = tuple(COLUMN_KINDS)[:10]
 LOCK_STATEMENTS = tuple(name for name in GUARD_STATEMENTS if name.startswith("lock_"))
 TURN_STATES = ("ACTIVE", "WAITING")
-"""States of a member that has the turn."""
+"""States of a member that holds the turn."""
 
 
 class _DuplicateEntryError(Exception):
-    """The journal has this entry: the stream and its subject are not of one mind."""
+    """The journal has this entry already: it contradicts the stream's row."""
 
 
 REJECTED_WRITE_ERRORS = (
@@ -108,7 +109,7 @@ REJECTED_WRITE_ERRORS = (
     errors.ProgramLimitExceeded,
     errors.StatementTooComplex,
 )
-"""What is wrong with a write alone: the others are not to suffer from it."""
+"""Errors of a single write, which must not fail the other writes."""
 RETRYABLE_ERRORS = (errors.DeadlockDetected, errors.SerializationFailure)
 BEGIN: PipelineStep = ("BEGIN", ())
 COMMIT: PipelineStep = ("COMMIT", ())
@@ -116,7 +117,8 @@ ROLLBACK: PipelineStep = ("ROLLBACK", ())
 
 
 def prepare_connection(db: PostgresConnection) -> None:
-    """A connection for commits. Its statements take arrays, which are no reason to plan again."""
+    """Prepare a connection for commits. Array parameters do not cause its statements to be planned
+    again."""
     run_pipeline(db, [("SET plan_cache_mode = force_generic_plan", ())])
     prepare_statements(db, {name: SQL[name] for name in (*COLUMN_KINDS, "hand_on")})
 
@@ -124,7 +126,7 @@ def prepare_connection(db: PostgresConnection) -> None:
 def commit(
     connection: ReconnectingConnection, writes: Sequence[StreamWrite], at: str
 ) -> tuple[CommitRow | None, list[bool]]:
-    """The port's `commit`."""
+    """Implement `EngineStore.commit`."""
     if not writes:
         return None, []
     attempt = _CommitAttempt(writes, at)
@@ -140,8 +142,8 @@ def commit(
 
 
 def append_entry(db: PostgresConnection, write: StreamWrite, at: str) -> bool:
-    """One write to a stream of its own, as a part of somebody's transaction; False if the stream
-    is not as it was read."""
+    """Write one entry to a stream in the caller's transaction. Return False if the stream has
+    changed since it was read."""
     assert isinstance(write.row, StreamRow)
     row_values = array_columns(COLUMN_KINDS["update_streams"], [astuple(write.row)])
     if write.expected_head:
@@ -164,7 +166,7 @@ class _CommitAttempt:
         self.writes = writes
         self.at = at
         self.commit_sent = False
-        """Whether COMMIT is on its way."""
+        """Whether COMMIT has been sent."""
 
     def run(self, db: PostgresConnection) -> tuple[CommitRow | None, list[bool]]:
         for left in reversed(range(COMMIT_ATTEMPTS)):
@@ -186,13 +188,13 @@ class _CommitAttempt:
                 )
             except REJECTED_WRITE_ERRORS:
                 self._undo(db)
-        # All locks before any part, so that nobody waits in a circle.
+        # All locks before any half, so that engines do not deadlock.
         run_pipeline(db, [BEGIN, *_guard_steps(self.writes, LOCK_STATEMENTS)])
         won = self._write_in_halves(db, self.writes)
         return self._finish(db, _select_winners(self.writes, won), []), won
 
     def _undo(self, db: PostgresConnection) -> None:
-        """The server said no, so it was no COMMIT."""
+        """Roll back. The server reported an error, so the COMMIT did not happen."""
         self.commit_sent = False
         run_pipeline(db, [ROLLBACK])
 
@@ -232,7 +234,7 @@ class _CommitAttempt:
         return CommitRow(n=int.from_bytes(n, "big"), hash=head, at=self.at, entries=len(winners))
 
     def _write_in_halves(self, db: PostgresConnection, writes: Sequence[StreamWrite]) -> list[bool]:
-        """Who wins: all of it at once, else one half after the other."""
+        """Write all at once, else one half after the other. Return which writes won."""
         if _are_independent(writes):
             run_pipeline(db, [("SAVEPOINT part", ())])
             try:
@@ -253,7 +255,7 @@ class _CommitAttempt:
 
 
 def _are_independent(writes: Sequence[StreamWrite]) -> bool:
-    """Whether no write needs another one to have been written before."""
+    """Return whether no write depends on another write of the batch."""
     if len({write.entry.stream for write in writes}) < len(writes):
         return False
     started_beads: set[str] = set()
@@ -269,12 +271,12 @@ def _are_independent(writes: Sequence[StreamWrite]) -> bool:
 
 
 def _are_all_known_runs(writes: Sequence[StreamWrite]) -> bool:
-    """Whether they are of runs, and none begins."""
+    """Return whether all writes are of existing runs."""
     return all(write.expected_head and isinstance(write.row, RunRow) for write in writes)
 
 
 def _is_single_step(write: StreamWrite) -> bool:
-    """Whether it is the usual step: one dispatch is over and one is new, and nothing else."""
+    """Return whether the write is the usual step: it closes one dispatch, opens one, no more."""
     is_one_each = len(write.closed_fences) == len(write.dispatches) == len(write.transitions) == 1
     has_more = (
         write.bead or write.approvals or write.messages or write.consumed_message_ids or write.keys
@@ -283,7 +285,8 @@ def _is_single_step(write: StreamWrite) -> bool:
 
 
 def _single_step(write: StreamWrite) -> PipelineStep:
-    """In one statement instead of five: a lone run's trip is a sixth shorter."""
+    """Write a step in one statement instead of five: a single run's round trip is a sixth
+    shorter."""
     run, (closed_fence,) = write.row, write.closed_fences
     (dispatch,), (transition,) = write.dispatches, write.transitions
     assert isinstance(run, RunRow)
@@ -309,7 +312,7 @@ def _select_winners(writes: Sequence[StreamWrite], won: Sequence[bool]) -> Seque
 def _guard_steps(
     writes: Sequence[StreamWrite], names: Sequence[str] = GUARD_STATEMENTS
 ) -> list[PipelineStep]:
-    """Lock what is there as it was read, make what is new. The keys of both come back."""
+    """Lock existing rows with the expected head, insert new rows. Both return their keys."""
     rows: dict[str, Rows] = {}
     for write in writes:
         table, name = _table_and_key(write)
@@ -323,7 +326,7 @@ def _guard_steps(
     steps: list[PipelineStep] = []
     for statement in names:
         if statement_rows := rows.get(statement):
-            # New runs by bead: where two engines make one for the same bead, one has to wait.
+            # New runs by bead: of two engines that start a run of the same bead, one waits.
             statement_rows.sort(
                 key=_bead_column if statement == "insert_executions" else _first_column
             )
@@ -334,7 +337,7 @@ def _guard_steps(
 def _passed_guards(
     writes: Sequence[StreamWrite], steps: Sequence[PipelineStep], results: Sequence[PGresult]
 ) -> list[bool]:
-    """Whose guard held."""
+    """Return whose guard held."""
     passed = {
         (statement.partition("_")[2].encode(), result.get_value(row, 0))
         for (statement, _), result in zip(steps, results, strict=True)
@@ -347,12 +350,12 @@ def _passed_guards(
 
 
 def _guarded_keys(write: StreamWrite) -> list[tuple[str, str]]:
-    """What has to be found for it to win."""
+    """Return the keys that the guards must return for the write to win."""
     return [_table_and_key(write), *(("holders", holder[0]) for holder in _turn_holders(write))]
 
 
 def _turn_holders(write: StreamWrite) -> Rows:
-    """Who has the turn now, if that is new or otherwise than before: channel, agent, number."""
+    """Return (channel, agent, turn number) of members with a new or changed turn."""
     members = write.channel.members if write.channel is not None else ()
     return [
         (member.channel_id, member.agent_id, member.turn)
@@ -370,7 +373,7 @@ def _bead_column(row: tuple[Any, ...]) -> Any:  # noqa: ANN401
 
 
 def _table_and_key(write: StreamWrite) -> tuple[str, str]:
-    """The subject's table and key."""
+    """Return the table and key of the stream's row."""
     stream_row = write.row
     if isinstance(stream_row, RunRow):
         return "executions", stream_row.id
@@ -388,7 +391,7 @@ def _array_step(statement: str, rows: Rows) -> PipelineStep:
 
 
 def _row_steps(writes: Sequence[StreamWrite]) -> list[PipelineStep]:
-    """Everything but the journal. What is over goes before what is new."""
+    """Write all rows but the journal. Deletions go before insertions."""
     rows = _stream_rows(writes) | _dependent_rows(writes)
     return [
         _array_step(statement, statement_rows)
@@ -405,7 +408,7 @@ def _check_entries_are_new(db: PostgresConnection, writes: Sequence[StreamWrite]
 
 
 def _stream_rows(writes: Sequence[StreamWrite]) -> dict[str, Rows]:
-    """The new values of those that were there."""
+    """Return the new values of existing stream rows."""
     moved: Rows = []
     runs: Rows = []
     locks: Rows = []
@@ -467,7 +470,8 @@ def _stream_rows(writes: Sequence[StreamWrite]) -> dict[str, Rows]:
 
 
 def _dependent_rows(writes: Sequence[StreamWrite]) -> dict[str, Rows]:
-    """The rows beside subject and entry, by statement; none twice where it would be changed."""
+    """Return the rows besides stream row and entry, by statement. A statement that updates gets
+    each row once."""
     closed: Rows = []
     dispatches: dict[tuple[str, int], tuple[Any, ...]] = {}
     transitions: Rows = []
@@ -478,10 +482,10 @@ def _dependent_rows(writes: Sequence[StreamWrite]) -> dict[str, Rows]:
     for write in writes:
         if write.closed_fences:
             closed += [(write.entry.stream, fence) for fence in write.closed_fences]
-        for one in write.dispatches:
-            dispatches[one.execution_id, one.fence] = astuple(one)
+        for dispatch in write.dispatches:
+            dispatches[dispatch.execution_id, dispatch.fence] = astuple(dispatch)
         if write.transitions:
-            transitions += [astuple(one) for one in write.transitions]
+            transitions += [astuple(transition) for transition in write.transitions]
         if write.bead is not None:
             beads[write.bead.id] = astuple(write.bead)
         if write.approvals:
@@ -489,35 +493,36 @@ def _dependent_rows(writes: Sequence[StreamWrite]) -> dict[str, Rows]:
         row_lists["messages"] += write.messages
         row_lists["keys"] += write.keys
         if write.consumed_message_ids:
-            consumed += [(one,) for one in write.consumed_message_ids]
+            consumed += [(message_id,) for message_id in write.consumed_message_ids]
     return {
         "delete_dispatches": closed,
         "put_dispatches": list(dispatches.values()),
         "insert_transitions": transitions,
-        "put_approvals": [astuple(one) for one in approvals.values()],
-        "put_beads": [beads[one] for one in sorted(beads)],
-        "insert_messages": [astuple(one) for one in row_lists["messages"]],
+        "put_approvals": [astuple(approval) for approval in approvals.values()],
+        "put_beads": [beads[bead_id] for bead_id in sorted(beads)],
+        "insert_messages": [astuple(message) for message in row_lists["messages"]],
         "delete_messages": consumed,
-        "insert_keys": sorted(astuple(one) for one in row_lists["keys"]),
+        "insert_keys": sorted(astuple(key) for key in row_lists["keys"]),
         **_channel_rows([write.channel for write in writes if write.channel is not None]),
     }
 
 
 def _channel_rows(changes: Sequence[ChannelWrite]) -> dict[str, Rows]:
-    """In one order for all engines. Who has the turn no more goes before who has it now."""
-    member_values = [astuple(one) for change in changes for one in change.members]
+    """Return a channel's rows in one order for all engines. Members that lost the turn go before
+    the member that holds it."""
+    member_values = [astuple(member) for change in changes for member in change.members]
     members = sorted(member_values, key=lambda row: row[:2])
-    removed = sorted(one for change in changes for one in change.removed_members)
+    removed = sorted(member for change in changes for member in change.removed_members)
     return {
         "delete_members": removed,
         "put_members": [row for row in members if row[2] not in TURN_STATES],
         "put_holders": [row for row in members if row[2] in TURN_STATES],
-        "insert_log": [astuple(one) for change in changes for one in change.log],
+        "insert_log": [astuple(log_row) for change in changes for log_row in change.log],
     }
 
 
 def _merge_approvals(approvals: dict[str, ApprovalRow], rows: Iterable[ApprovalRow]) -> None:
-    """The one that counts of each: the first that is not open."""
+    """Keep the deciding row of each approval: the first that is not open."""
     for approval in rows:
         before = approvals.get(approval.id)
         if before is None or before.status == "open":

@@ -1,14 +1,14 @@
-"""A connection that is made again when it was lost, for one user at a time.
+"""A connection that reconnects when it is lost, for one user at a time.
 
 Rules
-1. What was sent over a lost connection may still be done by the server, after whoever looks has
-   seen that it was not. So a new connection is used only when the one before has ended there.
-2. Where commits wait for a standby, one that broke off meanwhile can be seen though the standby
-   does not have it; so can everything after a crash. A new connection is used only when all that
-   was written before it is confirmed: nobody is answered by what could be lost yet.
-3. A server that says nothing for ANSWER_SECONDS is taken for lost. It may stand still with its
-   connections open; and a commit may wait for a standby that is away.
-4. When one connection has found a server that took over, those to the old one are given up.
+1. The server may still execute a statement of a lost connection after a reader has seen no effect
+   of it. So a new connection is used only when the previous one has ended on the server.
+2. Where commits wait for a standby, an interrupted commit is visible before the standby has it; so
+   is everything after a crash. A new connection is used only when all earlier writes are
+   confirmed: no answer rests on data that may still be lost.
+3. A server that does not answer for ANSWER_SECONDS counts as lost. It may hang with its connections
+   open; and a commit may wait for a standby that is away.
+4. When one connection has found a server that took over, those to the old server are dropped.
 """
 
 import os
@@ -28,10 +28,10 @@ from handrail.store.postgres.database import DATABASE_ERRORS, PostgresConnection
 from handrail.store.postgres.primary import PrimaryFinder
 
 RECONNECT_PAUSES_SECONDS = (0.0, 0.1, 0.3, 1.0)
-"""Seconds before each try to connect again."""
+"""Pauses before each attempt to reconnect."""
 PLAN_USES_MAX = 4096
-"""Uses. A plan that was made for an empty table is a bad one for a full one; so all are made again
-after 1, 2, 4, 8 uses, and so on up to this, and then always after so many."""
+"""A plan made for an empty table is bad for a full one; so all plans are discarded after 1, 2, 4, 8
+uses and so on up to this number, and then after every so many uses."""
 ANSWER_SECONDS = 45
 """Longer than the server waits for a lock."""
 WATCH_SECONDS = 1
@@ -39,7 +39,7 @@ TERMINATE_MILLISECONDS = 5_000
 CONNECTION_ENDED_STATES = ("57P01", "57P02", "57P03", "57P05", "25P03", "25P04")
 """States after which the server closes the connection."""
 READ_ONLY_STATE = "25006"
-"""This server does not take writes, any more or yet: the next try looks for one that does."""
+"""The server takes no writes, any more or yet: the next attempt looks for a server that does."""
 FIND_BACKEND_SQL = """
 SELECT wait_event FROM pg_stat_activity
 WHERE pid = $1 AND extract(epoch FROM backend_start)::text = $2
@@ -49,16 +49,16 @@ CONFIRM_WRITES_SQL = """
 SELECT pid, extract(epoch FROM backend_start)::text, pg_logical_emit_message(true, 'handrail', '')
 FROM pg_stat_activity WHERE pid = pg_backend_pid()
 """
-"""A write of nothing: when it is committed, so is everything before it, wherever it has to be."""
+"""An empty write: once committed, every earlier write is committed too, on all required servers."""
 STANDBY_WAIT_EVENT, STANDBY_WAIT_FUNCTION = "SyncRep", "SyncRepWaitForLSN"
 
 
 class ConnectionLostError(StoreError):
-    """The connection broke while it was used."""
+    """The connection broke during use."""
 
 
 def _prepare_nothing(db: PostgresConnection) -> None:
-    """A connection that needs no preparation."""
+    """Prepare nothing: the default for connections without statements of their own."""
 
 
 class ReconnectingConnection:
@@ -72,7 +72,7 @@ class ReconnectingConnection:
         self._primary_finder, self._prepare = primary_finder, prepare
         self._db: PostgresConnection | None = None
         self._previous_backend: tuple[int, str] | None = None
-        """The server's process behind the last connection, and when it began."""
+        """The server process of the last connection, and its start time."""
         self._lock = Lock()
         self._closed = False
         self._watch_lock = Lock()
@@ -88,7 +88,8 @@ class ReconnectingConnection:
 
     @contextmanager
     def use(self) -> Generator[PostgresConnection]:
-        """What goes wrong comes out as a StoreError; the connection is idle afterwards, or gone."""
+        """Yield the connection. Errors are raised as StoreError; afterwards the connection is idle
+        or closed."""
         with self._lock:
             db = self._live_database()
             with self._translate_errors(db):
@@ -160,7 +161,7 @@ class ReconnectingConnection:
         raise AssertionError("returned or raised")
 
     def _confirm(self, db: PostgresConnection) -> None:
-        """By rules 1 and 2; then whatever the connection is for."""
+        """Apply rules 1 and 2, then prepare the connection for its purpose."""
         if not self._primary_finder.read_only:
             self._terminate_previous_backend(db)
             row = db.execute(CONFIRM_WRITES_SQL, prepare=False).fetchone()
@@ -170,8 +171,8 @@ class ReconnectingConnection:
         self._is_confirmed = True
 
     def _terminate_previous_backend(self, db: PostgresConnection) -> None:
-        """The process behind the last connection. One that waits for a standby has committed: if it
-        were ended, everybody would see what may be lost yet."""
+        """Terminate the server process of the last connection. A process that waits for a standby
+        has committed: terminating it would make data visible that may still be lost."""
         if self._previous_backend is None:
             return
         row = db.execute(FIND_BACKEND_SQL, self._previous_backend, prepare=False).fetchone()
@@ -196,7 +197,8 @@ class ReconnectingConnection:
         return f"{self._primary_finder.display_name}: no answer for {ANSWER_SECONDS} s; {reason}"
 
     def _on_notice(self, notice: Diagnostic) -> None:
-        """A commit whose wait for the standby was cancelled is told of as done, with a warning."""
+        """Notice a cancelled wait for the standby: the server reports such a commit as done, with a
+        warning."""
         if notice.source_function == STANDBY_WAIT_FUNCTION:
             self._standby_wait_cancelled = True
 
@@ -205,14 +207,14 @@ class ReconnectingConnection:
         if self._uses & (self._uses - 1) == 0 or self._uses % PLAN_USES_MAX == 0:
             db.pgconn.exec_(b"DISCARD PLANS")
 
-    # Being watched
+    # The watchdog
 
     def _start_watch(self, db: PostgresConnection) -> None:
         with self._watch_lock:
             self._busy_since, self._overdue = monotonic(), False
             self._socket_fd = os.dup(
                 db.fileno()
-            )  # ours: it means this connection until we close it
+            )  # our duplicate: it refers to this connection until we close it
 
     def _stop_watch(self) -> None:
         with self._watch_lock:
@@ -220,7 +222,8 @@ class ReconnectingConnection:
             os.close(self._socket_fd)
 
     def break_if_overdue(self) -> None:
-        """By the watch, on its own thread: the line is shut, and whoever waits for it hears it."""
+        """Shut down an overdue connection, so that its waiting user gets an error. Called by the
+        watchdog on its own thread."""
         with self._watch_lock:
             if self._busy_since is None or monotonic() - self._busy_since < ANSWER_SECONDS:
                 return
@@ -235,7 +238,7 @@ class ReconnectingConnection:
 
 
 class ConnectionWatchdog:
-    """Looks whether connections are answered."""
+    """Breaks connections that the server does not answer."""
 
     def __init__(self, connections: Sequence[ReconnectingConnection]) -> None:
         self._connections = connections
@@ -252,7 +255,7 @@ class ConnectionWatchdog:
 
 
 def _has_server_closed(db: PostgresConnection) -> bool:
-    """Whether the server has said something to an idle connection: that it is over."""
+    """Return whether the server closed an idle connection: only then has it sent something."""
     poll = select.poll()
     poll.register(db.fileno(), select.POLLIN)
     return bool(poll.poll(0))

@@ -1,7 +1,7 @@
-"""Connecting: whose database it is and how old, before anything is written; then made or migrated.
+"""Connects to a database: checks its owner and version before any write, then creates or migrates.
 
-No text of an error shows a password: what libpq says about a URL it cannot read is not repeated,
-because it may quote it.
+No error message shows a password: libpq's message about an unreadable URL is not repeated, because
+it may quote the password.
 """
 
 from typing import Any, LiteralString
@@ -17,7 +17,7 @@ PostgresConnection = psycopg.Connection[tuple[Any, ...]]
 
 PACKAGE = "handrail.store.postgres"
 MIGRATION_LOCK_ID = 0x48524149
-"""The advisory lock of who makes or migrates the tables."""
+"""The advisory lock for creating or migrating the tables."""
 SERVER_VERSION_MIN = 14
 CONNECTION_DEFAULTS = {
     "connect_timeout": "5",
@@ -27,7 +27,7 @@ CONNECTION_DEFAULTS = {
     "tcp_user_timeout": "10000",
     "application_name": "handrail",
 }
-"""Unless the URL says otherwise: a server that has vanished is noticed within about ten seconds."""
+"""Defaults that the URL may override: a vanished server is noticed within about ten seconds."""
 SESSION_SETTINGS_SQL: LiteralString = """
 SET enable_seqscan = off;
 SET enable_hashjoin = off;
@@ -38,9 +38,9 @@ SET idle_in_transaction_session_timeout = '30s';
 SELECT set_config('synchronous_commit', 'on', false)
 WHERE current_setting('synchronous_commit') IN ('off', 'local');
 """
-"""Every statement has its index. The planner is not to be misled by what it last knew of a table
-that was empty then. An engine that stands still must not stop the others for long. What is answered
-is on disk, and on the standby's if there is one that commits wait for."""
+"""Every statement has its index: statistics from when a table was empty must not mislead the
+planner. An engine that hangs must not block the others for long. Acknowledged data is on disk, and
+on the disk of a standby that commits wait for."""
 SERVER_FACTS_SQL: LiteralString = """
 SELECT current_setting('server_version_num')::int / 10000, current_setting('server_encoding'),
   current_setting('fsync'), current_setting('full_page_writes'),
@@ -58,7 +58,7 @@ KNOWN_TABLES = [
     "journal",
     "workflows",
 ]
-"""Names that tell whether another program lives here."""
+"""Table names that show whether another program uses the database."""
 
 
 def schema_version() -> int:
@@ -66,7 +66,7 @@ def schema_version() -> int:
 
 
 def connect(parameters: dict[str, Any], *, read_only: bool = False) -> PostgresConnection:
-    """A connection that is ready for statements; the tables are not looked at."""
+    """Open a connection that is ready for statements, without checking the tables."""
     db = psycopg.Connection[tuple[Any, ...]].connect(
         make_conninfo(**{**CONNECTION_DEFAULTS, **parameters}),
         client_encoding="UTF8",
@@ -86,7 +86,7 @@ def connect(parameters: dict[str, Any], *, read_only: bool = False) -> PostgresC
 
 
 def parse_url(url: str) -> tuple[str, list[dict[str, Any]]]:
-    """The database as errors name it, and what libpq needs to reach it on each of its servers."""
+    """Return the database's name for messages, and libpq's parameters for each of its servers."""
     try:
         parameters = conninfo_to_dict(url)
     except psycopg.Error:
@@ -104,7 +104,7 @@ def _host_and_port(server: dict[str, Any]) -> str:
 
 
 def _split_servers(parameters: dict[str, Any]) -> list[dict[str, Any]]:
-    """One URL may name several servers, `HOST:PORT,HOST:PORT`; each on its own."""
+    """Split the parameters of a URL with several servers (`HOST:PORT,HOST:PORT`), per server."""
     names = ("host", "hostaddr", "port")
     lists = {name: str(parameters[name]).split(",") for name in names if name in parameters}
     count = max(len(lists.get("host", ())), len(lists.get("hostaddr", ())))
@@ -125,7 +125,7 @@ def _split_servers(parameters: dict[str, Any]) -> list[dict[str, Any]]:
 def prepare_schema(
     db: PostgresConnection, display_name: str, *, read_only: bool = False
 ) -> tuple[str, ...]:
-    """The tables are there and of this version afterwards. Returns warnings about the server."""
+    """Create or migrate the tables to this version. Return warnings about the server."""
     try:
         facts = db.execute(SERVER_FACTS_SQL, (KNOWN_TABLES,), prepare=False).fetchone()
         assert facts is not None
@@ -168,7 +168,7 @@ def prepare_schema(
 
 
 def _read_schema_version(db: PostgresConnection, display_name: str) -> int:
-    """Of the tables that are there."""
+    """Return the version of the existing tables."""
     row = db.execute("SELECT max(version) FROM handrail_schema", prepare=False).fetchone()
     version = (row[0] if row else None) or 0
     newest = schema_version()
@@ -182,7 +182,7 @@ def _read_schema_version(db: PostgresConnection, display_name: str) -> int:
 
 
 def _migrate(db: PostgresConnection, display_name: str) -> None:
-    """By one at a time; who comes second finds it done."""
+    """Migrate under a lock: a concurrent second process finds it done."""
     with db.transaction():
         db.execute("SELECT pg_advisory_xact_lock($1)", (MIGRATION_LOCK_ID,), prepare=False)
         schema_table = db.execute("SELECT to_regclass('handrail_schema')", prepare=False).fetchone()
@@ -198,11 +198,11 @@ def _migrate(db: PostgresConnection, display_name: str) -> None:
 
 
 DATABASE_ERRORS = (psycopg.Error, UnicodeError, OverflowError)
-"""What a statement can raise: the latter two are values that no column can hold."""
+"""Errors of a statement: the latter two for values that no column can hold."""
 
 
 def store_error(error: Exception, display_name: str, *more_errors: Exception) -> StoreError:
-    """What is wrong, where, and what to do next."""
+    """Build the error: what is wrong, where, and what to do next."""
     text = "; ".join(dict.fromkeys(map(_error_text, (error, *more_errors))))
     for part, hint in ERROR_HINTS.items():
         if part in text:

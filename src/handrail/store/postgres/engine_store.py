@@ -1,8 +1,8 @@
-"""The port on PostgreSQL: one connection that commits, others that read and write small things.
+"""The engine's store on PostgreSQL: one connection commits, others read and do small writes.
 
-What is special here: several engines share the database. The guard on each subject decides between
-them (`writing.py`), `reserve` hands out each dispatch to one of them, and the one row of `chain`
-makes the order of commits the order of their numbers.
+Several engines share the database. The guard on each stream row decides between them (`commit.py`),
+`reserve_dispatches` gives each dispatch to one of them, and the single row of `chain` makes the
+order of commits the order of their numbers.
 """
 
 import secrets
@@ -50,9 +50,9 @@ from handrail.store.row import row_of
 from handrail.store.statements import select_filters
 
 POOL_CONNECTIONS = 2
-"""Connections beside the one that commits."""
+"""Connections besides the one that commits."""
 DELETE_BATCH_KEYS = 10_000
-"""Keys: a statement is to be done long before anybody thinks that the server stands still."""
+"""Keys per statement: a statement must end long before the watchdog takes the server for lost."""
 PAGE_COMMITS = 500
 PAGE_ENTRIES = 5_000
 
@@ -60,12 +60,12 @@ PAGE_ENTRIES = 5_000
 class PostgresEngineStore(ChannelStore):
     inline = False
     uses_watchdog = True
-    """Whether a statement that is not answered for long is broken off."""
+    """Whether a watchdog breaks connections that the server does not answer."""
 
     def __init__(
         self, url: str, *, read_only: bool = False, primary_finder: PrimaryFinder | None = None
     ) -> None:
-        """`servers`: those of another store, whose discoveries are this one's too."""
+        """`primary_finder`: that of another store, to share its discoveries."""
         self._primary_finder = primary_finder = primary_finder or PrimaryFinder(
             url, read_only=read_only
         )
@@ -77,9 +77,9 @@ class PostgresEngineStore(ChannelStore):
             first[0].close()
             raise
         self._reservation_id = secrets.randbits(63)
-        """Whose reservations they are."""
+        """Identifies this store's reservations."""
         self._last_commit: tuple[CommitRow, int] | None = None
-        """The last commit that was acknowledged here, and the timeline it was on."""
+        """The last commit acknowledged here, and its timeline."""
         self._writer = ReconnectingConnection(primary_finder, prepare=self._prepare_writer)
         self._connections = [self._writer]
         self._idle_connections: LifoQueue[ReconnectingConnection] = LifoQueue()
@@ -96,21 +96,22 @@ class PostgresEngineStore(ChannelStore):
             connection.close()
 
     def find_dead_engines(self) -> list[str] | None:
-        """Another engine may have lost its connection, and be at work again in a moment."""
+        """Return None: another engine may have lost its connection and be back in a moment."""
         return None
 
     def has_changed(self) -> bool:
-        """To ask would cost as much as to look."""
+        """Return True: a check would cost as much as reading."""
         return True
 
     def check_commit_settled(self) -> None:
         with self._writer.use():
-            pass  # the connection before this one has ended
+            pass  # the previous connection has ended
 
     # The connections
 
     def _prepare_writer(self, db: PostgresConnection) -> None:
-        """A standby that took over may lack what its primary had acknowledged."""
+        """Prepare the connection that commits, and check that no acknowledged commit is missing: a
+        standby that took over may lack it."""
         writing.prepare_connection(db)
         if (
             self._last_commit is None
@@ -136,7 +137,7 @@ class PostgresEngineStore(ChannelStore):
             self._idle_connections.put(connection)
 
     def _fetch_all(self, name: str, *values: object) -> Rows:
-        """Read; once more if the connection breaks, as it does when the server is restarted."""
+        """Read; retry once if the connection breaks, as at a restart of the server."""
         try:
             with self._borrow_connection() as db:
                 return db.execute(SQL[name], values, binary=True).fetchall()
@@ -145,7 +146,7 @@ class PostgresEngineStore(ChannelStore):
                 return db.execute(SQL[name], values, binary=True).fetchall()
 
     def _fetch_filtered(self, name: str, filters: Mapping[str, object]) -> Rows:
-        """Without the filters that nobody asks for."""
+        """Read with the filters that are not None."""
         text, values = select_filters(SQL[name].decode(), filters, "$")
         try:
             with self._borrow_connection() as db:
@@ -372,7 +373,7 @@ class PostgresEngineStore(ChannelStore):
     def _commit_page(
         self, after_n: int, commits: int, entries: int
     ) -> list[tuple[CommitRow, list[StoredEntry]]]:
-        """The next so many commits; fewer if they have so many entries."""
+        """Return up to `commits` commits; fewer once they have `entries` entries."""
         rows = self._fetch_all("commits", after_n, commits, entries)
         return [
             (

@@ -1,7 +1,7 @@
-"""The caretaker's store on PostgreSQL: one moment of a live database, its sizes, its copies.
+"""The maintenance store on PostgreSQL: snapshots of a live database, sizes, backup and restore.
 
-A backup is a zip file with one member a table, as COPY writes it, all of one transaction, and a
-manifest. A restore replaces all tables in one transaction, and looks at what it has restored before
+A backup is a zip file with a manifest and one member per table, as COPY writes it, all from one
+transaction. A restore replaces all tables in one transaction, and checks the restored data before
 it commits; engines wait meanwhile.
 """
 
@@ -41,14 +41,14 @@ from handrail.store.postgres.engine_store import PostgresEngineStore, row_of
 from handrail.store.statements import read_script
 
 TABLES: list[str] = re.findall(r"(?m)^CREATE TABLE (\w+)", read_script(PACKAGE, "schema.sql"))
-"""In an order in which they can be filled."""
+"""Tables in an order in which they can be filled."""
 RESTORED_TABLES = [name for name in TABLES if name not in (*LIVE_TABLES, "handrail_schema")]
 COMMIT_LOCK_ORDER = (
     *("workflow_executions", "commit_locks", "streams", "channels", "dispatches"),
     *("workflow_transitions", "approvals", "beads", "messages", "idempotency_keys"),
     *("channel_members", "channel_log", "journal", "chain", "commits"),
 )
-"""In which a commit touches them: who locks in the same order waits for nobody who waits for it."""
+"""Tables in the order in which a commit uses them: locking in the same order avoids deadlocks."""
 PRUNE_STATEMENTS = (
     *("prune_transitions", "prune_approvals", "prune_notes", "prune_bodies", "prune_beads"),
     "prune_uses",
@@ -69,7 +69,7 @@ class PostgresMaintenanceStore(PostgresEngineStore):
     def __init__(self, url: str, *, read_only: bool = False) -> None:
         super().__init__(url, read_only=read_only)
         self._pinned: PostgresConnection | None = None
-        """The connection that everything goes through for a while."""
+        """The connection for all statements during a snapshot."""
 
     @contextmanager
     def _borrow_connection(self) -> Generator[PostgresConnection]:
@@ -92,13 +92,13 @@ class PostgresMaintenanceStore(PostgresEngineStore):
 
     @contextmanager
     def snapshot(self) -> Generator[None]:
-        if self._pinned is not None:  # it is of one moment already
+        if self._pinned is not None:  # already inside a snapshot
             yield
             return
         with super()._borrow_connection() as db:
             _execute_unprepared(db, b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             _execute_unprepared(db, b"SET LOCAL idle_in_transaction_session_timeout = 0")
-            # Before the first look: a restore would empty what was not looked at yet.
+            # Lock before the first read: a restore would empty tables not read yet.
             _execute_unprepared(db, b"LOCK TABLE " + _join_names(TABLES) + b" IN ACCESS SHARE MODE")
             with self._pin(db):
                 yield
@@ -119,7 +119,7 @@ class PostgresMaintenanceStore(PostgresEngineStore):
     def find_irregularities(
         self, kind: Literal["doctor", "stray"], now: str = ""
     ) -> list[Irregularity]:
-        """These look at whole tables, which is not what the settings of a connection are for."""
+        """Run the queries with table scans allowed: the connection's settings disable them."""
         irregularities: list[Irregularity] = []
         with self.snapshot(), self._borrow_connection() as db:
             _execute_unprepared(db, SET_SCANS_SQL % (b"on", b"on"))
@@ -285,7 +285,7 @@ def _copy_in(
 
 
 def read_manifest(file: Path) -> dict[str, Any]:
-    """What the backup says about itself; raises if it is none that can be restored here."""
+    """Return the backup's manifest; raise if the backup cannot be restored here."""
     if not file.is_file():
         raise BrokenBackupError(f"{file}: there is no such file; name a backup")
     try:

@@ -1,8 +1,8 @@
 """Several statements in one round trip: libpq's pipeline, driven by hand.
 
-psycopg's own pipeline sends and looks after every statement, which costs a small commit more than
-everything else it does, and forgets all prepared statements at each rollback. Here they are
-prepared when the connection is made; a trip hands all of them to libpq, sends once, and reads.
+psycopg's own pipeline sends and polls after every statement, which costs a small commit more than
+everything else, and forgets all prepared statements at each rollback. Here statements are prepared
+when the connection is made; a round trip hands all of them to libpq, sends once, and reads.
 """
 
 import select
@@ -18,11 +18,11 @@ from handrail.store.postgres.database import PostgresConnection
 
 PipelineValue = TextArray | BigintArray | ByteaArray | BinaryScalar | bytes | None
 PipelineStep = tuple[str, Sequence[PipelineValue]]
-"""A prepared statement and its values, of which `bytes` are texts; or a command without any."""
+"""A prepared statement and its values, where `bytes` are texts; or a command without values."""
 
 
 def prepare_statements(db: PostgresConnection, statements: Mapping[str, bytes]) -> None:
-    """Once for each connection."""
+    """Prepare the statements, once per connection."""
     pgconn = db.pgconn
     pgconn.enter_pipeline_mode()
     for name, text in statements.items():
@@ -31,7 +31,7 @@ def prepare_statements(db: PostgresConnection, statements: Mapping[str, bytes]) 
 
 
 def run_pipeline(db: PostgresConnection, steps: Sequence[PipelineStep]) -> list[PGresult]:
-    """The result of each step. The first error is raised; what came after it was not done."""
+    """Return the result of each step. Raise the first error; later steps were not executed."""
     pgconn = db.pgconn
     pgconn.enter_pipeline_mode()
     for name, values in steps:
@@ -48,7 +48,7 @@ def _flush_and_read(pgconn: PGconn) -> list[PGresult]:
     pgconn.pipeline_sync()
     poll = select.poll()
     poll.register(pgconn.socket, select.POLLIN | select.POLLOUT)
-    while pgconn.flush():  # it did not go out at once
+    while pgconn.flush():  # not everything was sent yet
         if any(event & ~select.POLLOUT for _, event in poll.poll()):
             pgconn.consume_input()
     poll.modify(pgconn.socket, select.POLLIN)

@@ -1,9 +1,9 @@
-"""Which server: a database may be on one, or on several of which one takes writes.
+"""Finds the primary: a database is on one server, or on several of which one takes writes.
 
 When a primary dies and a standby takes over, the timeline of the database goes up by one. An old
-primary that comes back by itself takes writes too, on its old timeline: whoever went there would
-read what is over, and write what will be thrown away. So the servers of a URL are all looked at,
-the one with the newest timeline is taken, and none is that is older than one that was seen before.
+primary that comes back by itself takes writes too, on its old timeline: its clients would read
+outdated data, and their writes would be discarded. So the finder checks all servers of a URL, takes
+the one with the newest timeline, and never one with an older timeline than seen before.
 """
 
 from threading import Lock
@@ -14,7 +14,7 @@ from handrail.store.engine_store import StoreError
 from handrail.store.postgres.database import PostgresConnection, connect, parse_url, store_error
 
 NEXT_SERVER_TIMEOUT_SECONDS = "2"
-"""How long a server may take to answer once another one has been found."""
+"""Time for a server to answer once another server has been found."""
 TIMELINE_SQL = "SELECT ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int"
 UNKNOWN_TIMELINE = 0
 
@@ -24,19 +24,19 @@ class PrimaryFinder:
         self.display_name, self._servers = parse_url(url)
         self.read_only = read_only
         self.newest_timeline = UNKNOWN_TIMELINE
-        """The newest timeline that was seen."""
+        """The newest timeline seen."""
         self._lock = Lock()
 
     def connect(self) -> tuple[PostgresConnection, int]:
-        """A connection to the server that takes writes, and its timeline. Who only reads is content
-        with a standby, which may be a little behind, if there is no other."""
+        """Connect to the server that takes writes; return its timeline too. A read-only user also
+        gets a standby, which may lag a little, if there is no other."""
         if not self.read_only:
             return self._connect_primary()
         if len(self._servers) > 1:
             try:
                 return self._connect_primary()
             except StoreError:
-                pass  # whatever it is, it is told if the next try fails too
+                pass  # the next attempt reports the error if it fails too
         return self._connect_newest("any")
 
     def _connect_primary(self) -> tuple[PostgresConnection, int]:
@@ -49,7 +49,7 @@ class PrimaryFinder:
         return db, timeline
 
     def _connect_newest(self, target: str) -> tuple[PostgresConnection, int]:
-        """Of the servers that are so, the one with the newest timeline."""
+        """Connect to the server with the newest timeline among those that match `target`."""
         newest_db: PostgresConnection | None = None
         newest_timeline = UNKNOWN_TIMELINE
         errors: list[psycopg.Error] = []
@@ -81,7 +81,7 @@ class PrimaryFinder:
 
 
 def _read_timeline(db: PostgresConnection) -> int:
-    """Unknown where the server does not tell, as some that are run by others."""
+    """Return the timeline; UNKNOWN_TIMELINE if the server hides it, as some managed ones do."""
     try:
         row = db.execute(TIMELINE_SQL, prepare=False).fetchone()
     except psycopg.Error:

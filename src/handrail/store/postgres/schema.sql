@@ -1,6 +1,6 @@
--- The schema of a fresh database. `migrations/` brings older ones to the same; a test compares.
+-- The schema of a new database. `migrations/` migrates older ones to the same; a test compares.
 -- Keys compare byte by byte (COLLATE "C"), so that their order is that of SQLite and of Python.
--- Documents are json, which keeps the text as it was written.
+-- Documents are json, which keeps the text unchanged.
 
 CREATE TABLE handrail_schema (version integer NOT NULL);
 
@@ -15,7 +15,7 @@ CREATE TABLE workflows (
 );
 CREATE INDEX workflows_name ON workflows (name);
 
--- Every version of a definition; none of them ever changes.
+-- Every version of a definition; a version never changes.
 CREATE TABLE workflow_versions (
   workflow_id text COLLATE "C" NOT NULL REFERENCES workflows (id),
   version integer NOT NULL,
@@ -45,7 +45,7 @@ CREATE TABLE beads (
 );
 CREATE INDEX beads_status ON beads (status, id);
 
--- Room on each page for the next version of a row: a run that only moves touches no index.
+-- Pages keep room for the next version of a row: a run that only moves touches no index.
 CREATE TABLE workflow_executions (
   id text COLLATE "C" PRIMARY KEY,
   bead_id text COLLATE "C" NOT NULL,
@@ -104,7 +104,7 @@ CREATE TABLE journal (
 );
 CREATE UNIQUE INDEX journal_stream ON journal (stream, seq);
 
--- One row a transaction, chained over the whole database. Its entries are those of its batch
+-- One row per commit, chained over the whole database. Its entries are those of its batch
 -- between the two ids.
 CREATE TABLE commits (
   n bigint PRIMARY KEY,
@@ -117,8 +117,8 @@ CREATE TABLE commits (
 );
 CREATE INDEX commits_batch ON commits (batch);
 
--- The end of the chain, one row. Who moves it holds it until it has committed; therefore `n` is the
--- order of commits, and who sees one sees all before it.
+-- The end of the chain, one row. A commit locks the row until its end; therefore `n` is the order
+-- of commits, and a reader that sees a commit sees all before it.
 CREATE TABLE chain (
   one boolean PRIMARY KEY DEFAULT true CHECK (one),
   n bigint NOT NULL,
@@ -159,8 +159,8 @@ CREATE INDEX approvals_status ON approvals (status, id);
 
 -- Open dispatches only: a row leaves when its result comes, its lease is lost or its run ends.
 -- A queue is as fast as it is short: its dead rows are removed all the time. `reserved_until` keeps
--- two engines from claiming the same row at the same time; it promises nothing. `reserved_by` is the
--- one of them that finds it again meanwhile.
+-- two engines from claiming the same row at the same time; it guarantees nothing. `reserved_by` is
+-- the engine that may still read the row meanwhile.
 CREATE TABLE dispatches (
   execution_id text COLLATE "C" NOT NULL,
   fence bigint NOT NULL,
@@ -197,7 +197,7 @@ CREATE TABLE engines (
   beat_at timestamptz NOT NULL
 ) WITH (fillfactor = 50);
 
--- While no engine was alive no clock of a run may have run.
+-- While no engine is alive, the clocks of runs stand still.
 CREATE TABLE outages (
   started_at timestamptz NOT NULL,
   ended_at timestamptz NOT NULL PRIMARY KEY
@@ -216,7 +216,7 @@ CREATE TABLE commit_locks (
   CHECK ((holder_execution_id IS NULL) = (holder_step IS NULL))
 ) WITH (fillfactor = 50);
 
--- From one stream to another; deleted by the decision that answers it.
+-- Messages from one stream to another; deleted by the decision that consumes them.
 CREATE TABLE messages (
   id text COLLATE "C" PRIMARY KEY,
   target text NOT NULL,
@@ -247,7 +247,7 @@ CREATE TABLE notes (
 );
 CREATE INDEX notes_execution ON notes (execution_id, id);
 
--- Channels and the turns in them. One that is closed keeps its row, and its number of turns.
+-- Channels and their turns. A closed channel keeps its row and its number of turns.
 CREATE TABLE channels (
   id text COLLATE "C" PRIMARY KEY,
   seq bigint NOT NULL,
@@ -260,8 +260,8 @@ CREATE TABLE channels (
   CHECK (closed_at IS NULL OR next_due IS NULL)
 );
 CREATE INDEX channels_due ON channels (next_due) WHERE next_due IS NOT NULL;
--- At most one member of a channel holds the turn, and an agent with a capacity of 1 (`sole`) holds one
--- turn in all. `busy`: as many as it can work on it holds elsewhere.
+-- At most one member of a channel holds the turn, and an agent with a capacity of 1 (`sole`) holds
+-- one turn in all. `busy`: work elsewhere takes up all its capacity.
 CREATE TABLE channel_members (
   channel_id text COLLATE "C" NOT NULL REFERENCES channels (id),
   agent_id text COLLATE "C" NOT NULL,
@@ -277,7 +277,7 @@ CREATE UNIQUE INDEX one_active_per_channel ON channel_members (channel_id)
   WHERE state = 'ACTIVE' OR state = 'WAITING';
 CREATE UNIQUE INDEX one_turn_per_agent ON channel_members (agent_id)
   WHERE sole = 1 AND (state = 'ACTIVE' OR state = 'WAITING');
--- What was said in a channel, and what it was told; `seq` is that of the event.
+-- Messages and notices of a channel; `seq` is that of the event.
 CREATE TABLE channel_log (
   channel_id text COLLATE "C" NOT NULL REFERENCES channels (id),
   seq bigint NOT NULL,
@@ -295,7 +295,7 @@ CREATE TABLE channel_log (
 );
 CREATE UNIQUE INDEX channel_log_number ON channel_log (channel_id, number) WHERE number IS NOT NULL;
 
--- Files that agents are given with a bead.
+-- Files that agents receive with a bead.
 CREATE TABLE bead_files (
   bead_id text COLLATE "C" NOT NULL,
   name text COLLATE "C" NOT NULL,
@@ -309,7 +309,7 @@ CREATE TABLE bead_files (
   CHECK (size = length(content))
 );
 
--- Who may come in. Of a secret only the digest is kept; a sign-in that was used is revoked.
+-- Credentials. Only the digest of a secret is kept; a used sign-in is revoked.
 CREATE TABLE credentials (
   id text COLLATE "C" PRIMARY KEY,
   kind text COLLATE "C" NOT NULL CHECK (kind IN ('token', 'sign_in', 'session')),
@@ -326,7 +326,7 @@ CREATE TABLE credentials (
 CREATE UNIQUE INDEX credentials_digest ON credentials (digest);
 CREATE INDEX credentials_kind ON credentials (kind, id);
 
--- Counted from the events of runs that have ended, when somebody asks; kept when a run is archived.
+-- Statistics, computed on demand from the events of ended runs; kept when a run is archived.
 CREATE TABLE run_figures (
   execution_id text COLLATE "C" PRIMARY KEY,
   workflow_id text COLLATE "C" NOT NULL,
@@ -346,8 +346,8 @@ CREATE TABLE node_figures (
   PRIMARY KEY (execution_id, node)
 );
 
--- What resolved tickets taught: one of each run, found by the words of its ticket. The verdict is
--- final once the run was archived; before that the run itself says how it stands.
+-- Memories of resolved tickets: one per run, found by the words of its ticket. The verdict is final
+-- once the run is archived; before that the standing is read from the run itself.
 CREATE TABLE memories (
   n bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
   id text COLLATE "C" NOT NULL,
@@ -373,7 +373,7 @@ CREATE INDEX memories_age ON memories (coalesce(used_at, created_at));
 CREATE INDEX memories_words ON memories
 USING gin (array_to_tsvector(string_to_array(words, ' ')));
 
--- Which run was answered from memory, and by what; its ticket, opened again, is not given it again.
+-- Which memory answered which run; a reopened ticket does not get the same memory again.
 CREATE TABLE memory_uses (
   execution_id text COLLATE "C" NOT NULL,
   memory_id text COLLATE "C" NOT NULL,
@@ -384,7 +384,7 @@ CREATE TABLE memory_uses (
 CREATE INDEX memory_uses_bead ON memory_uses (bead_id, memory_id);
 CREATE INDEX memory_uses_memory ON memory_uses (memory_id);
 
--- How each stands: its ticket was opened again, or its run ended well, badly, or not yet.
+-- The standing of each memory: its ticket was reopened, or its run ended well, badly, or not yet.
 CREATE VIEW memories_standing AS
 SELECT m.*, CASE
     WHEN b.execution_id <> m.execution_id THEN 'reopened'
@@ -397,7 +397,7 @@ FROM memories m
 LEFT JOIN beads b ON b.id = m.bead_id
 LEFT JOIN workflow_executions e ON e.id = m.execution_id;
 
--- One-time links: one person's answer to one question. Of a secret only the digest is kept.
+-- One-time links for one person's answer to one approval. Only the digest of a secret is kept.
 CREATE TABLE answer_links (
   id text COLLATE "C" PRIMARY KEY,
   digest text COLLATE "C" NOT NULL,
@@ -414,7 +414,7 @@ CREATE UNIQUE INDEX answer_links_digest ON answer_links (digest);
 CREATE INDEX answer_links_approval ON answer_links (approval_id);
 CREATE INDEX answer_links_expires ON answer_links (expires_at);
 
--- Who is told outside, and how the last attempts went.
+-- Webhooks, and the outcome of their last attempts.
 CREATE TABLE webhooks (
   id text COLLATE "C" PRIMARY KEY,
   url text NOT NULL,
@@ -433,7 +433,8 @@ CREATE TABLE webhooks (
   CHECK (disabled_at IS NULL OR reason <> '')
 );
 
--- What is told to each, once; and up to where it was made of the feed: at most one row.
+-- Deliveries for each webhook, once; and the position in the feed up to which they were made: at
+-- most one row.
 CREATE TABLE webhook_deliveries (
   webhook_id text COLLATE "C" NOT NULL,
   id text COLLATE "C" NOT NULL,
@@ -453,7 +454,7 @@ CREATE TABLE webhook_feed (
   position text NOT NULL
 );
 
--- Moments at which people are reminded of an open question; each fires once.
+-- Moments at which people are reminded of an open approval; each fires once.
 CREATE TABLE reminders (
   approval_id text COLLATE "C" NOT NULL,
   kind text COLLATE "C" NOT NULL,
@@ -463,7 +464,7 @@ CREATE TABLE reminders (
 );
 CREATE INDEX reminders_due ON reminders (due_at) WHERE fired_at IS NULL;
 
--- Errors that were reported, by signature: the newest bead of each, and how often it was seen.
+-- Reported errors by signature: the newest bead of each, and how often the error occurred.
 CREATE TABLE bugs (
   digest text COLLATE "C" PRIMARY KEY,
   signature text NOT NULL,

@@ -1,6 +1,6 @@
-"""The office on PostgreSQL: lists, files, credentials and figures.
+"""The `Store` on PostgreSQL: lists, files, credentials and statistics.
 
-What takes long is asked of a `reader`: connections of its own, for which nobody else waits.
+Long queries go to a store from `open_reader`, whose connections are its own and block no others.
 """
 
 from collections.abc import Mapping, Sequence
@@ -46,7 +46,7 @@ from handrail.store.store import (
 
 COMMIT_N_MAX = 2**63 - 1
 ENABLE_SCANS_SQL = b"SET LOCAL enable_seqscan = on; SET LOCAL enable_hashjoin = on"
-"""For sums over whole tables, which is not what the settings of a connection are for."""
+"""Allows table scans for sums over whole tables; the connection's settings disable them."""
 
 
 class PostgresStore(PostgresTicketMemoryStore, PostgresNotificationStore, PostgresBugStore):
@@ -107,7 +107,7 @@ class PostgresStore(PostgresTicketMemoryStore, PostgresNotificationStore, Postgr
         rows = self._fetch_all("back", before_n or COMMIT_N_MAX, limit)
         return [row_of(StoredEntry, row) for row in rows]
 
-    # Questions to people
+    # Approvals
 
     def get_approval(self, approval_id: str) -> ApprovalRow | None:
         row = self._fetch_one("approval", approval_id)
@@ -230,7 +230,7 @@ class PostgresStore(PostgresTicketMemoryStore, PostgresNotificationStore, Postgr
                 "keep_answers", *array_columns("ttttt", sorted(astuple(row) for row in rows))
             )
 
-    # Figures
+    # Statistics
 
     def count_open_work(self, limit: int) -> list[OpenWorkCount]:
         return [row_of(OpenWorkCount, row) for row in self._fetch_all("standing", limit)]
@@ -241,7 +241,7 @@ class PostgresStore(PostgresTicketMemoryStore, PostgresNotificationStore, Postgr
         return [row_of(EndedRun, row) for row in rows]
 
     def put_run_stats(self, runs: Sequence[RunStatsRow], nodes: Sequence[NodeStatsRow]) -> None:
-        """Numbers with a point go as texts, which keep every digit."""
+        """Send decimal numbers as texts, which keep every digit."""
         with self._borrow_for_write() as db, db.transaction():
             if runs:
                 rows = [tuple(map(_exact_text, astuple(run))) for run in runs]

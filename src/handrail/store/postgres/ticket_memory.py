@@ -1,4 +1,4 @@
-"""Memory on PostgreSQL: its text search finds the candidates."""
+"""Ticket memory on PostgreSQL: its text search finds the candidates."""
 
 from collections.abc import Sequence
 
@@ -12,11 +12,11 @@ from handrail.store.postgres.engine_store import PostgresEngineStore, row_of
 from handrail.store.ticket_memory import MemoryChange, MemoryRow
 
 INSERT_COLUMNS = 9
-"""Of a new row; the rest begins empty."""
+"""Columns of a new row; the rest start empty."""
 
 
 class _StaleMemoryError(Exception):
-    """It is not as somebody saw it."""
+    """The memory has changed since the person saw it."""
 
 
 class PostgresTicketMemoryStore(PostgresEngineStore):
@@ -31,7 +31,7 @@ class PostgresTicketMemoryStore(PostgresEngineStore):
     def search_memories(
         self, words: Sequence[str], bead_id: str, execution_id: str, limit: int
     ) -> list[MemoryRow]:
-        ts_query = " | ".join(f"'{word}'" for word in words)  # in quotes no sign is an operator
+        ts_query = " | ".join(f"'{word}'" for word in words)  # quotes disable operators
         rows = self._fetch_all("recall", ts_query, bead_id, execution_id, limit) if ts_query else []
         return [row_of(MemoryRow, row) for row in rows]
 
@@ -59,7 +59,7 @@ class PostgresTicketMemoryStore(PostgresEngineStore):
 
 
 def _stored_memory(db: PostgresConnection, row: MemoryRow) -> MemoryRow:
-    """As it stands; one that was forgotten at once as it was given."""
+    """Return the stored memory; `row` itself if it was deleted at once."""
     stored = db.execute(SQL["remembered"], (row.execution_id,), binary=True).fetchone()
     return row_of(MemoryRow, stored) if stored is not None else row
 

@@ -1,4 +1,4 @@
--- insert_channel: one that was never there
+-- insert_channel: insert a new channel
 INSERT INTO channels (id, seq, head, next_due, created_at, updated_at, closed_at, state)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?);
 
@@ -7,10 +7,10 @@ UPDATE channels SET seq = ?, head = ?, next_due = ?, created_at = ?, updated_at 
   state = ?
 WHERE id = ? AND head = ?;
 
--- delete_member: it left, or was removed
+-- delete_member: delete a member that left or was removed
 DELETE FROM channel_members WHERE channel_id = ? AND agent_id = ?;
 
--- put_member: new, or in another state
+-- put_member: a new member, or a new state
 INSERT INTO channel_members (channel_id, agent_id, state, busy, sole, turn)
 VALUES (?, ?, ?, ?, ?, ?)
 ON CONFLICT (channel_id, agent_id) DO UPDATE SET state = excluded.state, busy = excluded.busy,
@@ -21,21 +21,21 @@ INSERT INTO channel_log (channel_id, seq, kind, number, message_id, code, author
   recipient, at)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
--- channels_by_id: whole
+-- channels_by_id: channels with all columns
 SELECT id, seq, head, next_due, created_at, updated_at, closed_at, state FROM channels
 WHERE id IN (SELECT value FROM json_each(?));
 
--- channels_due: a turn or a wait is over
+-- channels_due: channels with an expired turn or wait
 SELECT id FROM channels WHERE next_due <= ? ORDER BY next_due LIMIT ?;
 
--- engaged: what agents hold, of dispatches and of turns
+-- engaged: how many dispatches and turns agents hold
 SELECT i.value, a.capacity,
   (SELECT count(*) FROM dispatches d WHERE d.session = a.session AND d.agent IS NOT NULL)
   + (SELECT count(*) FROM channel_members m WHERE m.agent_id = i.value
     AND (m.state = 'ACTIVE' OR m.state = 'WAITING'))
 FROM json_each(?) i LEFT JOIN agents a ON a.id = i.value;
 
--- presence: members whose state is not what is known of the agent
+-- presence: members whose state differs from the agent's row
 SELECT channel_id, agent_id, change FROM (
   SELECT m.channel_id, m.agent_id, CASE
     WHEN a.id IS NULL OR a.beat_at < ?1 THEN CASE WHEN m.state <> 'OFFLINE' THEN 'offline' END
@@ -61,25 +61,25 @@ WHERE agent_id IN (SELECT value FROM json_each(?)) AND busy = 1
 AND NOT EXISTS (SELECT 1 FROM channel_members h WHERE h.channel_id = m.channel_id
   AND (h.state = 'ACTIVE' OR h.state = 'WAITING'));
 
--- has_members: any channel
+-- has_members: whether any channel has a member
 SELECT 1 FROM channel_members LIMIT 1;
 
--- memberships: of one agent, or of everybody
+-- memberships: memberships of one agent, or of all
 SELECT channel_id, agent_id, state, busy, sole, turn FROM channel_members
 WHERE ?1 IS NULL OR agent_id = ?1 ORDER BY agent_id, channel_id;
 
--- members_of: a channel
+-- members_of: members of a channel
 SELECT channel_id, agent_id, state, busy, sole, turn FROM channel_members WHERE channel_id = ?;
 
--- channels_page: open ones
+-- channels_page: open channels
 SELECT id, seq, head, next_due, created_at, updated_at, closed_at, state FROM channels
 WHERE id > ? AND closed_at IS NULL ORDER BY id LIMIT ?;
 
--- channels_all: closed ones too
+-- channels_all: open and closed channels
 SELECT id, seq, head, next_due, created_at, updated_at, closed_at, state FROM channels
 WHERE id > ? ORDER BY id LIMIT ?;
 
--- channel_log_page: what was said after that
+-- channel_log_page: log entries after a sequence number
 SELECT channel_id, seq, kind, number, message_id, code, author, human, text,
   recipient, at FROM channel_log
 WHERE channel_id = ? AND seq > ? ORDER BY seq LIMIT ?;
@@ -89,11 +89,11 @@ SELECT channel_id, seq, kind, number, message_id, code, author, human, text,
   recipient, at FROM channel_log
 WHERE channel_id = ? AND number > ? AND number <= ? ORDER BY number DESC LIMIT ?;
 
--- add_late: evidence, the first ones of a channel
+-- add_late: keep a late answer as evidence, the first of a channel
 INSERT INTO notes (execution_id, at, actor, code, body)
 SELECT ?1, ?2, ?3, ?4, ?5 WHERE (SELECT count(*) FROM notes WHERE execution_id = ?1) < ?6;
 
--- late: evidence of a channel
+-- late: late answers of a channel
 SELECT at, actor, code, body FROM notes WHERE execution_id = ? ORDER BY id;
 
 -- doctor_channel_version: a channel's version is its last sequence number, its head the last hash
@@ -102,14 +102,14 @@ FROM channels c LEFT JOIN journal j ON j.stream = 'channel:' || c.id
   AND j.seq = (SELECT max(seq) FROM journal WHERE stream = 'channel:' || c.id)
 WHERE j.seq IS NULL OR j.seq <> c.seq OR j.hash <> c.head;
 
--- doctor_two_active: one member of a channel has the turn
+-- doctor_two_active: one member of a channel holds the turn
 SELECT channel_id, group_concat(agent_id, ', ') FROM channel_members
 WHERE state = 'ACTIVE' OR state = 'WAITING' GROUP BY channel_id HAVING count(*) > 1;
 
--- doctor_two_turns: who works on one thing at a time has one turn
+-- doctor_two_turns: an agent with a capacity of 1 holds one turn
 SELECT agent_id, group_concat(channel_id, ', ') FROM channel_members
 WHERE sole = 1 AND (state = 'ACTIVE' OR state = 'WAITING') GROUP BY agent_id HAVING count(*) > 1;
 
--- doctor_turn_overdue: an engine ends every turn and every wait that is over
+-- doctor_turn_overdue: an engine ends every expired turn and wait
 SELECT id, 'due since ' || next_due FROM channels
 WHERE next_due < strftime('%Y-%m-%dT%H:%M:%f', ?1, '-5 minutes');

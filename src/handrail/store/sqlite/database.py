@@ -1,4 +1,4 @@
-"""Opening the file: checked before anything is written to it, then made or brought up to date."""
+"""Opens the database file: checks it before any write, then creates or migrates the tables."""
 
 import os
 import sqlite3
@@ -21,13 +21,13 @@ def schema_version() -> int:
 
 
 def _make_private(path: str) -> None:
-    """A new file is for its owner alone: it holds whatever agents and people say."""
-    with suppress(OSError):  # it is there, or cannot be made, which SQLite will tell
+    """Create a new file for its owner alone: it holds the texts of agents and people."""
+    with suppress(OSError):  # it exists, or cannot be created: SQLite reports that
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
 
 def connect(path: str, *, read_only: bool = False) -> sqlite3.Connection:
-    """A connection to a database of this version; every error is one line."""
+    """Connect to a database, migrated to this version; every error is one line."""
     if path != IN_MEMORY_PATH:
         _check_path(Path(path), read_only=read_only)
         if not read_only:
@@ -69,7 +69,7 @@ def _check_path(path: Path, *, read_only: bool) -> None:
 
 
 def _prepare_schema(db: sqlite3.Connection, path: str, *, read_only: bool) -> None:
-    """Whose file is it, and how old? Only then the settings that write to it."""
+    """Check the file's owner and version, and only then apply settings that write to it."""
     version = _read_schema_version(db, path)
     if read_only:
         if version < schema_version():
@@ -81,7 +81,7 @@ def _prepare_schema(db: sqlite3.Connection, path: str, *, read_only: bool) -> No
     db.execute("BEGIN IMMEDIATE")
     try:
         _migrate(db, _read_schema_version(db, path))  # again: another process may have been first
-        db.execute("DELETE FROM engines WHERE false")  # a file that cannot be written is found here
+        db.execute("DELETE FROM engines WHERE false")  # fails if the file is not writable
         db.execute("COMMIT")
     except BaseException:
         if db.in_transaction:
@@ -97,8 +97,8 @@ def _prepare_schema(db: sqlite3.Connection, path: str, *, read_only: bool) -> No
 
 
 def _enable_wal(db: sqlite3.Connection) -> str:
-    """Writes ahead from now on. Who makes the file together with others may have to try again:
-    SQLite does not wait here."""
+    """Switch to WAL mode. Retry, because SQLite does not wait here while another process creates
+    the file."""
     deadline = monotonic() + BUSY_SECONDS
     while True:
         try:
@@ -110,7 +110,7 @@ def _enable_wal(db: sqlite3.Connection) -> str:
 
 
 def _read_schema_version(db: sqlite3.Connection, path: str) -> int:
-    """Of its schema; 0 for a file that nobody has written to."""
+    """Return the version of the schema; 0 for an empty file."""
     (version,) = db.execute("PRAGMA user_version").fetchone()
     (application,) = db.execute("PRAGMA application_id").fetchone()
     (tables,) = db.execute("SELECT count(*) FROM sqlite_master").fetchone()
@@ -139,7 +139,7 @@ def _migrate(db: sqlite3.Connection, version: int) -> None:
 
 
 def _run_script(db: sqlite3.Connection, text: str) -> None:
-    """Statement by statement, inside the transaction (`executescript` would commit it)."""
+    """Run statement by statement, inside the transaction (`executescript` would commit it)."""
     statement = ""
     for line in text.splitlines(keepends=True):
         statement += line
@@ -149,11 +149,11 @@ def _run_script(db: sqlite3.Connection, text: str) -> None:
 
 
 DATABASE_ERRORS = (sqlite3.Error, UnicodeError, OverflowError)
-"""What a statement can raise: the latter two are values that no column can hold."""
+"""Errors of a statement: the latter two for values that no column can hold."""
 
 
 def store_error(error: Exception, path: str) -> StoreError:
-    """What is wrong, where, and what to do next."""
+    """Build the error: what is wrong, where, and what to do next."""
     text = str(error)
     for part, hint in ERROR_HINTS.items():
         if part in text:
@@ -175,11 +175,11 @@ ERROR_HINTS = {
 def lock_engines(
     path: str, list_known_engines: Callable[[], list[str]]
 ) -> tuple[int, list[str] | None]:
-    """Marks this process as an engine of the file, as long as the descriptor is open.
+    """Mark this process as an engine of the file, as long as the descriptor is open.
 
-    Every engine holds a shared lock, and makes itself known after it has it. Who can have the
-    exclusive one first is alone, and whoever is known then is dead. The system drops the locks of a
-    process that dies, however it dies.
+    Every engine holds a shared lock, and registers after it has the lock. An engine that first gets
+    the exclusive lock is alone, and all engines registered then are dead. The system drops the
+    locks of a process that dies, however it dies.
     """
     import fcntl
 
@@ -195,7 +195,7 @@ def lock_engines(
     except BlockingIOError:
         dead = None
     except BaseException:
-        os.close(descriptor)  # or nobody could ever have the lock again
+        os.close(descriptor)  # otherwise no process could get the lock again
         raise
     fcntl.flock(descriptor, fcntl.LOCK_SH)
     return descriptor, dead

@@ -1,11 +1,11 @@
-"""The port on SQLite: one connection, one writer at a time, one fsync a commit.
+"""The engine's store on SQLite: one connection, one writer at a time, one fsync per commit.
 
 Rules
-1. A commit first tries all of its writes at once, a statement a table. Only if a guard or a
-   constraint says no, it is rolled back and made again write by write, to find the losers. The
-   first try has no savepoint: for one, SQLite would copy every page that it changes.
-2. Another process may write to the same file. `data_version` says when it did; then what is known
-   of the end of the chain is read again. What it changed in a run is found by the guard.
+1. A commit first tries all of its writes at once, one statement per table. If a guard or a
+   constraint fails, it rolls back and repeats write by write, to find the losers. The first
+   attempt has no savepoint: SQLite would copy every page that it changes.
+2. Another process may write to the same file. `data_version` shows this; then the store reads the
+   end of the chain again. The guard finds runs that the other process changed.
 3. One connection serves all threads, under one lock: a reader never sees half a commit.
 """
 
@@ -67,11 +67,12 @@ PAGE_COMMITS = 500
 
 
 class _GuardFailedError(Exception):
-    """A guard said no to one of the writes."""
+    """The guard of one of the writes failed."""
 
 
 REJECTED_WRITE_ERRORS = (_GuardFailedError, sqlite3.IntegrityError, UnicodeError, OverflowError)
-"""Also what a constraint forbids or no column can hold: the others are not to suffer from it."""
+"""Errors of a single write (also violated constraints and values that no column can hold), which
+must not fail the other writes."""
 
 
 class SqliteEngineStore(ChannelStore):
@@ -106,7 +107,7 @@ class SqliteEngineStore(ChannelStore):
             return previous_version != self._seen_version
 
     def check_commit_settled(self) -> None:
-        """A commit in this process ends before anything else is asked."""
+        """Do nothing: a commit in this process ends before the next call."""
 
     # The transaction
 
@@ -121,7 +122,7 @@ class SqliteEngineStore(ChannelStore):
             except BaseException as error:
                 if db.in_transaction:
                     db.execute("ROLLBACK")
-                self._chain_version = -1  # what was counted on may not be so
+                self._chain_version = -1  # the cached end of the chain may be wrong
                 if isinstance(error, DATABASE_ERRORS):
                     raise store_error(error, self.path) from error
                 raise
@@ -133,7 +134,7 @@ class SqliteEngineStore(ChannelStore):
             raise store_error(error, self.path) from error
 
     def _refresh_chain_end(self, db: sqlite3.Connection) -> None:
-        """The end of the chain, if another process may have moved it."""
+        """Read the end of the chain again if another process may have moved it."""
         version = self._data_version()
         if version == self._chain_version:
             return
@@ -151,7 +152,7 @@ class SqliteEngineStore(ChannelStore):
         at: str,
         also_write: Callable[[sqlite3.Connection, list[bool]], None] | None = None,
     ) -> tuple[CommitRow | None, list[bool]]:
-        """`beside` writes more into the same transaction, or raises to have none of it."""
+        """`also_write` writes more in the same transaction, or raises to roll back all of it."""
         with self._transaction() as db:
             self._refresh_chain_end(db)
             won = self._write_all(db, writes)
@@ -167,21 +168,21 @@ class SqliteEngineStore(ChannelStore):
             version, self._chain_version = (
                 self._chain_version,
                 -1,
-            )  # until the end is known to be another
+            )  # valid until another process writes
         self._last_commit_n, self._last_entry_id, self._head = n, last, head
         self._chain_version = version
         return CommitRow(n=n, hash=head, at=at, entries=len(winners)), won
 
     def _write_all(self, db: sqlite3.Connection, writes: Sequence[StreamWrite]) -> list[bool]:
-        """At once, as nearly always nobody loses and every stream has one write; else one by one,
-        to see who loses and to let one follow the other."""
+        """Write all at once, as nearly always all win and every stream has one write; else one by
+        one, to find the losers and to allow several writes of one stream."""
         if len({write.entry.stream for write in writes}) == len(writes):
             try:
                 self._write(db, writes, self._last_entry_id + 1)
             except REJECTED_WRITE_ERRORS:
                 db.execute("ROLLBACK")
                 db.execute("BEGIN IMMEDIATE")
-                self._refresh_chain_end(db)  # another process may have been faster
+                self._refresh_chain_end(db)  # another process may have committed meanwhile
             else:
                 return [True] * len(writes)
         won: list[bool] = []
@@ -223,7 +224,7 @@ class SqliteEngineStore(ChannelStore):
             if db.executemany(SQL[name], values).rowcount != len(values):
                 raise _GuardFailedError(name)
 
-    # What is read for deciding
+    # Reads for decisions
 
     def _fetch_all(self, name: str, *values: object) -> Rows:
         with self._lock:
@@ -237,7 +238,7 @@ class SqliteEngineStore(ChannelStore):
         return rows[0] if rows else None
 
     def _fetch_filtered(self, name: str, filters: Mapping[str, object]) -> Rows:
-        """Without the filters that nobody asks for."""
+        """Read with the filters that are not None."""
         text, values = select_filters(SQL[name], filters, "?")
         with self._lock:
             try:
@@ -453,7 +454,7 @@ class SqliteEngineStore(ChannelStore):
 
 
 def _stream_row_statement(write: StreamWrite) -> tuple[str, tuple[Any, ...]]:
-    """Which statement writes the subject, and its values."""
+    """Return the statement that writes the stream's row, and its values."""
     stream_row, expected = write.row, write.expected_head
     if isinstance(stream_row, RunRow):
         if not expected:
@@ -513,7 +514,7 @@ def _stream_row_statement(write: StreamWrite) -> tuple[str, tuple[Any, ...]]:
 
 
 def _dependent_rows(writes: Sequence[StreamWrite]) -> dict[str, Rows]:
-    """The rows beside subject and entry, by statement. What is over goes before what is new."""
+    """Return the rows besides stream row and entry, by statement. Deletions go first."""
     closed: Rows = []
     dispatches: Rows = []
     transitions: Rows = []
@@ -522,9 +523,9 @@ def _dependent_rows(writes: Sequence[StreamWrite]) -> dict[str, Rows]:
         if write.closed_fences:
             closed += [(write.entry.stream, fence) for fence in write.closed_fences]
         if write.dispatches:
-            dispatches += [astuple(one) for one in write.dispatches]
+            dispatches += [astuple(dispatch) for dispatch in write.dispatches]
         if write.transitions:
-            transitions += [astuple(one) for one in write.transitions]
+            transitions += [astuple(transition) for transition in write.transitions]
         if write.bead is not None:
             rows_by_statement.setdefault("put_bead", []).append(astuple(write.bead))
         if write.approvals or write.messages or write.keys or write.consumed_message_ids:
@@ -532,7 +533,7 @@ def _dependent_rows(writes: Sequence[StreamWrite]) -> dict[str, Rows]:
             rows_by_statement.setdefault("insert_message", []).extend(map(astuple, write.messages))
             rows_by_statement.setdefault("insert_key", []).extend(map(astuple, write.keys))
             rows_by_statement.setdefault("delete_message", []).extend(
-                (one,) for one in write.consumed_message_ids
+                (message_id,) for message_id in write.consumed_message_ids
             )
         if write.channel is not None:
             rows_by_statement.setdefault("delete_member", []).extend(write.channel.removed_members)
@@ -540,7 +541,7 @@ def _dependent_rows(writes: Sequence[StreamWrite]) -> dict[str, Rows]:
                 map(astuple, write.channel.members)
             )
             rows_by_statement.setdefault("insert_log", []).extend(map(astuple, write.channel.log))
-    # Who has the turn no more goes before who has it now.
+    # Members that lost the turn go before the member that holds it.
     rows_by_statement.get("put_member", []).sort(key=lambda row: row[2] in ("ACTIVE", "WAITING"))
     return {
         "delete_dispatch": closed,

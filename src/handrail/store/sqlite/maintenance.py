@@ -1,9 +1,8 @@
-"""The caretaker's store on SQLite: one moment of a live file, its sizes, its copies.
+"""The maintenance store on SQLite: snapshots of a live file, sizes, backup and restore.
 
 A backup is a copy of all pages as of one read transaction; engines go on writing meanwhile. A
-restore makes a copy of the backup first, brings it up to date and looks at it; only then all its
-pages go into the live file in one transaction. Connections that are open on the file see them as
-they would see any other commit.
+restore first copies the backup, migrates the copy and checks it; only then it writes all pages to
+the live file in one transaction. Open connections on the file see them like any other commit.
 """
 
 import os
@@ -43,7 +42,7 @@ SELECT iif(m.tbl_name LIKE 'memory\_words\_%' ESCAPE '\', 'memory_words', m.tbl_
   sum(s.pgsize)
 FROM dbstat s JOIN sqlite_master m ON m.name = s.name GROUP BY 1
 """
-"""Full-text search keeps its index in tables of its own, which count as the one that is asked."""
+"""Sizes by table; the internal tables of the full-text index count as the table that is queried."""
 PRUNE_STATEMENTS = (
     *("prune_transitions", "prune_approvals", "prune_notes", "prune_bodies", "prune_bead"),
     "prune_uses",
@@ -56,7 +55,8 @@ class SqliteMaintenanceStore(SqliteEngineStore):
         self.display_name = path
 
     def _fetch_all(self, name: str, *values: object) -> Rows:
-        """Also what somebody changed to bytes that are no text: as signs that no text has."""
+        """Read rows, including values tampered into bytes that are not text: these come back with
+        characters that no text has."""
         try:
             return super()._fetch_all(name, *values)
         except StoreError as error:
@@ -74,7 +74,7 @@ class SqliteMaintenanceStore(SqliteEngineStore):
         with self._lock:
             try:
                 self._db.execute("BEGIN")
-                self._db.execute(SQL["last_commit"]).fetchone()  # the moment is that of this look
+                self._db.execute(SQL["last_commit"]).fetchone()  # fixes the snapshot's moment
             except DATABASE_ERRORS as error:
                 raise store_error(error, self.path) from error
             try:
@@ -171,7 +171,7 @@ class SqliteMaintenanceStore(SqliteEngineStore):
             self._copy_to(part_file)
 
     def _copy_to(self, part_file: Path) -> None:
-        """One file, without a log beside it."""
+        """Copy the database to one file, without a log beside it."""
         try:
             with closing(sqlite3.connect(part_file)) as copy, self._lock:
                 self._db.backup(copy)
@@ -202,7 +202,7 @@ class SqliteMaintenanceStore(SqliteEngineStore):
     def _restore_from(
         self, part_file: Path, now: str, check: Callable[[MaintenanceStore], None]
     ) -> None:
-        with closing(SqliteMaintenanceStore(str(part_file))) as copy:  # brought up to date here
+        with closing(SqliteMaintenanceStore(str(part_file))) as copy:  # opening migrates the copy
             check(copy)
             last = copy.get_last_alive()
             if last is not None and last < now:
@@ -219,7 +219,7 @@ class SqliteMaintenanceStore(SqliteEngineStore):
         fsync_folder(Path(self.path).absolute().parent)
 
     def _copy_live_table(self, table: str, live_db: sqlite3.Connection) -> None:
-        """Who is there stays there."""
+        """Copy the live rows of agents or engines, so that they stay."""
         rows = live_db.execute(f"SELECT * FROM {table}").fetchall()  # noqa: S608 - our own
         with self._transaction() as db:
             db.execute(f"DELETE FROM {table}")  # noqa: S608
@@ -233,7 +233,7 @@ def _decode_any_bytes(value: bytes) -> str:
 
 
 def _connect_immutable(file: Path) -> sqlite3.Connection:
-    """Not changed in any way, not even by a file beside it."""
+    """Connect without changing anything, not even by a file beside the database."""
     return sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
 
 

@@ -1,36 +1,36 @@
--- remember: one of each run; what a person corrected stays
+-- remember: one memory per run; a person's correction stays
 INSERT INTO memories (id, execution_id, bead_id, title, ticket, words, resolution, remembered_by,
   created_at, times_used, verdict)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 'pending')
 ON CONFLICT (execution_id) DO UPDATE SET resolution = excluded.resolution
 WHERE corrected_by IS NULL;
 
--- index_memory: so that it is found
+-- index_memory: add a memory to the search index
 REPLACE INTO memory_words (rowid, words) SELECT n, words FROM memories WHERE execution_id = ?;
 
--- forget_oldest: those beyond so many, that were not used for longest
+-- forget_oldest: delete the least recently used beyond a number
 DELETE FROM memories WHERE n IN (
   SELECT n FROM memories ORDER BY coalesce(used_at, created_at)
   LIMIT max(0, (SELECT count(*) FROM memories) - ?))
 RETURNING n, id;
 
--- unindex_memory: it is found no more
+-- unindex_memory: remove a memory from the search index
 DELETE FROM memory_words WHERE rowid = ?;
 
--- forget_uses: of what is gone
+-- forget_uses: delete the uses of deleted memories
 DELETE FROM memory_uses WHERE memory_id = ?;
 
--- remembered: of a run
+-- remembered: the memory of a run
 SELECT id, execution_id, bead_id, title, ticket, words, resolution, remembered_by, created_at,
   times_used, used_at, corrected_by, corrected_at, standing
 FROM memories_standing WHERE execution_id = ?;
 
--- memory: one
+-- memory: one memory
 SELECT id, execution_id, bead_id, title, ticket, words, resolution, remembered_by, created_at,
   times_used, used_at, corrected_by, corrected_at, standing
 FROM memories_standing WHERE id = ?;
 
--- recall: what stands and has one of the words; not what answered this bead in another run
+-- recall: valid memories with any of the words, except those that answered the bead in another run
 SELECT m.id, m.execution_id, m.bead_id, m.title, m.ticket, m.words, m.resolution, m.remembered_by,
   m.created_at, m.times_used, m.used_at, m.corrected_by, m.corrected_at, m.standing
 FROM memory_words w JOIN memories_standing m ON m.n = w.rowid
@@ -40,7 +40,7 @@ WHERE w.memory_words MATCH ?1 AND m.standing = 'kept' AND NOT EXISTS (
 ORDER BY w.rank
 LIMIT ?4;
 
--- memories: the newest first; a line with a filter that is not asked for is left out
+-- memories: the newest first; lines with unused filters are left out
 SELECT id, execution_id, bead_id, title, ticket, words, resolution, remembered_by, created_at,
   times_used, used_at, corrected_by, corrected_at, standing
 FROM memories_standing
@@ -50,12 +50,12 @@ WHERE true
 ORDER BY id DESC
 LIMIT :limit;
 
--- use_memory: once a run
+-- use_memory: record a use, once per run
 INSERT INTO memory_uses (execution_id, memory_id, bead_id, used_at)
 SELECT ?1, ?2, ?3, ?4 WHERE EXISTS (SELECT 1 FROM memories WHERE id = ?2)
 ON CONFLICT DO NOTHING;
 
--- count_use: of one that was used
+-- count_use: count a use
 UPDATE memories SET times_used = times_used + 1, used_at = ? WHERE id = ?;
 
 -- correct_memory: guarded by what was read
@@ -65,10 +65,10 @@ WHERE id = ? AND resolution = ?;
 -- forget_memory: guarded by what was read
 DELETE FROM memories WHERE id = ? AND resolution = ? RETURNING n;
 
--- settle_memory: of a run that is archived: how it stands is final
+-- settle_memory: make the standing of an archived run's memory final
 UPDATE memories SET verdict = (
   SELECT s.standing FROM memories_standing s WHERE s.n = memories.n)
 WHERE execution_id = ?;
 
--- prune_uses: of a run that was archived
+-- prune_uses: delete the uses by an archived run
 DELETE FROM memory_uses WHERE execution_id = ?;

@@ -60,7 +60,7 @@ class SqliteNotificationStore(SqliteEngineStore):
     def release_webhook(self, webhook_id: str) -> None:
         self._execute("release_webhook", webhook_id)
 
-    # What is to be told
+    # Deliveries
 
     def get_delivery_position(self) -> str | None:
         row = self._fetch_one("told_until")

@@ -1,4 +1,4 @@
--- runs: the newest first; a line with a filter that is not asked for is left out
+-- runs: the newest first; lines with unused filters are left out
 SELECT e.id, e.bead_id, b.title, e.workflow_id, e.workflow_version, e.current_node_id, e.status,
   e.terminal_status, e.stop_rule, e.priority, e.created_at, e.updated_at, e.ended_at
 FROM workflow_executions e JOIN beads b ON b.id = e.bead_id
@@ -23,12 +23,12 @@ FROM workflow_executions WHERE bead_id = ? AND id > ? ORDER BY id LIMIT ?;
 -- back: the chain backwards
 SELECT n, batch, first_id, last_id FROM commits WHERE n < ? ORDER BY n DESC LIMIT ?;
 
--- approval: one
+-- approval: one approval
 SELECT id, execution_id, bead_id, node_id, type, status, question, digest, deadline, created_at,
   decision, answer, answered_by, settled_at
 FROM approvals WHERE id = ?;
 
--- approvals_page: those asked last first; a line with a filter that is not asked for is left out
+-- approvals_page: the newest first; lines with unused filters are left out
 SELECT id, execution_id, bead_id, node_id, type, status, question, digest, deadline, created_at,
   decision, answer, answered_by, settled_at
 FROM approvals
@@ -40,7 +40,7 @@ WHERE true
 ORDER BY created_at DESC, id DESC
 LIMIT :limit;
 
--- work_beads: the newest first; a line with a filter that is not asked for is left out
+-- work_beads: the newest first; lines with unused filters are left out
 SELECT id, title, description, status, priority, filed_by, context, error, workflow_id, execution_id,
   created_at, updated_at, 'work', NULL
 FROM beads
@@ -51,7 +51,7 @@ WHERE true
 ORDER BY id DESC
 LIMIT :limit;
 
--- approval_beads: questions as beads; a line with a filter that is not asked for is left out
+-- approval_beads: approvals as beads; lines with unused filters are left out
 SELECT a.id, a.question, '', CASE a.status WHEN 'open' THEN 'open' ELSE 'closed' END, e.priority,
   'engine', '{}', NULL, e.workflow_id, a.execution_id, a.created_at,
   coalesce(a.settled_at, a.created_at), 'approval', a.bead_id
@@ -64,26 +64,26 @@ WHERE true
 ORDER BY a.id DESC
 LIMIT :limit;
 
--- keep_answer: the first one stands
+-- keep_answer: a response for retries; the first stays
 INSERT INTO idempotency_keys (key, actor, digest, answer, created_at) VALUES (?, ?, ?, ?, ?)
 ON CONFLICT DO NOTHING;
 
--- change_bead: guarded by what was read, and only where no run has it in hand
+-- change_bead: guarded by the time of the last update, and only without an active run
 UPDATE beads SET context = ?, updated_at = ? WHERE id = ? AND updated_at = ?
 AND NOT EXISTS (
   SELECT 1 FROM workflow_executions e WHERE e.bead_id = beads.id AND e.ended_at IS NULL);
 
--- put_file: unless the bead has one of that name, or too many
+-- put_file: insert a file unless the bead has that name, or too many files
 INSERT INTO bead_files (bead_id, name, sha256, size, content_type, content, uploaded_by, created_at)
 SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8
 WHERE (SELECT count(*) FROM bead_files WHERE bead_id = ?1) < ?9
 ON CONFLICT DO NOTHING;
 
--- files: of a bead, without their contents
+-- files: files of a bead, without their contents
 SELECT bead_id, name, sha256, size, content_type, NULL, uploaded_by, created_at
 FROM bead_files WHERE bead_id = ? ORDER BY name;
 
--- file: one
+-- file: one file
 SELECT bead_id, name, sha256, size, content_type, content, uploaded_by, created_at
 FROM bead_files WHERE bead_id = ? AND name = ?;
 
@@ -96,29 +96,29 @@ WHERE w.id > ? ORDER BY w.id LIMIT ?;
 SELECT workflow_id, version, name, kind, definition, created_by, created_at
 FROM workflow_versions WHERE workflow_id = ? ORDER BY version DESC;
 
--- agent: one
+-- agent: one agent
 SELECT id, roles, capacity, enabled, session, engine, beat_at FROM agents WHERE id = ?;
 
--- register: an agent from outside; not over a function's head, and not out of its being disabled
+-- register: register a remote agent; never replaces a function, never enables a disabled agent
 INSERT INTO agents (id, roles, capacity, enabled, session, engine, beat_at)
 VALUES (?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (id) DO UPDATE SET roles = excluded.roles, capacity = excluded.capacity,
   session = excluded.session, beat_at = excluded.beat_at
 WHERE agents.engine IS NULL;
 
--- enable_agent: or disable it
+-- enable_agent: enable or disable an agent
 UPDATE agents SET enabled = ? WHERE id = ?;
 
--- held: what a session has claimed, the oldest first
+-- held: dispatches claimed by a session, the oldest first
 SELECT execution_id, fence, place, role, priority, offered_at, agent, session, claimed_at
 FROM dispatches WHERE agent IS NOT NULL AND session = ?
 ORDER BY claimed_at, execution_id, fence;
 
--- all_held: what anybody has claimed, the oldest first
+-- all_held: all claimed dispatches, the oldest first
 SELECT execution_id, fence, place, role, priority, offered_at, agent, session, claimed_at
 FROM dispatches WHERE agent IS NOT NULL ORDER BY claimed_at, execution_id, fence;
 
--- add_credential: a new one
+-- add_credential: insert a credential
 INSERT INTO credentials (id, kind, digest, name, agent, role, works_as, created_by, created_at,
   expires_at, revoked_at)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
@@ -134,17 +134,17 @@ FROM credentials WHERE kind = ? ORDER BY created_at DESC, id DESC;
 -- revoke_credential: once
 UPDATE credentials SET revoked_at = ? WHERE id = ? AND revoked_at IS NULL;
 
--- use_sign_in: once, while it is good
+-- use_sign_in: use a valid sign-in, once
 UPDATE credentials SET revoked_at = ?1
 WHERE digest = ?2 AND kind = 'sign_in' AND revoked_at IS NULL
   AND (expires_at IS NULL OR expires_at > ?1)
 RETURNING id, kind, digest, name, agent, role, works_as, created_by, created_at, expires_at,
   revoked_at;
 
--- has_tokens: whether anybody has one
+-- has_tokens: whether an active token exists
 SELECT EXISTS (SELECT 1 FROM credentials WHERE kind = 'token' AND revoked_at IS NULL);
 
--- standing: what is open now, of each kind so many at most
+-- standing: open work, a limited number of rows of each kind
 SELECT 'run', 'running', count(*), NULL FROM (
   SELECT 1 FROM workflow_executions WHERE status = 'running' LIMIT ?1) r
 UNION ALL
@@ -168,17 +168,17 @@ SELECT e.id, e.ended_at, EXISTS (SELECT 1 FROM run_figures f WHERE f.execution_i
 FROM workflow_executions e
 WHERE e.ended_at IS NOT NULL AND (e.ended_at, e.id) > (?, ?) ORDER BY e.ended_at, e.id LIMIT ?;
 
--- put_run_figures: counted once
+-- put_run_figures: statistics of runs, inserted once
 INSERT INTO run_figures (execution_id, workflow_id, ended_at, seconds, terminal_status, escalations,
   tokens, cost)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT DO NOTHING;
 
--- put_node_figures: counted once
+-- put_node_figures: statistics of nodes, inserted once
 INSERT INTO node_figures (execution_id, node, visits, dispatches) VALUES (?, ?, ?, ?)
 ON CONFLICT DO NOTHING;
 
--- sums: of each definition; a line with a filter that is not asked for is left out
+-- sums: totals by definition; lines with unused filters are left out
 SELECT workflow_id, count(*), sum(terminal_status = 'done_success'), sum(escalations > 0),
   avg(seconds), sum(tokens), sum(cost)
 FROM run_figures
@@ -187,14 +187,14 @@ WHERE true
   AND ended_at >= :since
 GROUP BY workflow_id ORDER BY workflow_id;
 
--- seconds_at: two neighbours in the order of durations; a line with a filter may be left out
+-- seconds_at: two neighbours in the order of durations; lines with unused filters are left out
 SELECT seconds FROM run_figures
 WHERE workflow_id = :workflow_id
   AND ended_at >= :since
 ORDER BY seconds
 LIMIT 2 OFFSET :offset;
 
--- node_sums: how many runs needed so many dispatches; a line with a filter may be left out
+-- node_sums: how many runs needed each number of dispatches; lines with unused filters are left out
 SELECT r.workflow_id, n.node, n.dispatches, count(*)
 FROM run_figures r JOIN node_figures n ON n.execution_id = r.execution_id
 WHERE true

@@ -1,7 +1,7 @@
--- The schema of a fresh database. `migrations/` brings older ones to the same; a test compares.
+-- The schema of a new database. `migrations/` migrates older ones to the same; a test compares.
 -- Times are ISO 8601 texts in UTC with microseconds; documents are JSON texts.
--- Constraints compare with one value after the other: for a longer IN, SQLite makes a table in memory
--- each time it checks a row, which takes longer than to write it.
+-- Constraints compare with one value after the other: for a longer IN, SQLite builds a table in
+-- memory for each row that it checks, which takes longer than writing the row.
 
 CREATE TABLE workflows (
   id TEXT PRIMARY KEY,
@@ -14,7 +14,7 @@ CREATE TABLE workflows (
 ) STRICT;
 CREATE INDEX workflows_name ON workflows (name);
 
--- Every version of a definition; none of them ever changes.
+-- Every version of a definition; a version never changes.
 CREATE TABLE workflow_versions (
   workflow_id TEXT NOT NULL REFERENCES workflows (id),
   version INTEGER NOT NULL,
@@ -103,7 +103,7 @@ CREATE TABLE journal (
 ) STRICT;
 CREATE UNIQUE INDEX journal_stream ON journal (stream, seq);
 
--- One row a transaction, chained over the whole database. Its entries are those of its batch
+-- One row per commit, chained over the whole database. Its entries are those of its batch
 -- between the two ids.
 CREATE TABLE commits (
   n INTEGER PRIMARY KEY,
@@ -182,7 +182,7 @@ CREATE TABLE engines (
   beat_at TEXT NOT NULL
 ) STRICT;
 
--- While no engine was alive no clock of a run may have run.
+-- While no engine is alive, the clocks of runs stand still.
 CREATE TABLE outages (
   started_at TEXT NOT NULL,
   ended_at TEXT NOT NULL PRIMARY KEY
@@ -201,7 +201,7 @@ CREATE TABLE commit_locks (
   CHECK ((holder_execution_id IS NULL) = (holder_step IS NULL))
 ) STRICT;
 
--- From one stream to another; deleted by the decision that answers it.
+-- Messages from one stream to another; deleted by the decision that consumes them.
 CREATE TABLE messages (
   id TEXT PRIMARY KEY,
   target TEXT NOT NULL,
@@ -229,7 +229,7 @@ CREATE TABLE notes (
 ) STRICT;
 CREATE INDEX notes_execution ON notes (execution_id, id);
 
--- Channels and the turns in them. One that is closed keeps its row, and its number of turns.
+-- Channels and their turns. A closed channel keeps its row and its number of turns.
 CREATE TABLE channels (
   id TEXT PRIMARY KEY,
   seq INTEGER NOT NULL,
@@ -242,8 +242,8 @@ CREATE TABLE channels (
   CHECK (closed_at IS NULL OR next_due IS NULL)
 ) STRICT;
 CREATE INDEX channels_due ON channels (next_due) WHERE next_due IS NOT NULL;
--- At most one member of a channel holds the turn, and an agent with a capacity of 1 (`sole`) holds one
--- turn in all. `busy`: as many as it can work on it holds elsewhere.
+-- At most one member of a channel holds the turn, and an agent with a capacity of 1 (`sole`) holds
+-- one turn in all. `busy`: work elsewhere takes up all its capacity.
 CREATE TABLE channel_members (
   channel_id TEXT NOT NULL REFERENCES channels (id),
   agent_id TEXT NOT NULL,
@@ -260,7 +260,7 @@ CREATE UNIQUE INDEX one_active_per_channel ON channel_members (channel_id)
   WHERE state = 'ACTIVE' OR state = 'WAITING';
 CREATE UNIQUE INDEX one_turn_per_agent ON channel_members (agent_id)
   WHERE sole = 1 AND (state = 'ACTIVE' OR state = 'WAITING');
--- What was said in a channel, and what it was told; `seq` is that of the event.
+-- Messages and notices of a channel; `seq` is that of the event.
 CREATE TABLE channel_log (
   channel_id TEXT NOT NULL REFERENCES channels (id),
   seq INTEGER NOT NULL,
@@ -278,7 +278,7 @@ CREATE TABLE channel_log (
 ) STRICT, WITHOUT ROWID;
 CREATE UNIQUE INDEX channel_log_number ON channel_log (channel_id, number) WHERE number IS NOT NULL;
 
--- Files that agents are given with a bead.
+-- Files that agents receive with a bead.
 CREATE TABLE bead_files (
   bead_id TEXT NOT NULL,
   name TEXT NOT NULL,
@@ -292,7 +292,7 @@ CREATE TABLE bead_files (
   CHECK (size = length(content))
 ) STRICT;
 
--- Who may come in. Of a secret only the digest is kept; a sign-in that was used is revoked.
+-- Credentials. Only the digest of a secret is kept; a used sign-in is revoked.
 CREATE TABLE credentials (
   id TEXT PRIMARY KEY,
   kind TEXT NOT NULL CHECK (kind IN ('token', 'sign_in', 'session')),
@@ -309,7 +309,7 @@ CREATE TABLE credentials (
 CREATE UNIQUE INDEX credentials_digest ON credentials (digest);
 CREATE INDEX credentials_kind ON credentials (kind, id);
 
--- Counted from the events of runs that have ended, when somebody asks; kept when a run is archived.
+-- Statistics, computed on demand from the events of ended runs; kept when a run is archived.
 CREATE TABLE run_figures (
   execution_id TEXT PRIMARY KEY,
   workflow_id TEXT NOT NULL,
@@ -329,8 +329,8 @@ CREATE TABLE node_figures (
   PRIMARY KEY (execution_id, node)
 ) STRICT, WITHOUT ROWID;
 
--- What resolved tickets taught: one of each run, found by the words of its ticket. The verdict is
--- final once the run was archived; before that the run itself says how it stands.
+-- Memories of resolved tickets: one per run, found by the words of its ticket. The verdict is final
+-- once the run is archived; before that the standing is read from the run itself.
 CREATE TABLE memories (
   n INTEGER PRIMARY KEY,
   id TEXT NOT NULL,
@@ -355,7 +355,7 @@ CREATE UNIQUE INDEX one_memory_per_run ON memories (execution_id);
 CREATE INDEX memories_age ON memories (coalesce(used_at, created_at));
 CREATE VIRTUAL TABLE memory_words USING fts5(words);
 
--- Which run was answered from memory, and by what; its ticket, opened again, is not given it again.
+-- Which memory answered which run; a reopened ticket does not get the same memory again.
 CREATE TABLE memory_uses (
   execution_id TEXT NOT NULL,
   memory_id TEXT NOT NULL,
@@ -366,7 +366,7 @@ CREATE TABLE memory_uses (
 CREATE INDEX memory_uses_bead ON memory_uses (bead_id, memory_id);
 CREATE INDEX memory_uses_memory ON memory_uses (memory_id);
 
--- How each stands: its ticket was opened again, or its run ended well, badly, or not yet.
+-- The standing of each memory: its ticket was reopened, or its run ended well, badly, or not yet.
 CREATE VIEW memories_standing AS
 SELECT m.*, CASE
     WHEN b.execution_id <> m.execution_id THEN 'reopened'
@@ -379,7 +379,7 @@ FROM memories m
 LEFT JOIN beads b ON b.id = m.bead_id
 LEFT JOIN workflow_executions e ON e.id = m.execution_id;
 
--- One-time links: one person's answer to one question. Of a secret only the digest is kept.
+-- One-time links for one person's answer to one approval. Only the digest of a secret is kept.
 CREATE TABLE answer_links (
   id TEXT PRIMARY KEY,
   digest TEXT NOT NULL,
@@ -396,7 +396,7 @@ CREATE UNIQUE INDEX answer_links_digest ON answer_links (digest);
 CREATE INDEX answer_links_approval ON answer_links (approval_id);
 CREATE INDEX answer_links_expires ON answer_links (expires_at);
 
--- Who is told outside, and how the last attempts went.
+-- Webhooks, and the outcome of their last attempts.
 CREATE TABLE webhooks (
   id TEXT PRIMARY KEY,
   url TEXT NOT NULL,
@@ -415,7 +415,8 @@ CREATE TABLE webhooks (
   CHECK (disabled_at IS NULL OR reason <> '')
 ) STRICT;
 
--- What is told to each, once; and up to where it was made of the feed: at most one row.
+-- Deliveries for each webhook, once; and the position in the feed up to which they were made: at
+-- most one row.
 CREATE TABLE webhook_deliveries (
   webhook_id TEXT NOT NULL,
   id TEXT NOT NULL,
@@ -435,7 +436,7 @@ CREATE TABLE webhook_feed (
   position TEXT NOT NULL
 ) STRICT;
 
--- Moments at which people are reminded of an open question; each fires once.
+-- Moments at which people are reminded of an open approval; each fires once.
 CREATE TABLE reminders (
   approval_id TEXT NOT NULL,
   kind TEXT NOT NULL,
@@ -445,7 +446,7 @@ CREATE TABLE reminders (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX reminders_due ON reminders (due_at) WHERE fired_at IS NULL;
 
--- Errors that were reported, by signature: the newest bead of each, and how often it was seen.
+-- Reported errors by signature: the newest bead of each, and how often the error occurred.
 CREATE TABLE bugs (
   digest TEXT PRIMARY KEY,
   signature TEXT NOT NULL,

@@ -1,6 +1,6 @@
-"""The office on SQLite: lists, files, credentials and figures, on the engine's own connection.
+"""The `Store` on SQLite: lists, files, credentials and statistics, on the engine's own connection.
 
-What takes long is asked of a `reader`: a connection of its own, which holds up no commit.
+Long queries go to a store from `open_reader`, whose connection is its own and delays no commit.
 """
 
 from collections.abc import Sequence
@@ -99,7 +99,7 @@ class SqliteStore(SqliteTicketMemoryStore, SqliteNotificationStore, SqliteBugSto
                 break
         return entries
 
-    # Questions to people
+    # Approvals
 
     def get_approval(self, approval_id: str) -> ApprovalRow | None:
         row = self._fetch_one("approval", approval_id)
@@ -217,7 +217,7 @@ class SqliteStore(SqliteTicketMemoryStore, SqliteNotificationStore, SqliteBugSto
         with self._transaction() as db:
             db.executemany(SQL["keep_answer"], [astuple(row) for row in rows])
 
-    # Figures
+    # Statistics
 
     def count_open_work(self, limit: int) -> list[OpenWorkCount]:
         return [row_of(OpenWorkCount, row) for row in self._fetch_all("standing", limit)]
@@ -249,7 +249,7 @@ class SqliteStore(SqliteTicketMemoryStore, SqliteNotificationStore, SqliteBugSto
         return stats
 
     def _percentile(self, workflow_id: str, since: str | None, runs: int, fraction: float) -> float:
-        """Between the two nearest, as PostgreSQL's `percentile_cont`."""
+        """Interpolate between the two nearest values, like PostgreSQL's `percentile_cont`."""
         rank = (runs - 1) * fraction
         filters = {"workflow_id": workflow_id, "since": since, "offset": floor(rank)}
         low, *higher = (seconds for (seconds,) in self._fetch_filtered("seconds_at", filters))

@@ -1,4 +1,4 @@
-"""Memory on SQLite: FTS5 finds the candidates."""
+"""Ticket memory on SQLite: FTS5 finds the candidates."""
 
 import sqlite3
 from collections.abc import Sequence
@@ -11,11 +11,11 @@ from handrail.store.sqlite.engine_store import SQL, SqliteEngineStore, row_of
 from handrail.store.ticket_memory import MemoryChange, MemoryRow
 
 INSERT_COLUMNS = 9
-"""Of a new row; the rest begins empty."""
+"""Columns of a new row; the rest start empty."""
 
 
 class _StaleMemoryError(Exception):
-    """It is not as somebody saw it."""
+    """The memory has changed since the person saw it."""
 
 
 class SqliteTicketMemoryStore(SqliteEngineStore):
@@ -31,7 +31,7 @@ class SqliteTicketMemoryStore(SqliteEngineStore):
     def search_memories(
         self, words: Sequence[str], bead_id: str, execution_id: str, limit: int
     ) -> list[MemoryRow]:
-        match_query = " OR ".join(f'"{word}"' for word in words)  # in quotes no word is an operator
+        match_query = " OR ".join(f'"{word}"' for word in words)  # quotes disable operators
         rows = (
             self._fetch_all("recall", match_query, bead_id, execution_id, limit)
             if match_query
@@ -70,7 +70,7 @@ class SqliteTicketMemoryStore(SqliteEngineStore):
 
 
 def _stored_memory(db: sqlite3.Connection, row: MemoryRow) -> MemoryRow:
-    """As it stands; one that was forgotten at once as it was given."""
+    """Return the stored memory; `row` itself if it was deleted at once."""
     stored = db.execute(SQL["remembered"], (row.execution_id,)).fetchone()
     return row_of(MemoryRow, stored) if stored is not None else row
 

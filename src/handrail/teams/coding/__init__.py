@@ -16,7 +16,7 @@ from handrail.teams.coding.agents import CodingAgents, DocumentLoader, load_no_d
 from handrail.teams.coding.workspaces import Workspaces
 
 MEASURING_ROLES = frozenset({"researcher", "coder", "verifier", "snitch"})
-"""What these report of files, checks and scores was measured by the workspace, not claimed."""
+"""The workspace measured what these report of files, checks and scores."""
 
 
 DOCUMENTS_MAX = 20
@@ -26,12 +26,12 @@ DOCUMENT_BYTES_MAX = 1_000_000
 def scripted_agents(
     workspaces: tuple[str, ...] = (), load_documents: DocumentLoader = load_no_documents
 ) -> dict[str, Any]:
-    """The agents by role. `workspaces` are the folders in which runs may work."""
+    """Return the agents by role. `workspaces` are the folders in which runs may work."""
     return CodingAgents(Workspaces(workspaces), load_documents).agents()
 
 
 def build_agents(engine: Engine, *, model: str, workspaces: tuple[str, ...]) -> dict[str, Any]:
-    """The agents by role, for an engine: with a model, its tools go through the same workspace."""
+    """Return the agents by role, for an engine: with a model, its tools use the same workspace."""
     coding_agents = CodingAgents(Workspaces(workspaces), document_loader(engine))
     if not model:
         return coding_agents.agents()
@@ -41,7 +41,7 @@ def build_agents(engine: Engine, *, model: str, workspaces: tuple[str, ...]) -> 
 
 
 def document_loader(engine: Engine) -> DocumentLoader:
-    """The texts among the files of a bead."""
+    """Return a loader for the texts among the files of a bead."""
 
     async def load_documents(bead_id: str) -> Mapping[str, str]:
         texts: dict[str, str] = {}

@@ -1,7 +1,7 @@
 """The agents of the coding team, offline: rules that work on real files and run real commands.
 
-What they report was measured here, by the workspace and the checks, and nowhere else; so it may be
-marked as measured. Commands are run by async functions, so that they end with the run.
+The workspace and the checks measure all that they report, so it may be marked as measured. Async
+functions run the commands, so that these end with the run.
 """
 
 import asyncio
@@ -26,11 +26,11 @@ from handrail.teams.coding.workspaces import Workspaces, find_scene
 from handrail.teams.scripted import fail, hand_off, terminate
 
 CONCURRENT_RUNS_MAX = max(2, os.cpu_count() or 1)
-"""Runs of one process whose commands run at the same time; others wait for their turn."""
+"""Runs of one process whose commands run at the same time; others wait."""
 LISTED_ITEMS_MAX = 20
-"""Of what is named in a text."""
+"""Items that a text names at most."""
 DocumentLoader = Callable[[str], Awaitable[Mapping[str, str]]]
-"""The texts among a bead's files, by its id."""
+"""Loads the texts among a bead's files, by its id."""
 
 
 async def load_no_documents(bead_id: str) -> Mapping[str, str]:
@@ -51,7 +51,7 @@ class CodingAgents:
         self._slots = asyncio.Semaphore(CONCURRENT_RUNS_MAX)
 
     def agents(self) -> dict[str, Any]:
-        """By role."""
+        """Return the agents by role."""
         return {
             "planner": self.planner,
             "researcher": self.researcher,
@@ -62,7 +62,7 @@ class CodingAgents:
         }
 
     def open_task(self, dispatch: Dispatch) -> tuple[Workspace, Checks]:
-        """The run's folder and its checks. Raises `NotAllowed`."""
+        """Return the run's folder and its checks. Raises `NotAllowedError`."""
         context = human_context(dispatch)
         constraints = dispatch.run.limits.constraints
         workspace = self.workspaces.open(dispatch.run.id, context, constraints)
@@ -70,11 +70,11 @@ class CodingAgents:
         return workspace, find_checks(workspace, context, goal)
 
     async def open_task_in_thread(self, dispatch: Dispatch) -> tuple[Workspace, Checks]:
-        """As `task`, on a thread."""
+        """Like `open_task`, on a thread."""
         return await asyncio.to_thread(self.open_task, dispatch)
 
     async def measure_checks(self, workspace: Workspace, checks: Checks) -> Evidence:
-        """What the checks say."""
+        """Run the checks and return their evidence."""
         async with self._slots:
             return await run_checks(workspace, checks, self.limits)
 
@@ -170,7 +170,7 @@ class CodingAgents:
         )
 
     async def snitch(self, dispatch: Dispatch) -> Result:
-        """Looks once more itself: what it sees is what ends the run."""
+        """Run the checks once more itself: its own evidence ends the run."""
         try:
             workspace, checks = await self.open_task_in_thread(dispatch)
         except NotAllowedError as error:
@@ -209,8 +209,10 @@ class CodingAgents:
 
 
 def human_context(dispatch: Dispatch) -> dict[str, Any]:
-    """The bead's context as people gave it. What agents have added does not say where the run works
-    or what checks it: that would be theirs to choose."""
+    """Return the bead's context as people gave it.
+
+    Agents' additions do not decide where the run works or what checks it.
+    """
     context: dict[str, Any] = {}
     for event in dispatch.events:
         if isinstance(event, Started):
@@ -221,7 +223,7 @@ def human_context(dispatch: Dispatch) -> dict[str, Any]:
 
 
 def summarize_checks(evidence: Evidence) -> str:
-    """In one line: what is red."""
+    """Name the failed checks in one line."""
     red = [check.command for check in evidence.checks if check.exit_code]
     if not red:
         return f"all {len(evidence.checks)} checks are green"
@@ -231,7 +233,7 @@ def summarize_checks(evidence: Evidence) -> str:
 
 
 def format_checks(evidence: Evidence) -> str:
-    """Every check, with the end of what it said."""
+    """Show every check, with the end of its output."""
     lines: list[str] = []
     for check in evidence.checks:
         lines.append(
@@ -243,7 +245,7 @@ def format_checks(evidence: Evidence) -> str:
 
 
 def _tried_repairs(result: Result | None, signature: str) -> int:
-    """How many repairs were tried for this very failure: the search goes on there."""
+    """Count the repairs tried for this very failure: the search goes on there."""
     stored_value: object = result.data.get("coder") if result is not None else None
     progress = cast("dict[str, Any]", stored_value) if isinstance(stored_value, dict) else {}
     return int(progress.get("tried", 0)) if progress.get("failing") == signature else 0

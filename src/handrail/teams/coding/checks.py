@@ -2,8 +2,8 @@
 
 The functional goal (`context.goal.command`) comes first, then `context.checks`; without either the
 tests that the folder has are found. A command is a list of words that no shell reads; `python` is
-the one that runs Handrail. One that a constraint forbids is not run, and its check says so. On the
-sample, which anybody may file beads for, nothing but its tests is run.
+the one that runs Handrail. A command that a constraint forbids is not run, and its check says so.
+On the sample, for which anybody may file beads, nothing but its tests is run.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ CHECKS_MAX = 10
 OUTPUT_CHARS_MAX = 20_000
 """Characters of a command's output that are kept, from both ends."""
 EXIT_REFUSED = 126
-"""What a shell says of a command that may not be run."""
+"""A shell's exit code for a command that may not be run."""
 PYTEST_COMMAND, UNITTEST_COMMAND = "python -m pytest -q", "python -m unittest"
 TEST_COMMAND_PATTERN = re.compile(
     r"python -m (?:unittest|pytest)(?: -[qv])?(?: --tb=native)?(?: [A-Za-z_][\w./:]*)*"
@@ -33,14 +33,14 @@ _PYTEST_FILES = ("pytest.ini", "conftest.py", "tests/conftest.py", ".pytest.ini"
 
 
 class Checks(Value):
-    """What is to be run. The goal is one of the commands; "" if there is none."""
+    """The commands to run. The goal is one of the commands; "" if there is none."""
 
     commands: tuple[str, ...]
     goal: str = ""
 
 
 def find_checks(workspace: Workspace, context: dict[str, Any], goal: str = "") -> Checks:
-    """Of this bead. `goal` counts if the bead names none. Raises `NotAllowed`."""
+    """Return the bead's checks. `goal` counts if the bead names none. Raises `NotAllowedError`."""
     goal_value: Any = context.get("goal")
     goal_command = (
         cast("dict[str, Any]", goal_value).get("command") if isinstance(goal_value, dict) else None
@@ -62,7 +62,7 @@ def find_checks(workspace: Workspace, context: dict[str, Any], goal: str = "") -
 
 
 def detect_test_commands(workspace: Workspace) -> list[str]:
-    """The command that runs the tests of this folder."""
+    """Return the command that runs the tests of this folder."""
     files = set(workspace.files())
     tests = [path for path in files if re.fullmatch(r"(?:.*/)?(?:test_\w+|\w+_test)\.py", path)]
     if not tests:
@@ -75,8 +75,10 @@ def detect_test_commands(workspace: Workspace) -> list[str]:
 
 
 async def run_checks(workspace: Workspace, checks: Checks, limits: CommandLimits) -> Evidence:
-    """All of them, one after the other: what they say, and which tests fail. A command that has
-    touched what must not be is told by the files that it changed."""
+    """Run all checks in order; return their output, and which tests fail.
+
+    A command that has changed protected files shows in the files of the evidence.
+    """
     before = await asyncio.to_thread(workspace.protected_files)
     results = [await run_check(workspace, command, limits) for command in checks.commands]
     failed = [name for check in results for name in failing_tests(check.stderr) if check.exit_code]
@@ -91,7 +93,7 @@ async def run_checks(workspace: Workspace, checks: Checks, limits: CommandLimits
 
 
 async def run_check(workspace: Workspace, command: str, limits: CommandLimits) -> Check:
-    """One command, if it may be run."""
+    """Run one command, if it may be run."""
     if reason := refusal_reason(workspace, command):
         return Check(command=command, exit_code=EXIT_REFUSED, stderr=reason)
     args = _split_command(command)
@@ -104,7 +106,7 @@ async def run_check(workspace: Workspace, command: str, limits: CommandLimits) -
 
 
 def refusal_reason(workspace: Workspace, command: str) -> str:
-    """Why this command is not run; "" if it is."""
+    """Return why this command is not run; "" if it is."""
     if rule := workspace.command_constraint(command):
         return f"not run: the constraint '{rule}' forbids it"
     if workspace.is_sample and not TEST_COMMAND_PATTERN.fullmatch(command):
@@ -124,7 +126,7 @@ def _split_command(command: str) -> list[str]:
 
 
 def format_output(workspace: Workspace, completed: CompletedCommand, limits: CommandLimits) -> str:
-    """What it said: stderr, or stdout where that is empty, as test runners have it."""
+    """Return the output: stderr, or stdout where that is empty, as test runners have it."""
     output = (completed.stderr if completed.stderr.strip() else completed.stdout).decode(
         "utf-8", "replace"
     )
@@ -139,7 +141,7 @@ def format_output(workspace: Workspace, completed: CompletedCommand, limits: Com
 
 
 def external_cause(check: Check) -> str:
-    """Why no change of this folder can mend the failure; "" if one may."""
+    """Return why no change of this folder can fix the failure; "" if one may."""
     if cause := _EXIT_CODE_CAUSES.get(check.exit_code):
         return cause
     if check.stderr.startswith("ended after"):

@@ -1,7 +1,7 @@
-"""What a test runner's output says: which tests fail, where, and with what.
+"""Parse a test runner's output: which tests fail, where, and with what.
 
-Both unittest and pytest are read; of pytest the frames only where it writes them as Python does
-(`--tb=native`), which is how the coder runs it.
+Both unittest and pytest are supported; of pytest the frames only where it writes them as Python
+does (`--tb=native`), which is how the coder runs it.
 """
 
 import re
@@ -18,7 +18,7 @@ _EXCEPTION_LINE = re.compile(r"^([A-Za-z_][\w.]*)(?:: (.*))?$")
 
 
 class TracebackFrame(Value):
-    """A place in a traceback."""
+    """A frame of a traceback."""
 
     path: str
     line: int
@@ -35,7 +35,7 @@ class Failure(Value):
 
 
 def failing_tests(output: str) -> list[str]:
-    """The ids of the tests that failed, as the runner takes them."""
+    """Return the ids of the tests that failed, as the runner takes them."""
     test_ids: list[str] = []
     for name, dotted in _UNITTEST_FAILURE.findall(output):
         parent = _UNITTEST_LOADER.sub("", dotted)
@@ -46,7 +46,7 @@ def failing_tests(output: str) -> list[str]:
 
 
 def parse_tracebacks(output: str) -> list[Failure]:
-    """Every traceback of the output, in its order."""
+    """Return every traceback of the output, in its order."""
     failures: list[Failure] = []
     for block in output.split("Traceback (most recent call last):")[1:]:
         failure = _parse_traceback(block)

@@ -1,8 +1,8 @@
 """The coding team with a language model: it plans, searches and writes; rules measure and close.
 
 The model's tools go through the same workspace and the same checks as the rules do, so its writes
-and commands meet the same constraints, whatever it was talked into. What it says it did is no
-evidence: files, checks and scores are measured here after its turn. Verifier and ticket closer stay
+and commands meet the same constraints, whatever it was talked into. Its own claims are no evidence:
+files, checks and scores are measured here after its dispatch. Verifier and ticket closer stay
 rules: nothing red is closed because a model says so.
 """
 
@@ -24,7 +24,7 @@ from handrail.teams.scripted import fail
 LISTED_FILES_MAX = 500
 SEARCH_HITS_MAX = 100
 TASK_KEYS = frozenset({"folder", "repository", "goal", "checks", "demo", "task_scope"})
-"""What of the bead's context is the task, and not the model's to change."""
+"""Keys of the bead's context that are the task, and not the model's to change."""
 Tool = Callable[..., object]
 ROLE_INSTRUCTIONS = {
     "planner": "Look at what was measured before you choose. You change nothing yourself.",
@@ -37,7 +37,7 @@ ROLE_INSTRUCTIONS = {
 
 
 class WorkspaceTools:
-    """One turn of a model: its folder, its checks, and the commands that it was refused."""
+    """One dispatch of a model: its folder, its checks, and the commands that it was refused."""
 
     def __init__(self, coding_agents: CodingAgents, workspace: Workspace, checks: Checks) -> None:
         self.coding_agents, self.workspace, self.checks = coding_agents, workspace, checks
@@ -91,7 +91,7 @@ class WorkspaceTools:
         return f"exit code {check.exit_code}\n{check.stderr}"
 
     async def evidence(self, role: str, dispatch: Dispatch, text: str) -> Evidence:
-        """What was measured of the turn."""
+        """Return what was measured of the dispatch."""
         if role == "coder":
             return replace(self.workspace.evidence(), checks=tuple(self.refused_checks))
         if role == "researcher":
@@ -109,7 +109,7 @@ class WorkspaceTools:
 
 
 def build_model_agents(coding_agents: CodingAgents, model: str) -> dict[str, Any]:
-    """The agents by role: those of ABOUT are the model, the others as they are offline."""
+    """Return the agents by role: the model for some, the others as they are offline."""
     tools_by_dispatch: dict[str, WorkspaceTools] = {}
 
     def build_agent(role: str) -> Callable[[Dispatch], object]:
@@ -131,7 +131,7 @@ def build_model_agents(coding_agents: CodingAgents, model: str) -> dict[str, Any
             except AgentFailedError as error:
                 if not workspace_tools.workspace.refused and not workspace_tools.refused_checks:
                     raise
-                result = fail(str(error), usage=error.usage)  # what it tried is told all the same
+                result = fail(str(error), usage=error.usage)  # its attempts are recorded
             finally:
                 del tools_by_dispatch[dispatch.id]
             data = {key: value for key, value in result.data.items() if key not in TASK_KEYS}

@@ -1,9 +1,9 @@
-"""The planner's rules: what the counters say, and whose turn it is then.
+"""The planner's rules: what the counters say, and which agent gets the turn then.
 
-`standing` reads what was measured, from the run's ledger and from earlier results; nothing that an
-agent or a person merely wrote into the bead counts. `STEPS` is the table: the first row that fits
-says to whom the turn goes. The stop rules have the last word all the same; these rules only see to
-it that a run does not walk into them while there is something better to do.
+`coding_status` reads what was measured, from the run's ledger and from earlier results; nothing
+that an agent or a person merely wrote into the bead counts. `NEXT_STEP_RULES` is the table: the
+first row that fits names the agent. The stop rules have the last word all the same; these rules
+only keep a run from walking into them while there is something better to do.
 """
 
 from collections.abc import Callable
@@ -18,32 +18,32 @@ from handrail.teams.coding.checks import Checks, external_cause
 
 
 class CodingStatus(Value):
-    """What is known of a coding run."""
+    """The measured status of a coding run."""
 
     verified: bool = False
     red: tuple[str, ...] = ()
-    """Commands that failed when they were last run."""
+    """Commands that failed in their last run."""
     goal_met: bool = False
-    """There is a functional goal, and it is met."""
+    """Whether there is a functional goal, and it is met."""
     was_worked_on: bool = False
-    """Something was red before, or files were changed."""
+    """Whether something was red before, or files were changed."""
     external_cause: str = ""
     """Why no change of the folder can help."""
     failure_count: int = 0
-    """How often the failure was met since the last progress."""
+    """How often the failure occurred since the last progress."""
     research_visits: int = 0
-    """Of the researcher, since a person's last word."""
+    """Visits of the researcher since a person's last answer."""
     research_score: float = 0.0
     fruitless_visits: int = 0
-    """Visits of the researcher that brought nothing better."""
+    """Visits of the researcher without a better score."""
     unchanged_turns: int = 0
     """Turns since the last progress that changed no file."""
     escalated: bool = False
-    """The last turn was the snitch's."""
+    """Whether the last turn was the snitch's."""
 
 
 def last_result(dispatch: Dispatch, step_id: str) -> Result | None:
-    """What that agent brought back last."""
+    """Return the last result of that agent."""
     for event in reversed(dispatch.events):
         if isinstance(event, Reported) and event.step_id == step_id:
             return event.result
@@ -53,18 +53,18 @@ def last_result(dispatch: Dispatch, step_id: str) -> Result | None:
 def coding_status(dispatch: Dispatch, checks: Checks) -> CodingStatus:
     ledger = dispatch.run.ledger
     measured = ledger.measured.checks
-    red = tuple(one for one in checks.commands if measured.get(short_key(one)))
+    red = tuple(command for command in checks.commands if measured.get(short_key(command)))
     verdict = last_result(dispatch, "verifier")
-    failed = [one for one in verdict.evidence.checks if one.exit_code] if verdict else []
+    failed = [check for check in verdict.evidence.checks if check.exit_code] if verdict else []
     research = next(iter(ledger.measured.research.values()), ResearchScores(best=0.0))
     counts = [error.seen.count for error in ledger.errors.values() if error.epoch == ledger.epoch]
     reports = [event for event in dispatch.events if isinstance(event, Reported)]
     return CodingStatus(
-        verified=all(short_key(one) in measured for one in checks.commands),
+        verified=all(short_key(command) in measured for command in checks.commands),
         red=red,
         goal_met=bool(checks.goal) and measured.get(short_key(checks.goal)) == "",
         was_worked_on=any(_shows_work(event.result) for event in reports),
-        external_cause=next((cause for one in failed if (cause := external_cause(one))), ""),
+        external_cause=next((cause for check in failed if (cause := external_cause(check))), ""),
         failure_count=max(counts, default=0),
         research_visits=len(ledger.measured.research) and research.stale.count + 1,
         research_score=float(research.best),
@@ -136,7 +136,7 @@ NEXT_STEP_RULES: tuple[tuple[str, str, StepCondition], ...] = (
     ),
     ("coder", "the checks are red", lambda s, _: True),
 )
-"""(to whom, why, when), in the order in which they are looked at."""
+"""(agent, reason, condition), in the order in which they are checked."""
 
 
 def next_step(status: CodingStatus, limits: Limits) -> tuple[str, str]:

@@ -1,11 +1,11 @@
-"""Repair patterns: what is commonly wrong in a function, and how it would read put right.
+"""Repair patterns: what is commonly wrong in a function, and how to put it right.
 
-A pattern is a function from a `Site` (a function of a file, and what failed there) to edits; an
-edit replaces a stretch of the file's text, so everything else of the file stays as it was written.
-Which patterns are tried, and in which order, depends on what was raised (`ORDER`). A pattern
-proposes; whether it was right is for the tests to say.
+A pattern is a function from a `RepairSite` (a function of a file, and what failed there) to edits;
+an edit replaces a stretch of the file's text, so the rest of the file stays as it was written.
+Which patterns are tried, and in which order, depends on what was raised (`PATTERN_ORDER`). A
+pattern proposes; the tests decide whether it was right.
 
-Adding one: a function here, its name in PATTERNS, and where it fits in ORDER.
+To add a pattern: a function here, its name in PATTERNS, and its position in PATTERN_ORDER.
 """
 
 import ast
@@ -53,7 +53,7 @@ _EMPTY_VALUE_ERRORS = (
 
 
 class SourceEdit(Value):
-    """Characters `start` to `end` of the file are replaced."""
+    """Replaces characters `start` to `end` of the file."""
 
     start: int
     end: int
@@ -66,7 +66,7 @@ _DEFINITION_NODES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 class RepairSite:
-    """A function under suspicion. Without one (`node` is None) the whole file is."""
+    """A function under suspicion; the whole file if `node` is None."""
 
     def __init__(
         self,
@@ -79,16 +79,16 @@ class RepairSite:
     ) -> None:
         self.source, self.tree, self.node, self.failure = source, tree, node, failure
         self.expected = expected
-        """What the failing test expects, as it writes it."""
+        """The values that the failing test expects, as it writes them."""
         self.names = names
-        """Names that the project knows."""
+        """Names that the project defines."""
         lengths = [len(line) for line in source.splitlines(keepends=True)]
         self._starts = [sum(lengths[:i]) for i in range(len(lengths) + 1)]
         self._lines = source.splitlines(keepends=True)
 
     @property
     def scope(self) -> ast.AST:
-        """What is looked at: the function, or what stands in the file outside of any."""
+        """The function, or the code of the file outside of any."""
         if self.node is not None:
             return self.node
         outside = [
@@ -99,7 +99,7 @@ class RepairSite:
         return ast.Module(body=outside, type_ignores=[])
 
     def offset(self, line: int, column: int) -> int:
-        """The position of a place as the tree has it: columns count bytes there."""
+        """Return the offset of a position in the tree, whose columns count bytes."""
         before = self._lines[line - 1].encode()[:column].decode(errors="ignore")
         return self._starts[line - 1] + len(before)
 
@@ -124,7 +124,7 @@ class RepairSite:
     def replace_between(
         self, left: ast.expr, right: ast.expr, replacement: str, description: str
     ) -> SourceEdit:
-        """What stands between two expressions, an operator, is replaced."""
+        """Replace what stands between two expressions: an operator."""
         start, end = self.span(left)[1], self.span(right)[0]
         gap = self.source[start:end]
         closed, opened = gap[: len(gap) - len(gap.lstrip(" )"))], gap[len(gap.rstrip(" (")) :]
@@ -134,7 +134,7 @@ class RepairSite:
         )
 
     def insert_before(self, statement: ast.stmt, lines: list[str], description: str) -> SourceEdit:
-        """New lines before a statement, indented as it is."""
+        """Insert lines before a statement, indented as it is."""
         start = self._starts[statement.lineno - 1]
         indent = " " * statement.col_offset
         text = "".join(f"{indent}{line}\n" for line in lines)
@@ -199,7 +199,7 @@ def _wrong_operator(site: RepairSite) -> Iterator[SourceEdit]:
 
 
 def _missing_return(site: RepairSite) -> Iterator[SourceEdit]:
-    """A function that works something out and keeps it to itself."""
+    """A function that computes a value and does not return it."""
     node = site.node
     if node is None or any(
         isinstance(statement, ast.Return) and statement.value for statement in ast.walk(node)
@@ -284,7 +284,7 @@ def _first_statement(node: FunctionNode) -> ast.stmt:
 
 
 def _missing_check(site: RepairSite) -> Iterator[SourceEdit]:
-    """None, or something empty, is not looked for before it is used."""
+    """None, or an empty value, is not checked for before use."""
     node = site.node
     if node is None or site.failure.exception not in _EMPTY_VALUE_ERRORS:
         return
@@ -299,7 +299,7 @@ def _missing_check(site: RepairSite) -> Iterator[SourceEdit]:
 
 
 def _misspelt_name(site: RepairSite) -> Iterator[SourceEdit]:
-    """A name that nobody has given, much like one that somebody has."""
+    """An undefined name that is much like a defined one."""
     wrong = _QUOTED_NAME.findall(site.failure.message)[-2:]
     for node in _walk(site, ast.Name, ast.Attribute):
         name = node.id if isinstance(node, ast.Name) else getattr(node, "attr", "")
@@ -324,7 +324,7 @@ def _respell(site: RepairSite, node: ast.Name | ast.Attribute, name: str) -> Ite
 
 
 def _names_in(tree: ast.AST) -> Iterator[str]:
-    """Every name that the file gives or uses, and those that are always there."""
+    """Yield every name that the file defines or uses, and the builtins."""
     yield from dir(builtins)
     for node in ast.walk(tree):
         if isinstance(node, ast.Name):
@@ -358,7 +358,7 @@ def _is_docstring(node: ast.stmt) -> bool:
 
 
 def _wrong_exception(site: RepairSite) -> Iterator[SourceEdit]:
-    """Another exception is raised, or caught, than the test asks for."""
+    """Another exception is raised, or caught, than the test expects."""
     for node in _walk(site, ast.Raise, ast.ExceptHandler):
         raised = node.exc if isinstance(node, ast.Raise) else getattr(node, "type", None)
         called = raised.func if isinstance(raised, ast.Call) else raised
@@ -370,7 +370,7 @@ def _wrong_exception(site: RepairSite) -> Iterator[SourceEdit]:
 
 
 def _inverted_condition(site: RepairSite) -> Iterator[SourceEdit]:
-    """A condition that says the opposite."""
+    """A condition that is the opposite of the right one."""
     description = "the condition says the opposite"
     for node in _walk(site, ast.If, ast.While, ast.IfExp, ast.UnaryOp):
         if isinstance(node, ast.UnaryOp):
@@ -415,14 +415,14 @@ PATTERN_ORDER: dict[str, tuple[str, ...]] = {
 
 
 def generate_edits(site: RepairSite) -> Iterator[tuple[str, SourceEdit]]:
-    """Every proposal for this site, with the pattern's name."""
+    """Yield every proposal for this site, with the pattern's name."""
     for name in PATTERN_ORDER.get(site.failure.exception, _EXCEPTION_ORDER):
         for edit in PATTERNS[name](site):
             yield name, edit
 
 
 def apply_edit(source: str, edit: SourceEdit) -> str | None:
-    """The file with the edit; None if that is no Python, or changes nothing."""
+    """Return the file with the edit; None if that is no Python, or changes nothing."""
     text = f"{source[: edit.start]}{edit.text}{source[edit.end :]}"
     try:
         ast.parse(text)

@@ -1,11 +1,12 @@
 """How the offline coder finds a repair: where to look, what to try, whether it helped.
 
 Suspicion falls on what the traceback leads to, deepest first, then on what the failing test calls,
-then on what those call, then on the rest of their files. Proposals (`repairs.py`) are tried one by
-one in a copy of the folder, against the failing tests; one that makes them pass is then checked
-against everything. So nothing half-tried is ever in the folder itself, whenever the process dies.
+then on what those call, then on the rest of their files. Proposals (`repair_patterns.py`) are tried
+one by one in a copy of the folder, against the failing tests; a proposal that makes them pass is
+then checked against everything. So the folder itself never holds a half-tried repair, whenever the
+process dies.
 
-The order is the same for the same folder and failures: a later turn goes on where the last one
+The order is the same for the same folder and failures: a later dispatch goes on where the last one
 stopped.
 """
 
@@ -32,9 +33,9 @@ from handrail.teams.coding.search import find_called_names, find_definitions, is
 from handrail.teams.coding.workspace import NotAllowedError, Workspace
 
 TRIED_REPAIRS_MAX = 30
-"""Proposals that one turn tries."""
+"""Proposals that one dispatch tries."""
 FOCUSED_TESTS_MAX = 20
-"""Failing tests that are run for each of them."""
+"""Failing tests that are run for each proposal."""
 EXPECTED_VALUES_MAX = 6
 COPY_BYTES_MAX = 50_000_000
 
@@ -47,23 +48,24 @@ class Repair(Value):
     pattern: str
     description: str
     was_exception: bool
-    """The failure was an exception, and not a value that is not the expected one."""
+    """Whether the failure was an exception, and not a wrong value."""
 
 
 class RepairSearchResult(Value):
-    """What a turn's search came to."""
+    """The outcome of a dispatch's search."""
 
     repair: Repair | None
     tried_repairs: int
     """Of all proposals for these failures so far."""
     has_more: bool
-    """Whether there are more."""
 
 
 async def search_repair(
     workspace: Workspace, command: str, scratch: Path, tried_repairs: int, limits: CommandLimits
 ) -> RepairSearchResult:
-    """The first proposal that mends what is red in this command, or the one that mends most."""
+    """Return the first proposal that fixes all failures of this command, or the one that fixes
+    most.
+    """
     with tempfile.TemporaryDirectory(dir=scratch, prefix="try-") as folder:
         copy = _copy_workspace(workspace, Path(folder))
         trial = RepairTrial(copy, command, limits)
@@ -76,7 +78,7 @@ async def search_repair(
             if failures_left is not None and (best is None or failures_left < best[0]):
                 best = failures_left, repair
             if failures_left == 0 or (failures_left is not None and repair.was_exception):
-                break  # where nothing is raised any more, little can be wrong about the repair
+                break  # without an exception, the repair is most likely right
         has_more = next(candidates, None) is not None
         return RepairSearchResult(
             repair=best[1] if best is not None else None,
@@ -94,14 +96,16 @@ class RepairTrial:
         self._red: frozenset[str] = frozenset()
 
     async def begin(self) -> None:
-        """What fails, and where."""
+        """Find the failures and their positions."""
         check = await self._run(self.command)
         self._red = frozenset(failing_tests(check.stderr))
         focused_check = await self._run(self._focused_command()) if self._red else check
         self.failures = parse_tracebacks(focused_check.stderr) or parse_tracebacks(check.stderr)
 
     async def evaluate(self, repair: Repair) -> int | None:
-        """How many of the failures it leaves; None if it does not help, or breaks something."""
+        """Return how many failures the repair leaves; None if it does not help, or breaks
+        something.
+        """
         before = self.copy.read(repair.path)
         self.copy.write(repair.path, repair.text)
         try:
@@ -122,7 +126,9 @@ class RepairTrial:
         return len(red) if is_better else None
 
     def _focused_command(self) -> str:
-        """The failing tests alone; a command that is no test runner's is run as it is."""
+        """Return a command for the failing tests alone; a command of no test runner stays as it
+        is.
+        """
         names = sorted(self._red)[:FOCUSED_TESTS_MAX]
         if not names:
             return self.command
@@ -135,8 +141,9 @@ class RepairTrial:
 
 
 def _copy_workspace(workspace: Workspace, folder: Path) -> Workspace:
-    """Its files and no links. What must not be touched may be, in a copy: whether a repair would
-    help there is worth knowing."""
+    """Copy the folder's files, without links. Protected files may be changed in a copy: whether a
+    repair would help there is worth knowing.
+    """
     size = 0
     for path in workspace.files():
         source, target = workspace.root / path, folder / path
@@ -152,7 +159,7 @@ def _copy_workspace(workspace: Workspace, folder: Path) -> Workspace:
 
 
 def generate_repairs(workspace: Workspace, failures: Iterable[Failure]) -> Iterator[Repair]:
-    """Every repair of every place under suspicion, each once, the likeliest first."""
+    """Yield every repair of every suspect, each once, the likeliest first."""
     seen: set[tuple[str, str]] = set()
     names = frozenset(definition.name for definition in find_definitions(workspace))
     for failure, path, node in _suspects(workspace, list(failures)):
@@ -179,7 +186,9 @@ Suspect = tuple[Failure, str, FunctionNode | None]
 
 
 def _suspects(workspace: Workspace, failures: list[Failure]) -> Iterator[Suspect]:
-    """(failure, file, function): each pair of file and function once; None is what is outside."""
+    """Yield (failure, file, function): each pair of file and function once; None is the rest of a
+    file.
+    """
     seen: set[tuple[str, str]] = set()
     for find_locations in (
         _traceback_locations,
@@ -263,7 +272,7 @@ def _contains_line(node: FunctionNode, line: int) -> bool:
 
 
 def _expected_values(workspace: Workspace, failure: Failure) -> tuple[str, ...]:
-    """What the failing test writes down as right: plain values, and exceptions it waits for."""
+    """Return what the failing test expects: plain values and exceptions."""
     tests = [frame for frame in failure.frames if is_test(frame.path)]
     values: list[str] = []
     for frame in tests[:1]:

@@ -1,9 +1,10 @@
-"""What the researcher does: look up what the task and the failures name, and score what was found.
+"""The researcher's work: look up what the task and the failures name, and score the results.
 
 A name is what stands in the task or in a failure and looks like code: `words_with_underscores`,
-`CamelCase`, `calls()`, `dotted.names`, files, and whatever stands in backticks. A place is a frame
-of a traceback. The score is the share of names and places that the folder or the given documents
-have an answer for, so it is the same for the same question, and better only if more was found.
+`CamelCase`, `calls()`, `dotted.names`, files, and whatever stands in backticks. A location is a
+frame of a traceback. The score is the share of names and locations that the folder or the given
+documents have an answer for, so it is the same for the same question, and better only if more was
+found.
 """
 
 import ast
@@ -38,23 +39,23 @@ class CodeDefinition(Value):
 
 
 class ResearchResult(Value):
-    """What the research came to."""
+    """The outcome of the research."""
 
     score: float
     locations: tuple[str, ...]
-    """`path:line name`, in the order of their worth."""
+    """`path:line name`, the most relevant first."""
     missing: tuple[str, ...]
 
 
 def find_code_names(text: str) -> list[str]:
-    """What the text names that looks like code."""
+    """Return the names in the text that look like code."""
     backticked = [name.strip("() ") for name in _BACKTICKED.findall(text)]
     names = [name for name in (*backticked, *_CODE_NAME.findall(text)) if name]
     return list(dict.fromkeys(names))[:NAMES_MAX]
 
 
 def find_definitions(workspace: Workspace) -> list[CodeDefinition]:
-    """Every function and class of the folder."""
+    """Return every function and class of the folder."""
     results: list[CodeDefinition] = []
     for path in workspace.python_files():
         tree = parse_source(workspace, path)
@@ -70,7 +71,7 @@ def find_definitions(workspace: Workspace) -> list[CodeDefinition]:
 
 
 def parse_source(workspace: Workspace, path: str) -> ast.Module | None:
-    """The file as a tree; None if it is no Python that can be read."""
+    """Parse the file; None if it is no Python that can be read."""
     try:
         return ast.parse(workspace.read(path))
     except (NotAllowedError, SyntaxError, ValueError, RecursionError):
@@ -80,7 +81,7 @@ def parse_source(workspace: Workspace, path: str) -> ast.Module | None:
 def research(
     workspace: Workspace, task: str, failures: Iterable[Failure], documents: Mapping[str, str]
 ) -> ResearchResult:
-    """Everything that task and failures name, looked up in the folder and in the documents."""
+    """Look up everything that task and failures name, in the folder and in the documents."""
     code_definitions = find_definitions(workspace)
     files = workspace.files()
     locations_by_name: dict[str, str] = {}
@@ -115,12 +116,14 @@ def research(
 
 
 def _task_words(task: str) -> list[str]:
-    """Of a task that names no code: its words, which may be names all the same."""
+    """Return the words of a task that names no code: they may be names all the same."""
     return list(dict.fromkeys(word.lower() for word in _WORD.findall(task)))[:NAMES_MAX]
 
 
 def find_called_names(workspace: Workspace, failure: Failure) -> list[str]:
-    """Names that the test's function calls: where an assertion fails, one of them is wrong."""
+    """Return names that the test's function calls: where an assertion fails, one of them is
+    wrong.
+    """
     tests = [frame for frame in failure.frames if is_test(frame.path)]
     if not tests:
         return []

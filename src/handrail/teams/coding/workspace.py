@@ -1,11 +1,11 @@
 """The folder that a coding run works in, and what may be done in it.
 
-Whatever writes, an agent's rules or a model's tool, writes through a `Workspace`. So paths and
-constraints hold whoever asks: a path is looked at after its links were followed, and what leads
-out of the folder or is forbidden is not done. It is kept as refused, and the evidence of the turn
-names it, so that the kernel ends the run (`constraint`).
+All writes, of an agent's rules or a model's tool, go through a `Workspace`. So paths and
+constraints hold for every caller: a path is checked after its links were followed, and a path that
+leads out of the folder or is forbidden is not written. It is kept as refused, and the evidence of
+the dispatch names it, so that the kernel ends the run (`constraint`).
 
-Nothing here runs a command; that is `checks.py`.
+This module runs no command; that is `checks.py`.
 """
 
 import contextlib
@@ -20,24 +20,24 @@ from handrail.kernel.result import Evidence
 from handrail.kernel.stop.constraint_patterns import is_command_forbidden, is_path_forbidden
 
 FILES_MAX = 5_000
-"""Files of a folder that are looked at."""
+"""Files of a folder that are read."""
 FILE_BYTES_MAX = 1_000_000
 """A larger file is neither read nor written."""
 IGNORED_FOLDERS = frozenset(
     {".git", ".handrail", ".venv", "venv", "node_modules", "__pycache__", ".pytest_cache"}
 )
 CHANGED_MARK = "changed by a command"
-"""Stands there for a file that must not be touched, and was."""
+"""In place of the digest of a protected file that was changed."""
 REFUSED_MARK = "refused: not written"
-"""Stands where the digest of a file would, had it been written."""
+"""In place of the digest of a file that was not written."""
 
 
 class NotAllowedError(Exception):
-    """One line: what was wanted, why it is not done, and what to do."""
+    """One line: what was requested, why it is refused, and what to do."""
 
 
 class Workspace:
-    """A folder, its constraints, and what was done to it in this turn."""
+    """A folder, its constraints, and what was done to it in this dispatch."""
 
     def __init__(self, root: Path, constraints: Constraints, *, is_sample: bool = False) -> None:
         self.root, self.constraints, self.is_sample = (
@@ -46,12 +46,12 @@ class Workspace:
             is_sample,
         )
         self.written: dict[str, str] = {}
-        """Path -> digest of what this turn wrote."""
+        """Path -> digest of what this dispatch wrote."""
         self.refused: list[str] = []
-        """Paths that were not written, as they were asked for."""
+        """Paths that were not written, as they were requested."""
 
     def resolve(self, path: str) -> Path:
-        """Where that path leads, links followed. Raises `NotAllowed` if it leaves the folder."""
+        """Resolve a path, following links. Raises `NotAllowedError` if it leaves the folder."""
         if not path.strip() or "\0" in path:
             raise NotAllowedError(f"{path!r} is no path; name a file of the folder")
         try:
@@ -63,11 +63,11 @@ class Workspace:
         return resolved_path
 
     def relative_path(self, resolved_path: Path) -> str:
-        """The path as it is shown: from the folder, with slashes."""
+        """Return the path as it is shown: from the folder, with slashes."""
         return resolved_path.relative_to(self.root).as_posix()
 
     def path_constraint(self, path: str) -> str:
-        """The constraint that a path meets, as written or where it leads; "" if none does."""
+        """Return the constraint that a path violates, as written or where it leads; "" if none."""
         target_path = self.relative_path(self.resolve(path))
         written_paths = [path] if not Path(path).is_absolute() else []
         return next(
@@ -98,7 +98,9 @@ class Workspace:
             ) from None
 
     def write(self, path: str, text: str) -> str:
-        """All of the text or nothing of it; the digest. A refusal is kept for the evidence."""
+        """Write all of the text or nothing; return the digest. A refusal is kept for the
+        evidence.
+        """
         try:
             resolved_path = self.resolve(path)
         except NotAllowedError:
@@ -124,15 +126,18 @@ class Workspace:
         return digest
 
     def files(self) -> list[str]:
-        """The folder's own files in a fixed order; links are not followed."""
+        """Return the folder's own files in a fixed order; links are not followed."""
         return list(_walk(self.root))
 
     def python_files(self) -> list[str]:
         return [path for path in self.files() if path.endswith(".py")]
 
     def protected_files(self) -> dict[str, tuple[int, int, int]]:
-        """The files that must not be touched, each with what changes if somebody does. Of a
-        repository's own folder those that say what git runs; the others change by themselves."""
+        """Return the protected files, each with values that change with the file.
+
+        Of a repository's own folder these are the files that configure what git runs; the others
+        change by themselves.
+        """
         paths = [path for path in self.files() if self.path_constraint(path)]
         git_files = [
             self.root / ".git" / "config",
@@ -145,19 +150,19 @@ class Workspace:
         ]
         fingerprints: dict[str, tuple[int, int, int]] = {}
         for path in paths:
-            with contextlib.suppress(OSError):  # gone meanwhile, which is a change as well
+            with contextlib.suppress(OSError):  # a file that has gone is a change as well
                 stat = (self.root / path).stat()
                 fingerprints[path] = stat.st_ino, stat.st_size, stat.st_mtime_ns
         return fingerprints
 
     def evidence(self) -> Evidence:
-        """What this turn did to files, as measured here."""
+        """Return what this dispatch did to files, as measured here."""
         return Evidence(
             files={**self.written, **dict.fromkeys(self.refused, REFUSED_MARK)}, measured=True
         )
 
     def strip_root(self, text: str) -> str:
-        """The text without this folder's name, which says nothing about a failure."""
+        """Return the text without this folder's name, which says nothing about a failure."""
         return text.replace(f"{self.root}{os.sep}", "").replace(str(self.root), ".")
 
 
@@ -176,7 +181,7 @@ def _walk(root: Path) -> Iterator[str]:
 
 
 def replace_file(path: Path, body: bytes) -> None:
-    """The new content is there as a whole, or the old one still is."""
+    """Replace the whole file, or leave the old one in place."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:50]}.")
     try:
         with os.fdopen(handle, "wb") as file:

@@ -1,12 +1,12 @@
 """Where coding runs may work: a folder, a worktree of a repository, or a copy of the sample.
 
-`context.folder` is worked in as it is. For `context.repository` a worktree is made, on a branch of
-its own (`handrail/RUN`), under `.handrail/worktrees/` of the repository; what the run leaves there
-is for people to look at and merge. Both must lie in a folder that the setting `workspaces` allows.
-Without either the run gets a fresh copy of the sample project, in a folder of this user that
-nobody else can write to.
+A run works in `context.folder` as it is. For `context.repository` a worktree is made, on a branch
+of its own (`handrail/RUN`), under `.handrail/worktrees/` of the repository; people look at what the
+run leaves there, and merge it. Both must lie in a folder that the setting `workspaces` allows.
+Without either the run gets a fresh copy of the sample project, in a folder that only this user can
+write to.
 
-Which folder a run has follows from its bead and its id alone, so whoever takes over after a crash
+A run's folder follows from its bead and its id alone, so a process that takes over after a crash
 works in the same one.
 """
 
@@ -33,12 +33,12 @@ PRUNED_SAMPLES_MAX = 100
 """Old copies that are removed when a new one is made."""
 GIT_LIMITS = CommandLimits(seconds=60)
 NO_HOOKS = ("-c", "core.hooksPath=/dev/null")
-"""A hook of the repository would be a command that nobody has looked at."""
+"""A hook of the repository would be an unchecked command."""
 GIT_EXCLUDE_LINE = "/.handrail/"
 
 
 class SampleBug(Value):
-    """One fault that a copy of the sample can be given."""
+    """One fault that a copy of the sample can have."""
 
     path: str
     right: str
@@ -46,7 +46,7 @@ class SampleBug(Value):
 
 
 class Scene(Value):
-    """What a copy of the sample is made to show: faults, a goal, and how the run should end."""
+    """A demonstration on a copy of the sample: faults, a goal, and the expected end of the run."""
 
     title: str
     bugs: tuple[str, ...] = ()
@@ -62,7 +62,7 @@ prepare_types(Scenes)
 
 
 def load_sample_files() -> dict[str, str]:
-    """The sample project: path -> text. All of its tests pass."""
+    """Return the sample project: path -> text. All of its tests pass."""
     return yaml.safe_load((SAMPLE_FOLDER / "project.yaml").read_text(encoding="utf-8"))
 
 
@@ -72,7 +72,7 @@ def load_scenes() -> Scenes:
 
 
 def find_scene(context: dict[str, Any]) -> Scene:
-    """The one that `context.demo` names: a scene, or a single bug."""
+    """Return the scene that `context.demo` names: a scene, or a single bug."""
     all_scenes, demo = load_scenes(), context.get("demo")
     name = demo if isinstance(demo, str) else ""
     if name in all_scenes.bugs:
@@ -87,7 +87,7 @@ class Workspaces:
         self.allowed_folders, self._scratch = allowed_folders, scratch
 
     def open(self, run_id: str, context: dict[str, Any], constraints: Constraints) -> Workspace:
-        """The run's folder, made if it is not there. Raises `NotAllowed`."""
+        """Open the run's folder, made if it is not there. Raises `NotAllowedError`."""
         folder, repository = context.get("folder"), context.get("repository")
         if repository:
             root = self._add_worktree(self._check_folder("repository", repository), run_id)
@@ -143,7 +143,7 @@ class Workspaces:
 
     @property
     def scratch(self) -> Path:
-        """A folder of this user's own: no link, and nobody else may write to it."""
+        """A folder of this user's own: no link, and only this user may write to it."""
         folder = self._scratch or Path(tempfile.gettempdir()) / f"handrail-{os.getuid()}"
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = folder.lstat()
@@ -156,7 +156,7 @@ class Workspaces:
 
 
 def write_sample(folder: Path, bugs: tuple[str, ...] = ()) -> None:
-    """The sample project in that folder, with these faults."""
+    """Write the sample project to that folder, with these faults."""
     files, all_bugs = load_sample_files(), load_scenes().bugs
     for name in bugs:
         bug = all_bugs[name]
@@ -169,7 +169,7 @@ def write_sample(folder: Path, bugs: tuple[str, ...] = ()) -> None:
 
 
 def _prune_samples(samples: Path) -> None:
-    """Copies that nobody has touched for long; a few at a time."""
+    """Remove copies that were not touched for long; a few at a time."""
     before = time.time() - SAMPLE_SECONDS_MAX
     old = [sample for sample in samples.iterdir() if sample.lstat().st_mtime < before]
     for sample in old[:PRUNED_SAMPLES_MAX]:
@@ -177,10 +177,10 @@ def _prune_samples(samples: Path) -> None:
 
 
 def _exclude_worktrees(repository: Path) -> None:
-    """The folder of worktrees is no change of the repository."""
+    """Exclude the folder of worktrees from the repository's changes."""
     completed = run_command_sync(("git", "rev-parse", "--git-common-dir"), repository, GIT_LIMITS)
     if completed.exit_code:
-        return  # what comes next says what is wrong
+        return  # the next git command reports what is wrong
     exclude = repository / completed.stdout.decode().strip() / "info" / "exclude"
     exclude.parent.mkdir(parents=True, exist_ok=True)
     existing = exclude.read_text(encoding="utf-8") if exclude.is_file() else ""

@@ -1,11 +1,10 @@
 """Finance: a planner, three specialists and a person who reviews.
 
-Offline they are rules that work something out which can be checked: an invoice's lines, discounts
-and tax (`invoice.py`), what differs between a ledger and the bank (`closing.py`), findings in a
-sample of entries (`audit.py`). They read the task, all revisions in the order in which they were
-said, and the tables among the bead's files (`tables.py`). A revision that says something which the
-rules know ("use 7% tax", "limit 2000", "accept R7") is applied; what they do not know is named in
-the result, so that nobody takes it for done.
+Offline they are rules whose results can be checked: an invoice's lines, discounts and tax
+(`invoice.py`), what differs between a ledger and the bank (`closing.py`), findings in a sample of
+entries (`audit.py`). They read the task, all revisions in their order, and the tables among the
+bead's files (`tables.py`). A revision that the rules know ("use 7% tax", "limit 2000", "accept R7")
+is applied; the result names the others, so that no reader takes them for done.
 
 Endings: approved, closed by the person (reject), without review.
 """
@@ -26,8 +25,9 @@ NO_FILES: Files = {}
 
 
 SpecialistFunction = Callable[[list[str], Files], tuple[list[str], list[str]]]
-"""Of all that was said, the task first, and the files: what came of it, line by line, and which of
-the texts say nothing that the rules know."""
+"""Takes all texts, the task first, and the files; returns the result, line by line, and which of
+the texts say nothing that the rules know.
+"""
 SPECIALISTS: dict[str, SpecialistFunction] = {
     "invoice": invoice.work_out,
     "closing": closing.work_out,
@@ -36,7 +36,7 @@ SPECIALISTS: dict[str, SpecialistFunction] = {
 
 
 def scripted_agents() -> dict[str, ScriptedAgent]:
-    """Without an engine there are no files."""
+    """Return the agents without an engine: there are no files."""
     agents: dict[str, ScriptedAgent] = {"planner": planner}
     for name in SPECIALISTS:
         agents[name] = _run_without_files
@@ -46,7 +46,7 @@ def scripted_agents() -> dict[str, ScriptedAgent]:
 def build_agents(
     engine: Engine, *, model: str = "", workspaces: tuple[str, ...] = ()
 ) -> dict[str, ScriptedAgent]:
-    """The team's agents on an engine, from which they read the bead's files."""
+    """Return the team's agents on an engine, from which they read the bead's files."""
     del workspaces  # finance changes no files
     if model:
         from handrail.teams.finance.model_agents import build_model_agents
@@ -64,7 +64,7 @@ def build_agents(
 
 
 async def load_text_files(engine: Engine, bead_id: str) -> Files:
-    """The texts among the bead's files."""
+    """Return the texts among the bead's files."""
     texts: dict[str, str] = {}
     for info in (await engine.files(bead_id))[:FILES_MAX]:
         if info.size <= FILE_BYTES_MAX:
@@ -78,12 +78,15 @@ def _run_without_files(dispatch: Dispatch) -> Result:
 
 
 def run_specialist(dispatch: Dispatch, files: Files) -> Result:
-    """The specialist's result, for a person to look at."""
+    """Return the specialist's result, for a person's review."""
     bead = dispatch.bead
-    revisions = [one.text for one in dispatch.iterations if one.text.strip()]
+    revisions = [iteration.text for iteration in dispatch.iterations if iteration.text.strip()]
     texts = [f"{bead.title}\n{bead.description}", *revisions]
     rows, unknown = SPECIALISTS[dispatch.agent](texts, files)
-    applied = [one for one in revisions if one not in unknown]
+    applied = [revision for revision in revisions if revision not in unknown]
     notes = [f"revised: {' '.join(applied[-1].split())}"] if applied else []
-    notes += [f"not applied, the rules do not know it: {' '.join(one.split())}" for one in unknown]
+    notes += [
+        f"not applied, the rules do not know it: {' '.join(revision.split())}"
+        for revision in unknown
+    ]
     return hand_off("review", f"{dispatch.agent} is done", "\n".join([*rows, *notes]))

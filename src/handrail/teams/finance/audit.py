@@ -1,8 +1,8 @@
 """An audit: a sample of entries, and what is wrong with them.
 
 Entries come as tables with reference, date, amount, receipt and vendor. The sample is drawn without
-chance, evenly over the entries ("sample 20"; without a word all are looked at), so that whoever
-draws it again has the same. Said in words: "limit 5000", "ignore weekend", "accept 42".
+chance, evenly over the entries ("sample 20"; by default all are checked), so that drawing it again
+gives the same. Said in words: "limit 5000", "ignore weekend", "accept 42".
 """
 
 import re
@@ -27,7 +27,7 @@ ROUND_AMOUNT = Decimal(100)
 SATURDAY = 5
 LISTED_FINDINGS_MAX = 500
 NO_RECEIPT_WORDS = frozenset({"", "no", "none", "missing", "false", "0", "-", "n"})
-"""What a receipt is not."""
+"""Words for a missing receipt."""
 NO_ENTRIES_TEXT = (
     "no entries were found; attach a table of reference, date, amount, receipt and vendor"
 )
@@ -51,7 +51,7 @@ class AuditEntry(NamedTuple):
 
     @property
     def duplicate_key(self) -> DuplicateKey:
-        """Two entries with the same are one too many."""
+        """Two entries with the same key are one too many."""
         return self.vendor.lower(), self.date, self.amount
 
 
@@ -64,7 +64,7 @@ class AuditOptions(NamedTuple):
 
 
 class AuditContext(NamedTuple):
-    """What an entry is held against."""
+    """What an entry is checked against."""
 
     options: AuditOptions
     duplicate_counts: Counter[DuplicateKey]
@@ -123,7 +123,7 @@ RULES: dict[str, Callable[[AuditEntry, AuditContext], str]] = {
     "round": _round_amount,
     "weekend": _on_weekend,
 }
-"""By the word with which it is ignored."""
+"""By the word that makes the audit ignore the rule."""
 
 
 def work_out(texts: list[str], files: Files) -> tuple[list[str], list[str]]:
@@ -157,7 +157,7 @@ def work_out(texts: list[str], files: Files) -> tuple[list[str], list[str]]:
 
 
 def draw_sample(entries: list[AuditEntry], size: int) -> list[AuditEntry]:
-    """So many, evenly over all of them; the first is always among them."""
+    """Return `size` entries, evenly over all of them; the first is always among them."""
     if not 0 < size < len(entries):
         return entries
     return [entries[n * len(entries) // size] for n in range(size)]
@@ -184,7 +184,7 @@ def _findings(entry: AuditEntry, context: AuditContext) -> list[str]:
 
 
 def _read_options(texts: list[str]) -> tuple[AuditOptions, list[str]]:
-    """What was said last counts; what was accepted or is ignored stays so."""
+    """Read the options; the last text counts, and accepted or ignored items stay so."""
     options, unknown = AuditOptions(), list[str]()
     for n, text in enumerate(texts):
         limit, size = _LIMIT.search(text), _SAMPLE.search(text)
@@ -206,6 +206,6 @@ def _read_options(texts: list[str]) -> tuple[AuditOptions, list[str]]:
 
 
 def _named_rules(text: str) -> list[str]:
-    """The rules that are named, by one or many of them."""
+    """Return the rules that the text names, in the singular or plural."""
     words = {word.rstrip("s") for word in _WORD.findall(text.lower())}
     return [name for name in RULES if name in words]

@@ -23,13 +23,13 @@ from handrail.teams.finance.tables import (
 )
 
 SIDES: dict[str, tuple[str, ...]] = {"ledger": ("ledger", "books", "gl"), "bank": ("bank", "state")}
-"""A side, and what a table's name, or a row's source, says of it."""
+"""By side, the words for it in a table's name, or a row's source."""
 MONTHS: tuple[str, ...] = (
     *("jan", "feb", "mar", "apr", "may", "jun"),
     *("jul", "aug", "sep", "oct", "nov", "dec"),
 )
 LISTED_DIFFERENCES_MAX = 200
-"""So many are listed; all are counted."""
+"""Differences that are listed; all are counted."""
 ZERO = Decimal(0)
 _FIGURE = r"(-?\d[\d.,' ]*)"
 _TOLERANCE = re.compile(rf"\b(?:tolerance|within|up to)\s*(?:of\s*)?{_FIGURE}", re.I)
@@ -49,12 +49,12 @@ class ClosingEntry(NamedTuple):
 
     @property
     def key(self) -> str:
-        """What it is found by on the other side."""
+        """What matches it with the other side."""
         return self.reference or f"{self.date or 'no date'} {self.amount}"
 
 
 class ClosingOptions(NamedTuple):
-    """What was said about it."""
+    """Options from the texts."""
 
     tolerance: Decimal = ZERO
     opening: Decimal | None = None
@@ -91,7 +91,7 @@ def _count(items: list[str], noun: str) -> str:
     return f"{len(items)} {noun}{'' if len(items) == 1 else 's'}"
 
 
-# What there is
+# Input
 
 
 def _entries_of(found_tables: dict[str, list[Row]], side: str) -> list[ClosingEntry]:
@@ -120,7 +120,7 @@ def _read_entry(row: Row, label: str) -> ClosingEntry:
 
 
 def _read_options(texts: list[str]) -> tuple[ClosingOptions, list[str]]:
-    """What was said last counts; what was accepted stays so."""
+    """Read the options; the last text counts, and accepted differences stay accepted."""
     options, unknown = ClosingOptions(), list[str]()
     for n, text in enumerate(texts):
         figures = {

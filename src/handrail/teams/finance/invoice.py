@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 from handrail.teams.finance.tables import Files, Row, parse_amount, read_tables, round_to_cent
 
 TAX_RATE_DEFAULT = Decimal(20)
-"""If nobody says how much."""
+"""The rate if no text names one."""
 LINES_MAX = 1_000
 HUNDRED = Decimal(100)
 NO_LINES_TEXT = (
@@ -63,7 +63,7 @@ class InvoiceTotals(NamedTuple):
 
     net: Decimal
     taxes: tuple[tuple[Decimal, Decimal, Decimal], ...]
-    """(rate, on how much, how much)"""
+    """(rate, net, tax)"""
     discount: Decimal
 
     @property
@@ -79,7 +79,7 @@ def work_out(texts: list[str], files: Files) -> tuple[list[str], list[str]]:
 
 
 def read_invoice(texts: list[str], files: Files) -> tuple[Invoice, list[str]]:
-    """The invoice that all of it comes to, and which revisions changed nothing."""
+    """Return the invoice of all texts, and which revisions changed nothing."""
     task, *revisions = texts
     table_rows = [row for rows in read_tables(texts[:1], files).values() for row in rows]
     invoice = Invoice(
@@ -96,7 +96,7 @@ def read_invoice(texts: list[str], files: Files) -> tuple[Invoice, list[str]]:
 
 
 def _is_understood(text: str) -> bool:
-    """Whether it says something known, even if it was so before."""
+    """Return whether the text says something known, even if it was so before."""
     patterns = (_LINE, _NAMED_RATE, _DROPPED_LINE, _DISCOUNT, _RATE, _ROUNDING)
     return any(pattern.search(text) for pattern in patterns)
 
@@ -110,8 +110,9 @@ def _line_from_row(row: Row) -> InvoiceLine | None:
 
 
 def _apply_text(invoice: Invoice, text: str, *, is_revision: bool) -> Invoice:
-    """What a text changes. Each part is taken out once it is understood, so that the percentage of
-    a discount or of one line is not taken for the tax."""
+    """Apply a text to the invoice. Each part is removed once it is understood, so that the
+    percentage of a discount or of one line is not taken for the tax.
+    """
     lines, rest = _apply_line_changes(invoice.lines, text)
     discount, rest = _take_figure(rest, _DISCOUNT)
     rounding = _ROUNDING.search(rest)
@@ -133,7 +134,7 @@ def _rounding_mode(word: str) -> Literal["line", "total"]:
 
 
 def _take_figure(text: str, pattern: re.Pattern[str]) -> tuple[Decimal | None, str]:
-    """The last figure of that kind, and the text without any."""
+    """Return the last figure of that kind, and the text without any."""
     values = [next(group for group in match.groups() if group) for match in pattern.finditer(text)]
     return (_parse_decimal(values[-1]) if values else None), pattern.sub(" ", text)
 
@@ -241,6 +242,6 @@ def _format_line(line: InvoiceLine, *, show_rate: bool, invoice: Invoice) -> str
 
 
 def format_decimal(value: Decimal) -> str:
-    """Without zeros behind the point."""
+    """Format without trailing zeros."""
     text = f"{value:f}"
     return text.rstrip("0").rstrip(".") if "." in text else text

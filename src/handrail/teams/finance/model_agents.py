@@ -1,4 +1,4 @@
-"""Finance on a language model: it reads and writes, the rules of the team work out the figures.
+"""Finance on a language model: it reads and writes, the rules of the team compute the figures.
 
 A model that adds up invoices in its head gets them wrong now and then; so it has the specialists'
 own calculations, and the bead's files, as tools.
@@ -22,7 +22,7 @@ FILE_CHARS_MAX = 20_000
 
 
 def build_model_agents(engine: Engine, model: str) -> dict[str, ScriptedAgent]:
-    """The team's agents by role."""
+    """Return the team's agents by role."""
 
     def tools(dispatch_input: Any) -> Sequence[Callable[..., object]]:  # noqa: ANN401 - as `model_agent` has it
         return _build_tools(engine, cast("Dispatch", dispatch_input))

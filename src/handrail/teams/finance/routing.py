@@ -1,7 +1,7 @@
-"""The planner: whom a task, or its revision, concerns.
+"""The planner: chooses the specialist for a task, or its revision.
 
-What was said last counts first. A revision changes the specialist only if it names a subject; "use
-7% tax" stays where it was. In the task itself weaker words count too.
+The last text counts first. A revision changes the specialist only if it names a subject; "use 7%
+tax" stays where it was. In the task itself weaker words count too.
 """
 
 import re
@@ -24,7 +24,7 @@ _WORD = re.compile(r"[a-z]+")
 
 
 def planner(dispatch: Dispatch) -> Result:
-    """Everything that was said is there, in full; the newest is read first."""
+    """Choose the specialist: all texts are there, in full, and the newest is read first."""
     task = bead_text(dispatch)
     for text in (*(iteration.text for iteration in reversed(dispatch.iterations)), task):
         subject = _find_subject(text, SUBJECTS)

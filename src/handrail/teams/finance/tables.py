@@ -1,7 +1,7 @@
 """Tables of figures: CSV and JSON from a bead's files, or CSV that stands in its text.
 
-Amounts are exact decimals. What cannot be read as an amount or a date is None, and whoever uses the
-row says so: nothing is guessed.
+Amounts are exact decimals. A value that cannot be read as an amount or a date is None, and the user
+of the row reports it: nothing is guessed.
 """
 
 import csv
@@ -33,19 +33,19 @@ COLUMN_NAMES: dict[str, tuple[str, ...]] = {
     "tax": ("tax", "rate", "vat", "tax_rate"),
     "discount": ("discount", "rebate"),
 }
-"""What a column may be called."""
+"""The headings for each column."""
 _COLUMN_BY_NAME = {called: name for name, all_of in COLUMN_NAMES.items() for called in all_of}
 _AMOUNT = re.compile(r"[-+]?\d[\d.,' ]*")
 _GERMAN_DATE = re.compile(r"(\d{1,2})\.(\d{1,2})\.(\d{4})")
 
 
 def round_to_cent(value: Decimal) -> Decimal:
-    """To the cent; half a cent goes up."""
+    """Round to the cent; half a cent goes up."""
     return value.quantize(CENT, ROUND_HALF_UP, _EXACT_CONTEXT)
 
 
 def parse_amount(text: str) -> Decimal | None:
-    """Of "1,234.50", "1.234,50", "-12" or "€ 12.00"; of two signs the last is the point."""
+    """Parse "1,234.50", "1.234,50", "-12" or "€ 12.00"; of two signs the last is the point."""
     match = _AMOUNT.search(text)
     if match is None:
         return None
@@ -73,7 +73,7 @@ def parse_amount(text: str) -> Decimal | None:
 
 
 def parse_date(text: str) -> date | None:
-    """Of "2026-05-02" or "2.5.2026"."""
+    """Parse "2026-05-02" or "2.5.2026"."""
     german = _GERMAN_DATE.fullmatch(text.strip())
     try:
         if german is not None:
@@ -84,7 +84,7 @@ def parse_date(text: str) -> date | None:
 
 
 def read_tables(texts: Iterable[str], files: Files) -> dict[str, list[Row]]:
-    """Every table by where it stands; columns that are known have the names of NAMES."""
+    """Return every table by its source; known columns have the names of COLUMN_NAMES."""
     rows_by_table = {
         name: read_table(name, text) for name, text in sorted(files.items())[:FILES_MAX]
     }
@@ -106,7 +106,7 @@ def _parse_csv(text: str) -> list[Row]:
     try:
         header, *rows = list(reader)
     except csv.Error:
-        return []  # a field that has no end, or holds what no table does
+        return []  # an unterminated field, or bytes that no table has
     names = [_column_name(column) for column in header]
     if not set(names) & set(COLUMN_NAMES):
         return []
@@ -114,19 +114,21 @@ def _parse_csv(text: str) -> list[Row]:
 
 
 def _find_csv_block(text: str) -> str:
-    """The lines of a text that look like a table: a head with known columns, and what follows."""
+    """Return the lines of a text that look like a table: a head with known columns, and the
+    rest.
+    """
     lines = text.splitlines()
     for n, line in enumerate(lines):
         delimiter = max(",;\t", key=line.count)
-        columns = [_column_name(one) for one in line.split(delimiter)]
+        columns = [_column_name(cell) for cell in line.split(delimiter)]
         if len(columns) > 1 and len(set(columns) & set(COLUMN_NAMES)) > 1:
-            rest = [one for one in lines[n:] if delimiter in one]
+            rest = [row for row in lines[n:] if delimiter in row]
             return "\n".join(rest)
     return ""
 
 
 def _parse_json(text: str) -> list[Row]:
-    """A list of objects, or an object that has one."""
+    """Parse a list of objects, or an object that has one."""
     try:
         document: Any = json.loads(text, parse_float=str)
     except (ValueError, RecursionError):

@@ -1,10 +1,10 @@
 """Self-healing: the agents of `auto-bug-workflow` on a real repository.
 
 An error of a service is reproduced, investigated, shown to a person with its fix, committed through
-the lane, and verified on the commit. `service.py` is what an operator says about the service,
-`crew.py` has the agents, `reproduction.py` how a failure is made again, `proposal.py` what a person
-is shown, `taking_back.py` what becomes of a commit whose run did not end well, `modelled.py` the
-investigation by a language model, `sample.py` a small shop with bugs to try it on.
+the lane, and verified on the commit. `service.py` is the operator's description of the service,
+`agents.py` has the agents, `reproduction.py` repeats a failure, `proposal.py` is what a person
+sees, `reverts.py` reverts a commit whose run did not end well, `model_investigator.py` is the
+investigation by a language model, `sample_shop.py` a small shop with bugs to try it on.
 """
 
 from handrail.engine.engine import Engine
@@ -19,8 +19,10 @@ __all__ = ["REVERT_WORKFLOW_ID", "HealingAgents", "Service", "build_healing_agen
 async def build_healing_agents(
     engine: Engine, service: Service, *, model: str = ""
 ) -> tuple[AgentsByRole, frozenset[str]]:
-    """The agents that heal this service, by role, and the roles that measure; the investigation is
-    the model's, if one is named. What their runs push and do not verify is taken back."""
+    """Return the agents that heal this service, by role, and the roles that measure.
+
+    The model investigates, if one is named. What their runs push and do not verify is reverted.
+    """
     investigate = None
     if model:
         from handrail.teams.healing.model_investigator import model_investigator

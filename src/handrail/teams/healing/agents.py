@@ -1,14 +1,14 @@
 """The agents of `auto-bug-workflow` on a real repository: rules that run what they talk about.
 
-    triage         makes the failure again; what cannot be made again is not guessed at
-    investigation  looks where it fails and who wrote that, then tries repairs in the bead's own
-                   copy, dispatch by dispatch; what makes all tests pass becomes the proposal.
-                   Every dispatch begins on a clean copy: what a lost one left on disk is gone, and
-                   what an unfinished one reported is taken from the run's record
+    triage         reproduces the failure; a failure that cannot be reproduced is not guessed at
+    investigation  finds where it fails and who wrote that, then tries repairs in the bead's own
+                   copy, dispatch by dispatch; a repair that makes all tests pass becomes the
+                   proposal. Every dispatch begins on a clean copy: what a lost one left on disk is
+                   gone, and what an unfinished one reported is taken from the run's record
     apply          commits what was approved, through the lane
     verification   runs all tests on the pushed commit, in a folder of its own
 
-Which test shows the failure is worked out anew at each node from what people gave (`given`): what
+Each node works out anew which test shows the failure, from what people gave (`human_context`): what
 agents wrote into the bead's context decides nothing. What they report was measured here.
 """
 
@@ -55,16 +55,16 @@ from handrail.teams.scripted import fail, succeed
 from handrail.views.approvals import approvals
 
 CONCURRENT_BEADS_MAX = max(2, os.cpu_count() or 1)
-"""Beads of one process whose commands run at the same time; others wait for their turn."""
+"""Beads of one process whose commands run at the same time; others wait."""
 INVESTIGATING_ROLES = ("qa-engineer", "backend-engineer", "web-designer", "project-manager")
-"""Who may be asked to investigate; the engineering manager commits, and does nothing else."""
+"""Roles that may investigate; the engineering manager commits, and does nothing else."""
 MEASURING_ROLES = frozenset({*INVESTIGATING_ROLES, "engineering-manager"})
 RETRYABLE_CODES = frozenset({"busy", "fence_lost", "limit", "git_failed"})
-"""Why the lane did not commit, where the same attempt may get through the next time."""
+"""Reasons of the lane not to commit, where the same attempt may succeed the next time."""
 DRAFT_KEY = "draft"
-"""Where an unfinished change lies in a result's data and in the bead's context."""
+"""The key of an unfinished change in a result's data and in the bead's context."""
 DRAFT_BYTES_MAX = 200_000
-"""Below what every result may have (`kernel/run/sums.py`)."""
+"""Below the limit of every result (`kernel/run/size_limits.py`)."""
 
 
 class ReproductionSetup(Value):
@@ -74,17 +74,18 @@ class ReproductionSetup(Value):
     reproduction: Reproduction
     test_command: str
     original_files: frozenset[str]
-    """Those that were there before anybody changed something."""
+    """Files that were there before any change."""
 
     @property
     def changed_files(self) -> tuple[str, ...]:
-        """What this dispatch wrote, without the test that shows the failure."""
+        """The files that this dispatch wrote, without the test that shows the failure."""
         return tuple(sorted(set(self.workspace.written) - {self.reproduction.path}))
 
 
 class ChangeDraft(Value):
-    """An unfinished change that was reported, in the run's record: the patch on the commit that the
-    search is on, and its files."""
+    """An unfinished change in the run's record: the patch on the commit that the search is on, and
+    its files.
+    """
 
     patch: str = ""
     files: tuple[str, ...] = ()
@@ -94,21 +95,23 @@ prepare_types(ChangeDraft)
 
 
 class InvestigationResult(Value):
-    """What an investigation came to: a cause, once the copy is mended; else what to say."""
+    """The outcome of an investigation: a cause, once the copy is repaired; else a message."""
 
     summary: str
     cause: Cause | None = None
     tried_repairs: int = 0
     has_more: bool = False
     unfinished: bool = False
-    """What it wrote is a draft that the next dispatch goes on with, unless it is proposed now."""
+    """Whether the next dispatch goes on with what it wrote as a draft, unless it is proposed
+    now.
+    """
     usage: Usage = Usage()
 
 
 Investigator = Callable[
     ["HealingAgents", Dispatch, ReproductionSetup, Check], Awaitable[InvestigationResult | Result]
 ]
-"""Mends the copy, or says why not; or asks. Whether it is mended is measured afterwards."""
+"""Repairs the copy, or says why not; or asks. Whether it is repaired is measured afterwards."""
 
 
 class HealingAgents:
@@ -136,7 +139,7 @@ class HealingAgents:
         }
 
     def agents(self) -> dict[str, Any]:
-        """By role."""
+        """Return the agents by role."""
         return dict.fromkeys((*INVESTIGATING_ROLES, "engineering-manager"), self.run_dispatch)
 
     async def run_dispatch(self, dispatch: Dispatch) -> Result:
@@ -149,8 +152,9 @@ class HealingAgents:
             return fail(str(error))
 
     async def open_setup(self, dispatch: Dispatch, *, commit: str = "") -> ReproductionSetup:
-        """A clean copy for the bead, at that commit or as the branch is now, with the test that
-        shows its failure. Raises `NotAllowed`."""
+        """Open a clean copy for the bead, at that commit or as the branch is now, with the test
+        that shows its failure. Raises `NotAllowedError`.
+        """
         folder = await self.working_copies.open(dispatch.bead.id, fresh=True, commit=commit)
         return await asyncio.to_thread(self._build_setup, dispatch, folder)
 
@@ -182,13 +186,15 @@ class HealingAgents:
         check = await self.run_check(setup.workspace, setup.reproduction.command)
         evidence = Evidence(checks=(check,), measured=True)
         if not check.exit_code:
-            told = f"{setup.reproduction.label} does not fail on {self.service.repository.branch}"
-            return fail(f"{told}; it is mended, or needs what the report does not say")
-        failure, told = _last_failure(check), reported_failure(dispatch.bead.description)
-        if failure is not None and told is not None and not is_same_failure(told, failure):
+            message = (
+                f"{setup.reproduction.label} does not fail on {self.service.repository.branch}"
+            )
+            return fail(f"{message}; it is mended, or needs what the report does not say")
+        failure, reported = _last_failure(check), reported_failure(dispatch.bead.description)
+        if failure is not None and reported is not None and not is_same_failure(reported, failure):
             mismatch = (
                 f"{setup.reproduction.label} fails, but with {_format_failure(failure)}, not "
-                f"with {_format_failure(told)}"
+                f"with {_format_failure(reported)}"
             )
             return fail(f"{mismatch}; it is another bug", evidence=evidence)
         specialist = human_context(dispatch).get("specialist")
@@ -242,7 +248,7 @@ class HealingAgents:
         )
 
     async def _result_not_reproduced(self, dispatch: Dispatch, setup: ReproductionSetup) -> Result:
-        """The failure does not show on the clean copy: that is told, and no code is proposed."""
+        """Report that the failure does not show on the clean copy, and propose no code."""
         base, label = self.working_copies.base_commit(dispatch.bead.id), setup.reproduction.label
         triaged = last_result(dispatch, "triage")
         if triaged is not None and triaged.data.get("reproduced_on") == base:
@@ -271,7 +277,7 @@ class HealingAgents:
         outcome: Outcome,
         text: str,
     ) -> Result:
-        """A turn without a proposal, and how far the search has come."""
+        """Report a dispatch without a proposal, and how far the search has come."""
         keeps_draft = investigation_result.unfinished and outcome is Outcome.CONTINUE
         draft_data, draft_note = (
             await self._encode_draft(dispatch, setup) if keeps_draft else ({}, "")
@@ -290,8 +296,9 @@ class HealingAgents:
     async def _encode_draft(
         self, dispatch: Dispatch, setup: ReproductionSetup
     ) -> tuple[dict[str, Any], str]:
-        """What this dispatch has written and not proposed, as the run's record keeps it; or why it
-        is not kept."""
+        """Return what this dispatch has written and not proposed, for the run's record; or why it
+        is not kept.
+        """
         if not (files := setup.changed_files):
             return {}, ""
         try:
@@ -309,7 +316,7 @@ class HealingAgents:
     async def _inspect_failure(
         self, dispatch: Dispatch, setup: ReproductionSetup, check: Check
     ) -> Result:
-        """Where it fails, and who wrote that: nothing is changed yet."""
+        """Find where it fails, and who wrote that; change nothing."""
         failure = _last_failure(check)
         own_frames = (
             [f for f in failure.frames if f.path in setup.original_files] if failure else []
@@ -343,7 +350,7 @@ class HealingAgents:
         setup: ReproductionSetup,
         investigation_result: InvestigationResult,
     ) -> Result:
-        """What is in the copy now, if all tests pass and nobody has turned it down."""
+        """Propose the copy as it is, if all tests pass and no person has rejected it."""
         cause = investigation_result.cause
         assert cause is not None
         evidence = await self._measure(setup)
@@ -376,7 +383,7 @@ class HealingAgents:
         )
 
     async def _measure(self, setup: ReproductionSetup) -> Evidence:
-        """All tests, and the one that shows the failure, whether or not it is among them."""
+        """Run all tests, and the one that shows the failure, whether or not it is among them."""
         commands = tuple(dict.fromkeys((setup.reproduction.command, setup.test_command)))
         async with self.slots:
             return await run_checks(setup.workspace, Checks(commands=commands), self.limits)
@@ -404,7 +411,7 @@ class HealingAgents:
         return await revert_run(self.engine, self.lane, dispatch)
 
     def tried_repairs(self, dispatch: Dispatch) -> int:
-        """How many repairs were tried on this very commit: the search goes on there."""
+        """Count the repairs tried on this very commit: the search goes on there."""
         earlier_result = last_result(dispatch, "investigation")
         stored_value: object = (
             earlier_result.data.get("investigation") if earlier_result is not None else None
@@ -421,7 +428,7 @@ class HealingAgents:
 async def investigate_by_rules(
     healing_agents: HealingAgents, dispatch: Dispatch, setup: ReproductionSetup, check: Check
 ) -> InvestigationResult:
-    """The next repairs of the library, each tried in a copy of the copy."""
+    """Try the next repairs of the library, each in a copy of the copy."""
     scratch = Path(healing_agents.service.home) / "scratch"
     scratch.mkdir(parents=True, exist_ok=True)
     full_check = await healing_agents.run_check(setup.workspace, setup.test_command)
@@ -465,7 +472,9 @@ async def investigate_by_rules(
 
 
 def _last_report_in_visit(dispatch: Dispatch) -> Result | None:
-    """What the last dispatch of this very visit reported; None if none did, or all were lost."""
+    """Return what the last dispatch of this very visit reported; None if none did, or all were
+    lost.
+    """
     for event in reversed(dispatch.events):
         if isinstance(event, Reported) and event.step_id == dispatch.node:
             return event.result
@@ -475,7 +484,7 @@ def _last_report_in_visit(dispatch: Dispatch) -> Result | None:
 
 
 def _search_base(result: Result | None) -> str:
-    """The commit that the search is on; "" for the branch as it is now."""
+    """Return the commit that the search is on; "" for the branch as it is now."""
     progress: object = result.data.get("investigation") if result is not None else None
     base: object = (
         cast("dict[str, Any]", progress).get("base") if isinstance(progress, dict) else None
@@ -493,7 +502,9 @@ def _read_draft(result: Result | None) -> ChangeDraft:
 
 
 def _mark_as_written(workspace: Workspace, files: tuple[str, ...]) -> None:
-    """The files of a draft are this dispatch's as well. Raises `NotAllowed` for a protected one."""
+    """Mark the files of a draft as written by this dispatch. Raises `NotAllowedError` for a
+    protected one.
+    """
     present = set(workspace.files())
     for path in files:
         if path in present:
@@ -501,17 +512,25 @@ def _mark_as_written(workspace: Workspace, files: tuple[str, ...]) -> None:
 
 
 def last_commit(dispatch: Dispatch) -> str:
-    """The commit that this run pushed last, by its own record."""
+    """Return the commit that this run pushed last, by its own record."""
     commits = [e for e in dispatch.events if isinstance(e, Reported) and e.committed]
     return str(commits[-1].result.data.get("commit", "")) if commits else ""
 
 
 def _rejected_patch_ids(dispatch: Dispatch) -> set[str]:
-    """The ids of patches that a person did not want."""
-    patch_approvals = [one for one in approvals(dispatch.events) if one.type == "approval"]
-    rejected_proposals = [one.proposal for one in patch_approvals if one.decision == "revise"]
-    proposals = [cast("dict[str, Any]", one) for one in rejected_proposals if isinstance(one, dict)]
-    return {str(one.get("patch_id")) for one in proposals}
+    """Return the ids of patches that a person has rejected."""
+    patch_approvals = [
+        approval for approval in approvals(dispatch.events) if approval.type == "approval"
+    ]
+    rejected_proposals = [
+        approval.proposal for approval in patch_approvals if approval.decision == "revise"
+    ]
+    proposals = [
+        cast("dict[str, Any]", proposal)
+        for proposal in rejected_proposals
+        if isinstance(proposal, dict)
+    ]
+    return {str(proposal.get("patch_id")) for proposal in proposals}
 
 
 def _recorded_blame(dispatch: Dispatch) -> str:

@@ -1,10 +1,10 @@
 """The investigation by a language model, under the rules of the offline one.
 
 The model reads, searches, writes and runs tests in the bead's own copy, through the same workspace:
-what the repository protects it cannot touch, whatever it was talked into. What it says it has
-mended is measured afterwards, with the test that shows the failure written anew; and a person sees
-the diff before anything is committed. What it writes and reports as unfinished (continue, ask, or a
-success that the tests deny) is the next turn's draft; what it writes before it dies is gone.
+it cannot touch what the repository protects, whatever it was talked into. Its fix is measured
+afterwards, with the test that shows the failure written anew; and a person sees the diff before
+anything is committed. What it writes and reports as unfinished (continue, ask, or a success that
+the tests deny) is the next dispatch's draft; what it writes before it dies is gone.
 """
 
 from collections.abc import Callable
@@ -34,9 +34,9 @@ INSTRUCTIONS = (
 
 
 def model_investigator(model: str) -> Investigator:
-    """The model of that name investigates. Raises `BadModel`."""
+    """Make an investigator from the model of that name. Raises `BadModelError`."""
     tools_by_dispatch: dict[str, WorkspaceTools] = {}
-    model_agent(model)  # a wrong name is told at once, not in the middle of a run
+    model_agent(model)  # report a wrong name at once, not in the middle of a run
 
     def tools(tool_dispatch: Dispatch) -> list[Callable[..., object]]:
         return list(tools_by_dispatch[tool_dispatch.id].tools("coder"))
@@ -64,7 +64,7 @@ def model_investigator(model: str) -> Investigator:
 def _to_investigation_result(
     setup: ReproductionSetup, workspace_tools: WorkspaceTools, result: Result
 ) -> InvestigationResult | Result:
-    """What the turn left in the copy decides, and not what the model says of it."""
+    """Decide by what the dispatch left in the copy, and not by what the model says of it."""
     written = set(workspace_tools.workspace.written) - {setup.reproduction.path}
     if setup.reproduction.path:
         setup.workspace.write(setup.reproduction.path, setup.reproduction.text)
@@ -73,9 +73,11 @@ def _to_investigation_result(
                       usage=result.usage)  # fmt: skip
     refused = [
         *workspace_tools.workspace.refused,
-        *(one.command for one in workspace_tools.refused_checks),
+        *(check.command for check in workspace_tools.refused_checks),
     ]
-    text = "; ".join((result.text or result.reason, *(f"not done: {one}" for one in refused)))
+    text = "; ".join(
+        (result.text or result.reason, *(f"not done: {refusal}" for refusal in refused))
+    )
     if result.outcome is Outcome.FAILURE:
         return InvestigationResult(summary=text, usage=result.usage)
     if not written or result.outcome is Outcome.CONTINUE:

@@ -1,4 +1,4 @@
-"""What a person is shown before a fix is committed: the cause, the diff, the tests, the risk.
+"""The proposal as a person sees it before a fix is committed: cause, diff, tests, risk.
 
 All of it stands in the proposal that the approval is bound to; the patch and its id are the lane's
 own, the rest is for the reader.
@@ -33,7 +33,7 @@ class Cause(Value):
 
 
 def assess_risk(proposal: PatchProposal, pattern: str, existing_files: frozenset[str]) -> Risk:
-    """By rules that anybody can check; `known` are the files that were there before."""
+    """Assess the risk by rules that anybody can check; `existing_files` were there before."""
     sources = [path for path in proposal.files if not is_test(path)]
     changed_tests = [path for path in proposal.files if is_test(path) and path in existing_files]
     lines = _count_changed_lines(proposal.patch)
@@ -50,13 +50,13 @@ def assess_risk(proposal: PatchProposal, pattern: str, existing_files: frozenset
     applying_rules = [(level, reason) for level, reason, applies in rules if applies]
     default_reason = f"it changes {lines} lines of {', '.join(sources) or 'tests alone'}"
     return Risk(
-        level=next((level for level, _ in applying_rules), "low"),  # the worst stand first
+        level=next((level for level, _ in applying_rules), "low"),  # the worst come first
         why=tuple(reason for _, reason in applying_rules) or (default_reason,),
     )
 
 
 def _count_changed_lines(patch: str) -> int:
-    """Lines that the patch takes or gives, without those of tests."""
+    """Count the lines that the patch removes or adds, without those of tests."""
     count = 0
     for part in patch.split("diff --git ")[1:]:
         head, _, body = part.partition("\n@@")
@@ -68,7 +68,7 @@ def _count_changed_lines(patch: str) -> int:
 def format_proposal(
     proposal: PatchProposal, cause: Cause, checks: tuple[Check, ...], risk: Risk
 ) -> str:
-    """The proposal as a person reads it."""
+    """Format the proposal for a person."""
     lines = [f"Cause: {cause.told}"]
     if proposal.commit:
         lines.append(f"On the branch already: this run committed it as {proposal.commit}")
@@ -82,7 +82,7 @@ def format_proposal(
 def encode_proposal(
     proposal: PatchProposal, cause: Cause, checks: tuple[Check, ...], risk: Risk
 ) -> dict[str, Any]:
-    """As it lies in the bead's context under `proposal`."""
+    """Encode the proposal for the bead's context, under `proposal`."""
     tests = [{"command": check.command, "exit_code": check.exit_code} for check in checks]
     return {
         **msgspec.to_builtins(proposal),

@@ -1,9 +1,9 @@
-"""How a failure is made again: by a test that asks the app what failed, in the bead's own copy.
+"""Reproduce a failure by a test that repeats the failed request, in the bead's own copy.
 
-The report says method and route, never what was asked: query and body may be anybody's secrets. So
-the request is one that the repository itself has as an example for that route, or the bare route
+The report names method and route, never the request itself: query and body may be anybody's
+secrets. So the request is an example for that route from the repository itself, or the bare route
 where it needs nothing more. It becomes a test file of the repository, which fails now, has to pass
-once the bug is mended, and is committed together with the fix.
+once the bug is fixed, and is committed together with the fix.
 
 A bead may name a test instead (`context.test`), which is run as it is.
 """
@@ -65,7 +65,7 @@ self.assertLess(told[0], "500", answer)"""
 
 
 class RequestExample(Value):
-    """A request of the repository's examples, and what it should be answered."""
+    """A request of the repository's examples, and the expected response."""
 
     path: str
     method: str = "GET"
@@ -90,7 +90,9 @@ class Reproduction(Value):
 def build_reproduction(
     workspace: Workspace, context: dict[str, Any], title: str, app: str, examples_file: str
 ) -> Reproduction:
-    """What would show the bead's failure in this copy. Raises `NotAllowed` if nothing would."""
+    """Return what would show the bead's failure in this copy. Raises `NotAllowedError` if nothing
+    would.
+    """
     test = context.get("test")
     if isinstance(test, str) and NAMED_TEST.fullmatch(test):
         runner = "pytest -q --tb=native" if ".py" in test else "unittest"
@@ -117,13 +119,13 @@ def build_reproduction(
 
 
 def reported_failure(description: str) -> Failure | None:
-    """The failure that the report tells of, if it has a traceback."""
+    """Return the failure in the report, if it has a traceback."""
     failures = parse_tracebacks(description)
     return failures[-1] if failures else None
 
 
 def is_same_failure(expected: Failure | None, actual: Failure) -> bool:
-    """Whether what was seen here is what was reported: the same error at the same place."""
+    """Return whether the failure is the reported one: the same error at the same location."""
     if expected is None or not expected.frames or not actual.frames:
         return True
     expected_frame, actual_frame = expected.frames[-1], actual.frames[-1]
@@ -156,7 +158,7 @@ def _load_examples(
 
 
 def _build_test_file(app: str, title: str, examples: list[RequestExample]) -> tuple[str, str]:
-    """A test file: the same for the same requests, so that it is never written twice."""
+    """Build a test file: the same for the same requests, so that it is never written twice."""
     module, _, name = app.partition(":")
     digest = hashlib.sha256(msgspec.json.encode(examples)).hexdigest()[:8]
     slug = re.sub(r"\W+", "_", examples[0].path).strip("_").lower() or "root"

@@ -1,10 +1,10 @@
-"""A pushed commit whose run does not end well is taken back, through the lane and under its lock.
+"""Revert a pushed commit whose run does not end well, through the lane and under its lock.
 
-Whoever heals a service listens for runs of `auto-bug-workflow` that end in any other way than well,
-and files a bead for each that may have pushed something; once, however many engines hear of it, and
-also for those that ended while nobody listened. The bead runs through a definition of its own with
-a commit node: taking back waits for its turn like every commit, is recorded, and has a newer fence
-than a push that is still under way, so that one is refused, or found and taken back.
+The healing process listens for runs of `auto-bug-workflow` that end in any other way than well, and
+files a bead for each that may have pushed something; once, however many engines hear of it, and
+also for runs that ended while no process listened. The bead runs through a definition of its own
+with a commit node: the revert waits for the lock like every commit, is recorded, and has a newer
+fence than a push that is still under way, so that push is refused, or found and reverted.
 """
 
 import asyncio
@@ -49,11 +49,11 @@ REVERT_WORKFLOW = {
     ],
 }
 MISSED_RUNS_MAX = 100
-"""The newest ended runs that are looked at when somebody begins to listen."""
+"""The newest ended runs that are checked when a process begins to listen."""
 
 
 async def watch_for_reverts(engine: Engine) -> None:
-    """From now on commits are taken back whose runs do not end well; and what was missed is."""
+    """Revert commits of runs that do not end well, from now on and for those that were missed."""
     await engine.define(REVERT_WORKFLOW, by="handrail")
     tasks: set[asyncio.Task[None]] = set()
 
@@ -82,14 +82,14 @@ def _ended_badly(status: str | None) -> bool:
 
 
 async def _file_revert_if_open(engine: Engine, run_id: str) -> None:
-    with contextlib.suppress(
-        StoreError, RefusedError
-    ):  # whoever listens next looks at what was missed
+    with contextlib.suppress(StoreError, RefusedError):  # the next listener finds what was missed
         await _file_revert(engine, run_id)
 
 
 async def _file_revert(engine: Engine, run_id: str) -> None:
-    """A bead, if that run may have pushed something; the same one, whoever files it."""
+    """File a bead, if that run may have pushed something; the same one, whichever engine files
+    it.
+    """
     if not changes_to_revert(await engine.state(run_id), await engine.history(run_id)):
         return
     await engine.start(
@@ -103,8 +103,10 @@ async def _file_revert(engine: Engine, run_id: str) -> None:
 
 
 def changes_to_revert(run: Run, events: Events) -> tuple[ApprovedChange, ...]:
-    """What a run that did not end well may have pushed, the newest first. Told or not: one that was
-    closed while it pushed has told nobody."""
+    """Return what a run that did not end well may have pushed, the newest first.
+
+    Reported or not: a run that was closed while it pushed has reported nothing.
+    """
     has_held_lock = any(isinstance(event, Offered) and event.lock is not None for event in events)
     return (
         approved_changes(run, events) if has_held_lock and _ended_badly(run.terminal_status) else ()
@@ -112,8 +114,9 @@ def changes_to_revert(run: Run, events: Events) -> tuple[ApprovedChange, ...]:
 
 
 async def revert_run(engine: Engine, lane: CommitLane, dispatch: Dispatch) -> Result:
-    """The step of the `revert` node. What is taken back says the record of that run, not the bead:
-    nobody has a good commit taken back by filing one."""
+    """Work the `revert` node. The record of that run says what to revert, not the bead: filing a
+    bead cannot revert a good commit.
+    """
     run_id = str(dispatch.bead.context.get("reverts", ""))
     try:
         changes = changes_to_revert(await engine.state(run_id), await engine.history(run_id))
@@ -135,7 +138,7 @@ async def revert_run(engine: Engine, lane: CommitLane, dispatch: Dispatch) -> Re
 
 
 def _to_revert(change: ApprovedChange, dispatch: Dispatch) -> ApprovedChange:
-    """For whom and why it is taken back."""
+    """Return the change that says for whom and why the commit is reverted."""
     return replace(
         change,
         bead_id=dispatch.bead.id,

@@ -2,7 +2,8 @@
 
     python -m handrail.teams.healing.sample_server FOLDER URL       the token is HANDRAIL_TOKEN
 
-It prints its port, and ends when its input does: whoever started it may be killed in any way.
+It prints its port, and ends when its input does: the process that started it may be killed in any
+way.
 """
 
 import contextlib
@@ -27,7 +28,7 @@ STOP_SECONDS_MAX = 30.0
 
 
 class SampleServer:
-    """The shop as it is deployed; `url` and `token` are of the server that hears of its errors."""
+    """The deployed shop; `url` and `token` are those of the server that receives its errors."""
 
     def __init__(self, service: Service, folder: Path, url: str, token: str) -> None:
         self.service, self.folder, self.url, self.token = service, folder, url, token
@@ -35,7 +36,7 @@ class SampleServer:
         self.port = 0
 
     def start(self) -> None:
-        """The branch as it is now is deployed and served; what was served before ends."""
+        """Deploy and serve the branch as it is now, in place of what was served before."""
         self.stop()
         deploy(self.service, self.folder)
         args = [
@@ -58,7 +59,7 @@ class SampleServer:
         self.port = int(port_line)
 
     def stop(self) -> None:
-        """What it has still to report is reported."""
+        """Stop the shop, after it has sent its reports."""
         if self.process is None:
             return
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -68,7 +69,7 @@ class SampleServer:
         self.process = None
 
     def send(self, request: ShopRequest) -> int:
-        """The status of the answer."""
+        """Send a request and return the status of the response."""
         body = None if request.body is None else json.dumps(request.body)
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=REQUEST_SECONDS_MAX)
         try:
@@ -80,7 +81,7 @@ class SampleServer:
 
 class QuietRequestHandler(WSGIRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002, ANN401 - as it is there
-        """Nothing: errors are reported."""
+        """Log nothing: errors are reported."""
 
 
 def main(folder: str, url: str) -> None:

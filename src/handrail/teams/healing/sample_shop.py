@@ -1,8 +1,8 @@
-"""A small web shop in a real repository, with as many of its bugs as somebody wants to see healed.
+"""A small web shop in a real repository, with a choice of bugs to be healed.
 
 It is made of `sample/shop.yaml` (the shop as it should be) and `sample/bugs.yaml` (what can be
 wrong with it, and the request that shows it). The repository is a bare one with two commits by two
-people, so that there is somebody to blame.
+people, so that blame has an author to find.
 """
 
 import json
@@ -21,7 +21,7 @@ SAMPLE_FOLDER = Path(__file__).parent / "sample"
 GIT_LIMITS = CommandLimits(seconds=60)
 APP = "shop.app:app"
 COMMIT_AUTHORS = {"The shop": "ana", "A few changes": "bo"}
-"""The titles of the two commits, and who made them."""
+"""The titles of the two commits, and their authors."""
 
 
 class ShopEdit(Value):
@@ -31,7 +31,7 @@ class ShopEdit(Value):
 
 
 class ShopRequest(Value):
-    """One request, and what it should be answered; without an answer nobody wrote it down."""
+    """One request, and the expected response, if the repository has one."""
 
     path: str
     method: str = "GET"
@@ -55,7 +55,7 @@ def load_bugs() -> dict[str, ShopBug]:
 
 
 def load_shop_files(bug_names: tuple[str, ...] = ()) -> dict[str, str]:
-    """The shop with these bugs: path -> text."""
+    """Return the shop with these bugs: path -> text."""
     files: dict[str, str] = yaml.safe_load(
         (SAMPLE_FOLDER / "shop.yaml").read_text(encoding="utf-8")
     )
@@ -72,7 +72,7 @@ def load_shop_files(bug_names: tuple[str, ...] = ()) -> dict[str, str]:
 
 
 def make_shop(folder: Path, bug_names: tuple[str, ...]) -> Service:
-    """A bare repository under the folder with the shop and these bugs, and the service of it."""
+    """Make a bare repository with the shop and these bugs under the folder; return its service."""
     bare_repository, worktree = folder / "shop.git", folder / "first"
     folder.mkdir(parents=True, exist_ok=True)
     _git(folder, "init", "--quiet", "--bare", "--initial-branch=main", str(bare_repository))
@@ -99,7 +99,7 @@ def make_shop(folder: Path, bug_names: tuple[str, ...]) -> Service:
 
 
 def shop_service(folder: Path) -> Service:
-    """The service of a shop that was made there."""
+    """Return the service of a shop that was made there."""
     repository = Repository(
         url=str(folder / "shop.git"),
         hooks=".githooks",
@@ -110,7 +110,7 @@ def shop_service(folder: Path) -> Service:
 
 
 def deploy(service: Service, folder: Path) -> None:
-    """The branch as it is now, in a folder, as a service would run it."""
+    """Check out the branch to a folder, as a service would run it."""
     if folder.is_dir():
         _git(folder, "pull", "--quiet", "--ff-only")
     else:
@@ -122,7 +122,7 @@ def request_target(request: ShopRequest) -> str:
 
 
 def _git(folder: Path, *args: str, author: str = "ana") -> None:
-    """Git as a person uses it, apart from whatever is configured on this machine."""
+    """Run git as a person does, without the configuration of this machine."""
     identity = {"NAME": author, "EMAIL": f"{author}@shop.invalid"}
     identity_variables = {f"GIT_{kind}_{key}": value for kind in ("AUTHOR", "COMMITTER")
              for key, value in identity.items()}  # fmt: skip

@@ -1,5 +1,5 @@
-"""A service that is healed, as its operator describes it: where its code is, how it is tested, and
-how a request that failed can be made again.
+"""A service to be healed, as its operator describes it: where its code is, how it is tested, and
+how a failed request can be repeated.
 
 Nothing of this comes from a bead, an agent or the repository: they would choose what is run.
 """
@@ -54,7 +54,7 @@ prepare_types(Service)
 
 
 def read_service(file: Path | str) -> Service:
-    """The service that a YAML file describes. Raises `ValueError`, which says what is wrong."""
+    """Read the service from a YAML file. Raises `ValueError`, which says what is wrong."""
     path = Path(file)
     try:
         document = yaml.safe_load(path.read_text(encoding="utf-8"))

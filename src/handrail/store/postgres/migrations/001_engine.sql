@@ -13,7 +13,7 @@ CREATE TABLE workflows (
 );
 CREATE INDEX workflows_name ON workflows (name);
 
--- Every version of a definition; none of them ever changes.
+-- Every version of a definition; a version never changes.
 CREATE TABLE workflow_versions (
   workflow_id text COLLATE "C" NOT NULL REFERENCES workflows (id),
   version integer NOT NULL,
@@ -43,7 +43,7 @@ CREATE TABLE beads (
 );
 CREATE INDEX beads_status ON beads (status, id);
 
--- Room on each page for the next version of a row: a run that only moves touches no index.
+-- Pages keep room for the next version of a row: a run that only moves touches no index.
 CREATE TABLE workflow_executions (
   id text COLLATE "C" PRIMARY KEY,
   bead_id text COLLATE "C" NOT NULL,
@@ -101,7 +101,7 @@ CREATE TABLE journal (
 );
 CREATE UNIQUE INDEX journal_stream ON journal (stream, seq);
 
--- One row a transaction, chained over the whole database. Its entries are those of its batch
+-- One row per commit, chained over the whole database. Its entries are those of its batch
 -- between the two ids.
 CREATE TABLE commits (
   n bigint PRIMARY KEY,
@@ -114,8 +114,8 @@ CREATE TABLE commits (
 );
 CREATE INDEX commits_batch ON commits (batch);
 
--- The end of the chain, one row. Who moves it holds it until it has committed; therefore `n` is the
--- order of commits, and who sees one sees all before it.
+-- The end of the chain, one row. A commit locks the row until its end; therefore `n` is the order
+-- of commits, and a reader that sees a commit sees all before it.
 CREATE TABLE chain (
   one boolean PRIMARY KEY DEFAULT true CHECK (one),
   n bigint NOT NULL,
@@ -154,7 +154,7 @@ CREATE INDEX approvals_open ON approvals (created_at) WHERE status = 'open';
 
 -- Open dispatches only: a row leaves when its result comes, its lease is lost or its run ends.
 -- A queue is as fast as it is short: its dead rows are removed all the time. `reserved_until` keeps
--- two engines from claiming the same row at the same time; it promises nothing.
+-- two engines from claiming the same row at the same time; it guarantees nothing.
 CREATE TABLE dispatches (
   execution_id text COLLATE "C" NOT NULL,
   fence bigint NOT NULL,
@@ -190,7 +190,7 @@ CREATE TABLE engines (
   beat_at timestamptz NOT NULL
 ) WITH (fillfactor = 50);
 
--- While no engine was alive no clock of a run may have run.
+-- While no engine is alive, the clocks of runs stand still.
 CREATE TABLE outages (
   started_at timestamptz NOT NULL,
   ended_at timestamptz NOT NULL PRIMARY KEY
@@ -209,7 +209,7 @@ CREATE TABLE commit_locks (
   CHECK ((holder_execution_id IS NULL) = (holder_step IS NULL))
 ) WITH (fillfactor = 50);
 
--- From one stream to another; deleted by the decision that answers it.
+-- Messages from one stream to another; deleted by the decision that consumes them.
 CREATE TABLE messages (
   id text COLLATE "C" PRIMARY KEY,
   target text NOT NULL,
@@ -240,7 +240,7 @@ CREATE TABLE notes (
 );
 CREATE INDEX notes_execution ON notes (execution_id, id);
 
--- Channels and the turns in them; at most one member of a channel holds the turn.
+-- Channels and their turns; at most one member of a channel holds the turn.
 CREATE TABLE channels (
   id text COLLATE "C" PRIMARY KEY,
   seq bigint NOT NULL,

@@ -1,6 +1,6 @@
--- What the server needs: files of beads, credentials, figures of ended runs, and ways to find things.
+-- Tables for the server: files of beads, credentials, statistics of ended runs, and indexes.
 
--- Files that agents are given with a bead.
+-- Files that agents receive with a bead.
 CREATE TABLE bead_files (
   bead_id text COLLATE "C" NOT NULL,
   name text COLLATE "C" NOT NULL,
@@ -14,7 +14,7 @@ CREATE TABLE bead_files (
   CHECK (size = length(content))
 );
 
--- Who may come in. Of a secret only the digest is kept; a sign-in that was used is revoked.
+-- Credentials. Only the digest of a secret is kept; a used sign-in is revoked.
 CREATE TABLE credentials (
   id text COLLATE "C" PRIMARY KEY,
   kind text COLLATE "C" NOT NULL CHECK (kind IN ('token', 'sign_in', 'session')),
@@ -31,7 +31,7 @@ CREATE TABLE credentials (
 CREATE UNIQUE INDEX credentials_digest ON credentials (digest);
 CREATE INDEX credentials_kind ON credentials (kind, id);
 
--- Counted from the events of runs that have ended, when somebody asks; kept when a run is archived.
+-- Statistics, computed on demand from the events of ended runs; kept when a run is archived.
 CREATE TABLE run_figures (
   execution_id text COLLATE "C" PRIMARY KEY,
   workflow_id text COLLATE "C" NOT NULL,
@@ -56,10 +56,10 @@ CREATE INDEX approvals_created ON approvals (created_at, id);
 CREATE INDEX approvals_status ON approvals (status, id);
 CREATE INDEX dispatches_claimed ON dispatches (session) WHERE agent IS NOT NULL;
 
--- A dispatch is found by its run and step; an index less to keep, and pages that are filled: a row
--- that was claimed changes only by being deleted.
+-- Dispatches are found by run and step, which saves an index. Pages are filled: a claimed row
+-- changes only by being deleted.
 ALTER TABLE dispatches DROP CONSTRAINT dispatches_pkey;
 ALTER TABLE dispatches RESET (fillfactor);
 
--- An engine finds again what it has reserved and could not use yet.
+-- An engine reads again what it has reserved and could not use yet.
 ALTER TABLE dispatches ADD COLUMN reserved_by bigint;

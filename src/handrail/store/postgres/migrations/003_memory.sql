@@ -1,7 +1,7 @@
--- What the helpdesk remembers of resolved tickets.
+-- The helpdesk's memory of resolved tickets.
 
--- What resolved tickets taught: one of each run, found by the words of its ticket. The verdict is
--- final once the run was archived; before that the run itself says how it stands.
+-- Memories of resolved tickets: one per run, found by the words of its ticket. The verdict is final
+-- once the run is archived; before that the standing is read from the run itself.
 CREATE TABLE memories (
   n bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
   id text COLLATE "C" NOT NULL,
@@ -27,7 +27,7 @@ CREATE INDEX memories_age ON memories (coalesce(used_at, created_at));
 CREATE INDEX memories_words ON memories
 USING gin (array_to_tsvector(string_to_array(words, ' ')));
 
--- Which run was answered from memory, and by what; its ticket, opened again, is not given it again.
+-- Which memory answered which run; a reopened ticket does not get the same memory again.
 CREATE TABLE memory_uses (
   execution_id text COLLATE "C" NOT NULL,
   memory_id text COLLATE "C" NOT NULL,
@@ -38,7 +38,7 @@ CREATE TABLE memory_uses (
 CREATE INDEX memory_uses_bead ON memory_uses (bead_id, memory_id);
 CREATE INDEX memory_uses_memory ON memory_uses (memory_id);
 
--- How each stands: its ticket was opened again, or its run ended well, badly, or not yet.
+-- The standing of each memory: its ticket was reopened, or its run ended well, badly, or not yet.
 CREATE VIEW memories_standing AS
 SELECT m.*, CASE
     WHEN b.execution_id <> m.execution_id THEN 'reopened'

@@ -1,5 +1,5 @@
--- Channels as they are worked on: which are open, who is busy elsewhere, and what was said. Nobody
--- has used the tables before.
+-- Channels in operation: which are open, which members are busy elsewhere, and the log. The tables
+-- were not in use before.
 
 DROP TABLE channel_members;
 DROP TABLE channels;

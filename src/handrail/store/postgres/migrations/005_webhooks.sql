@@ -1,6 +1,6 @@
--- What tells people that something waits: links to questions, webhooks, reminders.
+-- Tables for notifications; links to approvals, webhooks, reminders.
 
--- One-time links: one person's answer to one question. Of a secret only the digest is kept.
+-- One-time links for one person's answer to one approval. Only the digest of a secret is kept.
 CREATE TABLE answer_links (
   id text COLLATE "C" PRIMARY KEY,
   digest text COLLATE "C" NOT NULL,
@@ -17,7 +17,7 @@ CREATE UNIQUE INDEX answer_links_digest ON answer_links (digest);
 CREATE INDEX answer_links_approval ON answer_links (approval_id);
 CREATE INDEX answer_links_expires ON answer_links (expires_at);
 
--- Who is told outside, and how the last attempts went.
+-- Webhooks, and the outcome of their last attempts.
 CREATE TABLE webhooks (
   id text COLLATE "C" PRIMARY KEY,
   url text NOT NULL,
@@ -36,7 +36,8 @@ CREATE TABLE webhooks (
   CHECK (disabled_at IS NULL OR reason <> '')
 );
 
--- What is told to each, once; and up to where it was made of the feed: at most one row.
+-- Deliveries for each webhook, once; and the position in the feed up to which they were made: at
+-- most one row.
 CREATE TABLE webhook_deliveries (
   webhook_id text COLLATE "C" NOT NULL,
   id text COLLATE "C" NOT NULL,
@@ -56,7 +57,7 @@ CREATE TABLE webhook_feed (
   position text NOT NULL
 );
 
--- Moments at which people are reminded of an open question; each fires once.
+-- Moments at which people are reminded of an open approval; each fires once.
 CREATE TABLE reminders (
   approval_id text COLLATE "C" NOT NULL,
   kind text COLLATE "C" NOT NULL,

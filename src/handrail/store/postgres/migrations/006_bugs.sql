@@ -1,4 +1,4 @@
--- Errors that were reported, by signature: the newest bead of each, and how often it was seen.
+-- Reported errors by signature: the newest bead of each, and how often the error occurred.
 CREATE TABLE bugs (
   digest text COLLATE "C" PRIMARY KEY,
   signature text NOT NULL,

@@ -11,7 +11,7 @@ CREATE TABLE workflows (
 ) STRICT;
 CREATE INDEX workflows_name ON workflows (name);
 
--- Every version of a definition; none of them ever changes.
+-- Every version of a definition; a version never changes.
 CREATE TABLE workflow_versions (
   workflow_id TEXT NOT NULL REFERENCES workflows (id),
   version INTEGER NOT NULL,
@@ -99,7 +99,7 @@ CREATE TABLE journal (
 ) STRICT;
 CREATE UNIQUE INDEX journal_stream ON journal (stream, seq);
 
--- One row a transaction, chained over the whole database. Its entries are those of its batch
+-- One row per commit, chained over the whole database. Its entries are those of its batch
 -- between the two ids.
 CREATE TABLE commits (
   n INTEGER PRIMARY KEY,
@@ -175,7 +175,7 @@ CREATE TABLE engines (
   beat_at TEXT NOT NULL
 ) STRICT;
 
--- While no engine was alive no clock of a run may have run.
+-- While no engine is alive, the clocks of runs stand still.
 CREATE TABLE outages (
   started_at TEXT NOT NULL,
   ended_at TEXT NOT NULL PRIMARY KEY
@@ -194,7 +194,7 @@ CREATE TABLE commit_locks (
   CHECK ((holder_execution_id IS NULL) = (holder_step IS NULL))
 ) STRICT;
 
--- From one stream to another; deleted by the decision that answers it.
+-- Messages from one stream to another; deleted by the decision that consumes them.
 CREATE TABLE messages (
   id TEXT PRIMARY KEY,
   target TEXT NOT NULL,
@@ -222,7 +222,7 @@ CREATE TABLE notes (
 ) STRICT;
 CREATE INDEX notes_execution ON notes (execution_id, id);
 
--- Channels and the turns in them; at most one member of a channel holds the turn.
+-- Channels and their turns; at most one member of a channel holds the turn.
 CREATE TABLE channels (
   id TEXT PRIMARY KEY,
   seq INTEGER NOT NULL,

@@ -1,6 +1,6 @@
--- What the server needs: files of beads, credentials, figures of ended runs, and ways to find things.
+-- Tables for the server: files of beads, credentials, statistics of ended runs, and indexes.
 
--- Files that agents are given with a bead.
+-- Files that agents receive with a bead.
 CREATE TABLE bead_files (
   bead_id TEXT NOT NULL,
   name TEXT NOT NULL,
@@ -14,7 +14,7 @@ CREATE TABLE bead_files (
   CHECK (size = length(content))
 ) STRICT;
 
--- Who may come in. Of a secret only the digest is kept; a sign-in that was used is revoked.
+-- Credentials. Only the digest of a secret is kept; a used sign-in is revoked.
 CREATE TABLE credentials (
   id TEXT PRIMARY KEY,
   kind TEXT NOT NULL CHECK (kind IN ('token', 'sign_in', 'session')),
@@ -31,7 +31,7 @@ CREATE TABLE credentials (
 CREATE UNIQUE INDEX credentials_digest ON credentials (digest);
 CREATE INDEX credentials_kind ON credentials (kind, id);
 
--- Counted from the events of runs that have ended, when somebody asks; kept when a run is archived.
+-- Statistics, computed on demand from the events of ended runs; kept when a run is archived.
 CREATE TABLE run_figures (
   execution_id TEXT PRIMARY KEY,
   workflow_id TEXT NOT NULL,

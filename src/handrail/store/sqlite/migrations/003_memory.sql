@@ -1,7 +1,7 @@
--- What the helpdesk remembers of resolved tickets.
+-- The helpdesk's memory of resolved tickets.
 
--- What resolved tickets taught: one of each run, found by the words of its ticket. The verdict is
--- final once the run was archived; before that the run itself says how it stands.
+-- Memories of resolved tickets: one per run, found by the words of its ticket. The verdict is final
+-- once the run is archived; before that the standing is read from the run itself.
 CREATE TABLE memories (
   n INTEGER PRIMARY KEY,
   id TEXT NOT NULL,
@@ -26,7 +26,7 @@ CREATE UNIQUE INDEX one_memory_per_run ON memories (execution_id);
 CREATE INDEX memories_age ON memories (coalesce(used_at, created_at));
 CREATE VIRTUAL TABLE memory_words USING fts5(words);
 
--- Which run was answered from memory, and by what; its ticket, opened again, is not given it again.
+-- Which memory answered which run; a reopened ticket does not get the same memory again.
 CREATE TABLE memory_uses (
   execution_id TEXT NOT NULL,
   memory_id TEXT NOT NULL,
@@ -37,7 +37,7 @@ CREATE TABLE memory_uses (
 CREATE INDEX memory_uses_bead ON memory_uses (bead_id, memory_id);
 CREATE INDEX memory_uses_memory ON memory_uses (memory_id);
 
--- How each stands: its ticket was opened again, or its run ended well, badly, or not yet.
+-- The standing of each memory: its ticket was reopened, or its run ended well, badly, or not yet.
 CREATE VIEW memories_standing AS
 SELECT m.*, CASE
     WHEN b.execution_id <> m.execution_id THEN 'reopened'

@@ -1,6 +1,6 @@
--- What tells people that something waits: links to questions, webhooks, reminders.
+-- Tables for notifications; links to approvals, webhooks, reminders.
 
--- One-time links: one person's answer to one question. Of a secret only the digest is kept.
+-- One-time links for one person's answer to one approval. Only the digest of a secret is kept.
 CREATE TABLE answer_links (
   id TEXT PRIMARY KEY,
   digest TEXT NOT NULL,
@@ -17,7 +17,7 @@ CREATE UNIQUE INDEX answer_links_digest ON answer_links (digest);
 CREATE INDEX answer_links_approval ON answer_links (approval_id);
 CREATE INDEX answer_links_expires ON answer_links (expires_at);
 
--- Who is told outside, and how the last attempts went.
+-- Webhooks, and the outcome of their last attempts.
 CREATE TABLE webhooks (
   id TEXT PRIMARY KEY,
   url TEXT NOT NULL,
@@ -36,7 +36,8 @@ CREATE TABLE webhooks (
   CHECK (disabled_at IS NULL OR reason <> '')
 ) STRICT;
 
--- What is told to each, once; and up to where it was made of the feed: at most one row.
+-- Deliveries for each webhook, once; and the position in the feed up to which they were made: at
+-- most one row.
 CREATE TABLE webhook_deliveries (
   webhook_id TEXT NOT NULL,
   id TEXT NOT NULL,
@@ -56,7 +57,7 @@ CREATE TABLE webhook_feed (
   position TEXT NOT NULL
 ) STRICT;
 
--- Moments at which people are reminded of an open question; each fires once.
+-- Moments at which people are reminded of an open approval; each fires once.
 CREATE TABLE reminders (
   approval_id TEXT NOT NULL,
   kind TEXT NOT NULL,
