@@ -24,7 +24,7 @@ from handrail.server.problems import HTTPProblemError
 from handrail.store.store import CredentialRow
 
 SCOPE_LOCAL_CALLER = "handrail.caller"
-"""Scope key of the caller without a socket (`local_transport.py`); no server sets it."""
+"""Scope key of the caller who has the database itself; no server sets it."""
 SCOPE_IS_STILL_ALLOWED = "handrail.still"
 """Scope key of a function that returns whether the caller still has access, for long responses."""
 SESSION_COOKIE = "handrail_session"
