@@ -127,6 +127,16 @@ def test_a_bead_is_filed_by_a_definition_in_a_file_by_id_and_by_name(ask: Any, h
         assert done(ask("show", run)).startswith(f"run {run} of one 1: a bug\n")
 
 
+def test_a_bead_is_filed_with_a_priority(ask: Any, here: Path):
+    file = write(here, chain(node("a"), id="urgent"))
+    made = json.loads(
+        done(ask("bead", "create", file, "--title", "now", "--priority", "7", "--json"))
+    )
+    assert made["priority"] == 7
+    made = json.loads(done(ask("bead", "create", "urgent", "--title", "later", "--json")))
+    assert made["priority"] == 0
+
+
 def test_a_typo_in_the_definition_of_a_bead_is_told(ask: Any, here: Path):
     path = write(here, chain(node("a"), name="typo") | {"tite": "x"})
     called = ask("bead", "create", path, "--title", "x")

@@ -278,6 +278,9 @@ def bead_create(
     review: Annotated[
         ReviewMode | None, typer.Option(help="Left out, as the definition says.")
     ] = None,
+    priority: Annotated[
+        int, typer.Option(help="Dispatches of a higher one are offered first.")
+    ] = 0,
     database: Database = "",
     server: Server = "",
     as_json: AsJson = False,
@@ -290,7 +293,7 @@ def bead_create(
     from handrail.cli.bead import BeadOptions, create_bead
 
     target = ApiTarget("bead create", database, server, as_json)
-    options = BeadOptions(definition, title, description, context, review)
+    options = BeadOptions(definition, title, description, context, review, priority)
     raise typer.Exit(create_bead(target, options))
 
 

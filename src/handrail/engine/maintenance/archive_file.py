@@ -23,7 +23,6 @@ from handrail.store.engine_store import Row, StoreError
 from handrail.store.hash_chain import EMPTY_HEAD, entry_hash
 
 ARCHIVE_FORMAT = 1
-PAGE = 500
 encode = msgspec.json.Encoder().encode
 
 

@@ -59,9 +59,7 @@ class WithRuns(WithDefinitions):
             paths,
         ]
         run_id = uuid7().hex
-        key_row = self._idempotency_row(
-            key, filed_by, [definition, *request], {"execution_id": run_id}
-        )
+        key_row = self._idempotency_row(key, filed_by, request, {"execution_id": run_id})
         command = c.Start(
             run_id=run_id,
             bead_id=bead_id or uuid7().hex,
