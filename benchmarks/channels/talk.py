@@ -7,9 +7,9 @@ import time
 from handrail.engine import opening
 from handrail.engine.engine import Engine
 from handrail.engine.errors import RefusedError
-from handrail.engine.queries.channel_views import TurnView
 from handrail.engine.settings import EngineSettings
 from handrail.kernel.channel import events as ev
+from handrail.views.channels import TurnView
 
 AGENTS = 5
 ROLE = "talker"

@@ -17,7 +17,6 @@ import msgspec
 
 from handrail.engine.engine import Engine
 from handrail.engine.interactive_run import ApprovalPrompt, InteractiveRun, PromptReply
-from handrail.engine.queries.statistics import DefinitionStatistics
 from handrail.engine.services.run_handle import RunHandle
 from handrail.kernel import lock as locks
 from handrail.kernel.run.state import ApprovalKind
@@ -29,6 +28,7 @@ from handrail.teams.healing.sample_server import SampleServer
 from handrail.teams.healing.sample_shop import ShopBug, load_bugs, make_shop
 from handrail.teams.healing.service import Service
 from handrail.views.approvals import Approval, approvals
+from handrail.views.definition_statistics import DefinitionStatistics
 
 SECONDS_MAX = 1_800.0
 """A bug that has not ended by then never ends."""

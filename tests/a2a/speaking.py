@@ -11,7 +11,7 @@ from tests.patience import PATIENCE
 
 import handrail
 from handrail.client.clients import SyncClient
-from handrail.engine.dispatch.dispatch import DispatchView
+from handrail.views.dispatches import DispatchView
 
 T = TypeVar("T")
 ROLE = "backend-engineer"

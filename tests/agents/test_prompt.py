@@ -11,13 +11,14 @@ from tests.kernel.driving import ANA, Driven, c, green, plan_of, red
 
 from handrail.agents import prompt, structured_answers
 from handrail.agents.dispatch_input import as_dispatch_view
-from handrail.engine.dispatch.dispatch import Dispatch, DispatchView
+from handrail.engine.dispatch.dispatch import Dispatch
 from handrail.kernel.definition.model import NodeType
 from handrail.kernel.result import Evidence, Outcome, Result
 from handrail.kernel.run.events import Faulted
 from handrail.kernel.run.machine import RunDecision
 from handrail.store.store import FileRow
 from handrail.teams import BUILTIN_IDS, load_builtin
+from handrail.views.dispatches import DispatchView
 
 NAMED_LINE = re.compile(r"^    (\S.*)$", re.MULTILINE)
 STRANGERS = ("nobody", "", "review", "Planner", "plan ner", "ceo")

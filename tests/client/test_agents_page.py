@@ -16,7 +16,7 @@ from tests.kernel.driving import chain, node
 
 from handrail import Worker
 from handrail.client.clients import URL_DEFAULT
-from handrail.engine.dispatch.dispatch import DispatchView
+from handrail.views.dispatches import DispatchView
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/agents.md").read_text(encoding="utf-8")

@@ -15,8 +15,8 @@ from tests.client.serving import Server
 from handrail import Worker
 from handrail.client.channel_turns import TurnRunner, WorkerTurn
 from handrail.client.errors import ConflictError, NotFoundError
-from handrail.engine.queries.channel_views import TurnView
 from handrail.kernel.channel import events as ev
+from handrail.views.channels import TurnView
 
 PATIENCE = 60.0
 

@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from tests.engine.at_work import go, opened, worker
 from tests.engine.filled import ROLE, Filled, fill
 
-from handrail.engine.audit.verification import Verification, verify
+from handrail.engine.audit.verification import verify
 from handrail.store.engine_store import StoreError
 from handrail.store.hash_chain import commit_hash, entry_hash
 from handrail.store.urls import open_maintenance_store
 from handrail.testing.clock import ManualClock
+from handrail.views.audit import Verification
 
 pytest_plugins = ["tests.fixtures_postgres", "tests.engine.fixtures_filled"]
 pytestmark = pytest.mark.requirement("L16")

@@ -6,11 +6,11 @@ import hashlib
 import pytest
 from tests.engine.at_work import ANA, chain, go, node, opened, refused, team, worker
 
-from handrail.engine.services.beads import FILE_BYTES_MAX
 from handrail.kernel.result import Outcome, Result
 from handrail.kernel.run.state import Person
 from handrail.store.store import BEAD_FILES_MAX
 from handrail.testing.clock import ManualClock
+from handrail.views.beads import FILE_BYTES_MAX
 
 pytest_plugins = ["tests.fixtures_postgres"]
 

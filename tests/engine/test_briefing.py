@@ -5,10 +5,11 @@ from tests.engine.at_work import DONE, chain, go, node, of, opened, refused, sta
 from tests.kernel.driving import Driven, green, red, team
 
 from handrail.engine.dispatch.agent_results import AgentFailedError
-from handrail.engine.dispatch.briefing import RepeatedFailure, ResearchGoal, build_briefing
+from handrail.engine.dispatch.briefing import build_briefing
 from handrail.kernel.result import Evidence, Outcome, Result, Usage
 from handrail.kernel.run.events import Faulted, Lost
 from handrail.testing.clock import ManualClock
+from handrail.views.dispatches import RepeatedFailure, ResearchGoal
 
 HUB = team(
     {"hub": ["spoke", "closer"], "spoke": ["hub"], "closer": ["hub"]},

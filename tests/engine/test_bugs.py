@@ -6,8 +6,9 @@ import time
 from tests.engine.at_work import ANA, chain, go, node, opened
 
 from handrail.engine.redaction import redact
-from handrail.engine.services.bugs import BUG_WORKFLOW_ID, ErrorReport
+from handrail.engine.services.bugs import BUG_WORKFLOW_ID
 from handrail.testing.clock import ManualClock
+from handrail.views.bugs import ErrorReport
 
 pytest_plugins = ["tests.fixtures_postgres"]
 

@@ -22,12 +22,12 @@ from handrail.engine.audit.doctor import check_database
 from handrail.engine.audit.verification import verify
 from handrail.engine.commit.channel_change import CHANNEL_STREAM_PREFIX
 from handrail.engine.engine import Engine
-from handrail.engine.queries.channel_views import ChannelView, TurnView
 from handrail.kernel.agent_lifecycle import AgentState
 from handrail.kernel.channel import events as ev
 from handrail.kernel.channel.state import check_invariants
 from handrail.store.urls import open_maintenance_store
 from handrail.testing.clock import ManualClock
+from handrail.views.channels import ChannelView, TurnView
 
 pytest_plugins = ["tests.fixtures_postgres"]
 

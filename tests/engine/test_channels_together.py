@@ -13,12 +13,12 @@ from handrail.engine.commit.channel_change import decode_channel
 from handrail.engine.commit.committer import EngineBusyError
 from handrail.engine.engine import Engine
 from handrail.engine.errors import RefusedError
-from handrail.engine.queries.channel_views import TurnView
 from handrail.kernel.agent_lifecycle import AgentState
 from handrail.kernel.channel import events as ev
 from handrail.kernel.channel.state import check_invariants
 from handrail.store.urls import open_maintenance_store
 from handrail.testing.clock import ManualClock
+from handrail.views.channels import TurnView
 
 pytest_plugins = ["tests.fixtures_postgres"]
 

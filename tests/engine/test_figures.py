@@ -10,10 +10,10 @@ from tests.engine.at_work import ANA, FAILED, chain, go, node, opened, worker
 from handrail.engine.engine import Engine
 from handrail.engine.maintenance.retention import archive
 from handrail.engine.queries import statistics as figuring
-from handrail.engine.queries.statistics import DefinitionStatistics
 from handrail.kernel.result import Outcome, Result, Usage
 from handrail.store.urls import open_maintenance_store
 from handrail.testing.clock import ManualClock
+from handrail.views.definition_statistics import DefinitionStatistics
 
 pytest_plugins = ["tests.fixtures_postgres"]
 

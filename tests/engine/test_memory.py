@@ -21,17 +21,13 @@ from handrail.engine.audit.verification import verify
 from handrail.engine.dispatch.dispatch import Dispatch
 from handrail.engine.engine import Engine, RefusedError
 from handrail.engine.maintenance.retention import archive, backup, restore
-from handrail.engine.services.memory import (
-    CANDIDATES_MAX,
-    RESOLUTION_CHARS_MAX,
-    SIMILARITY_MIN,
-    MemoryView,
-)
+from handrail.engine.services.memory import CANDIDATES_MAX, SIMILARITY_MIN
 from handrail.engine.services.similarity import WORDS_MAX, score, search_words, signature, words
 from handrail.kernel.result import Outcome, Result
 from handrail.kernel.run.machine import Run
 from handrail.store.urls import open_maintenance_store
 from handrail.testing.clock import ManualClock
+from handrail.views.memories import RESOLUTION_CHARS_MAX, MemoryView
 
 pytest_plugins = ["tests.fixtures_postgres"]
 

@@ -10,19 +10,14 @@ from tests.engine.at_work import ANA, DONE, ROLE, go, opened, started, worker
 from tests.kernel import histories
 from tests.kernel.driving import NOON, Driven, Outcome, chain, node, team
 
-from handrail.engine.queries.why import (
-    NEXT_BY_RULE,
-    RunSurroundings,
-    WaitReason,
-    explain,
-    wait_reasons,
-)
+from handrail.engine.queries.why import NEXT_BY_RULE, RunSurroundings, explain, wait_reasons
 from handrail.kernel.lock import CommitLock, LockHolder, LockRequest
 from handrail.kernel.run import commands as c
 from handrail.kernel.stop.rules import StopRule
 from handrail.store.engine_store import AgentRow, DispatchRow, iso
 from handrail.testing.clock import ManualClock
 from handrail.views.report import build_report
+from handrail.views.run_details import WaitReason
 
 pytest_plugins = ["tests.fixtures_postgres"]
 

@@ -22,7 +22,7 @@ from tests.engine.at_work import chain, node
 from handrail import Client, Worker
 from handrail.client.clients import AsyncClient
 from handrail.client.errors import ConflictError
-from handrail.engine.dispatch.dispatch import DispatchView
+from handrail.views.dispatches import DispatchView
 
 SECONDS = 120
 """After so long something that should have happened has failed."""

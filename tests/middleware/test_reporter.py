@@ -11,9 +11,9 @@ from benchmarks import middleware as bench
 from tests.engine.at_work import go
 
 from handrail.engine import opening
-from handrail.engine.services.bugs import ErrorReport
 from handrail.middleware import AsgiMiddleware, Reporter, WsgiMiddleware, to_engine
 from handrail.middleware import reporter as reporters
+from handrail.views.bugs import ErrorReport
 
 SECONDS = 60
 

@@ -7,9 +7,9 @@ from urllib.parse import quote
 
 from tests.page.site import Site
 
-from handrail.engine.queries.channel_views import ChannelView
 from handrail.kernel.channel import events as ev
 from handrail.kernel.channel.state import HumanMode
+from handrail.views.channels import ChannelView
 
 ANA, AGENTS = "ana", ("ada", "bo", "cy")
 NUMBERS = itertools.count(1)

@@ -30,7 +30,7 @@ from tests.server.wire import Line
 from uvicorn.server import ServerState
 
 from handrail.cli.live_view import EventFormatter, PlainView
-from handrail.engine.audit.verification import Verification, verify
+from handrail.engine.audit.verification import verify
 from handrail.engine.services import definitions
 from handrail.server import (
     audit_verifier,
@@ -46,6 +46,7 @@ from handrail.server.outer_middleware import TokenBuckets
 from handrail.server.problems import HTTPProblemError
 from handrail.server.settings import ServerSettings
 from handrail.store.engine_store import DefinitionRow
+from handrail.views.audit import Verification
 
 SOON = 5.0
 """Seconds; what takes the square of its length takes minutes."""

@@ -11,10 +11,11 @@ from tests.engine.at_work import chain, node
 from tests.server.house import ASKS, PLAIN, House, pages, problem, told
 
 from handrail.engine.audit import trail
-from handrail.engine.audit.verification import Verification, verify
+from handrail.engine.audit.verification import verify
 from handrail.server import audit_verifier
 from handrail.server.long_polls import LongPolls
 from handrail.testing.clock import ManualClock
+from handrail.views.audit import Verification
 from handrail.views.event_view import is_human_act_or_end
 
 pytest_plugins = ["tests.fixtures_postgres"]

@@ -6,7 +6,7 @@ from urllib.parse import quote
 import pytest
 from tests.server.house import AGENT, CEO, OPERATOR, PLAIN, WORKER, House, problem, told
 
-from handrail.engine.services.beads import FILE_BYTES_MAX
+from handrail.views.beads import FILE_BYTES_MAX
 
 LOG = b"Traceback\n\x00\xff"
 

@@ -6,8 +6,8 @@ import pytest
 from tests.engine.at_work import chain, edge, node, team, workflow
 from tests.server.house import ASKS, PLAIN, WORKER, House, pages, problem, told
 
-from handrail.engine.queries.runs import RUN_IDS_MAX
 from handrail.kernel.result import Evidence, Outcome, Result, Usage
+from handrail.views.run_view import RUN_IDS_MAX
 
 CONTRACT = {
     *("id", "bead_id", "workflow_id", "workflow_version", "current_node_id", "current_node_ids"),

@@ -4,7 +4,7 @@ from typing import Any
 
 from tests.server.house import CEO, OPERATOR, PLAIN, House, pages, problem, told
 
-from handrail.engine.services.memory import QUERY_CHARS_MAX, RESOLUTION_CHARS_MAX
+from handrail.views.memories import QUERY_CHARS_MAX, RESOLUTION_CHARS_MAX
 
 MTU = "Set the MTU to 1400."
 

@@ -14,7 +14,6 @@ from tests.server.house import ADMIN, CEO, House, pages, problem, told
 from tests.server.receiver import Received, Receiver
 
 from handrail.engine.services import webhooks as making
-from handrail.engine.services.webhooks import DEFAULT_EVENT_TYPES
 from handrail.server import webhook_sender as sending
 from handrail.server.access import API_PREFIX
 from handrail.server.settings import ServerSettings
@@ -27,6 +26,7 @@ from handrail.server.webhook_targets import (
 )
 from handrail.store.engine_store import parse_iso
 from handrail.testing.clock import ManualClock
+from handrail.views.webhooks import DEFAULT_EVENT_TYPES
 
 REVIEW = Path(__file__).resolve().parents[2] / "docs/review.md"
 

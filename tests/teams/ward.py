@@ -10,12 +10,12 @@ from tests.commits.houses import git
 
 from handrail.engine import opening
 from handrail.engine.engine import Engine
-from handrail.engine.services.bugs import ErrorReport
 from handrail.engine.services.run_handle import RunHandle
 from handrail.kernel.run.machine import Person
 from handrail.kernel.run.state import PendingApproval
 from handrail.teams import HEALING_DEFINITION_ID, install_teams
 from handrail.teams.healing.sample_shop import load_bugs, make_shop
+from handrail.views.bugs import ErrorReport
 
 ANA = Person(name="ana", role="ceo")
 PATIENCE = float(os.environ.get("HANDRAIL_PATIENCE", "20")) * 15

@@ -21,8 +21,8 @@ from handrail.agents.a2a_types import (
     AgentSkill,
 )
 from handrail.client.clients import AsyncClient
-from handrail.engine.services.definitions import DefinitionItem
 from handrail.kernel.definition.model import PERSON_LEVELS
+from handrail.views.definitions import DefinitionItem
 
 SKILLS_MAX = 200
 FILING_LEVEL_MIN = PERSON_LEVELS["operator"]

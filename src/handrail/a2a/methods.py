@@ -47,7 +47,7 @@ from handrail.client.clients import AsyncClient
 from handrail.client.errors import ConflictError, InvalidRequestError, NotFoundError
 from handrail.client.shapes import AnsweredApproval
 from handrail.client.sse import StreamEvent
-from handrail.engine.services.beads import BeadView
+from handrail.views.beads import BeadView
 from handrail.views.run_view import RunView
 
 T = TypeVar("T")

@@ -22,10 +22,10 @@ from handrail.agents.a2a_types import (
     TaskWithHistory,
 )
 from handrail.client.clients import AsyncClient
-from handrail.engine.pagination import Page
-from handrail.engine.queries.runs import RunItem
-from handrail.engine.services.beads import BeadView
 from handrail.kernel.decision import prepare_types
+from handrail.views.beads import BeadView
+from handrail.views.pages import Page
+from handrail.views.run_view import RunItem
 
 T = TypeVar("T")
 

@@ -17,12 +17,11 @@ from handrail.agents.a2a_types import (
     TaskWithHistory,
 )
 from handrail.client.clients import AsyncClient
-from handrail.engine.queries.runs import RunItem
-from handrail.engine.services.beads import BeadView
 from handrail.kernel.definition.model import TerminalStatus
 from handrail.kernel.run.text_protocol import TERMINATE_MARKER, read_directive
 from handrail.views.approvals import Approval
-from handrail.views.run_view import RunView
+from handrail.views.beads import BeadView
+from handrail.views.run_view import RunItem, RunView
 
 CONTEXT_KEY = "a2a_context"
 """The key of the bead's context for the caller's own context id."""

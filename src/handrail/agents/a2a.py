@@ -49,9 +49,9 @@ from handrail.agents.output_parser import parse_output
 from handrail.agents.prompt import render_instructions, render_user_prompt
 from handrail.agents.secret_redaction import redact_secrets
 from handrail.engine.dispatch.agent_results import AgentFailedError
-from handrail.engine.dispatch.dispatch import DispatchView
 from handrail.kernel.decision import Value
 from handrail.kernel.result import Outcome, Result
+from handrail.views.dispatches import DispatchView
 
 CONTEXT_KEY = "a2a"
 """The key of the bead's context for tasks that wait for an answer: agent -> {task, context}."""

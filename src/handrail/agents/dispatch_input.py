@@ -4,8 +4,9 @@
 
 from collections.abc import Awaitable, Callable
 
-from handrail.engine.dispatch.dispatch import Dispatch, DispatchView, dispatch_view
+from handrail.engine.dispatch.dispatch import Dispatch, dispatch_view
 from handrail.kernel.result import Result
+from handrail.views.dispatches import DispatchView
 
 DispatchInput = Dispatch | DispatchView
 AgentFunction = Callable[[DispatchInput], Awaitable[Result]]

@@ -35,10 +35,10 @@ from handrail.agents.dispatch_input import (
 from handrail.agents.model_errors import describe_model_error
 from handrail.agents.secret_redaction import redact_secrets
 from handrail.engine.dispatch.agent_results import AgentFailedError, describe_error
-from handrail.engine.dispatch.dispatch import DispatchView
 from handrail.engine.install_hints import install_hint
 from handrail.kernel.decision import Value
 from handrail.kernel.result import FIGURE_MAX, Result, Usage
+from handrail.views.dispatches import DispatchView
 
 if TYPE_CHECKING:
     from pydantic_ai import Agent

@@ -6,9 +6,9 @@ any text with exit code 0 or status 200 is a success.
 
 import msgspec
 
-from handrail.engine.dispatch.dispatch import DispatchView
 from handrail.kernel.decision import prepare_types
 from handrail.kernel.result import Outcome, Result
+from handrail.views.dispatches import DispatchView
 
 prepare_types(Result)
 

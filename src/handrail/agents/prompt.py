@@ -16,10 +16,9 @@ from collections.abc import Iterator
 import msgspec
 
 from handrail.agents.dispatch_input import step_id_of
-from handrail.engine.dispatch.briefing import Briefing, Colleague, ResearchGoal, TaskBrief
-from handrail.engine.dispatch.dispatch import DispatchView
 from handrail.kernel.result import Outcome
 from handrail.kernel.run.text_protocol import COMPLETE_MARKER, HANDOFF_WORD, TERMINATE_MARKER
+from handrail.views.dispatches import Briefing, Colleague, DispatchView, ResearchGoal, TaskBrief
 
 ANSWER_TOOL = "answer"
 """The tool that takes the answer of a model that can call tools."""

@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 
 from handrail.agents.prompt import ANSWER_TOOL
-from handrail.engine.dispatch.dispatch import DispatchView
 from handrail.kernel.decision import prepare_types
 from handrail.kernel.result import Outcome, Result, Usage
+from handrail.views.dispatches import DispatchView
 
 prepare_types(Result)
 

@@ -3,7 +3,7 @@
 from handrail.cli import output
 from handrail.cli.api import ApiTarget, call_api
 from handrail.client.clients import AsyncClient
-from handrail.engine.dispatch.registry import AgentView
+from handrail.views.agents import AgentView
 
 STATE_STYLES = {"OFFLINE": "red", "ACTIVE": "green"}
 

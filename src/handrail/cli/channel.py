@@ -5,7 +5,7 @@ from handrail.cli.api import ApiTarget, call_api
 from handrail.cli.formatting import decode_argument, printable
 from handrail.client.channel_calls import TurnAction
 from handrail.client.clients import AsyncClient
-from handrail.engine.queries.channel_views import ChannelView, MessageView
+from handrail.views.channels import ChannelView, MessageView
 
 MESSAGES_SHOWN = 20
 """Messages that are shown,"""

@@ -5,7 +5,7 @@ from handrail.cli.api import ApiTarget, call_api
 from handrail.cli.formatting import decode_argument, first_line
 from handrail.cli.ids import ID_CHARS, require_one_match
 from handrail.client.clients import AsyncClient
-from handrail.engine.services.memory import MemoryView
+from handrail.views.memories import MemoryView
 
 PAGE_ITEMS = 500
 STATUS_STYLES = {"kept": "green", "failed": "red", "reopened": "red"}

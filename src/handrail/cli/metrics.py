@@ -12,7 +12,7 @@ from handrail.cli.api import ApiTarget, call_api
 from handrail.cli.formatting import decode_argument, format_count, format_duration
 from handrail.cli.runs import parse_since
 from handrail.client.clients import AsyncClient
-from handrail.engine.queries.statistics import DefinitionStatistics
+from handrail.views.definition_statistics import DefinitionStatistics
 
 HEALING_DEFINITION_ID = "auto-bug-workflow"
 

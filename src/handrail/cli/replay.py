@@ -10,9 +10,14 @@ from handrail.cli.database import InputError
 from handrail.cli.formatting import decode_argument, format_count, format_duration, printable
 from handrail.client.clients import AsyncClient
 from handrail.engine.document_parser import load_document
-from handrail.engine.services.replays import REPLAYED_RUNS_MAX, ReplayResults
 from handrail.kernel.definition.limits import PROFILES
-from handrail.replay.replay_report import ReplayReport, Savings, Verdict
+from handrail.replay.replay_report import (
+    REPLAYED_RUNS_MAX,
+    ReplayReport,
+    ReplayResults,
+    Savings,
+    Verdict,
+)
 
 VERDICT_STYLES = {Verdict.SOONER: "yellow", Verdict.BEYOND: "cyan", Verdict.UNLIKE: "red"}
 CUT_STYLE = "red"

@@ -9,8 +9,8 @@ from handrail.cli.database import InputError
 from handrail.cli.formatting import decode_argument, format_duration, printable
 from handrail.client.calls import Status
 from handrail.client.clients import AsyncClient
-from handrail.engine.queries.runs import RunItem
 from handrail.kernel.definition.reader import parse_duration
+from handrail.views.run_view import RunItem
 
 STATUS_STYLES = {
     "done_success": "green",

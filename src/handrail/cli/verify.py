@@ -14,9 +14,9 @@ from handrail.cli.database import (
     open_database,
     print_error,
 )
-from handrail.engine.audit.findings import Finding
-from handrail.engine.audit.verification import Verification, verify
+from handrail.engine.audit.verification import verify
 from handrail.store.engine_store import StoreError
+from handrail.views.audit import Finding, Verification
 
 HEAD_PATTERN = re.compile(r"[0-9a-fA-F]{64}")
 

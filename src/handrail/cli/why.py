@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from handrail.cli import ids, output
 from handrail.cli.api import ApiTarget, call_api
 from handrail.client.clients import AsyncClient
-from handrail.engine.queries.why import RunExplanation, WaitReason
+from handrail.views.run_details import RunExplanation, WaitReason
 from handrail.views.view_types import StopView
 
 

@@ -9,12 +9,12 @@ from handrail.client.call import Call, decode_nothing, drop_none, join_path, jso
 from handrail.client.endpoint import endpoint
 from handrail.client.shapes import AgentHeartbeat, DispatchLease, DispatchReceipt
 from handrail.engine.dispatch.agent_results import NO_USAGE
-from handrail.engine.dispatch.dispatch import DispatchView
-from handrail.engine.dispatch.registry import AgentView
-from handrail.engine.pagination import Page
-from handrail.engine.queries.channel_views import TurnView
 from handrail.kernel.decision import Value
 from handrail.kernel.result import Result, Usage
+from handrail.views.agents import AgentView
+from handrail.views.channels import TurnView
+from handrail.views.dispatches import DispatchView
+from handrail.views.pages import Page
 
 
 class _ClaimedKind(Value):

@@ -4,9 +4,9 @@ import msgspec
 
 from handrail.client.call import Call, json_get, json_send
 from handrail.client.endpoint import endpoint
-from handrail.engine.pagination import Page
-from handrail.engine.queries.locks import LockView
-from handrail.engine.services.bugs import BugReportResult, BugView, ErrorReport
+from handrail.views.bugs import BugReportResult, BugView, ErrorReport
+from handrail.views.locks import LockView
+from handrail.views.pages import Page
 
 
 class BugCalls:

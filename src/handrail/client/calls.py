@@ -45,19 +45,17 @@ from handrail.client.shapes import (
     TokenView,
 )
 from handrail.client.sse import LAST_EVENT_TYPE, EventSubscription
-from handrail.engine.pagination import Page
-from handrail.engine.queries.run_details import RunDetails
-from handrail.engine.queries.runs import NoteView, RunItem
-from handrail.engine.queries.statistics import DefinitionStatistics
-from handrail.engine.queries.why import RunExplanation
-from handrail.engine.services.beads import BeadView, FileInfo
-from handrail.engine.services.definitions import DefinitionItem, DefinitionView, StoredDefinition
-from handrail.engine.services.replays import ReplayResults
+from handrail.replay.replay_report import ReplayResults
 from handrail.replay.tuning import TuningReport
 from handrail.views.approvals import Approval
+from handrail.views.beads import BeadView, FileInfo
+from handrail.views.definition_statistics import DefinitionStatistics
+from handrail.views.definitions import DefinitionItem, DefinitionView, StoredDefinition
 from handrail.views.event_view import EventView
+from handrail.views.pages import Page
 from handrail.views.report import RunReport
-from handrail.views.run_view import RunSummary, RunView
+from handrail.views.run_details import RunDetails, RunExplanation
+from handrail.views.run_view import NoteView, RunItem, RunSummary, RunView
 from handrail.views.steps import StepDetails
 from handrail.views.view_types import TransitionView
 

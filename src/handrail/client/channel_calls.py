@@ -5,8 +5,8 @@ from typing import Any, Literal
 
 from handrail.client.call import Call, decode_nothing, drop_none, join_path, json_get, json_send
 from handrail.client.endpoint import endpoint
-from handrail.engine.pagination import Page
-from handrail.engine.queries.channel_views import ChannelView, MessageView, PostedMessage
+from handrail.views.channels import ChannelView, MessageView, PostedMessage
+from handrail.views.pages import Page
 
 TurnAction = Literal["complete", "wait", "resume", "override", "grant", "pause", "unpause"]
 

@@ -41,8 +41,8 @@ from handrail.client.errors import AccessDeniedError, ClientError, ConflictError
 from handrail.client.executor import ReleaseReason, run_in_thread
 from handrail.engine.dispatch.agent_results import describe_error
 from handrail.engine.log_events import log_event
-from handrail.engine.queries.channel_views import MessageView, TurnView
 from handrail.kernel.agent_lifecycle import AgentState
+from handrail.views.channels import MessageView, TurnView
 
 T = TypeVar("T")
 log = logging.getLogger("handrail.worker")

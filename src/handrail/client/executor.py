@@ -18,8 +18,8 @@ from handrail.engine.dispatch.agent_results import (
     usage_of,
     validate_result,
 )
-from handrail.engine.dispatch.dispatch import DispatchView
 from handrail.kernel.result import Result
+from handrail.views.dispatches import DispatchView
 
 Argument = TypeVar("Argument")
 AgentFunction = Callable[[DispatchView], object]

@@ -2,8 +2,8 @@
 
 from handrail.client.call import Call, decode_nothing, join_path, json_get, json_send
 from handrail.client.endpoint import endpoint
-from handrail.engine.pagination import Page
-from handrail.engine.services.memory import MemoryView
+from handrail.views.memories import MemoryView
+from handrail.views.pages import Page
 
 
 class MemoryCalls:

@@ -6,9 +6,9 @@ from typing import Literal
 
 from handrail.client.call import Call, decode_nothing, drop_none, join_path, json_get, json_send
 from handrail.client.endpoint import endpoint
-from handrail.engine.pagination import Page
 from handrail.kernel.decision import Value
 from handrail.views.approvals import Approval
+from handrail.views.pages import Page
 
 
 class MadeLink(Value):

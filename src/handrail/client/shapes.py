@@ -3,12 +3,12 @@
 from datetime import datetime
 from typing import Any
 
-from handrail.engine.audit.verification import Verification
 from handrail.kernel.agent_lifecycle import AgentState
 from handrail.kernel.decision import Value
 from handrail.kernel.definition.certificate import Bound
 from handrail.kernel.definition.model import DocumentProblem
 from handrail.views.approvals import Approval
+from handrail.views.audit import Verification
 from handrail.views.run_view import RunSummary, RunView
 
 

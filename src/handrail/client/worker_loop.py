@@ -18,10 +18,10 @@ from handrail.client.clients import AsyncClient
 from handrail.client.errors import ClientError, ConflictError, NotFoundError, UnreachableError
 from handrail.client.executor import AgentHandler, ConcurrencyLimit, DispatchTask, ReleaseReason
 from handrail.engine.dispatch.agent_results import NO_USAGE
-from handrail.engine.dispatch.dispatch import DispatchView
 from handrail.engine.log_events import log_event
-from handrail.engine.queries.channel_views import TurnView
 from handrail.kernel.result import Result, Usage
+from handrail.views.channels import TurnView
+from handrail.views.dispatches import DispatchView
 
 T = TypeVar("T")
 log = logging.getLogger("handrail.worker")

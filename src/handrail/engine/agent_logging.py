@@ -16,7 +16,6 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from handrail.engine.commit.stream_change import RunChange
-from handrail.engine.dispatch.registry import AgentView
 from handrail.engine.engine import Engine
 from handrail.engine.listeners import AgentPresenceChanged, EngineClosed, EngineNotification
 from handrail.engine.log_events import AGENT_EVENTS, LogMessage
@@ -31,6 +30,7 @@ from handrail.kernel.agent_lifecycle import (
 from handrail.kernel.run.events import Claimed, Faulted, Lost, Reported, TimedOut
 from handrail.kernel.run.state import CLAIMED
 from handrail.store.engine_store import StoreError
+from handrail.views.agents import AgentView
 from handrail.views.steps import dispatch_id
 
 log = logging.getLogger("handrail.agents")

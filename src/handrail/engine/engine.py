@@ -20,11 +20,12 @@ from handrail.engine.queries.run_details import WithRunDetails
 from handrail.engine.queries.statistics import WithStatistics
 from handrail.engine.services.bugs import WithBugs
 from handrail.engine.services.credentials import WithCredentials
-from handrail.engine.services.definitions import InvalidDefinitionError, StoredDefinition
+from handrail.engine.services.definitions import InvalidDefinitionError
 from handrail.engine.services.memory import WithMemory
 from handrail.engine.services.replays import WithReplays
 from handrail.engine.services.report_files import WithReportFiles
 from handrail.engine.services.webhooks import WithWebhooks
+from handrail.views.definitions import StoredDefinition
 
 __all__ = [
     "Engine",

@@ -1,21 +1,10 @@
 """Pages of lists: a number of items, and where the next page begins."""
 
-from typing import Generic, NoReturn, TypeVar
+from typing import NoReturn
 
 from handrail.engine.errors import RefusedError
-from handrail.kernel.decision import Refusal, Value
-
-T = TypeVar("T")
-
-PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX = 50, 500
-CURSOR_CHARS_MAX = 600
-
-
-class Page(Value, Generic[T], omit_defaults=False):
-    """`next_cursor` asks for the next page; None on the last one."""
-
-    items: tuple[T, ...]
-    next_cursor: str | None = None
+from handrail.kernel.decision import Refusal
+from handrail.views.pages import CURSOR_CHARS_MAX, PAGE_ITEMS_MAX
 
 
 def refuse(code: str, message: str, hint: str = "") -> NoReturn:

@@ -22,11 +22,11 @@ from contextlib import contextmanager
 from handrail.client.clients import AsyncClient
 from handrail.client.errors import AccessDeniedError, ClientError, ConflictError, NotFoundError
 from handrail.client.worker_loop import UNREGISTERED_CODES, is_turn_id
-from handrail.engine.dispatch.dispatch import DispatchView
-from handrail.engine.dispatch.registry import AgentView
 from handrail.engine.log_events import log_event
-from handrail.engine.queries.channel_views import TurnView
 from handrail.kernel.agent_lifecycle import AgentState
+from handrail.views.agents import AgentView
+from handrail.views.channels import TurnView
+from handrail.views.dispatches import DispatchView
 
 log = logging.getLogger("handrail.worker")
 

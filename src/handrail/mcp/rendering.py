@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 
 from handrail.agents.prompt import fence_text, render_instructions, render_user_prompt
 from handrail.client.errors import ERRORS_SHOWN_MAX, ClientError, UnreachableError
-from handrail.engine.dispatch.dispatch import DispatchView
-from handrail.engine.queries.channel_views import MessageView, TurnView
+from handrail.views.channels import MessageView, TurnView
+from handrail.views.dispatches import DispatchView
 
 PAGE_CHARS = 40_000
 """Of one answer: about 10,000 tokens, which MCP clients take without cutting it."""

@@ -15,7 +15,6 @@ import msgspec
 
 from handrail.client.errors import ClientError
 from handrail.client.shapes import DispatchReceipt
-from handrail.engine.queries.channel_views import TurnView
 from handrail.mcp import tool_arguments as a
 from handrail.mcp.agent_session import AgentSession, ToolCallError, fence_of
 from handrail.mcp.rendering import (
@@ -26,6 +25,7 @@ from handrail.mcp.rendering import (
     render_page,
     render_turn,
 )
+from handrail.views.channels import TurnView
 
 MESSAGES_MAX = 50
 NOTHING_TO_DO = "There is nothing to do at the moment. Call `claim` again to wait for more."

@@ -32,7 +32,8 @@ from typing import cast
 from msgspec.structs import replace
 
 from handrail.engine.redaction import redact
-from handrail.engine.services.bugs import COUNT_MAX, NAME_CHARS_MAX, ErrorReport, signature_of
+from handrail.engine.services.bugs import signature_of
+from handrail.views.bugs import COUNT_MAX, NAME_CHARS_MAX, ErrorReport
 
 PENDING_MAX = 200
 SIGNATURES_MAX = 1_000

@@ -4,8 +4,8 @@ import asyncio
 
 from handrail.client.clients import Client, SyncClient
 from handrail.engine.engine import Engine
-from handrail.engine.services.bugs import ErrorReport
 from handrail.middleware.reporter import Send
+from handrail.views.bugs import ErrorReport
 
 SEND_SECONDS = 10.0
 

@@ -7,6 +7,7 @@ way: a false stop. The savings are what the recording shows after the earlier st
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from enum import StrEnum
+from typing import Any
 
 from handrail.kernel.definition.model import TerminalStatus
 from handrail.kernel.run.events import RunEvent
@@ -17,6 +18,8 @@ from handrail.replay.rule_overrides import RuleOverrides
 from handrail.views.view_types import StopView, View, stop_view
 
 GOOD_STATUS = TerminalStatus.DONE_SUCCESS
+REPLAYED_RUNS_MAX = 200
+"""Runs of one replay."""
 
 
 class Verdict(StrEnum):
@@ -74,6 +77,14 @@ class ReplaySummary(View):
     cut: int
     verdicts: dict[str, int]
     saved: Savings
+
+
+class ReplayResults(View):
+    """Runs under other rules, in the order of the request, and their sum."""
+
+    rules: dict[str, Any]
+    items: tuple[ReplayReport, ...]
+    summary: ReplaySummary
 
 
 def replay_report(

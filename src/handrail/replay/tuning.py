@@ -38,6 +38,8 @@ from handrail.replay.replayer import PlanLookup, ReplayOutcome, replay_recording
 from handrail.replay.rule_overrides import RULE_FIELDS as RULE_FIELDS
 from handrail.views.view_types import View
 
+TUNING_RUNS_DEFAULT, TUNING_RUNS_MAX = 100, 500
+"""Ended runs, the newest, from which limits are proposed."""
 GOOD_RUNS_MIN = 10
 """Good runs needed before anything is proposed."""
 CONFIDENCE = 0.95

@@ -7,10 +7,11 @@ more. The number of waiting checks is bounded.
 
 import asyncio
 
-from handrail.engine.audit.verification import Verification, verify
+from handrail.engine.audit.verification import verify
 from handrail.engine.engine import Engine
 from handrail.server.problems import RETRY_SECONDS, HTTPProblemError
 from handrail.store.engine_store import StoreError
+from handrail.views.audit import Verification
 
 CHECKS_MAX = 8
 """Running or queued checks, each for another head."""

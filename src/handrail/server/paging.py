@@ -6,8 +6,8 @@ from typing import Annotated
 import msgspec
 from litestar.params import Parameter
 
-from handrail.engine.pagination import CURSOR_CHARS_MAX, PAGE_ITEMS_MAX
 from handrail.server.problems import FieldError, HTTPProblemError
+from handrail.views.pages import CURSOR_CHARS_MAX, PAGE_ITEMS_MAX
 
 Limit = Annotated[int, Parameter(ge=1, le=PAGE_ITEMS_MAX, description="Items on a page.")]
 Cursor = Annotated[

@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 
-from handrail.engine.services.bugs import NAME_CHARS_MAX, ErrorReport
 from handrail.kernel.decision import Value, prepare_types
+from handrail.views.bugs import NAME_CHARS_MAX, ErrorReport
 
 FRAMES_MAX = 100
 EVENT_FIELDS = ("event_id", "exception", "logentry")

@@ -8,12 +8,9 @@ The database finds candidates by words; it does not judge how similar two ticket
 """
 
 from collections.abc import Sequence
-from typing import Literal, Protocol
+from typing import Protocol
 
 from handrail.store.engine_store import Row, StreamWrite
-
-MemoryStanding = Literal["pending", "kept", "reopened", "failed"]
-"""The run goes on; the memory is valid; its ticket was reopened; its run ended badly."""
 
 
 class MemoryRow(Row):

@@ -29,6 +29,9 @@ from handrail.views.view_types import (
     stop_view,
 )
 
+RUN_IDS_MAX = 100
+"""Runs whose summaries are read at once."""
+
 
 class RunView(View):
     """One run. `current_node_id` is its oldest position; None once the run has ended."""
@@ -93,6 +96,35 @@ class BeadError(View):
     reason: str
     pattern: tuple[str, ...]
     execution_id: str
+
+
+class RunItem(View):
+    """A run in a list."""
+
+    id: str
+    bead_id: str
+    title: str
+    workflow_id: str
+    workflow_version: int
+    current_node_id: str | None
+    status: str
+    terminal_status: str | None
+    stop_rule: str | None
+    priority: int
+    created_at: datetime
+    updated_at: datetime
+    ended_at: datetime | None
+    duration: float
+
+
+class NoteView(View):
+    """A refused input, kept as evidence: a late, doubled or foreign result, an answer to a settled
+    approval, a forged name. `said` is the input."""
+
+    at: datetime
+    actor: str
+    code: str
+    said: Any
 
 
 def run_summary(plan: Plan, run: Run, now: datetime) -> RunSummary:

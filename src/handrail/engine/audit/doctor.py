@@ -10,11 +10,12 @@ last one stopped is reported.
 
 from datetime import UTC, datetime, timedelta
 
-from handrail.engine.audit.findings import Finding, Findings, format_value
+from handrail.engine.audit.findings import Findings, format_value
 from handrail.engine.commit.projection import rebuild_run
 from handrail.kernel.run.state import PositionPhase, Run
 from handrail.store.engine_store import DispatchRow, StoreError, iso
 from handrail.store.maintenance import MaintenanceStore
+from handrail.views.audit import Finding
 
 OUTAGE_GRACE = timedelta(minutes=10)
 PAGE_RUNS = 100

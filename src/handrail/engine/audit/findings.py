@@ -1,20 +1,10 @@
 """Findings of a check: values with a code for programs and one line for people."""
 
-from handrail.kernel.decision import Value
+from handrail.views.audit import Finding
 
 FINDINGS_MAX = 1_000
 """Findings that are stored; further ones are counted."""
 VALUE_CHARS_MAX = 80
-
-
-class Finding(Value):
-    """`stream` is a run's id, "lock:REPOSITORY", or any other stream; `seq` is the last event
-    concerned."""
-
-    code: str
-    message: str
-    stream: str = ""
-    seq: int | None = None
 
 
 class Findings:

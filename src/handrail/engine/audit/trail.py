@@ -5,17 +5,11 @@ from typing import Any
 
 import msgspec
 
-from handrail.engine.pagination import (
-    PAGE_ITEMS_DEFAULT,
-    PAGE_ITEMS_MAX,
-    Page,
-    check_cursor,
-    check_limit,
-    refuse_cursor,
-)
+from handrail.engine.pagination import check_cursor, check_limit, refuse_cursor
 from handrail.engine.queries.event_feed import WithEventFeed
 from handrail.store.store import OpenWorkCount, Store
 from handrail.views.event_view import EventView, event_view, is_human_act_or_end
+from handrail.views.pages import PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX, Page
 
 SCANNED_PAGES_MAX = 20
 """Pages of PAGE_ITEMS_MAX events that are scanned for one page of the trail."""

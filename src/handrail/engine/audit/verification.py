@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from handrail.engine.audit.channel_rows import check_channel
-from handrail.engine.audit.findings import Finding, Findings
+from handrail.engine.audit.findings import Findings
 from handrail.engine.audit.run_rows import check_lock, check_run
 from handrail.engine.commit.channel_change import CHANNEL_STREAM_PREFIX
 from handrail.engine.commit.stream_change import LOCK_STREAM_PREFIX
@@ -27,6 +27,7 @@ from handrail.kernel.decision import Value
 from handrail.store.engine_store import CommitRow, StoredEntry, StoreError
 from handrail.store.hash_chain import EMPTY_HEAD, commit_hash, entry_hash
 from handrail.store.maintenance import MaintenanceStore
+from handrail.views.audit import Verification
 
 RETENTION_STREAM = "care"
 BEFORE_FIRST_COMMIT = -(2**62)
@@ -51,25 +52,6 @@ decode_retention_events = msgspec.json.Decoder(list[RunArchived]).decode
 
 def _continue() -> None:
     """Default progress callback: never breaks off."""
-
-
-class Verification(Value):
-    """The extent of a check, and its findings. `head` is the hash of the last commit: store it
-    elsewhere, and nobody can cut off what came before."""
-
-    head: str
-    at: str
-    commits: int
-    entries: int
-    runs: int
-    archived: int
-    findings: tuple[Finding, ...] = ()
-    more: int = 0
-    """Findings beyond those that are stored."""
-
-    @property
-    def unaltered(self) -> bool:
-        return not self.findings
 
 
 def verify(

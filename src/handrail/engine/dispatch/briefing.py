@@ -9,89 +9,20 @@ from typing import Any, cast
 
 from msgspec.structs import asdict
 
-from handrail.kernel.definition.model import REVIEW_STEP_ID, Agent, Constraints, Task
+from handrail.kernel.definition.model import REVIEW_STEP_ID, Agent, Task
 from handrail.kernel.definition.plan import Plan
 from handrail.kernel.run.state import Position, Run
 from handrail.kernel.stop.ledger import Ledger, ResearchScores, find_edge
-from handrail.views.view_types import View
+from handrail.views.dispatches import (
+    Briefing,
+    Colleague,
+    RepeatedFailure,
+    ResearchGoal,
+    TaskBrief,
+    UsedLimits,
+)
 
 _NON_NUMERIC_LIMITS = ("constraints", "profile")
-
-
-class TaskBrief(View):
-    """A task of an agent. `done`: it was done, and a once-only task is not done again."""
-
-    id: str
-    description: str
-    when: str
-    milestone: str
-    once: bool
-    done: bool
-
-
-class Colleague(View):
-    """An agent to hand off to, and how often this agent did since the last progress."""
-
-    id: str
-    description: str
-    marker: str
-    tasks: tuple[TaskBrief, ...]
-    handed: int
-
-
-class ResearchGoal(View):
-    """Research: the best score of an agent at a task, and the visits without a better one."""
-
-    goal: str
-    best: float
-    in_vain: int
-
-
-class RepeatedFailure(View):
-    """A failure that occurred again, and how often since the last progress."""
-
-    signature: str
-    count: int
-
-
-class UsedLimits(View):
-    """What this stretch of the run has used of its limits."""
-
-    steps: int = 0
-    handoffs: int = 0
-    tokens: int = 0
-    cost: float = 0.0
-
-
-class Briefing(View):
-    """`limits` are those in force, by their names in `stop_rules`; a limit that is off is
-    missing."""
-
-    kind: str = "workflow"
-    name: str = ""
-    about: str = ""
-    you: str = ""
-    """The purpose of the agent, or of the node."""
-    marker: str = ""
-    tasks: tuple[TaskBrief, ...] = ()
-    colleagues: tuple[Colleague, ...] = ()
-    terminator: str | None = None
-    """The only agent that may end the run; None where a reviewing person does."""
-    review: bool = False
-    """Whether a person has to approve before the run can end."""
-    facts: tuple[str, ...] = ()
-    """Names in the bead's context that the definition declares, and its conditions read."""
-    limits: dict[str, Any] = {}
-    constraints: Constraints = Constraints()
-    profile: str = "strict"
-    used: UsedLimits = UsedLimits()
-    last_progress_step: int = 0
-    research: tuple[ResearchGoal, ...] = ()
-    failing: tuple[RepeatedFailure, ...] = ()
-    unchanged: int = 0
-    """Dispatches since the last progress that left every file unchanged."""
-    returned: int = 0
-    """Dispatches since the last progress that went back to earlier contents."""
 
 
 def build_briefing(plan: Plan, run: Run, position: Position) -> Briefing:

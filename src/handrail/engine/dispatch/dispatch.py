@@ -9,11 +9,9 @@ dispatch, it would cost a long run more than all its steps.
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
-import msgspec
-
-from handrail.engine.dispatch.briefing import Briefing, build_briefing
+from handrail.engine.dispatch.briefing import build_briefing
 from handrail.kernel.decision import Value
 from handrail.kernel.definition.plan import Plan
 from handrail.kernel.definition.team_certificate import allowed_targets
@@ -22,9 +20,17 @@ from handrail.kernel.run.measure import measure
 from handrail.kernel.run.state import PendingApproval, Position, Run
 from handrail.kernel.run.team import may_finish
 from handrail.store.store import FileRow
+from handrail.views.dispatches import (
+    AllowedOutcomes,
+    BeadFile,
+    Briefing,
+    DispatchBead,
+    DispatchView,
+    HeldLock,
+)
 from handrail.views.history import handoff_sequence, human_acts, iterations
 from handrail.views.steps import Events, dispatch_id, steps
-from handrail.views.view_types import Handoff, HumanAct, Iteration, Step, View
+from handrail.views.view_types import Handoff, HumanAct, Iteration, Step
 
 
 class Bead(Value):
@@ -34,76 +40,6 @@ class Bead(Value):
     title: str
     description: str = ""
     context: dict[str, Any] = {}
-
-
-class AllowedOutcomes(View):
-    """The outcomes that the agent may report; in a team also the agents that it may hand off to."""
-
-    outcomes: tuple[str, ...]
-    to: tuple[str, ...] = ()
-
-
-class BeadFile(View):
-    """A file of the bead."""
-
-    name: str
-    size: int
-    sha256: str
-    content_type: str
-
-
-class DispatchBead(View):
-    """The bead, with its files."""
-
-    id: str
-    title: str
-    description: str
-    context: dict[str, Any]
-    files: tuple[BeadFile, ...]
-
-
-class HeldLock(View):
-    """The commit lock that goes with the dispatch, and when a silent holder loses it."""
-
-    repository: str
-    fence: int
-    expires_at: datetime | None
-
-
-class DispatchView(View):
-    """Contract: "A dispatch". `node` is set in a workflow, `agent` in a team."""
-
-    id: str
-    kind: Literal["step"]
-    execution_id: str
-    bead: DispatchBead
-    definition: str
-    node: str | None
-    agent: str | None
-    task: str | None
-    phase: str
-    role: str
-    attempt: int
-    max_attempts: int
-    step: int
-    fence: int
-    key: str
-    """Stays the same until a result is reported: for outside effects that must not happen twice."""
-    lease_expires_at: datetime | None
-    history: tuple[Step, ...]
-    iterations: tuple[Iteration, ...]
-    handoff_sequence: tuple[Handoff, ...]
-    people: tuple[HumanAct, ...]
-    last_refusal: str | None
-    answer: str | None
-    """A person's answer to this agent's own question, if that is why it has the dispatch."""
-    allowed: AllowedOutcomes
-    lock: HeldLock | None
-    remaining: int
-    briefing: Briefing = msgspec.field(default_factory=Briefing)
-    """Who the agent is, to whom it may turn, and what is counted; empty from an older server."""
-    question: str | None = None
-    """The agent's own question, which `answer` answers."""
 
 
 def no_files() -> Sequence[FileRow]:

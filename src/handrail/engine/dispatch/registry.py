@@ -24,8 +24,8 @@ from handrail.kernel.agent_lifecycle import AgentState, Trigger
 from handrail.store.channels import ChannelMemberRow
 from handrail.store.engine_store import AgentRow, DispatchRow, iso, parse_iso
 from handrail.store.store import Store
+from handrail.views.agents import AgentView
 from handrail.views.steps import dispatch_id
-from handrail.views.view_types import View
 
 AGENT_ID_CHARS_MAX = 200
 ROLES_MAX = 100
@@ -37,24 +37,6 @@ DISCONNECT_GRACE_HEARTBEATS = 2
 CACHED_SESSIONS_MAX = 100_000
 STATES_BUSIEST_FIRST = (AgentState.ACTIVE, AgentState.WAITING, AgentState.QUEUED, AgentState.IDLE)
 """An agent in several channels is shown in the first of these states that it has in any."""
-
-
-class AgentView(View):
-    """An agent as it is shown. `state` is OFFLINE if it is disabled or silent, ACTIVE if it holds a
-    dispatch or a turn, else WAITING or QUEUED if it is so in some channel, else IDLE."""
-
-    id: str
-    roles: tuple[str, ...]
-    capacity: int
-    enabled: bool
-    state: AgentState
-    channels: dict[str, AgentState]
-    """Its state in each channel that it is a member of."""
-    current_work: tuple[str, ...]
-    """Ids of the dispatches that it holds, the oldest first, then of its turns in channels."""
-    last_seen: datetime
-    in_process: bool
-    """Whether it is a function of an engine."""
 
 
 class WithAgentRegistry(EngineCore):

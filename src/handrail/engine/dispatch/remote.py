@@ -22,12 +22,11 @@ from handrail.engine.commit.channel_change import CHANNEL_STREAM_PREFIX, turn_id
 from handrail.engine.commit.projection import rebuild_run
 from handrail.engine.commit.stream_change import LOCK_STREAM_PREFIX, LockChange
 from handrail.engine.dispatch.agent_results import NO_USAGE, validate_result
-from handrail.engine.dispatch.dispatch import Dispatch, DispatchView, dispatch_view
+from handrail.engine.dispatch.dispatch import Dispatch, dispatch_view
 from handrail.engine.dispatch.matcher import AgentSlot
 from handrail.engine.dispatch.registry import refuse_unknown_agent
 from handrail.engine.errors import RefusedError
 from handrail.engine.pagination import refuse
-from handrail.engine.queries.channel_views import TurnView
 from handrail.engine.services.channels import TURN_KEY_PREFIX, WithChannels
 from handrail.kernel import lock as locks
 from handrail.kernel.decision import Value
@@ -38,6 +37,8 @@ from handrail.kernel.stop.rules import StopRule
 from handrail.store.channels import ChannelMemberRow
 from handrail.store.engine_store import AgentRow, DispatchRow
 from handrail.store.store import Store
+from handrail.views.channels import TurnView
+from handrail.views.dispatches import DispatchView
 from handrail.views.steps import dispatch_id
 
 FENCE_DIGITS_MAX = 15

@@ -14,16 +14,11 @@ import msgspec
 
 from handrail.engine.audit.verification import RETENTION_STREAM
 from handrail.engine.core import ANY_STREAM, EngineCore
-from handrail.engine.pagination import (
-    PAGE_ITEMS_DEFAULT,
-    Page,
-    check_cursor,
-    check_limit,
-    refuse_cursor,
-)
+from handrail.engine.pagination import check_cursor, check_limit, refuse_cursor
 from handrail.store.engine_store import CommitRow, StoredEntry
 from handrail.store.store import Store
 from handrail.views.event_view import ENGINE_ACTOR, EventView, event_view, is_human_act_or_end
+from handrail.views.pages import PAGE_ITEMS_DEFAULT, Page
 
 FeedEvent = tuple[str, EventView]
 """A position, and the event there. A run's has `execution_id`, any other's `stream`."""

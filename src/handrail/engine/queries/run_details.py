@@ -3,23 +3,11 @@
 from msgspec.structs import replace
 
 from handrail.engine.queries.runs import WithRunQueries
-from handrail.engine.queries.why import RunExplanation
-from handrail.engine.services.beads import BeadView, WithBeads
-from handrail.views.report import RunReport, build_report
-from handrail.views.run_view import RunView, run_view
-from handrail.views.steps import StepDetails, step_details
-from handrail.views.view_types import View
-
-
-class RunDetails(View):
-    """The details of a run. The report holds the transitions; its own steps are those in
-    `steps`."""
-
-    run: RunView
-    bead: BeadView
-    steps: tuple[StepDetails, ...]
-    report: RunReport
-    why: RunExplanation
+from handrail.engine.services.beads import WithBeads
+from handrail.views.report import build_report
+from handrail.views.run_details import RunDetails
+from handrail.views.run_view import run_view
+from handrail.views.steps import step_details
 
 
 class WithRunDetails(WithRunQueries, WithBeads):

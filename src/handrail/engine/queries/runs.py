@@ -7,59 +7,32 @@ from typing import Any
 import msgspec
 
 from handrail.engine.commit.projection import rebuild_run
-from handrail.engine.pagination import (
-    PAGE_ITEMS_DEFAULT,
-    Page,
-    check_cursor,
-    check_limit,
-    refuse,
-    refuse_cursor,
-)
+from handrail.engine.pagination import check_cursor, check_limit, refuse, refuse_cursor
 from handrail.engine.queries.journal import PAGE_ENTRIES
-from handrail.engine.queries.why import RunExplanation, explain, explain_waits
+from handrail.engine.queries.why import explain, explain_waits
 from handrail.engine.services.runs import WithRuns
 from handrail.kernel.run.state import Run
 from handrail.store.engine_store import NoteRow, StoredEntry, TransitionItem, iso, parse_iso
 from handrail.store.store import RunListRow, Store
 from handrail.views.event_view import EventView, event_view
+from handrail.views.pages import PAGE_ITEMS_DEFAULT, Page
 from handrail.views.report import RunReport, build_report
-from handrail.views.run_view import RunSummary, RunView, run_summary, run_view
+from handrail.views.run_details import RunExplanation
+from handrail.views.run_view import (
+    RUN_IDS_MAX,
+    NoteView,
+    RunItem,
+    RunSummary,
+    RunView,
+    run_summary,
+    run_view,
+)
 from handrail.views.steps import StepDetails, step_details
-from handrail.views.view_types import TransitionView, View
+from handrail.views.view_types import TransitionView
 
 QUERY_CHARS_MAX = 200
-RUN_IDS_MAX = 100
 CURSOR_SEPARATOR = ":"
 """Separates the run and the number of its event in a cursor."""
-
-
-class RunItem(View):
-    """A run in a list."""
-
-    id: str
-    bead_id: str
-    title: str
-    workflow_id: str
-    workflow_version: int
-    current_node_id: str | None
-    status: str
-    terminal_status: str | None
-    stop_rule: str | None
-    priority: int
-    created_at: datetime
-    updated_at: datetime
-    ended_at: datetime | None
-    duration: float
-
-
-class NoteView(View):
-    """A refused input, kept as evidence: a late, doubled or foreign result, an answer to a settled
-    approval, a forged name. `said` is the input."""
-
-    at: datetime
-    actor: str
-    code: str
-    said: Any
 
 
 class WithRunQueries(WithRuns):

@@ -25,44 +25,14 @@ from handrail.store.store import (
     RunStatsRow,
     Store,
 )
+from handrail.views.definition_statistics import DefinitionStatistics, DurationStatistics
 from handrail.views.run_statistics import RunStatistics, run_statistics
-from handrail.views.view_types import UsageView, View
+from handrail.views.view_types import UsageView
 
 PAGE_RUNS = 500
 WRITE_BATCH_RUNS = 50
 """Runs whose statistics are written at once."""
 RECOUNT_SECONDS = 600
-
-
-class DurationStatistics(View):
-    p50: float
-    p90: float
-    p99: float
-    mean: float
-
-
-class DefinitionStatistics(View):
-    """The ended runs of a definition."""
-
-    workflow_id: str
-    runs: int
-    time_to_resolution: DurationStatistics
-    success_rate: float
-    escalation_rate: float
-    """The share of runs that needed the CEO."""
-    retries: dict[str, dict[str, int]]
-    """Node -> how many runs needed 0, 1, 2, … dispatches beyond the first."""
-    dispatch_cycles: dict[str, float]
-    """Node -> dispatches a run, on average."""
-    usage: UsageView
-    investigation_success: float | None = None
-    """Of the runs that were investigated, the share whose fix was approved and applied. None
-    without such runs, and for a definition that does not both investigate and commit, as the next
-    two."""
-    fix_success: float | None = None
-    """Of the runs that applied a fix, the share that ended well: it passed verification."""
-    fix_cycles: float | None = None
-    """How often a fix was applied, on average, in runs that applied one."""
 
 
 class _NodeConfig(Value):

@@ -14,7 +14,6 @@ import msgspec
 
 from handrail.engine.commit.committer import GroupCommitter
 from handrail.engine.commit.stream_change import decode_lock
-from handrail.kernel.decision import Value
 from handrail.kernel.definition.model import TerminalStatus
 from handrail.kernel.definition.plan import Plan
 from handrail.kernel.lock import CommitLock
@@ -25,37 +24,13 @@ from handrail.kernel.stop.rules import StopRule
 from handrail.store.engine_store import AgentRow, DispatchRow, iso, parse_iso
 from handrail.store.store import Store
 from handrail.views.report import RunReport
-from handrail.views.view_types import StopView, View
+from handrail.views.run_details import RunExplanation, WaitReason
 
 NAMED_AGENTS_MAX = 3
 """Agents that a sentence names."""
 PICKUP_GRACE = timedelta(seconds=5)
 """A function in a server's process does not ask for work: it gets what it takes within a few
 maintenance passes. A dispatch that waits for longer beside a free function is not for it."""
-
-
-class WaitReason(Value):
-    """One open position of a run. `code` is for programs, `message` and `hint` for people."""
-
-    place: str
-    code: str
-    message: str
-    since: datetime
-    hint: str = ""
-
-
-class RunExplanation(View):
-    """Why a run stopped, or what each of its open positions waits for; `next` says what to do."""
-
-    status: str
-    terminal_status: str | None
-    why: str
-    """In one sentence."""
-    next: str
-    stop: StopView | None
-    waiting: tuple[WaitReason, ...]
-    notes: tuple[str, ...]
-    """Further notes: a newer version of the run's definition."""
 
 
 class RunSurroundings(NamedTuple):

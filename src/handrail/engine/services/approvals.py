@@ -8,14 +8,7 @@ approval at a time.
 from typing import Any, NoReturn
 
 from handrail.engine.commit.projection import decode_events, rebuild_run
-from handrail.engine.pagination import (
-    PAGE_ITEMS_DEFAULT,
-    Page,
-    check_cursor,
-    check_limit,
-    refuse,
-    refuse_cursor,
-)
+from handrail.engine.pagination import check_cursor, check_limit, refuse, refuse_cursor
 from handrail.engine.queries.journal import read_events
 from handrail.engine.services.runs import WithRuns
 from handrail.kernel.run.events import Reported
@@ -31,6 +24,7 @@ from handrail.views.approvals import (
     missing_approvers,
     next_steps,
 )
+from handrail.views.pages import PAGE_ITEMS_DEFAULT, Page
 
 APPROVAL_STATUSES: tuple[ApprovalStatus, ...] = ("open", "answered", "void", "expired")
 CURSOR_SEPARATOR = "~"

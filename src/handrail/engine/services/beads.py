@@ -18,7 +18,7 @@ from uuid_utils import uuid7
 
 from handrail.engine.commit.projection import encode, rebuild_run
 from handrail.engine.errors import RefusedError
-from handrail.engine.pagination import PAGE_ITEMS_DEFAULT, Page, check_cursor, check_limit, refuse
+from handrail.engine.pagination import check_cursor, check_limit, refuse
 from handrail.engine.services.approvals import WithApprovals
 from handrail.engine.services.run_handle import RunHandle
 from handrail.kernel.decision import Refusal
@@ -30,15 +30,14 @@ from handrail.kernel.run.state import ENGINE_KEYS, Person
 from handrail.store.engine_store import BeadRow, IdempotencyKeyRow, LoadedRun, iso, parse_iso
 from handrail.store.store import BEAD_FILES_MAX, BeadItem, FileRow, Store
 from handrail.views.approvals import Approval
-from handrail.views.view_types import View
+from handrail.views.beads import FILE_BYTES_MAX, PRIORITY_MAX, BeadView, FileInfo
+from handrail.views.pages import PAGE_ITEMS_DEFAULT, Page
 
 NO_FILES: Mapping[str, str] = {}
-FILE_BYTES_MAX = 10_000_000
 FILE_NAME_CHARS_MAX = 200
 CONTENT_TYPE_CHARS_MAX = 200
 WRITE_ATTEMPTS_MAX = 8
 """Attempts at a change that loses to concurrent writers."""
-PRIORITY_MAX = 1_000_000_000
 MICROSECOND = timedelta(microseconds=1)
 BEAD_TYPES = ("work", "approval")
 BEAD_STATUSES = ("open", "in_progress", "waiting", "closed", "error")
@@ -47,38 +46,6 @@ APPROVAL_CONTEXT_FIELDS = (
     *("attempt_history", "proposed_next_steps", "proposal"),
 )
 """The fields of an approval that its bead's context shows."""
-
-
-class BeadView(View):
-    """A bead: work, or an approval of work, which is its parent."""
-
-    id: str
-    type: Literal["work", "approval"]
-    parent_id: str | None
-    title: str
-    description: str
-    status: str
-    priority: int
-    filed_by: str
-    context: dict[str, Any]
-    error: dict[str, Any] | None
-    """{rule, reason, pattern, execution_id} of the aborted run."""
-    workflow_id: str | None
-    execution_id: str | None
-    """Of the last run."""
-    created_at: datetime
-    updated_at: datetime
-
-
-class FileInfo(View):
-    """A file of a bead, without its content."""
-
-    name: str
-    size: int
-    sha256: str
-    content_type: str
-    uploaded_by: str
-    created_at: datetime
 
 
 class WithBeads(WithApprovals):

@@ -16,28 +16,26 @@ names the specialist, unless the report names a role.
 """
 
 import hashlib
-from datetime import datetime, timedelta
+from datetime import timedelta
 from fnmatch import fnmatchcase
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 
 from handrail.engine.errors import RefusedError
-from handrail.engine.pagination import PAGE_ITEMS_DEFAULT, Page, check_cursor, check_limit
+from handrail.engine.pagination import check_cursor, check_limit
 from handrail.engine.redaction import redact
 from handrail.engine.services.beads import WithBeads
-from handrail.kernel.decision import Value
 from handrail.kernel.stop.error_signature import error_signature, first_error_line
 from handrail.store.bugs import BugRow
 from handrail.store.engine_store import IdempotencyKeyRow, iso, parse_iso
-from handrail.views.view_types import View
+from handrail.views.bugs import NAME_CHARS_MAX, BugReportResult, BugView, ErrorReport
+from handrail.views.pages import PAGE_ITEMS_DEFAULT, Page
 
 BUG_WORKFLOW_ID = "auto-bug-workflow"
 BUGS_PER_HOUR_MAX, BUGS_PER_REPORTER_MAX = 100, 50
 CLOSED_STATUSES = frozenset({"closed", "error", None})
 """Statuses of a bead that is no longer worked on; None: it was archived."""
-NAME_CHARS_MAX = 200
-COUNT_MAX = 1_000_000
 WRITE_ATTEMPTS_MAX = 8
 ROUTING: tuple[tuple[str, str], ...] = (
     ("*Template*", "web-designer"),
@@ -46,52 +44,6 @@ ROUTING: tuple[tuple[str, str], ...] = (
     ("*", "backend-engineer"),
 )
 """Patterns for the error's type, and the specialist's role; the first match counts."""
-
-ShortText = Annotated[str, msgspec.Meta(max_length=NAME_CHARS_MAX)]
-LongText = Annotated[str, msgspec.Meta(max_length=200_000)]
-
-
-class ErrorReport(Value):
-    """An error of a service. `type` is the exception's, with its module; without one the status
-    tells what happened. `specialist` names the role that should look at it."""
-
-    service: ShortText = ""
-    type: ShortText = ""
-    message: LongText = ""
-    traceback: LongText = ""
-    method: ShortText = ""
-    route: Annotated[str, msgspec.Meta(max_length=2_000)] = ""
-    """The template of the path, or the path: never its query."""
-    status: Annotated[int, msgspec.Meta(ge=0, le=999)] = 0
-    """The status of the response that the error led to; 0 if there was none."""
-    level: ShortText = "error"
-    release: ShortText = ""
-    specialist: ShortText = ""
-    count: Annotated[int, msgspec.Meta(ge=1, le=COUNT_MAX)] = 1
-
-
-class BugReportResult(View):
-    """The outcome of a report. `filed` is None where there is nothing to work on."""
-
-    filed: Literal["new", "regression", "known"] | None
-    reason: str
-    signature: str
-    bead_id: str | None
-    execution_id: str | None
-    count: int
-    earlier_bead_id: str | None
-
-
-class BugView(View):
-    """A signature with its newest bead, and how often it occurred since that was filed."""
-
-    signature: str
-    bead_id: str
-    bead_status: str | None
-    count: int
-    first_seen: datetime
-    last_seen: datetime
-    earlier_bead_id: str | None
 
 
 class WithBugs(WithBeads):

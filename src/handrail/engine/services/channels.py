@@ -35,19 +35,10 @@ from handrail.engine.commit.channel_change import (
 )
 from handrail.engine.commit.projection import encode
 from handrail.engine.core import ANY_STREAM
-from handrail.engine.dispatch.registry import AgentView, WithAgentRegistry
+from handrail.engine.dispatch.registry import WithAgentRegistry
 from handrail.engine.errors import RefusedError
-from handrail.engine.pagination import PAGE_ITEMS_DEFAULT, Page, check_cursor, check_limit, refuse
-from handrail.engine.queries.channel_views import (
-    ChannelView,
-    MessageView,
-    PostedMessage,
-    TurnView,
-    can_see,
-    channel_view,
-    message_view,
-    turn_view,
-)
+from handrail.engine.pagination import check_cursor, check_limit, refuse
+from handrail.engine.queries.channel_views import can_see, channel_view, message_view, turn_view
 from handrail.kernel.agent_lifecycle import PROPERTIES, AgentState, Receiving
 from handrail.kernel.channel import events as ev
 from handrail.kernel.channel.evolve import Disposition, disposition
@@ -56,6 +47,9 @@ from handrail.kernel.decision import Refusal, prepare_types
 from handrail.store.channels import ChannelLogRow, ChannelMemberRow, ChannelRow
 from handrail.store.engine_store import StoreError, iso
 from handrail.store.store import Store
+from handrail.views.agents import AgentView
+from handrail.views.channels import ChannelView, MessageView, PostedMessage, TurnView
+from handrail.views.pages import PAGE_ITEMS_DEFAULT, Page
 
 prepare_types(TurnConfig)
 

@@ -3,7 +3,6 @@
 import asyncio
 import json
 from collections.abc import Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -12,14 +11,14 @@ from msgspec.structs import asdict
 
 from handrail.engine.core import EngineCore
 from handrail.engine.document_parser import load_document
-from handrail.engine.pagination import PAGE_ITEMS_DEFAULT, Page, check_cursor, check_limit, refuse
-from handrail.kernel.definition.certificate import Bound
+from handrail.engine.pagination import check_cursor, check_limit, refuse
 from handrail.kernel.definition.model import PERSON_LEVELS, DocumentProblem
 from handrail.kernel.definition.plan import DefinitionCheck, Plan, check_definition
 from handrail.kernel.run.human_commands import OVERRIDE_LEVEL
 from handrail.store.engine_store import DefinitionRow, StoreError, iso, parse_iso
 from handrail.store.store import Store
-from handrail.views.view_types import View
+from handrail.views.definitions import DefinitionItem, DefinitionView, StoredDefinition
+from handrail.views.pages import PAGE_ITEMS_DEFAULT, Page
 
 VERSION_MAX = 2**31 - 1
 STORE_ATTEMPTS_MAX = 1_000
@@ -31,37 +30,6 @@ class InvalidDefinitionError(Exception):
     def __init__(self, problems: Sequence[DocumentProblem]) -> None:
         super().__init__("; ".join(map(str, problems)))
         self.problems = tuple(problems)
-
-
-class StoredDefinition(View):
-    """A stored definition: its id and version, and the most that a run of it can cost."""
-
-    id: str
-    name: str
-    kind: str
-    version: int
-    bound: Bound
-    warnings: tuple[DocumentProblem, ...] = ()
-
-
-class DefinitionItem(View):
-    """A version of a definition, in lists."""
-
-    id: str
-    name: str
-    kind: str
-    version: int
-    created_by: str
-    created_at: datetime
-
-
-class DefinitionView(DefinitionItem):
-    """A definition with its document, and the most that a run of it can cost."""
-
-    definition: dict[str, Any]
-    bound: Bound | None
-    """None if the rules have become stricter since, and the definition is no longer valid."""
-    warnings: tuple[DocumentProblem, ...]
 
 
 class WithDefinitions(EngineCore):

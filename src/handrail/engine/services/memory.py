@@ -10,7 +10,6 @@ Rules
    forgotten.
 """
 
-from datetime import datetime
 from functools import cached_property
 from typing import NoReturn
 
@@ -19,7 +18,7 @@ from uuid_utils import uuid7
 from handrail.engine.commit.committer import WRITE_CONFLICTS_MAX, EngineBusyError
 from handrail.engine.commit.projection import encode
 from handrail.engine.core import ANY_STREAM, EngineCore
-from handrail.engine.pagination import PAGE_ITEMS_DEFAULT, Page, check_cursor, check_limit, refuse
+from handrail.engine.pagination import check_cursor, check_limit, refuse
 from handrail.engine.services.memory_writer import MemoryWriter
 from handrail.engine.services.similarity import (
     TEXT_CHARS_MAX,
@@ -31,8 +30,14 @@ from handrail.engine.services.similarity import (
 from handrail.kernel.decision import Value
 from handrail.store.engine_store import JournalEntry, StreamRow, StreamWrite, iso, parse_iso
 from handrail.store.hash_chain import EMPTY_HEAD, entry_hash
-from handrail.store.ticket_memory import MemoryChange, MemoryRow, MemoryStanding
-from handrail.views.view_types import View
+from handrail.store.ticket_memory import MemoryChange, MemoryRow
+from handrail.views.memories import (
+    QUERY_CHARS_MAX,
+    RESOLUTION_CHARS_MAX,
+    MemoryStanding,
+    MemoryView,
+)
+from handrail.views.pages import PAGE_ITEMS_DEFAULT, Page
 
 SIMILARITY_MIN = 0.65
 """From this score on the resolution of one ticket answers the other; measured on labelled pairs
@@ -40,30 +45,8 @@ SIMILARITY_MIN = 0.65
 CANDIDATES_MAX = 50
 """Candidates that are scored; the database puts those with most words in common first."""
 RECALLED_MAX = 5
-RESOLUTION_CHARS_MAX = 10_000
-QUERY_CHARS_MAX = 200
 MEMORY_STREAM = "memory:resolutions"
 MEMORY_STATUSES: tuple[MemoryStanding, ...] = ("pending", "kept", "reopened", "failed")
-
-
-class MemoryView(View):
-    """A remembered resolution. It is offered to other tickets while its status is "kept"; it is
-    "pending" while its run goes on, "failed" if that ended badly, and "reopened" if its ticket was
-    opened again."""
-
-    id: str
-    title: str
-    ticket: str
-    resolution: str
-    status: MemoryStanding
-    bead_id: str
-    execution_id: str
-    remembered_by: str
-    created_at: datetime
-    times_used: int
-    used_at: datetime | None
-    corrected_by: str | None
-    corrected_at: datetime | None
 
 
 class RecalledMemory(Value):

@@ -17,29 +17,22 @@ from handrail.engine.services.runs import WithRuns
 from handrail.kernel.definition.model import Settings
 from handrail.kernel.definition.plan import Plan, check_definition
 from handrail.kernel.run.events import RunEvent
-from handrail.replay.replay_report import ReplayReport, ReplaySummary, replay_report, summarize
+from handrail.replay.replay_report import (
+    REPLAYED_RUNS_MAX,
+    ReplayReport,
+    ReplayResults,
+    replay_report,
+    summarize,
+)
 from handrail.replay.rule_overrides import RuleOverrides, read_overrides
-from handrail.replay.tuning import TuningReport, tune
+from handrail.replay.tuning import TUNING_RUNS_DEFAULT, TUNING_RUNS_MAX, TuningReport, tune
 from handrail.store.store import Store
-from handrail.views.view_types import View
 
 T = TypeVar("T")
 
-REPLAYED_RUNS_MAX = 200
-"""Runs of one replay."""
-TUNING_RUNS_DEFAULT, TUNING_RUNS_MAX = 100, 500
-"""Ended runs, the newest, from which limits are proposed."""
 REPLAYED_EVENTS_MAX = 200_000
 """Events of all runs of one call together."""
 PAGE_RUNS = 100
-
-
-class ReplayResults(View):
-    """Runs under other rules, in the order of the request, and their sum."""
-
-    rules: dict[str, Any]
-    items: tuple[ReplayReport, ...]
-    summary: ReplaySummary
 
 
 class WithReplays(WithRuns):

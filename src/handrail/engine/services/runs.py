@@ -11,7 +11,7 @@ from uuid_utils import uuid7
 from handrail.engine.commit.projection import decode_events
 from handrail.engine.errors import RefusedError
 from handrail.engine.queries.journal import PAGE_ENTRIES, read_events
-from handrail.engine.queries.why import WaitReason, explain_waits
+from handrail.engine.queries.why import explain_waits
 from handrail.engine.services.definitions import WithDefinitions
 from handrail.engine.services.run_handle import RunHandle
 from handrail.kernel.decision import Refusal
@@ -19,6 +19,7 @@ from handrail.kernel.run import commands as c
 from handrail.kernel.run.events import RunEvent
 from handrail.kernel.run.machine import Person, Run
 from handrail.store.engine_store import ApprovalRow, IdempotencyKeyRow, parse_iso
+from handrail.views.run_details import WaitReason
 
 OverrideCommand = c.Move | c.Migrate | c.Close | c.Pause | c.Resume
 CACHED_RUN_WAIT_SECONDS = 5.0

@@ -11,7 +11,7 @@ fires once, if the approval is still open then.
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
-from typing import Any, Literal, get_args
+from typing import Any
 
 import msgspec
 
@@ -24,22 +24,8 @@ from handrail.store.engine_store import ApprovalRow, CommitRow, iso, parse_iso
 from handrail.store.notifications import WEBHOOKS_MAX, DeliveryRow, ReminderRow, WebhookRow
 from handrail.views.approvals import Approval
 from handrail.views.event_view import EventView
+from handrail.views.webhooks import CHANNEL_MESSAGE, WebhookEventType
 
-WebhookEventType = Literal[
-    "approval.opened",
-    "approval.reminder",
-    "approval.answered",
-    "approval.void",
-    "approval.expired",
-    "run.ended",
-    "channel.message",
-]
-WEBHOOK_EVENT_TYPES: tuple[WebhookEventType, ...] = get_args(WebhookEventType)
-CHANNEL_MESSAGE: WebhookEventType = "channel.message"
-DEFAULT_EVENT_TYPES: tuple[WebhookEventType, ...] = tuple(
-    kind for kind in WEBHOOK_EVENT_TYPES if kind != CHANNEL_MESSAGE
-)
-"""Event types of a webhook that names none: everything but channel messages."""
 STATUS_BY_EVENT_TYPE: dict[WebhookEventType, str] = {
     "approval.opened": "open",
     "approval.reminder": "open",

@@ -11,9 +11,7 @@ from typing import Annotated, Any
 from litestar import Request, delete, get, patch, post
 from msgspec import Meta
 
-from handrail.engine.dispatch.registry import AgentView
 from handrail.engine.engine import Engine
-from handrail.engine.pagination import PAGE_ITEMS_DEFAULT, Page
 from handrail.kernel.agent_lifecycle import AgentState
 from handrail.server.access import Caller, check_own_agent
 from handrail.server.author_check import AuthoredBody, check_author
@@ -21,6 +19,8 @@ from handrail.server.idempotency import MEMORY_ONLY, read_key
 from handrail.server.long_polls import LongPolls
 from handrail.server.paging import Cursor, Limit
 from handrail.server.problems import HTTPProblemError, problem_responses
+from handrail.views.agents import AgentView
+from handrail.views.pages import PAGE_ITEMS_DEFAULT, Page
 from handrail.views.view_types import View
 
 CAPACITY_MAX = 10_000

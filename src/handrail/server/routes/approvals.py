@@ -11,7 +11,6 @@ from litestar.params import Parameter
 
 from handrail.engine.engine import Engine
 from handrail.engine.errors import RefusedError
-from handrail.engine.pagination import PAGE_ITEMS_DEFAULT, Page
 from handrail.server.access import Caller
 from handrail.server.author_check import AuthoredBody, check_author, record_refused_attempt
 from handrail.server.idempotency import read_key
@@ -19,6 +18,7 @@ from handrail.server.paging import Cursor, Limit
 from handrail.server.problems import FieldError, HTTPProblemError, problem_responses
 from handrail.server.request_body import NulFreeText
 from handrail.views.approvals import Approval, ApprovalStatus
+from handrail.views.pages import PAGE_ITEMS_DEFAULT, Page
 from handrail.views.run_view import RunView
 from handrail.views.view_types import View
 

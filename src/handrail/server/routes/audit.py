@@ -6,15 +6,15 @@ from litestar import Request, get
 from litestar.params import Parameter
 from msgspec.structs import asdict
 
-from handrail.engine.audit.verification import Verification
 from handrail.engine.engine import Engine
-from handrail.engine.pagination import PAGE_ITEMS_DEFAULT, Page
 from handrail.server.access import Caller
 from handrail.server.audit_verifier import AuditVerifier
 from handrail.server.long_polls import LongPolls
 from handrail.server.paging import Cursor, Limit
 from handrail.server.problems import RETRY_SECONDS, HTTPProblemError, problem_responses
+from handrail.views.audit import Verification
 from handrail.views.event_view import EventView
+from handrail.views.pages import PAGE_ITEMS_DEFAULT, Page
 
 RunIdQuery = Annotated[str | None, Parameter(max_length=200, description="Of this run.")]
 ActorQuery = Annotated[

@@ -10,17 +10,16 @@ from msgspec import Meta
 
 from handrail.engine.engine import Engine
 from handrail.engine.errors import RefusedError
-from handrail.engine.pagination import PAGE_ITEMS_DEFAULT, Page
-from handrail.engine.queries.runs import RunItem
-from handrail.engine.services.beads import PRIORITY_MAX, BeadView
 from handrail.server.access import Caller
 from handrail.server.author_check import AuthoredBody, check_author
 from handrail.server.idempotency import read_key
 from handrail.server.paging import Cursor, Limit
 from handrail.server.problems import HTTPProblemError, problem_responses, refusal_at_field
 from handrail.server.request_body import NulFreeText
+from handrail.views.beads import PRIORITY_MAX, BeadView
 from handrail.views.event_view import EventView
-from handrail.views.run_view import RunView
+from handrail.views.pages import PAGE_ITEMS_DEFAULT, Page
+from handrail.views.run_view import RunItem, RunView
 
 TITLE_CHARS_MAX = 1_000
 BeadStatus = Literal["open", "in_progress", "waiting", "closed", "error"]

@@ -6,14 +6,14 @@ import msgspec
 from litestar import get, post
 
 from handrail.engine.engine import Engine
-from handrail.engine.pagination import PAGE_ITEMS_DEFAULT, Page
-from handrail.engine.services.bugs import BugReportResult, BugView, ErrorReport
 from handrail.kernel.decision import prepare_types
 from handrail.kernel.validation_messages import explain_validation_error
 from handrail.server.access import Caller
 from handrail.server.paging import Cursor, Limit
 from handrail.server.problems import HTTPProblemError, problem_responses
 from handrail.server.sentry_events import is_sentry_event, report_from_sentry
+from handrail.views.bugs import BugReportResult, BugView, ErrorReport
+from handrail.views.pages import PAGE_ITEMS_DEFAULT, Page
 
 prepare_types(ErrorReport)
 

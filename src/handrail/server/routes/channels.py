@@ -20,8 +20,6 @@ from msgspec import UNSET, Meta, UnsetType
 
 from handrail.engine.engine import Engine
 from handrail.engine.errors import RefusedError
-from handrail.engine.pagination import PAGE_ITEMS_DEFAULT, Page
-from handrail.engine.queries.channel_views import ChannelView, MessageView, PostedMessage
 from handrail.kernel.agent_lifecycle import AgentState
 from handrail.kernel.channel import events as ev
 from handrail.kernel.channel.state import AGENT_TURNS_MAX, TURN_SECONDS_MAX, HumanMode, TurnOrder
@@ -38,6 +36,8 @@ from handrail.server.problems import (
     refusal_at_field,
 )
 from handrail.server.request_body import NulFreeText
+from handrail.views.channels import ChannelView, MessageView, PostedMessage
+from handrail.views.pages import PAGE_ITEMS_DEFAULT, Page
 
 Seconds = Annotated[float, Meta(gt=0, le=TURN_SECONDS_MAX)]
 WaitQuery = Annotated[float, Parameter(ge=0, description="Seconds to wait for the first one.")]

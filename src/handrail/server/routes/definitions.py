@@ -8,14 +8,14 @@ from litestar.params import Parameter
 
 from handrail.engine.document_parser import Document, load_document
 from handrail.engine.engine import Engine, StoredDefinition
-from handrail.engine.pagination import PAGE_ITEMS_DEFAULT, Page
-from handrail.engine.services.definitions import DefinitionItem, DefinitionView
 from handrail.kernel.decision import Value
 from handrail.kernel.definition.certificate import Bound
 from handrail.server.access import Caller
 from handrail.server.idempotency import MEMORY_ONLY
 from handrail.server.paging import Cursor, Limit
 from handrail.server.problems import FieldError, field_errors, problem_responses
+from handrail.views.definitions import DefinitionItem, DefinitionView
+from handrail.views.pages import PAGE_ITEMS_DEFAULT, Page
 
 VersionQuery = Annotated[
     int | None, Parameter(description="One of its versions; left out, the newest.")

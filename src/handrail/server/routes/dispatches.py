@@ -16,10 +16,9 @@ from litestar.openapi.datastructures import ResponseSpec
 from msgspec import Meta
 
 from handrail.engine.dispatch.agent_results import NO_USAGE
-from handrail.engine.dispatch.dispatch import Dispatch, DispatchView
+from handrail.engine.dispatch.dispatch import Dispatch
 from handrail.engine.engine import Engine
 from handrail.engine.errors import RefusedError
-from handrail.engine.queries.channel_views import TurnView
 from handrail.kernel.decision import Value
 from handrail.kernel.result import Outcome, Result, Usage
 from handrail.server.access import Caller, check_own_agent, check_same_author
@@ -28,6 +27,8 @@ from handrail.server.idempotency import MEMORY_ONLY
 from handrail.server.long_polls import LongPolls
 from handrail.server.problems import FieldError, HTTPProblemError, problem_responses
 from handrail.server.routes.agents import HeldDispatchIds, check_roles, unregistered_problem
+from handrail.views.channels import TurnView
+from handrail.views.dispatches import DispatchView
 from handrail.views.run_view import RunSummary
 from handrail.views.view_types import View
 

@@ -23,11 +23,11 @@ from litestar.openapi.spec.enums import OpenAPIType
 from litestar.params import Parameter
 
 from handrail.engine.engine import Engine
-from handrail.engine.pagination import Page
-from handrail.engine.services.beads import FILE_BYTES_MAX, FileInfo
 from handrail.server.access import Caller
 from handrail.server.author_check import AuthoredBody, check_author
 from handrail.server.problems import FieldError, HTTPProblemError, problem_responses
+from handrail.views.beads import FILE_BYTES_MAX, FileInfo
+from handrail.views.pages import Page
 
 FORM_BYTES_MAX = 64 * 1024
 """In addition to the file."""

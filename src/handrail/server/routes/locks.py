@@ -3,10 +3,10 @@
 from litestar import get
 
 from handrail.engine.engine import Engine
-from handrail.engine.pagination import PAGE_ITEMS_DEFAULT, Page
-from handrail.engine.queries.locks import LockView
 from handrail.server.paging import Cursor, Limit
 from handrail.server.problems import problem_responses
+from handrail.views.locks import LockView
+from handrail.views.pages import PAGE_ITEMS_DEFAULT, Page
 
 
 @get("/locks", responses=problem_responses())

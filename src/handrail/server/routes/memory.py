@@ -8,13 +8,13 @@ from litestar.params import Parameter
 from msgspec import Meta
 
 from handrail.engine.engine import Engine
-from handrail.engine.pagination import PAGE_ITEMS_DEFAULT, Page
-from handrail.engine.services.memory import QUERY_CHARS_MAX, RESOLUTION_CHARS_MAX, MemoryView
 from handrail.server.access import Caller
 from handrail.server.author_check import AuthoredBody, check_author
 from handrail.server.paging import Cursor, Limit
 from handrail.server.problems import problem_responses
 from handrail.server.request_body import NulFreeText
+from handrail.views.memories import QUERY_CHARS_MAX, RESOLUTION_CHARS_MAX, MemoryView
+from handrail.views.pages import PAGE_ITEMS_DEFAULT, Page
 
 TextQuery = Annotated[
     str | None,

@@ -8,11 +8,11 @@ from litestar.params import Parameter
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from handrail.engine.engine import Engine
-from handrail.engine.queries.statistics import DefinitionStatistics
 from handrail.server.access import API_PREFIX
 from handrail.server.paging import DATE_TIME_SCHEMA, parse_time
 from handrail.server.problems import problem_responses
 from handrail.server.prometheus import ServerMetrics
+from handrail.views.definition_statistics import DefinitionStatistics
 from handrail.views.view_types import View
 
 DefinitionIdQuery = Annotated[

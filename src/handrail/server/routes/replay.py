@@ -9,14 +9,9 @@ from msgspec import Meta
 from handrail.engine.engine import Engine
 from handrail.engine.errors import RefusedError
 from handrail.engine.services.definitions import InvalidDefinitionError
-from handrail.engine.services.replays import (
-    REPLAYED_RUNS_MAX,
-    TUNING_RUNS_DEFAULT,
-    TUNING_RUNS_MAX,
-    ReplayResults,
-)
 from handrail.kernel.decision import Value
-from handrail.replay.tuning import TuningReport
+from handrail.replay.replay_report import REPLAYED_RUNS_MAX, ReplayResults
+from handrail.replay.tuning import TUNING_RUNS_DEFAULT, TUNING_RUNS_MAX, TuningReport
 from handrail.server.idempotency import MEMORY_ONLY
 from handrail.server.problems import (
     HTTPProblemError,

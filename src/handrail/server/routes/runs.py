@@ -11,10 +11,6 @@ from msgspec import Meta
 
 from handrail.engine.engine import Engine
 from handrail.engine.errors import RefusedError
-from handrail.engine.pagination import PAGE_ITEMS_DEFAULT, Page
-from handrail.engine.queries.run_details import RunDetails
-from handrail.engine.queries.runs import RUN_IDS_MAX, NoteView, RunItem
-from handrail.engine.queries.why import RunExplanation
 from handrail.engine.services.runs import OverrideCommand
 from handrail.kernel.definition.model import TerminalStatus
 from handrail.kernel.run import commands as c
@@ -31,8 +27,10 @@ from handrail.server.problems import (
     refusal_at_field,
 )
 from handrail.server.request_body import NulFreeText
+from handrail.views.pages import PAGE_ITEMS_DEFAULT, Page
 from handrail.views.report import RunReport, report_markdown
-from handrail.views.run_view import RunSummary, RunView
+from handrail.views.run_details import RunDetails, RunExplanation
+from handrail.views.run_view import RUN_IDS_MAX, NoteView, RunItem, RunSummary, RunView
 from handrail.views.steps import StepDetails
 from handrail.views.view_types import TransitionView
 

@@ -6,13 +6,13 @@ Sessions of others are as if they did not exist, except for an admin.
 from litestar import delete, get
 
 from handrail.engine.engine import Engine
-from handrail.engine.pagination import Page
 from handrail.kernel.decision import Value
 from handrail.server.access import Caller
 from handrail.server.authentication import CredentialCache
 from handrail.server.credentials import caller_from_credential
 from handrail.server.problems import HTTPProblemError, problem_responses
 from handrail.store.store import CredentialRow
+from handrail.views.pages import Page
 
 
 class SessionView(Value, omit_defaults=False):

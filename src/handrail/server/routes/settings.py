@@ -5,11 +5,11 @@ from typing import Any
 from litestar import get
 
 from handrail.engine.engine import Engine
-from handrail.engine.pagination import Page
 from handrail.server.configuration import ORIGIN_DEFAULT
 from handrail.server.problems import problem_responses
 from handrail.server.setting_table import SETTINGS
 from handrail.server.settings import ServerSettings
+from handrail.views.pages import Page
 from handrail.views.view_types import View
 
 

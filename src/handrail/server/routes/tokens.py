@@ -6,7 +6,6 @@ import msgspec
 from litestar import delete, get, post
 
 from handrail.engine.engine import Engine
-from handrail.engine.pagination import Page
 from handrail.kernel.decision import Value, prepare_types
 from handrail.kernel.definition.reader import parse_duration
 from handrail.server.access import Caller, PersonRole, Role
@@ -16,6 +15,7 @@ from handrail.server.idempotency import SHOWN_ONCE
 from handrail.server.problems import FieldError, HTTPProblemError, problem_responses
 from handrail.store.store import CredentialRow
 from handrail.views.event_view import ENGINE_ACTOR
+from handrail.views.pages import Page
 
 Name = Annotated[str, msgspec.Meta(max_length=NAME_CHARS_MAX, pattern=r"^[^\x00-\x1f\x7f]*$(?!\n)")]
 EXPIRES_SECONDS_MAX = 10 * 365 * 86_400

@@ -12,13 +12,7 @@ from litestar import delete, get, post
 from uuid_utils import uuid7
 
 from handrail.engine.engine import Engine
-from handrail.engine.pagination import Page
-from handrail.engine.services.webhooks import (
-    DEFAULT_EVENT_TYPES,
-    WEBHOOK_EVENT_TYPES,
-    WebhookEventType,
-    event_types_of,
-)
+from handrail.engine.services.webhooks import event_types_of
 from handrail.kernel.decision import Value, prepare_types
 from handrail.server.access import Caller
 from handrail.server.credentials import NAME_CHARS_MAX
@@ -34,6 +28,8 @@ from handrail.server.webhook_targets import (
 )
 from handrail.store.engine_store import iso
 from handrail.store.notifications import WebhookRow
+from handrail.views.pages import Page
+from handrail.views.webhooks import DEFAULT_EVENT_TYPES, WEBHOOK_EVENT_TYPES, WebhookEventType
 
 PEOPLE_MAX = 50
 WEBHOOK_SECRET_PREFIX = "hrw_"  # noqa: S105 - how secrets begin
