@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from benchmarks.durable.common import AGENTS
-from handrail.store.statements import read_script
+from handrail.store.statements import read_migrations
 
 Key = tuple[str, int]
 NOW = "2026-01-01T12:00:00.000000Z"
@@ -56,7 +56,7 @@ def dispatch(run: str, seq: int, at: Any) -> tuple[Any, ...]:
 class SqliteRows:
     def create(self, connection: Any) -> None:
         connection.execute("PRAGMA synchronous = FULL")
-        connection.executescript(read_script("handrail.store.sqlite", "schema.sql"))
+        connection.executescript("".join(read_migrations("handrail.store.sqlite")))
 
     def values(self, keys: Sequence[Key]) -> Any:
         named = [(run_id(run), seq) for run, seq in keys]
@@ -92,7 +92,7 @@ SQLITE = (
 
 class PostgresRows:
     def create(self, connection: Any) -> None:
-        connection.execute(read_script("handrail.store.postgres", "schema.sql"), prepare=False)
+        connection.execute("".join(read_migrations("handrail.store.postgres")), prepare=False)
 
     def values(self, keys: Sequence[Key]) -> Any:
         now = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -149,6 +149,15 @@ def test_a_database_of_a_newer_handrail_is_left_alone(
         PostgresEngineStore(postgres_url)
 
 
+def test_a_database_made_before_the_first_release_is_refused(
+    postgres_url: str, store: PostgresEngineStore
+):
+    with psycopg.connect(postgres_url) as db:
+        db.execute("UPDATE handrail_schema SET version = 6")
+    with complaint(postgres_url, "before Handrail 0.1.0 (schema 6)", "name a new database"):
+        PostgresEngineStore(postgres_url)
+
+
 def test_who_only_reads_makes_nothing(postgres_url: str):
     with complaint(postgres_url, "schema 0", "handrail serve"):
         PostgresEngineStore(postgres_url, read_only=True)

@@ -1,4 +1,4 @@
-"""The schemas: fresh ones equal migrated ones, every statement prepares, both stores have the same.
+"""The schemas: every statement prepares, both stores have the same tables and guards.
 
 A schema is described by what the database says about it, not by the text that made it, so that
 comments and line breaks do not count.
@@ -13,8 +13,7 @@ import psycopg
 import pytest
 
 from handrail.store.sqlite.database import PACKAGE as SQLITE
-from handrail.store.sqlite.database import connect, schema_version
-from handrail.store.statements import load_statements, migration_files, read_script, select_filters
+from handrail.store.statements import load_statements, read_migrations, select_filters
 
 pytest_plugins = ["tests.fixtures_postgres"]
 POSTGRES = "handrail.store.postgres"
@@ -26,7 +25,6 @@ ONLY_POSTGRES = {
     "chain.head": "as above",
     "dispatches.reserved_by": "an engine finds again what it reserved and could not use yet",
     "dispatches.reserved_until": "engines that share a database leave each other's offers alone",
-    "messages.n": "the order of sending; SQLite orders by its rowid",
 }
 FTS5 = "FTS5 keeps its index in tables; PostgreSQL has an index of its own kind"
 ONLY_SQLITE: dict[str, str] = {
@@ -96,14 +94,14 @@ def in_postgres(db: psycopg.Connection) -> dict[str, list[tuple]]:
     return {what: db.execute(query.encode()).fetchall() for what, query in DESCRIBED.items()}
 
 
-def run_in_sqlite(db: sqlite3.Connection, *files: str) -> None:
-    for file in files:
-        db.executescript(read_script(SQLITE, file))
+def run_in_sqlite(db: sqlite3.Connection) -> None:
+    for script in read_migrations(SQLITE):
+        db.executescript(script)
 
 
-def run_in_postgres(db: psycopg.Connection, *files: str) -> None:
-    for file in files:
-        db.execute(read_script(POSTGRES, file).encode())
+def run_in_postgres(db: psycopg.Connection) -> None:
+    for script in read_migrations(POSTGRES):
+        db.execute(script.encode())
 
 
 @pytest.fixture
@@ -120,50 +118,19 @@ def postgres(postgres_url: str) -> Iterator[psycopg.Connection]:
 
 def sqlite_columns() -> dict[str, set[str]]:
     with closing(sqlite3.connect(":memory:")) as db:
-        run_in_sqlite(db, "schema.sql")
+        run_in_sqlite(db)
         tables = [name for kind, name, _ in in_sqlite(db) if kind == "table"]
         info = "SELECT name FROM pragma_table_info(?)"
         return {name: {row[0] for row in db.execute(info, (name,))} for name in tables}
 
 
 def postgres_columns(db: psycopg.Connection) -> dict[str, set[str]]:
-    run_in_postgres(db, "schema.sql")
+    run_in_postgres(db)
     found: dict[str, set[str]] = {}
     for row in in_postgres(db)["columns"]:
         table, _, column = row[0].partition(".")
         found.setdefault(table, set()).add(column)
     return found
-
-
-def test_a_fresh_sqlite_schema_equals_one_that_was_migrated(
-    database: str, sqlite: sqlite3.Connection
-):
-    run_in_sqlite(sqlite, *migration_files(SQLITE))
-    with closing(connect(database)) as fresh:
-        assert in_sqlite(fresh) == in_sqlite(sqlite)
-        assert fresh.execute("PRAGMA user_version").fetchone() == (len(migration_files(SQLITE)),)
-
-
-def test_every_older_sqlite_schema_is_brought_up_to_date_when_it_is_opened(database: str):
-    for version in range(1, schema_version() + 1):
-        path = f"{database}-{version}"
-        with closing(sqlite3.connect(path)) as old:
-            run_in_sqlite(old, *migration_files(SQLITE)[:version])
-            old.execute("PRAGMA application_id = 0x48524149")
-            old.execute(f"PRAGMA user_version = {version}")
-        with closing(connect(path)) as opened, closing(connect(database)) as fresh:
-            assert in_sqlite(opened) == in_sqlite(fresh)
-            assert opened.execute("PRAGMA user_version").fetchone() == (schema_version(),)
-
-
-def test_a_fresh_postgres_schema_equals_one_that_was_migrated(postgres: psycopg.Connection):
-    run_in_postgres(postgres, "schema.sql")
-    fresh = in_postgres(postgres)
-    postgres.rollback()
-    assert not in_postgres(postgres)["columns"]
-    run_in_postgres(postgres, *migration_files(POSTGRES))
-    assert in_postgres(postgres) == fresh
-    assert len(fresh["columns"]) > 100
 
 
 def every_statement(package: str, sign: str) -> dict[str, str]:
@@ -182,7 +149,7 @@ def every_statement(package: str, sign: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("name", every_statement(SQLITE, "?"))
 def test_every_statement_for_sqlite_prepares(sqlite: sqlite3.Connection, name: str):
-    run_in_sqlite(sqlite, "schema.sql")
+    run_in_sqlite(sqlite)
     statement = every_statement(SQLITE, "?")[name]
     numbered = re.findall(r"\?\d+", statement)
     values = [None] * (len(set(numbered)) or statement.count("?"))
@@ -190,7 +157,7 @@ def test_every_statement_for_sqlite_prepares(sqlite: sqlite3.Connection, name: s
 
 
 def test_every_statement_for_postgres_prepares(postgres: psycopg.Connection):
-    run_in_postgres(postgres, "schema.sql")
+    run_in_postgres(postgres)
     for name, statement in every_statement(POSTGRES, "$").items():
         postgres.execute(f"PREPARE {name} AS {statement}".encode())
 
@@ -223,9 +190,9 @@ def test_both_stores_have_the_same_guards(postgres: psycopg.Connection):
         }
 
     with closing(sqlite3.connect(":memory:")) as db:
-        run_in_sqlite(db, "schema.sql")
+        run_in_sqlite(db)
         ours = guards([sql for _, _, sql in in_sqlite(db)])
-    run_in_postgres(postgres, "schema.sql")
+    run_in_postgres(postgres)
     theirs = guards([definition for _, definition in in_postgres(postgres)["indexes"]])
     assert ours == theirs
     assert {"one_active_run_per_bead", "one_dispatch_per_step", "journal_stream"} <= ours

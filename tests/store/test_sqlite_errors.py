@@ -77,6 +77,12 @@ def a_newer_one(path: Path) -> None:
         db.execute(f"PRAGMA user_version = {KNOWN + 1}")
 
 
+def one_made_before_the_first_release(path: Path) -> None:
+    filled(path)
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("PRAGMA user_version = 4")
+
+
 def a_broken_header(path: Path) -> None:
     filled(path)
     with path.open("r+b") as file:
@@ -98,6 +104,7 @@ def a_broken_schema(path: Path) -> None:
         (another_programs, "is a database of another program; name another file"),
         (another_programs_empty_one, "is a database of another program; name another file"),
         (another_programs_with_a_log, "is a database of another program; name another file"),
+        (one_made_before_the_first_release, "before Handrail 0.1.0 (schema 4), which cannot"),
         (a_newer_one, f"newer Handrail (schema {KNOWN + 1}; this one knows {KNOWN}); upgrade"),
         (a_broken_header, "name a Handrail database"),
         (a_broken_schema, "restore a backup with `handrail db restore FILE`"),

@@ -11,7 +11,8 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from handrail.store.engine_store import StoreError
 from handrail.store.postgres.binary_values import register_adapters
-from handrail.store.statements import migration_files, read_script
+from handrail.store.statements import check_schema_version, read_migrations
+from handrail.store.statements import schema_version as newest_schema_version
 
 PostgresConnection = psycopg.Connection[tuple[Any, ...]]
 
@@ -62,7 +63,7 @@ KNOWN_TABLES = [
 
 
 def schema_version() -> int:
-    return len(migration_files(PACKAGE))
+    return newest_schema_version(PACKAGE)
 
 
 def connect(parameters: dict[str, Any], *, read_only: bool = False) -> PostgresConnection:
@@ -171,13 +172,7 @@ def _read_schema_version(db: PostgresConnection, display_name: str) -> int:
     """Return the version of the existing tables."""
     row = db.execute("SELECT max(version) FROM handrail_schema", prepare=False).fetchone()
     version = (row[0] if row else None) or 0
-    newest = schema_version()
-    if version > newest:
-        raise StoreError(
-            f"{display_name} was written by a newer Handrail (schema {version}; this one "
-            f"knows {newest}); "
-            "upgrade Handrail"
-        )
+    check_schema_version(display_name, version, schema_version())
     return version
 
 
@@ -187,14 +182,10 @@ def _migrate(db: PostgresConnection, display_name: str) -> None:
         db.execute("SELECT pg_advisory_xact_lock($1)", (MIGRATION_LOCK_ID,), prepare=False)
         schema_table = db.execute("SELECT to_regclass('handrail_schema')", prepare=False).fetchone()
         version = _read_schema_version(db, display_name) if schema_table and schema_table[0] else 0
-        names = migration_files(PACKAGE)
-        if version == len(names):
-            return
-        files = names[version:] if version else ["schema.sql"]
-        for name in files:
-            db.execute(read_script(PACKAGE, name).encode(), prepare=False)
+        for script in read_migrations(PACKAGE, version):
+            db.execute(script.encode(), prepare=False)
         db.execute("DELETE FROM handrail_schema", prepare=False)
-        db.execute("INSERT INTO handrail_schema VALUES ($1)", (len(names),), prepare=False)
+        db.execute("INSERT INTO handrail_schema VALUES ($1)", (schema_version(),), prepare=False)
 
 
 DATABASE_ERRORS = (psycopg.Error, UnicodeError, OverflowError)

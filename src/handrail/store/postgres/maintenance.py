@@ -38,9 +38,9 @@ from handrail.store.postgres.database import (
     store_error,
 )
 from handrail.store.postgres.engine_store import PostgresEngineStore, row_of
-from handrail.store.statements import read_script
+from handrail.store.statements import check_schema_version, read_migrations
 
-TABLES: list[str] = re.findall(r"(?m)^CREATE TABLE (\w+)", read_script(PACKAGE, "schema.sql"))
+TABLES: list[str] = re.findall(r"(?m)^CREATE TABLE (\w+)", "".join(read_migrations(PACKAGE)))
 """Tables in an order in which they can be filled."""
 RESTORED_TABLES = [name for name in TABLES if name not in (*LIVE_TABLES, "handrail_schema")]
 COMMIT_LOCK_ORDER = (
@@ -298,7 +298,11 @@ def read_manifest(file: Path) -> dict[str, Any]:
         raise BrokenBackupError(
             f"{file} is no backup of Handrail on PostgreSQL; name one"
         ) from error
-    if version > schema_version() or backup_format > BACKUP_FORMAT:
+    try:
+        check_schema_version(str(file), version, schema_version())
+    except StoreError as error:
+        raise BrokenBackupError(str(error)) from error
+    if backup_format > BACKUP_FORMAT:
         raise BrokenBackupError(f"{file} was written by a newer Handrail; upgrade Handrail")
     if version < schema_version():
         hint = "restore it with that one into an empty database, and open that with this one"

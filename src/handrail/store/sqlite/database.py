@@ -8,7 +8,8 @@ from pathlib import Path
 from time import monotonic, sleep
 
 from handrail.store.engine_store import StoreError
-from handrail.store.statements import migration_files, read_script
+from handrail.store.statements import check_schema_version, read_migrations
+from handrail.store.statements import schema_version as newest_schema_version
 
 PACKAGE = "handrail.store.sqlite"
 APPLICATION_ID = 0x48524149
@@ -17,7 +18,7 @@ IN_MEMORY_PATH = ":memory:"
 
 
 def schema_version() -> int:
-    return len(migration_files(PACKAGE))
+    return newest_schema_version(PACKAGE)
 
 
 def _make_private(path: str) -> None:
@@ -114,28 +115,19 @@ def _read_schema_version(db: sqlite3.Connection, path: str) -> int:
     (version,) = db.execute("PRAGMA user_version").fetchone()
     (application,) = db.execute("PRAGMA application_id").fetchone()
     (tables,) = db.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    newest = schema_version()
     if application != APPLICATION_ID and (tables or application or version):
         raise StoreError(f"{path} is a database of another program; name another file")
-    if version > newest:
-        raise StoreError(
-            f"{path} was written by a newer Handrail (schema {version}; this one knows {newest}); "
-            "upgrade Handrail"
-        )
+    check_schema_version(path, version, schema_version())
     return version
 
 
 def _migrate(db: sqlite3.Connection, version: int) -> None:
-    names = migration_files(PACKAGE)
-    fresh = version == 0
-    if fresh:
-        _run_script(db, read_script(PACKAGE, "schema.sql"))
+    if version == 0:
         db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-    else:
-        for name in names[version:]:
-            _run_script(db, read_script(PACKAGE, name))
-    if version < len(names):
-        db.execute(f"PRAGMA user_version = {len(names)}")
+    for script in read_migrations(PACKAGE, version):
+        _run_script(db, script)
+    if version < schema_version():
+        db.execute(f"PRAGMA user_version = {schema_version()}")
 
 
 def _run_script(db: sqlite3.Connection, text: str) -> None:

@@ -32,6 +32,7 @@ from handrail.store.sqlite.database import (
     store_error,
 )
 from handrail.store.sqlite.engine_store import SQL, Rows, SqliteEngineStore, row_of
+from handrail.store.statements import check_schema_version
 
 LIST_TABLES_SQL = r"""
 SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite\_%' ESCAPE '\'
@@ -250,13 +251,11 @@ def _check_backup(file: Path) -> None:
             (version,) = db.execute("PRAGMA user_version").fetchone()
             if application != APPLICATION_ID:
                 raise BrokenBackupError(f"{file} is no backup of a Handrail database; name one")
-            if version > schema_version():
-                raise BrokenBackupError(
-                    f"{file} was written by a newer Handrail (schema {version}; this one knows "
-                    f"{schema_version()}); upgrade Handrail"
-                )
+            check_schema_version(str(file), version, schema_version())
             (state,) = db.execute("PRAGMA quick_check(1)").fetchone()
             if state != "ok":
                 raise BrokenBackupError(f"{file} is damaged ({state}); name another backup")
     except sqlite3.Error as error:
         raise BrokenBackupError(f"{file} is no backup of a Handrail database ({error})") from error
+    except StoreError as error:
+        raise BrokenBackupError(str(error)) from error

@@ -5,17 +5,11 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 'pending')
 ON CONFLICT (execution_id) DO UPDATE SET resolution = excluded.resolution
 WHERE corrected_by IS NULL;
 
--- index_memory: add a memory to the search index
-REPLACE INTO memory_words (rowid, words) SELECT n, words FROM memories WHERE execution_id = ?;
-
 -- forget_oldest: delete the least recently used beyond a number
 DELETE FROM memories WHERE n IN (
   SELECT n FROM memories ORDER BY coalesce(used_at, created_at)
   LIMIT max(0, (SELECT count(*) FROM memories) - ?))
-RETURNING n, id;
-
--- unindex_memory: remove a memory from the search index
-DELETE FROM memory_words WHERE rowid = ?;
+RETURNING id;
 
 -- forget_uses: delete the uses of deleted memories
 DELETE FROM memory_uses WHERE memory_id = ?;
@@ -63,7 +57,7 @@ UPDATE memories SET resolution = ?, corrected_by = ?, corrected_at = ?
 WHERE id = ? AND resolution = ?;
 
 -- forget_memory: guarded by what was read
-DELETE FROM memories WHERE id = ? AND resolution = ? RETURNING n;
+DELETE FROM memories WHERE id = ? AND resolution = ?;
 
 -- settle_memory: make the standing of an archived run's memory final
 UPDATE memories SET verdict = (

@@ -94,7 +94,7 @@ INSERT INTO messages (id, target, body, created_at) VALUES (?, ?, ?, ?) ON CONFL
 DELETE FROM messages WHERE id = ?;
 
 -- messages: the oldest messages
-SELECT id, target, body, created_at FROM messages ORDER BY rowid LIMIT ?;
+SELECT id, target, body, created_at FROM messages ORDER BY n LIMIT ?;
 
 -- insert_key: the response to a request, for retries
 INSERT INTO idempotency_keys (key, actor, digest, answer, created_at) VALUES (?, ?, ?, ?, ?);

@@ -22,9 +22,7 @@ class SqliteTicketMemoryStore(SqliteEngineStore):
     def put_memories(self, rows: Sequence[MemoryRow], memories_max: int) -> list[MemoryRow]:
         with self._transaction() as db:
             db.executemany(SQL["remember"], [astuple(row)[:INSERT_COLUMNS] for row in rows])
-            db.executemany(SQL["index_memory"], [(row.execution_id,) for row in rows])
-            for n, memory_id in db.execute(SQL["forget_oldest"], (memories_max,)).fetchall():
-                db.execute(SQL["unindex_memory"], (n,))
+            for (memory_id,) in db.execute(SQL["forget_oldest"], (memories_max,)).fetchall():
                 db.execute(SQL["forget_uses"], (memory_id,))
             return [_stored_memory(db, row) for row in rows]
 
@@ -79,8 +77,8 @@ def _change_memory(db: sqlite3.Connection, change: MemoryChange) -> bool:
     if change.resolution is not None:
         values = (change.resolution, change.by, change.at, change.id, change.expected_resolution)
         return db.execute(SQL["correct_memory"], values).rowcount > 0
-    deleted = db.execute(SQL["forget_memory"], (change.id, change.expected_resolution)).fetchall()
-    for (n,) in deleted:
-        db.execute(SQL["unindex_memory"], (n,))
-        db.execute(SQL["forget_uses"], (change.id,))
-    return bool(deleted)
+    values = (change.id, change.expected_resolution)
+    if db.execute(SQL["forget_memory"], values).rowcount == 0:
+        return False
+    db.execute(SQL["forget_uses"], (change.id,))
+    return True

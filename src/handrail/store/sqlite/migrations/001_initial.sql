@@ -1,4 +1,4 @@
--- The schema of a new database. `migrations/` migrates older ones to the same; a test compares.
+-- The tables of version 0.1.0. `project` is reserved: one project has all rows for now.
 -- Times are ISO 8601 texts in UTC with microseconds; documents are JSON texts.
 -- Constraints compare with one value after the other: for a longer IN, SQLite builds a table in
 -- memory for each row that it checks, which takes longer than writing the row.
@@ -10,7 +10,8 @@ CREATE TABLE workflows (
   version INTEGER NOT NULL,
   definition TEXT NOT NULL,
   created_at TEXT NOT NULL,
-  updated_at TEXT NOT NULL
+  updated_at TEXT NOT NULL,
+  project TEXT NOT NULL DEFAULT 'default'
 ) STRICT;
 CREATE INDEX workflows_name ON workflows (name);
 
@@ -40,6 +41,8 @@ CREATE TABLE beads (
   execution_id TEXT,
   created_at TEXT NOT NULL,
   updated_at TEXT NOT NULL,
+  due_at TEXT,
+  project TEXT NOT NULL DEFAULT 'default',
   CHECK ((error IS NOT NULL) = (status = 'error'))
 ) STRICT;
 CREATE INDEX beads_status ON beads (status, id);
@@ -173,7 +176,8 @@ CREATE TABLE agents (
   enabled INTEGER NOT NULL CHECK (enabled IN (0, 1)),
   session TEXT NOT NULL,
   engine TEXT,
-  beat_at TEXT NOT NULL
+  beat_at TEXT NOT NULL,
+  project TEXT NOT NULL DEFAULT 'default'
 ) STRICT;
 CREATE UNIQUE INDEX agents_session ON agents (session);
 
@@ -203,7 +207,8 @@ CREATE TABLE commit_locks (
 
 -- Messages from one stream to another; deleted by the decision that consumes them.
 CREATE TABLE messages (
-  id TEXT PRIMARY KEY,
+  n INTEGER PRIMARY KEY,
+  id TEXT NOT NULL UNIQUE,
   target TEXT NOT NULL,
   body TEXT NOT NULL,
   created_at TEXT NOT NULL
@@ -239,6 +244,7 @@ CREATE TABLE channels (
   updated_at TEXT NOT NULL,
   closed_at TEXT,
   state TEXT NOT NULL,
+  project TEXT NOT NULL DEFAULT 'default',
   CHECK (closed_at IS NULL OR next_due IS NULL)
 ) STRICT;
 CREATE INDEX channels_due ON channels (next_due) WHERE next_due IS NOT NULL;
@@ -304,7 +310,8 @@ CREATE TABLE credentials (
   created_by TEXT NOT NULL,
   created_at TEXT NOT NULL,
   expires_at TEXT,
-  revoked_at TEXT
+  revoked_at TEXT,
+  project TEXT NOT NULL DEFAULT 'default'
 ) STRICT;
 CREATE UNIQUE INDEX credentials_digest ON credentials (digest);
 CREATE INDEX credentials_kind ON credentials (kind, id);
@@ -354,6 +361,12 @@ CREATE UNIQUE INDEX memories_id ON memories (id);
 CREATE UNIQUE INDEX one_memory_per_run ON memories (execution_id);
 CREATE INDEX memories_age ON memories (coalesce(used_at, created_at));
 CREATE VIRTUAL TABLE memory_words USING fts5(words);
+CREATE TRIGGER memory_words_insert AFTER INSERT ON memories BEGIN
+  INSERT INTO memory_words (rowid, words) VALUES (new.n, new.words);
+END;
+CREATE TRIGGER memory_words_delete AFTER DELETE ON memories BEGIN
+  DELETE FROM memory_words WHERE rowid = old.n;
+END;
 
 -- Which memory answered which run; a reopened ticket does not get the same memory again.
 CREATE TABLE memory_uses (

@@ -1,4 +1,4 @@
--- The schema of a new database. `migrations/` migrates older ones to the same; a test compares.
+-- The tables of version 0.1.0. `project` is reserved: one project has all rows for now.
 -- Keys compare byte by byte (COLLATE "C"), so that their order is that of SQLite and of Python.
 -- Documents are json, which keeps the text unchanged.
 
@@ -11,7 +11,8 @@ CREATE TABLE workflows (
   version integer NOT NULL,
   definition json NOT NULL,
   created_at timestamptz NOT NULL,
-  updated_at timestamptz NOT NULL
+  updated_at timestamptz NOT NULL,
+  project text NOT NULL DEFAULT 'default'
 );
 CREATE INDEX workflows_name ON workflows (name);
 
@@ -41,6 +42,8 @@ CREATE TABLE beads (
   execution_id text,
   created_at timestamptz NOT NULL,
   updated_at timestamptz NOT NULL,
+  due_at timestamptz,
+  project text NOT NULL DEFAULT 'default',
   CHECK ((error IS NOT NULL) = (status = 'error'))
 );
 CREATE INDEX beads_status ON beads (status, id);
@@ -188,7 +191,8 @@ CREATE TABLE agents (
   enabled boolean NOT NULL,
   session text COLLATE "C" NOT NULL,
   engine text COLLATE "C",
-  beat_at timestamptz NOT NULL
+  beat_at timestamptz NOT NULL,
+  project text NOT NULL DEFAULT 'default'
 ) WITH (fillfactor = 50);
 CREATE UNIQUE INDEX agents_session ON agents (session);
 
@@ -257,6 +261,7 @@ CREATE TABLE channels (
   updated_at timestamptz NOT NULL,
   closed_at timestamptz,
   state json NOT NULL,
+  project text NOT NULL DEFAULT 'default',
   CHECK (closed_at IS NULL OR next_due IS NULL)
 );
 CREATE INDEX channels_due ON channels (next_due) WHERE next_due IS NOT NULL;
@@ -321,7 +326,8 @@ CREATE TABLE credentials (
   created_by text NOT NULL,
   created_at timestamptz NOT NULL,
   expires_at timestamptz,
-  revoked_at timestamptz
+  revoked_at timestamptz,
+  project text NOT NULL DEFAULT 'default'
 );
 CREATE UNIQUE INDEX credentials_digest ON credentials (digest);
 CREATE INDEX credentials_kind ON credentials (kind, id);
