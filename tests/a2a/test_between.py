@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 from tests.a2a.speaking import at_the_door, colleague, go
+from tests.cli.calling import call
 from tests.client.serving import Server
 from tests.kernel.driving import chain, node
 from tests.patience import PATIENCE
 
 import handrail
-from handrail.cli.a2a import A2aOptions, serve_a2a
 from handrail.client.clients import SyncClient
 from handrail.views.approvals import Approval
 
@@ -82,13 +82,15 @@ def test_a_question_of_the_inner_run_is_answered_in_the_outer_and_both_end(
     )  # fmt: skip
 
 
-def test_an_address_that_nobody_could_be_told_is_refused(capsys: pytest.CaptureFixture[str]):
-    assert serve_a2a(A2aOptions(server="http://127.0.0.1:1", host="0.0.0.0")) == 2
-    assert "say with --url where they reach it" in capsys.readouterr().err
+def test_an_address_that_nobody_could_be_told_is_refused():
+    called = call("a2a", "--server", "http://127.0.0.1:1", "--host", "0.0.0.0")
+    assert called.code == 2
+    assert "say with --url where they reach it" in called.err
 
 
-def test_a_port_that_is_taken_is_told(capsys: pytest.CaptureFixture[str]):
+def test_a_port_that_is_taken_is_told():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        assert serve_a2a(A2aOptions(server="http://127.0.0.1:1", port=port)) == 2
-    assert f"port {port} on 127.0.0.1 cannot be listened on" in capsys.readouterr().err
+        called = call("a2a", "--server", "http://127.0.0.1:1", "--port", str(port))
+    assert called.code == 2
+    assert f"port {port} on 127.0.0.1 cannot be listened on" in called.err

@@ -1,5 +1,7 @@
 """The command line as a whole: quick help, completion, and a page that has everything in it."""
 
+import ast
+import inspect
 import os
 import re
 import resource
@@ -22,6 +24,19 @@ HEAVY = {
     "asyncio", "handrail.engine.engine", "handrail.server.app", "handrail.testing", "httpx",
     "litestar", "psycopg", "rich.live", "sqlite3", "structlog", "uvicorn", "yaml",
 }  # fmt: skip
+
+
+def by_stem(path: Path) -> str:
+    return path.stem
+
+
+def command_modules(group: typer.Typer = app) -> set[Path]:
+    """The files in which commands stand."""
+    files = {Path(inspect.getfile(c.callback)) for c in group.registered_commands if c.callback}
+    for inner in group.registered_groups:
+        assert inner.typer_instance is not None
+        files |= command_modules(inner.typer_instance)
+    return files
 
 
 def commands(group: typer.Typer = app, before: str = "") -> list[str]:
@@ -85,6 +100,28 @@ def test_help_imports_nothing_that_only_some_commands_need():
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
     )
     assert not HEAVY & set(done.stdout.splitlines()[-1].split())
+
+
+def test_the_modules_of_the_commands_import_nothing_heavy():
+    code = "import sys; import handrail.cli.app; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    heavy = HEAVY | {"handrail.client.clients", "handrail.server.configuration", "rich"}
+    assert not heavy & set(done.stdout.split())
+
+
+@pytest.mark.parametrize("module", sorted((ROOT / "src/handrail/cli").glob("*.py")), ids=by_stem)
+def test_no_module_imports_a_command(module: Path):
+    """But `app.py`: what two commands need stands in a module beside them."""
+    names = {path.stem for path in command_modules()}
+    imported = {
+        name
+        for node in ast.walk(ast.parse(module.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("handrail.cli")
+        for name in (node.module.removeprefix("handrail.cli."), *(a.name for a in node.names))
+    }
+    assert module.stem == "app" or not names & imported
 
 
 def completing(**variables: str) -> str:

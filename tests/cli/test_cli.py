@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from tests.cli.calling import call
 
-import handrail.cli.sim
+import handrail.cli
+import handrail.testing
 
 COMMANDS = ("check", "run", "sim")
 
@@ -151,7 +152,7 @@ def test_sim_with_a_failing_seed_is_exit_code_1(monkeypatch: pytest.MonkeyPatch)
         run_seeds=lambda first, count, processes: summary,
         describe_seed=lambda seed: "what it drew",
     )
-    monkeypatch.setattr(handrail.cli.sim, "simulator", fake)
+    monkeypatch.setattr(handrail.testing, "simulator", fake)
     one = call("sim", "--seed", "7")
     assert (one.code, one.out.splitlines()[-1]) == (1, "seed 7: boom\N{REPLACEMENT CHARACTER}")
     many = call("sim", "--seeds", "5")

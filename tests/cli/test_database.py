@@ -11,10 +11,13 @@ import pytest
 from tests.cli.calling import Called, call
 from tests.engine.filled import Filled
 
-from handrail.cli.database import DATABASE_VARIABLE, DEFAULT_FILE
+from handrail.cli.database import DATABASE_VARIABLE
+from handrail.server.setting_table import DATABASE_DEFAULT, SETTINGS_BY_NAME
+from handrail.store.urls import sqlite_path
 
 pytest_plugins = ["tests.engine.fixtures_filled"]
 
+DEFAULT_FILE = Path(sqlite_path(DATABASE_DEFAULT))
 COMMANDS = (
     ["verify"],
     ["doctor"],
@@ -257,3 +260,7 @@ def test_a_damaged_database_fails_its_check_in_one_line(filled: Filled):
     filled.path.write_bytes(whole[:20_000])
     line = one_line(call("db", "restore", "copy", "--yes", "--database", filled.url))
     assert line.endswith("move it away, and restore again")
+
+
+def test_the_variable_is_that_of_the_setting():
+    assert SETTINGS_BY_NAME["database"].variable == DATABASE_VARIABLE

@@ -12,7 +12,7 @@ import httpx
 import pytest
 from tests.cli.calling import call
 
-from handrail.cli.demo import SAMPLES
+from handrail.cli.demo_server import SAMPLES
 from handrail.teams import BUILTIN_IDS
 
 

@@ -13,7 +13,7 @@ from tests.kernel.driving import chain, edge, node, team, workflow
 from tests.playing import played
 
 from handrail.cli.live_view import EventFormatter, PlainView, RichView
-from handrail.cli.run import TerminalPerson, read_reply
+from handrail.cli.local_run import TerminalPerson, read_reply
 from handrail.engine.dispatch.dispatch import Dispatch
 from handrail.engine.interactive_run import ApprovalPrompt, InteractiveRun, PromptReply
 from handrail.kernel.definition.plan import check_definition
@@ -295,7 +295,13 @@ def watched(agent: Any, document: dict[str, Any], lines: list[str]) -> tuple[str
     view = RichView(EventFormatter(checked.bound, plan.kind), out)
     person = TerminalPerson(view, lines, is_present=False)
     staff = dict.fromkeys(generic_agents(plan), agent)
-    local = played(document, staff, answer=person.answer, listen=view.show_event, title="t")
+    local = played(
+        document,
+        staff,
+        answer=person.answer,
+        listen=lambda event, _: view.show_event(event),
+        title="t",
+    )
     view.close()
     return out.getvalue(), local
 
@@ -343,7 +349,9 @@ def test_a_plain_view_reads_the_terminal_too(monkeypatch: pytest.MonkeyPatch):
     view = PlainView(EventFormatter(checked.bound, "workflow"), out)
     person = TerminalPerson(view, [], is_present=True)
     monkeypatch.setattr("sys.stdin", io.StringIO("hm\nok\n"))
-    local = played(document, {}, answer=person.answer, listen=view.show_event)
+    local = played(
+        document, {}, answer=person.answer, listen=lambda event, _: view.show_event(event)
+    )
     assert local.run.has_ended
     assert out.getvalue().count("  > ") == 2
     monkeypatch.setattr("sys.stdin", io.StringIO(""))
@@ -371,7 +379,10 @@ def test_a_text_of_an_agent_cannot_steer_the_terminal():
         return person.answer(request)
 
     played(
-        document, dict.fromkeys(generic_agents(plan), agent), answer=answer, listen=view.show_event
+        document,
+        dict.fromkeys(generic_agents(plan), agent),
+        answer=answer,
+        listen=lambda event, _: view.show_event(event),
     )
     assert seen[0].result == request_text
     assert not set("\x1b\x07\u202e") & set(out.getvalue())

@@ -4,7 +4,7 @@ a conversation."""
 from tests.page.site import Site
 from tests.page.talk import Talk
 
-from handrail.cli.demo import SAMPLES
+from handrail.cli.demo_server import SAMPLES
 from handrail.kernel.run.state import Person
 
 

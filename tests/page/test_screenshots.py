@@ -8,7 +8,7 @@ from playwright.sync_api import Page
 from tests.page.samples import ROOM, filled, question
 from tests.page.site import NARROW, WIDE, Site
 
-from handrail.cli.demo import SAMPLES
+from handrail.cli.demo_server import SAMPLES
 
 IMAGES = Path(__file__).parents[2] / "docs/images"
 

@@ -1,4 +1,4 @@
-"""The command line: parse, call, print. Every command imports what it needs when it is called."""
+"""The command line: parse, call, print. A command imports what it needs when it is called."""
 
 import io
 import os

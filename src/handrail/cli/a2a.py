@@ -1,46 +1,58 @@
 """`handrail a2a`: serve definitions as agents that others reach by A2A, until a signal."""
 
-import asyncio
 import ipaddress
-from typing import NamedTuple
+from typing import Annotated
 
-from handrail.a2a.app import A2aApp
-from handrail.cli.asgi import AsgiServer
-from handrail.cli.database import EXIT_WRONG_INPUT, InputError, load_settings, print_error
-from handrail.client.retry import parse_addresses
-from handrail.server.logs import capture_logs
+import typer
 
-
-class A2aOptions(NamedTuple):
-    """The command's options."""
-
-    server: str = ""
-    url: str = ""
-    host: str = "127.0.0.1"
-    port: int = 8091
+from handrail.cli.command import InputError, as_input_error
+from handrail.cli.database import load_settings
+from handrail.cli.options import Server
 
 
-def serve_a2a(options: A2aOptions) -> int:
-    """Serve until SIGTERM or SIGINT; return the exit code."""
-    try:
+def a2a(
+    server: Server = "",
+    url: Annotated[
+        str,
+        typer.Option(
+            metavar="URL", help="Where others reach it, for its cards; left out, where it listens."
+        ),
+    ] = "",
+    host: Annotated[str, typer.Option(help="Where to listen.")] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(min=0, max=65_535, help="Where to listen; 0 takes a free one.")
+    ] = 8091,
+) -> None:
+    """Let others reach definitions as agents, by A2A.
+
+    A2A is the Agent2Agent protocol. Every definition is an agent, at its id below this address; a
+    message to it files a bead. Every request brings its own token. Ends on SIGTERM or Ctrl-C.
+    """
+    import asyncio
+
+    from handrail.a2a.app import A2aApp
+    from handrail.cli.asgi import AsgiServer
+    from handrail.client.retry import parse_addresses
+    from handrail.server.logs import capture_logs
+
+    def ready(address: str) -> None:
+        app.url = app.url or address
+        print(f"Handrail speaks A2A at {app.url}/DEFINITION", flush=True)
+
+    with as_input_error(ValueError):
         configuration = load_settings()
-        server = ",".join(parse_addresses(options.server or configuration["server"]))
-        app = A2aApp(server, _public_url(options))
+        server_urls = parse_addresses(server or configuration["server"])
+        app = A2aApp(",".join(server_urls), _public_url(parse_addresses(url), host))
         with capture_logs(configuration.server.log_level, configuration.server.log_format):
-            asyncio.run(_serve(app, options))
-        return 0
-    except (InputError, ValueError) as error:
-        print_error("a2a", error)
-        return EXIT_WRONG_INPUT
+            asyncio.run(AsgiServer(app, host, port, ready).listen())
 
 
-def _public_url(options: A2aOptions) -> str:
+def _public_url(urls: list[str], host: str) -> str:
     """Return the public address; "" if that is where it listens."""
-    urls = parse_addresses(options.url)
     if len(urls) > 1:
         raise InputError("--url names more than one address; cards have one, so give one")
-    if not urls and _is_unspecified(options.host):
-        message = f"{options.host} is no address that others could be told"
+    if not urls and _is_unspecified(host):
+        message = f"{host} is no address that others could be told"
         raise InputError(f"{message}; say with --url where they reach it")
     return urls[0] if urls else ""
 
@@ -50,11 +62,3 @@ def _is_unspecified(host: str) -> bool:
         return ipaddress.ip_address(host).is_unspecified
     except ValueError:
         return False
-
-
-async def _serve(app: A2aApp, options: A2aOptions) -> None:
-    def ready(address: str) -> None:
-        app.url = app.url or address
-        print(f"Handrail speaks A2A at {app.url}/DEFINITION", flush=True)
-
-    await AsgiServer(app, options.host, options.port, ready).listen()

@@ -1,28 +1,27 @@
 """`handrail agents`: the agents, and what they work on."""
 
+from typing import TYPE_CHECKING
+
 from handrail.cli import output
-from handrail.cli.api import ApiTarget, call_api
-from handrail.client.clients import AsyncClient
-from handrail.views.agents import AgentView
+from handrail.cli.api import open_client
+from handrail.cli.options import AsJson, Database, Server
+
+if TYPE_CHECKING:
+    from handrail.views.agents import AgentView
 
 STATE_STYLES = {"OFFLINE": "red", "ACTIVE": "green"}
 
 
-def list_agents(target: ApiTarget) -> int:
-    async def do(client: AsyncClient) -> None:
+async def agents(database: Database = "", server: Server = "", as_json: AsJson = False) -> None:
+    """List agents, their state, and what they work on."""
+    async with open_client(database, server) as client:
         page = await client.list_agents()
-        if target.as_json:
-            output.print_json(page)
-            return
-        heads = ("agent", "state", "works as", "at once", "works on", "last seen")
-        output.print_table(
-            heads, [_agent_row(agent) for agent in page.items], "no agent is registered"
-        )
-
-    return call_api(target, do)
+    heads = ("agent", "state", "works as", "at once", "works on", "last seen")
+    table = output.TextTable(heads, map(_agent_row, page.items), "no agent is registered")
+    output.show(page, table, as_json=as_json)
 
 
-def _agent_row(agent: AgentView) -> list[output.Cell]:
+def _agent_row(agent: "AgentView") -> list[output.Cell]:
     state = agent.state.value if agent.enabled else f"{agent.state.value} (disabled)"
     return [
         agent.id,

@@ -1,81 +1,83 @@
 """`handrail answer`: open approvals, and people's answers."""
 
-from typing import Literal
+from typing import TYPE_CHECKING, Annotated
 
-from handrail.cli import ids, output
-from handrail.cli.api import ApiTarget, call_api
-from handrail.cli.database import InputError
+import typer
+
+from handrail.cli import output
+from handrail.cli.api import open_client
+from handrail.cli.command import InputError
 from handrail.cli.formatting import decode_argument
-from handrail.client.clients import AsyncClient
+from handrail.cli.ids import find_approval_id
+from handrail.cli.options import ApprovalDecision, AsJson, Database, Server
 from handrail.client.errors import InvalidRequestError
-from handrail.client.shapes import AnsweredApproval
 from handrail.kernel.run.state import ApprovalKind
-from handrail.views.approvals import Approval
 
-ApprovalDecision = Literal["approve", "reject", "revise"]
+if TYPE_CHECKING:
+    from handrail.client.clients import AsyncClient
+    from handrail.client.shapes import AnsweredApproval
+    from handrail.views.approvals import Approval
+
 PAGE_ITEMS = 500
 
 
-def list_open_approvals(target: ApiTarget) -> int:
-    """List the open approvals."""
+async def answer(
+    approval: Annotated[
+        str,
+        typer.Argument(
+            metavar="APPROVAL", help="The question's id, or enough of it or of its run's."
+        ),
+    ] = "",
+    text: Annotated[
+        str, typer.Argument(metavar="TEXT", help="OK approves, other text is a revision.")
+    ] = "",
+    decision: Annotated[
+        ApprovalDecision | None, typer.Option(help="Say it outright, with or without a text.")
+    ] = None,
+    database: Database = "",
+    server: Server = "",
+    as_json: AsJson = False,
+) -> None:
+    """List open questions, show one, or answer it.
 
-    async def do(client: AsyncClient) -> None:
-        page = await client.list_approvals(status="open", limit=PAGE_ITEMS)
-        if target.as_json:
-            output.print_json(page)
+    Without arguments those that are open are listed; without a text the one is shown. What could
+    mean either (no, wait, hm) is not taken: the question stays open, exit code 2.
+    """
+    async with open_client(database, server) as client:
+        if not approval:
+            await _list_open(client, as_json=as_json)
             return
-        heads = ("question", "kind", "at", "asked", "until", "what is asked")
-        output.print_table(
-            heads, [_approval_row(approval) for approval in page.items], "nobody is asked anything"
-        )
-        if page.next_cursor:
-            output.print_note(f"these are the last {PAGE_ITEMS}, and there are more; answer some")
-
-    return call_api(target, do)
-
-
-def show_approval(target: ApiTarget, partial_id: str) -> int:
-    """Show an open approval with all that belongs to it."""
-
-    async def do(client: AsyncClient) -> None:
-        approval = await client.get_approval(await ids.find_approval_id(client, partial_id))
-        if target.as_json:
-            output.print_json(approval)
+        approval_id = await find_approval_id(client, approval)
+        if not text and decision is None:
+            shown = await client.get_approval(approval_id)
+            output.show(shown, _approval_lines(shown), as_json=as_json)
             return
-        for line in _approval_lines(approval):
-            output.print_line(line)
-
-    return call_api(target, do)
-
-
-def answer_approval(
-    target: ApiTarget, partial_id: str, text: str, decision: ApprovalDecision | None
-) -> int:
-    async def do(client: AsyncClient) -> None:
-        approval_id = await ids.find_approval_id(client, partial_id)
         answered = await _send_answer(client, approval_id, text, decision)
-        if target.as_json:
-            output.print_json(answered)
-            return
-        approval, run = answered.approval, answered.execution
-        at = f" at {', '.join(run.current_node_ids)}" if run.current_node_ids else ""
-        if approval.status == "open":
-            output.print_line(
-                f"{output.short_id(approval.id)}: noted; {_quorum_progress(approval)}"
-            )
-            return
-        outcome = approval.decision or approval.status
-        message = (
-            f"{output.short_id(approval.id)}: {outcome} by {approval.by}{_skip_note(approval)}"
-        )
-        output.print_line(f"{message}; the run is {run.terminal_status or run.status}{at}")
+    output.show(answered, [_answered_line(answered)], as_json=as_json)
 
-    return call_api(target, do)
+
+async def _list_open(client: "AsyncClient", *, as_json: bool) -> None:
+    page = await client.list_approvals(status="open", limit=PAGE_ITEMS)
+    heads = ("question", "kind", "at", "asked", "until", "what is asked")
+    table = output.TextTable(heads, map(_approval_row, page.items), "nobody is asked anything")
+    output.show(page, table, as_json=as_json)
+    if page.next_cursor and not as_json:
+        output.print_note(f"these are the last {PAGE_ITEMS}, and there are more; answer some")
+
+
+def _answered_line(answered: "AnsweredApproval") -> str:
+    approval, run = answered.approval, answered.execution
+    approval_id = output.short_id(approval.id)
+    if approval.status == "open":
+        return f"{approval_id}: noted; {_quorum_progress(approval)}"
+    at = f" at {', '.join(run.current_node_ids)}" if run.current_node_ids else ""
+    outcome = f"{approval.decision or approval.status} by {approval.by}{_skip_note(approval)}"
+    return f"{approval_id}: {outcome}; the run is {run.terminal_status or run.status}{at}"
 
 
 async def _send_answer(
-    client: AsyncClient, approval_id: str, text: str, decision: ApprovalDecision | None
-) -> AnsweredApproval:
+    client: "AsyncClient", approval_id: str, text: str, decision: ApprovalDecision | None
+) -> "AnsweredApproval":
     try:
         return await client.answer_approval(approval_id, decode_argument(text), decision=decision)
     except InvalidRequestError as error:
@@ -84,21 +86,21 @@ async def _send_answer(
         raise InputError(f"{error.detail}, with --decision") from error
 
 
-def _skip_note(approval: Approval) -> str:
+def _skip_note(approval: "Approval") -> str:
     """Return a note where an "OK" approves no result: an escalation has none."""
     if approval.type is not ApprovalKind.ESCALATION or approval.decision != "approve":
         return ""
     return f", so it goes on as if '{approval.node_id}' had succeeded"
 
 
-def _quorum_progress(approval: Approval) -> str:
+def _quorum_progress(approval: "Approval") -> str:
     """Return who has approved, and who still has to."""
     by = f" ({', '.join(approval.approved_by)})" if approval.approved_by else ""
     waiting = f"asked still: {', '.join(approval.waits_for)}"
     return f"{len(approval.approved_by)} of {approval.quorum} have approved{by}; {waiting}"
 
 
-def _approval_row(approval: Approval) -> list[output.Cell]:
+def _approval_row(approval: "Approval") -> list[output.Cell]:
     return [
         output.short_id(approval.id),
         approval.type.value,
@@ -109,7 +111,7 @@ def _approval_row(approval: Approval) -> list[output.Cell]:
     ]
 
 
-def _approval_lines(approval: Approval) -> list[str]:
+def _approval_lines(approval: "Approval") -> list[str]:
     """Return the result above, the question below it, and the possible answers."""
     lines = [f"  | {line}" for line in approval.result.splitlines()]
     for attempt in approval.attempt_history:

@@ -11,7 +11,7 @@ from typing import Literal
 import uvicorn
 
 from handrail.cli.auth_limit import App, AuthRateLimit
-from handrail.cli.database import InputError
+from handrail.cli.command import InputError
 from handrail.server.http_protocol import BoundedHTTPProtocol
 from handrail.server.process import ClosingServer
 

@@ -1,50 +1,66 @@
 """`handrail bead create`: file a bead for a definition that is stored, or in a file."""
 
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import typer
 
 from handrail.cli import output
-from handrail.cli.api import ApiTarget, call_api
-from handrail.cli.database import InputError
-from handrail.cli.definitions import find_definition, read_context
+from handrail.cli.api import open_client
+from handrail.cli.arguments import read_context
+from handrail.cli.command import InputError, command_group
 from handrail.cli.formatting import decode_argument
-from handrail.client.clients import AsyncClient
+from handrail.cli.options import AsJson, Database, ReviewMode, Server
 from handrail.client.errors import NotFoundError
-from handrail.teams import BUILTIN_IDS
+
+if TYPE_CHECKING:
+    from handrail.client.clients import AsyncClient
+
+bead = command_group("File beads.")
 
 
-class BeadOptions(NamedTuple):
-    definition: str
-    title: str
-    description: str = ""
-    context: str = ""
-    review: Literal["required", "skip"] | None = None
-    priority: int = 0
+@bead.command("create")
+async def create_bead(
+    definition: Annotated[
+        str, typer.Argument(help="How it is worked: a file, else an id, else a name.")
+    ],
+    title: Annotated[str, typer.Option(help="What it is about.")],
+    description: Annotated[str, typer.Option(help="The same at length.")] = "",
+    context: Annotated[
+        str, typer.Option(help="The bead's context: a JSON object, or @FILE with one.")
+    ] = "",
+    review: Annotated[
+        ReviewMode | None, typer.Option(help="Left out, as the definition says.")
+    ] = None,
+    priority: Annotated[
+        int, typer.Option(help="Dispatches of a higher one are offered first.")
+    ] = 0,
+    database: Database = "",
+    server: Server = "",
+    as_json: AsJson = False,
+) -> None:
+    """File a bead, and begin a run of it.
 
-
-def create_bead(target: ApiTarget, options: BeadOptions) -> int:
-    async def do(client: AsyncClient) -> None:
-        context = read_context(options.context)
-        bead = await client.create_bead(
-            decode_argument(options.title),
-            description=decode_argument(options.description),
-            workflow_id=await resolve_definition_id(client, options.definition),
-            context=context or None,
-            review=options.review,
-            priority=options.priority or None,
+    A definition in a file is stored first. The run is worked on by whatever serves the database.
+    """
+    async with open_client(database, server) as client:
+        created = await client.create_bead(
+            decode_argument(title),
+            description=decode_argument(description),
+            context=read_context(context) or None,
+            workflow_id=await _resolve_definition_id(client, definition),
+            review=review,
+            priority=priority or None,
         )
-        if target.as_json:
-            output.print_json(bead)
-        else:
-            output.print_line(f"bead {bead.id}, run {bead.execution_id}")
-
-    return call_api(target, do)
+    output.show(created, [f"bead {created.id}, run {created.execution_id}"], as_json=as_json)
 
 
-async def resolve_definition_id(client: AsyncClient, definition: str) -> str:
+async def _resolve_definition_id(client: "AsyncClient", definition: str) -> str:
     """Resolve a file, which is stored first, else an id, else a name."""
     if definition != "-" and not Path(definition).is_file():
         return await _find_stored_id(client, decode_argument(definition))
+    from handrail.cli.definitions import find_definition
+
     source = find_definition(definition)
     if source.problems:
         raise InputError(source.format_problems(source.problems[:1], "error")[0])
@@ -54,7 +70,9 @@ async def resolve_definition_id(client: AsyncClient, definition: str) -> str:
     return stored.id
 
 
-async def _find_stored_id(client: AsyncClient, name: str) -> str:
+async def _find_stored_id(client: "AsyncClient", name: str) -> str:
+    from handrail.teams import BUILTIN_IDS
+
     try:
         return (await client.get_definition(name)).id
     except NotFoundError:

@@ -1,86 +1,127 @@
 """`handrail channel`: the members of a conversation, the turn, and a person's message to it."""
 
-from handrail.cli import output
-from handrail.cli.api import ApiTarget, call_api
-from handrail.cli.formatting import decode_argument, printable
-from handrail.client.channel_calls import TurnAction
-from handrail.client.clients import AsyncClient
-from handrail.views.channels import ChannelView, MessageView
+from typing import TYPE_CHECKING, Annotated, Literal
 
+import typer
+
+from handrail.cli import output
+from handrail.cli.api import open_client
+from handrail.cli.command import command_group
+from handrail.cli.formatting import decode_argument, printable
+from handrail.cli.options import AsJson, Database, Server
+
+if TYPE_CHECKING:
+    from handrail.views.channels import ChannelView, MessageView
+
+ChannelId = Annotated[str, typer.Argument(metavar="CHANNEL", help="Its id.")]
 MESSAGES_SHOWN = 20
 """Messages that are shown,"""
 EVENTS_SEARCHED = 200
 """from this many last events."""
 CHANNELS_LISTED_MAX = 1_000
 
+channel = command_group("Look at channels, speak in them, and pass the turn.")
 
-def list_channels(target: ApiTarget) -> int:
-    async def do(client: AsyncClient) -> None:
-        channels: list[ChannelView] = []
+
+@channel.command("list")
+async def list_channels(
+    database: Database = "", server: Server = "", as_json: AsJson = False
+) -> None:
+    """List channels, and who has the turn."""
+    channels: list[ChannelView] = []
+    async with open_client(database, server) as client:
         async for channel in client.each(client.list_channels):
             channels.append(channel)
             if len(channels) >= CHANNELS_LISTED_MAX:
                 break
-        if target.as_json:
-            output.print_json({"items": channels})
-            return
-        heads = ("channel", "turn of", "queue", "messages", "turns", "state")
-        output.print_table(
-            heads, [_channel_row(channel) for channel in channels], "there is no channel"
-        )
-
-    return call_api(target, do)
+    heads = ("channel", "turn of", "queue", "messages", "turns", "state")
+    table = output.TextTable(heads, map(_channel_row, channels), "there is no channel")
+    output.show({"items": channels}, table, as_json=as_json)
 
 
-def show_channel(target: ApiTarget, channel_id: str) -> int:
-    async def do(client: AsyncClient) -> None:
-        name = decode_argument(channel_id)
-        channel = await client.get_channel(name)
-        start_position = max(0, channel.position - EVENTS_SEARCHED)
-        log = (await client.list_messages(name, after=start_position, limit=EVENTS_SEARCHED)).items[
-            -MESSAGES_SHOWN:
-        ]
-        if target.as_json:
-            output.print_json({"channel": channel, "log": log})
-            return
-        output.print_line(f"channel {channel.id}: {_describe_state(channel)}")
-        members = [(member.agent_id, member.state.value) for member in channel.members]
-        output.print_table(("agent", "state"), members, "nobody is in it")
-        for message in log:
-            output.print_line(_message_line(message))
+@channel.command("show")
+async def show_channel(
+    channel: ChannelId, database: Database = "", server: Server = "", as_json: AsJson = False
+) -> None:
+    """Show who is in a channel, and what was said last."""
+    channel_id = decode_argument(channel)
+    async with open_client(database, server) as client:
+        stored = await client.get_channel(channel_id)
+        start_position = max(0, stored.position - EVENTS_SEARCHED)
+        page = await client.list_messages(channel_id, after=start_position, limit=EVENTS_SEARCHED)
+    log = page.items[-MESSAGES_SHOWN:]
+    if as_json:
+        output.print_json({"channel": stored, "log": log})
+        return
+    output.print_line(_state_line(stored))
+    members = [(member.agent_id, member.state.value) for member in stored.members]
+    output.print_table(output.TextTable(("agent", "state"), members, "nobody is in it"))
+    for message in log:
+        output.print_line(_message_line(message))
 
-    return call_api(target, do)
 
-
-def say_in_channel(target: ApiTarget, channel_id: str, text: str, to: str) -> int:
-    async def do(client: AsyncClient) -> None:
+@channel.command("say")
+async def say_in_channel(
+    channel: ChannelId,
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="What is said.")],
+    to: Annotated[str, typer.Option(help="The agent that is meant.")] = "",
+    database: Database = "",
+    server: Server = "",
+    as_json: AsJson = False,
+) -> None:
+    """Say something as a person, and print what became of it."""
+    async with open_client(database, server) as client:
         posted = await client.post_message(
-            decode_argument(channel_id), decode_argument(text), to=decode_argument(to) or None
+            decode_argument(channel), decode_argument(text), to=decode_argument(to) or None
         )
-        if target.as_json:
-            output.print_json(posted)
-        else:
-            output.print_line(f"{posted.id}: {posted.disposition}")
-
-    return call_api(target, do)
+    output.show(posted, [f"{posted.id}: {posted.disposition}"], as_json=as_json)
 
 
-def act_on_turn(target: ApiTarget, channel_id: str, action: TurnAction, agent: str = "") -> int:
-    """Pause, unpause, or give an agent the turn."""
+@channel.command("pause")
+async def pause_channel(
+    channel: ChannelId, database: Database = "", server: Server = "", as_json: AsJson = False
+) -> None:
+    """Grant no turn from now on; the one in progress ends as it will."""
+    await _control_turn(channel, "pause", database, server, as_json=as_json)
 
-    async def do(client: AsyncClient) -> None:
+
+@channel.command("unpause")
+async def unpause_channel(
+    channel: ChannelId, database: Database = "", server: Server = "", as_json: AsJson = False
+) -> None:
+    """Grant turns again."""
+    await _control_turn(channel, "unpause", database, server, as_json=as_json)
+
+
+@channel.command("grant")
+async def grant_turn(
+    channel: ChannelId,
+    agent: Annotated[str, typer.Argument(metavar="AGENT", help="Who is to have the turn.")],
+    database: Database = "",
+    server: Server = "",
+    as_json: AsJson = False,
+) -> None:
+    """Give an agent the turn, if nobody has it."""
+    await _control_turn(channel, "grant", database, server, agent=agent, as_json=as_json)
+
+
+async def _control_turn(
+    channel_id: str,
+    action: Literal["pause", "unpause", "grant"],
+    database: str,
+    server: str,
+    *,
+    agent: str = "",
+    as_json: bool,
+) -> None:
+    async with open_client(database, server) as client:
         channel = await client.control_turn(
             decode_argument(channel_id), action, agent_id=decode_argument(agent)
         )
-        if target.as_json:
-            output.print_json(channel)
-        else:
-            output.print_line(f"channel {channel.id}: {_describe_state(channel)}")
-
-    return call_api(target, do)
+    output.show(channel, [_state_line(channel)], as_json=as_json)
 
 
-def _channel_row(channel: ChannelView) -> list[output.Cell]:
+def _channel_row(channel: "ChannelView") -> list[output.Cell]:
     holder = channel.turn.agent_id if channel.turn is not None else ""
     queue = ", ".join(channel.queue)
     return [
@@ -93,7 +134,11 @@ def _channel_row(channel: ChannelView) -> list[output.Cell]:
     ]
 
 
-def _describe_state(channel: ChannelView) -> str:
+def _state_line(channel: "ChannelView") -> str:
+    return f"channel {channel.id}: {_describe_state(channel)}"
+
+
+def _describe_state(channel: "ChannelView") -> str:
     if channel.paused:
         return "paused"
     if channel.resting:
@@ -104,6 +149,6 @@ def _describe_state(channel: ChannelView) -> str:
     return f"{channel.turn.agent_id} {how} turn {channel.turn.number}"
 
 
-def _message_line(message: MessageView) -> str:
+def _message_line(message: "MessageView") -> str:
     author = message.author if message.kind == "message" else "—"
     return f"{output.format_time(message.at)}  {author}: {message.text}"

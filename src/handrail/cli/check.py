@@ -1,45 +1,58 @@
 """`handrail check`: every error with its place, or the certificate with slack and warnings."""
 
-import sys
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
+import typer
 
-from handrail.cli import formatting
-from handrail.cli.definitions import DefinitionSource, find_definition
-from handrail.kernel.definition.plan import DefinitionCheck, Plan, check_definition
+from handrail.cli import formatting, output
+from handrail.cli.command import EXIT_FAILED, EXIT_WRONG_INPUT, print_error
+from handrail.cli.options import AsJson
 
-EXIT_FAILED, EXIT_UNREADABLE = 1, 2
+if TYPE_CHECKING:
+    from handrail.cli.definitions import DefinitionSource
+    from handrail.kernel.definition.plan import DefinitionCheck, Plan
 
 
-def check_definitions(names: list[str], *, as_json: bool) -> int:
-    """Check and print all definitions; return the exit code."""
+def check(
+    files: Annotated[
+        list[str], typer.Argument(help="Files, names of built-in definitions, - for stdin.")
+    ],
+    as_json: AsJson = False,
+) -> int:
+    """Validate definitions and print their certificates.
+
+    Every error comes with its place and a hint; a valid definition with what a run can cost at most
+    and how much room its limits leave. Exit code 1 if a definition has errors, 2 if a file cannot
+    be read.
+    """
+    from handrail.cli.definitions import find_definition
+    from handrail.kernel.definition.plan import DefinitionCheck, check_definition
+
     code = 0
     documents: list[dict[str, Any]] = []
-    for name in names:
+    for name in files:
         source = find_definition(name)
         plan, checked = (None, DefinitionCheck(errors=tuple(source.problems)))
         if not source.problems:
             plan, checked = check_definition(source.document)
         code = max(
-            code, EXIT_UNREADABLE if source.missing else EXIT_FAILED if checked.errors else 0
+            code, EXIT_WRONG_INPUT if source.missing else EXIT_FAILED if checked.errors else 0
         )
-        if source.missing and not as_json:
-            problem = source.problems[0]
-            message = f"handrail check: {source.label}: {problem.message}; {problem.hint}"
-            print(formatting.printable(message), file=sys.stderr)
-        elif as_json:
+        if as_json:
             documents.append(_check_document(source, plan, checked))
+        elif source.missing:
+            problem = source.problems[0]
+            print_error("check", f"{source.label}: {problem.message}; {problem.hint}")
         else:
             print("\n".join(_check_lines(source, plan, checked)))
     if as_json:
-        document = {"valid": code == 0, "definitions": documents}
-        print(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
+        output.print_json({"valid": code == 0, "definitions": documents})
     return code
 
 
 def _check_lines(
-    source: DefinitionSource, plan: Plan | None, checked: DefinitionCheck
+    source: "DefinitionSource", plan: "Plan | None", checked: "DefinitionCheck"
 ) -> list[str]:
     label = formatting.printable(source.label)
     lines = source.format_problems(checked.errors, "error") + source.format_problems(
@@ -63,7 +76,7 @@ def _check_lines(
 
 
 def _check_document(
-    source: DefinitionSource, plan: Plan | None, checked: DefinitionCheck
+    source: "DefinitionSource", plan: "Plan | None", checked: "DefinitionCheck"
 ) -> dict[str, Any]:
     slacks = [{**_to_builtins(slack), "slack": slack.slack} for slack in checked.feasibility]
     return {

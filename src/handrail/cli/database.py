@@ -1,41 +1,37 @@
 """Find the database that a command means, and explain when it cannot be used."""
 
 import os
-import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from handrail.cli.formatting import printable
-from handrail.server.configuration import BadSettingError, Configuration, load_configuration
-from handrail.server.setting_table import DATABASE_DEFAULT, SETTINGS_BY_NAME
+from handrail.cli.command import InputError, as_input_error
 from handrail.store.engine_store import StoreError
-from handrail.store.maintenance import MaintenanceStore
-from handrail.store.urls import SQLITE_PREFIX, open_maintenance_store, sqlite_path
 
-DEFAULT_FILE = Path(sqlite_path(DATABASE_DEFAULT))
-DATABASE_VARIABLE = SETTINGS_BY_NAME["database"].variable
-EXIT_FAILED, EXIT_WRONG_INPUT = 1, 2
+if TYPE_CHECKING:
+    from handrail.server.configuration import Configuration
+    from handrail.store.maintenance import MaintenanceStore
 
-
-class InputError(Exception):
-    """Wrong usage: the message says what is wrong, where, and what to do."""
+DATABASE_VARIABLE = "HANDRAIL_DATABASE"
 
 
-def load_settings(**flags: object) -> Configuration:
+def load_settings(**flags: object) -> "Configuration":
     """Load all settings of this process; an empty flag counts as absent."""
+    from handrail.server.configuration import BadSettingError, load_configuration
+
     set_flags = {name: value for name, value in flags.items() if value not in (None, "")}
-    try:
+    with as_input_error(BadSettingError):
         return load_configuration(os.environ, Path.cwd(), set_flags)
-    except BadSettingError as error:
-        raise InputError(str(error)) from error
 
 
 @contextmanager
 def open_database(
     database: str, *, read_only: bool = True, create: bool = False
-) -> Generator[MaintenanceStore]:
+) -> Generator["MaintenanceStore"]:
     """Open the database for the time of a command. It has to exist, unless it may be made."""
+    from handrail.store.urls import open_maintenance_store
+
     url = load_settings(database=database)["database"]
     try:
         ensure_database(url, create=create)
@@ -53,6 +49,9 @@ def open_database(
 
 def ensure_database(url: str, *, create: bool) -> None:
     """Check that there is such a database, as far as that shows without opening it."""
+    from handrail.server.setting_table import DATABASE_DEFAULT
+    from handrail.store.urls import SQLITE_PREFIX, sqlite_path
+
     if not url.startswith(SQLITE_PREFIX):
         return
     file = Path(sqlite_path(url))
@@ -78,9 +77,3 @@ def _make_folder(folder: Path) -> None:
         raise StoreError(
             f"{message}; name a database with --database or {DATABASE_VARIABLE}"
         ) from error
-
-
-def print_error(command: str, error: Exception | str) -> None:
-    """Print one line on standard error."""
-    message = " ".join(printable(str(error)).split())
-    print(f"handrail {command}: {message}", file=sys.stderr)

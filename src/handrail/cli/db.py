@@ -1,94 +1,121 @@
 """`handrail db`: show the size, archive finished runs to a file, back up, restore."""
 
 import getpass
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
+import typer
 
-from handrail.cli import formatting
-from handrail.cli.database import (
-    EXIT_FAILED,
-    EXIT_WRONG_INPUT,
-    InputError,
-    open_database,
-    print_error,
-)
-from handrail.engine.maintenance import retention
+from handrail.cli import formatting, output
+from handrail.cli.command import CommandGroup, InputError, as_input_error
+from handrail.cli.database import open_database
+from handrail.cli.options import AsJson, Database
 from handrail.kernel.definition.reader import parse_duration
-from handrail.store.engine_store import StoreError
-from handrail.store.maintenance import BrokenBackupError, DatabaseSizes, MaintenanceStore
+
+if TYPE_CHECKING:
+    from handrail.store.engine_store import CommitRow
+    from handrail.store.maintenance import DatabaseSizes, MaintenanceStore
+
+db = typer.Typer(cls=CommandGroup, rich_markup_mode=None)
 
 
-def show_sizes(database: str, *, as_json: bool) -> int:
-    def do() -> tuple[dict[str, Any], list[str]]:
-        with open_database(database) as store:
-            sizes, location = store.measure_sizes(), store.display_name
-        return {"database": location, **msgspec.to_builtins(sizes)}, _size_lines(location, sizes)
-
-    return _run_and_print("db", do, as_json=as_json)
-
-
-def archive_runs(database: str, file: str, *, older_than: str, by: str, as_json: bool) -> int:
-    def do() -> tuple[dict[str, Any], list[str]]:
-        now = datetime.now(UTC)
-        age = parse_duration(older_than)
-        if age is None or age > now.timestamp():
-            raise InputError(f"--older-than is '{older_than[:80]}'; write 30d, 12h or 0")
-        before = now - timedelta(seconds=age)
-        who = formatting.decode_argument(by) or getpass.getuser()
-        with open_database(database, read_only=False) as store:
-            archived = retention.archive(
-                store, _check_new_file(file), by=who, now=now, before=before
-            )
-        if not archived.runs:
-            lines = [f"no run ended more than {older_than} ago; nothing was archived"]
-        else:
-            runs, entries = (
-                formatting.format_count(archived.runs, "run"),
-                f"{archived.entries:,} entries",
-            )
-            lines = [
-                f"{formatting.printable(archived.file)}: {runs} with {entries} archived by {who}"
-            ]
-        return {**msgspec.to_builtins(archived), "by": who}, lines
-
-    return _run_and_print("db archive", do, as_json=as_json)
+@db.callback(invoke_without_command=True)
+def sizes(context: typer.Context, database: Database = "", as_json: AsJson = False) -> None:
+    """Show how large the database is; archive, back up, restore."""
+    context.obj = database  # also for `handrail db --database URL COMMAND`
+    if context.invoked_subcommand is not None:
+        return
+    with open_database(database) as store:
+        sizes, location = store.measure_sizes(), store.display_name
+    document = {"database": location, **msgspec.to_builtins(sizes)}
+    output.show(document, _size_lines(location, sizes), as_json=as_json)
 
 
-def back_up(database: str, file: str, *, as_json: bool) -> int:
-    def do() -> tuple[dict[str, Any], list[str]]:
-        path = _check_new_file(file)
-        with open_database(database) as store:
-            head = retention.backup(store, path)
-        size = path.stat().st_size
-        lines = [f"{formatting.printable(file)}: {_format_bytes(size)}"]
-        if head is not None:
-            lines.append(f"head {head.hash.hex()} of {head.at}")
-        head_fields = {"head": head.hash.hex(), "at": head.at} if head is not None else {}
-        return {"file": file, "bytes": size, **head_fields}, lines
+@db.command()
+def archive(
+    context: typer.Context,
+    file: Annotated[str, typer.Argument(help="A new file; compressed if it ends in .gz.")],
+    older_than: Annotated[str, typer.Option(help="Runs that ended so long ago.")] = "30d",
+    by: Annotated[str, typer.Option(help="Who does it; left out, the system's user.")] = "",
+    database: Database = "",
+    as_json: AsJson = False,
+) -> None:
+    """Move finished runs to a file.
 
-    return _run_and_print("db backup", do, as_json=as_json)
+    The file holds all of them and is on disk before anything is removed. Their hashes stay, so that
+    verify can still check everything; that they were archived, and by whom, is on record.
+    """
+    from handrail.engine.maintenance import retention
+
+    now, age = datetime.now(UTC), parse_duration(older_than)
+    if age is None or age > now.timestamp():
+        raise InputError(f"--older-than is '{older_than[:80]}'; write 30d, 12h or 0")
+    before = now - timedelta(seconds=age)
+    who = formatting.decode_argument(by) or getpass.getuser()
+    with open_database(database or context.obj, read_only=False) as store:
+        archived = retention.archive(store, _check_new_file(file), by=who, now=now, before=before)
+    line = f"no run ended more than {older_than} ago; nothing was archived"
+    if archived.runs:
+        runs = formatting.format_count(archived.runs, "run")
+        line = f"{archived.file}: {runs} with {archived.entries:,} entries archived by {who}"
+    output.show({**msgspec.to_builtins(archived), "by": who}, [line], as_json=as_json)
 
 
-def restore_from(database: str, file: str, *, yes: bool, as_json: bool) -> int:
-    def do() -> tuple[dict[str, Any], list[str]]:
-        with open_database(database, read_only=False, create=True) as store:
-            _require_confirmation(store, yes=yes)
+@db.command()
+def backup(
+    context: typer.Context,
+    file: Annotated[str, typer.Argument(help="A new file.")],
+    database: Database = "",
+    as_json: AsJson = False,
+) -> None:
+    """Copy everything to a new file, while engines go on. Prints the head of the copy."""
+    from handrail.engine.maintenance import retention
+
+    path = _check_new_file(file)
+    with open_database(database or context.obj) as store:
+        head = retention.backup(store, path)
+    size = path.stat().st_size
+    document = {"file": file, "bytes": size, **_head_fields(head)}
+    output.show(document, [f"{file}: {_format_bytes(size)}", *_head_lines(head)], as_json=as_json)
+
+
+@db.command()
+def restore(
+    context: typer.Context,
+    file: Annotated[str, typer.Argument(help="What backup wrote.")],
+    yes: Annotated[bool, typer.Option("--yes", help="Replace what is there.")] = False,
+    database: Database = "",
+    as_json: AsJson = False,
+) -> None:
+    """Make everything as it was when a backup was written.
+
+    The file is checked first; then all of it is restored, or nothing. Engines may be running: they
+    go on from there. Exit code 2 if the file is not fit, or --yes is missing.
+    """
+    from handrail.engine.maintenance import retention
+    from handrail.store.maintenance import BrokenBackupError
+
+    with open_database(database or context.obj, read_only=False, create=True) as store:
+        _require_confirmation(store, yes=yes)
+        with as_input_error(BrokenBackupError):
             retention.restore(store, Path(file), datetime.now(UTC))
-            head, location = store.get_last_commit(), store.display_name
-        lines = [f"{formatting.printable(location)}: restored from {formatting.printable(file)}"]
-        if head is not None:
-            lines.append(f"head {head.hash.hex()} of {head.at}")
-        head_fields = {"head": head.hash.hex(), "at": head.at} if head is not None else {}
-        return {"database": location, "file": file, **head_fields}, lines
-
-    return _run_and_print("db restore", do, as_json=as_json)
+        head, location = store.get_last_commit(), store.display_name
+    document = {"database": location, "file": file, **_head_fields(head)}
+    lines = [f"{location}: restored from {file}", *_head_lines(head)]
+    output.show(document, lines, as_json=as_json)
 
 
-def _require_confirmation(store: MaintenanceStore, *, yes: bool) -> None:
+def _head_fields(head: "CommitRow | None") -> dict[str, Any]:
+    return {"head": head.hash.hex(), "at": head.at} if head is not None else {}
+
+
+def _head_lines(head: "CommitRow | None") -> list[str]:
+    return [f"head {head.hash.hex()} of {head.at}"] if head is not None else []
+
+
+def _require_confirmation(store: "MaintenanceStore", *, yes: bool) -> None:
     if not yes and not store.is_empty():
         message = f"{store.display_name} is not empty, and all that is in it would be replaced"
         raise InputError(f"{message}; back it up, then say --yes")
@@ -96,6 +123,8 @@ def _require_confirmation(store: MaintenanceStore, *, yes: bool) -> None:
 
 def _check_new_file(file: str) -> Path:
     path = Path(file)
+    if "\0" in file:
+        raise InputError("embedded null byte; name another file")
     if not file or not path.name or path.is_dir():
         raise InputError(f"'{file}' names no file; name a new one")
     if path.exists():
@@ -105,28 +134,7 @@ def _check_new_file(file: str) -> Path:
     return path
 
 
-def _run_and_print(
-    command: str, action: Callable[[], tuple[dict[str, Any], list[str]]], *, as_json: bool
-) -> int:
-    try:
-        document, lines = action()
-    except (InputError, BrokenBackupError) as error:
-        print_error(command, error)
-        return EXIT_WRONG_INPUT
-    except StoreError as error:
-        print_error(command, error)
-        return EXIT_FAILED
-    except ValueError as error:  # a NUL in a name
-        print_error(command, InputError(f"{error}; name another file"))
-        return EXIT_WRONG_INPUT
-    if as_json:
-        print(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
-    else:
-        print("\n".join(lines))
-    return 0
-
-
-def _size_lines(location: str, sizes: DatabaseSizes) -> list[str]:
+def _size_lines(location: str, sizes: "DatabaseSizes") -> list[str]:
     log = f", its log {_format_bytes(sizes.log_bytes)}" if sizes.log_bytes is not None else ""
     free = f", of which {_format_bytes(sizes.free_bytes)} free" if sizes.free_bytes else ""
     lines = [f"{formatting.printable(location)}: {_format_bytes(sizes.bytes)}{free}{log}"]

@@ -1,15 +1,12 @@
-"""Read the definition that a user names: a file, else a built-in definition, `-` for stdin; and a
-bead's context.
-"""
+"""Read the definition that a user names: a file, else a built-in definition, `-` for stdin."""
 
 import difflib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from handrail.cli.database import InputError
-from handrail.cli.formatting import format_problem, printable
+from handrail.cli.formatting import format_problem
 from handrail.cli.line_numbers import LineIndex
 from handrail.engine.document_parser import Document, load_document, parse_document
 from handrail.kernel.definition.model import DocumentProblem
@@ -68,18 +65,3 @@ def _not_found_problem(name: str) -> DocumentProblem:
     hint = f"{suggestion}built in are {', '.join(BUILTIN_IDS)}"
     message = "there is no such file, and nothing built in has this name"
     return DocumentProblem(code="not_found", path="$", message=message, hint=hint)
-
-
-def read_context(text: str) -> dict[str, Any]:
-    """Read a JSON object, or @FILE with one."""
-    if not text:
-        return {}
-    document, problems = load_document(Path(text[1:]) if text.startswith("@") else text)
-    if problems:
-        message = f"--context {printable(text)[:80]}: {problems[0].message}"
-        raise InputError(f"{message}; give a JSON object")
-    if not isinstance(document, dict):
-        raise InputError(
-            f"--context {printable(text)[:80]}: is no JSON object; give one such as {{}}"
-        )
-    return document

@@ -1,42 +1,23 @@
 """`handrail doctor`: check the invariants of this database, now."""
 
-import msgspec
-
-from handrail.cli import formatting
-from handrail.cli.database import (
-    EXIT_FAILED,
-    EXIT_WRONG_INPUT,
-    InputError,
-    open_database,
-    print_error,
-)
-from handrail.cli.verify import finding_document, finding_line
-from handrail.engine.audit.doctor import INVARIANTS, check_database
-from handrail.store.engine_store import StoreError
+from handrail.cli import formatting, output
+from handrail.cli.command import EXIT_FAILED
+from handrail.cli.database import open_database
+from handrail.cli.options import AsJson, Database
 
 
-def examine_database(database: str, *, as_json: bool) -> int:
-    """Examine and print; return the exit code."""
-    try:
-        with open_database(database) as store:
-            problems = check_database(store)
-            location = store.display_name
-    except InputError as error:
-        print_error("doctor", error)
-        return EXIT_WRONG_INPUT
-    except StoreError as error:
-        print_error("doctor", error)
-        return EXIT_FAILED
-    if as_json:
-        findings = [finding_document(finding) for finding in problems]
-        document = {"database": location, "healthy": not problems, "findings": findings}
-        print(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
-    else:
-        lines = [finding_line(finding) for finding in problems]
-        verdict = formatting.format_count(len(problems), "finding") if problems else "healthy"
-        print(
-            "\n".join(
-                [*lines, f"{formatting.printable(location)}: {len(INVARIANTS)} checks, {verdict}"]
-            )
-        )
-    return EXIT_FAILED if problems else 0
+def doctor(database: Database = "", as_json: AsJson = False) -> int:
+    """Check that the invariants hold, and that nothing is stuck.
+
+    Works on a live database and changes nothing. Exit code 1 if something is wrong.
+    """
+    from handrail.engine.audit.doctor import INVARIANTS, check_database
+
+    with open_database(database) as store:
+        findings, location = check_database(store), store.display_name
+    verdict = formatting.format_count(len(findings), "finding") if findings else "healthy"
+    lines = [f"{finding.code}: {finding.message}" for finding in findings]
+    lines.append(f"{location}: {len(INVARIANTS)} checks, {verdict}")
+    document = {"database": location, "healthy": not findings, "findings": findings}
+    output.show(document, lines, as_json=as_json)
+    return EXIT_FAILED if findings else 0

@@ -2,9 +2,11 @@
 
 import os
 import re
+from typing import TYPE_CHECKING
 
-from handrail.kernel.definition.certificate import Bound
-from handrail.kernel.definition.model import DocumentProblem
+if TYPE_CHECKING:
+    from handrail.kernel.definition.certificate import Bound
+    from handrail.kernel.definition.model import DocumentProblem
 
 _UNITS = (("d", 86400), ("h", 3600), ("min", 60))
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -54,7 +56,7 @@ def format_count(number: int, noun: str) -> str:
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
-def format_certificate(bound: Bound, kind: str) -> str:
+def format_certificate(bound: "Bound", kind: str) -> str:
     """Format the most that a run can cost, in one line."""
     moves = format_count(bound.handoffs, "handoff")
     if kind == "workflow":
@@ -65,7 +67,7 @@ def format_certificate(bound: Bound, kind: str) -> str:
     return f"at most {', '.join(figures)}; {format_time_bound(bound, kind)}"
 
 
-def format_time_bound(bound: Bound, kind: str) -> str:
+def format_time_bound(bound: "Bound", kind: str) -> str:
     time = bound.time
     if kind == "team":
         parts = [f"{format_duration(max(time.work, time.queue))} of running time"]
@@ -79,7 +81,7 @@ def format_time_bound(bound: Bound, kind: str) -> str:
     return ", ".join(parts)
 
 
-def format_asks_bound(bound: Bound) -> str:
+def format_asks_bound(bound: "Bound") -> str:
     """Format the bound of the agents' own questions: rare, and counted apart."""
     return (
         f"{format_count(bound.asks, 'question')} of the agents' own, "
@@ -87,13 +89,13 @@ def format_asks_bound(bound: Bound) -> str:
     )
 
 
-def format_exactness(bound: Bound) -> str:
+def format_exactness(bound: "Bound") -> str:
     loose = [name for name, tight in bound.tight.items() if not tight]
     return f"safe, not always reached: {', '.join(loose)}" if loose else "every figure is reachable"
 
 
 def format_problem(
-    problem: DocumentProblem, label: str, severity: str, line: int | None = None
+    problem: "DocumentProblem", label: str, severity: str, line: int | None = None
 ) -> str:
     """Format as `file:line: error at place: message [code]`, and the hint on a line of its own."""
     hint = f"\n    {printable(problem.hint)}" if problem.hint else ""

@@ -3,31 +3,30 @@
 import shlex
 import traceback
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated
 from urllib.parse import urlsplit
 
-from handrail.cli import formatting, output
-from handrail.cli.api import PATIENCE_SECONDS, describe_error, server_url
-from handrail.cli.database import (
+import typer
+
+from handrail.cli import api, formatting, output
+from handrail.cli.arguments import import_object, read_rules
+from handrail.cli.command import (
     EXIT_FAILED,
-    EXIT_WRONG_INPUT,
+    TOKEN_VARIABLE,
     InputError,
-    ensure_database,
-    load_settings,
+    as_input_error,
+    describe_error,
+    file_as_input,
     print_error,
 )
-from handrail.cli.replay import read_rules
-from handrail.cli.why import stop_lines
-from handrail.cli.worker import import_object
-from handrail.client.clients import TOKEN_VARIABLE, Client
+from handrail.cli.database import ensure_database, load_settings
+from handrail.cli.options import AsJson, Database, Server
+from handrail.cli.report_lines import stop_lines
 from handrail.client.errors import ClientError
 from handrail.guard import Guard, GuardedRun
-from handrail.guard.detection import TeamInputError, wrap_team
 from handrail.guard.errors import StoppedError
 from handrail.kernel.definition.model import PERSON_LEVELS, StopRules
-from handrail.replay.rule_overrides import read_overrides
 from handrail.store.engine_store import StoreError
-from handrail.store.urls import open_store
 from handrail.views.report import RunReport
 from handrail.views.view_types import View
 
@@ -45,62 +44,71 @@ class GuardOutput(View):
     report: RunReport
 
 
-class GuardOptions(NamedTuple):
-    """The command's options as given."""
+def guard(
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODULE:OBJECT",
+            help="A function, or a team of LangGraph, Strands, OpenAI Agents, Pydantic AI, "
+            "AutoGen, Agent Framework or CrewAI.",
+        ),
+    ],
+    input_text: Annotated[
+        str, typer.Option("--input", metavar="TEXT", help="What the team is given; @FILE reads it.")
+    ] = "",
+    name: Annotated[str, typer.Option(help="Its definition's name; left out, MODULE:OBJECT.")] = "",
+    rules: Annotated[
+        str, typer.Option(metavar="FILE", help="Stop rules, or the name of a profile.")
+    ] = "",
+    database: Database = "",
+    server: Server = "",
+    as_json: AsJson = False,
+) -> int:
+    """Run somebody's own team under guard, as it is.
 
-    target: str
-    input_text: str
-    name: str = ""
-    rules: str = ""
-    database: str = ""
-    server: str = ""
+    Prints the team's result; on standard error why it ended. The run is on record afterwards, for
+    runs, show, report, why and replay; on a server while it goes on, too. Exit code 1 if a rule
+    stopped it or the team raised.
+    """
+    from handrail.guard.detection import TeamInputError, wrap_team
 
-
-def guard_team(options: GuardOptions, *, as_json: bool) -> int:
-    """Run and print; return the exit code."""
-    try:
-        record_url, is_server = _record_target(options)
-        guard = Guard(_read_rules(options.rules), record=record_url)
-        team = import_object(options.target, "team:app", "a team")
-        run_team = wrap_team(team, guard, options.name or options.target)
-        team_input = _read_input(options.input_text)
+    with as_input_error(StoreError, ValueError):
+        record_url, is_server = _record_target(database, server)
+        guard = Guard(_read_rules(rules), record=record_url)
+        team = import_object(target, "team:app", "a team")
+        run_team = wrap_team(team, guard, name or target)
+        team_input = _read_input(input_text)
         (_check_server_access if is_server else _check_database)(record_url)
-    except (InputError, StoreError, ValueError) as error:
-        print_error("guard", error)
-        return EXIT_WRONG_INPUT
+    code = 0
     try:
         result = run_team(team_input)
+        run = guard.last
     except StoppedError as stop:
-        _print_result(options, stop.run, stop.partial, as_json=as_json)
-        return EXIT_FAILED
+        run, result, code = stop.run, stop.partial, EXIT_FAILED
     except TeamInputError as error:
-        print_error("guard", error)
-        return EXIT_WRONG_INPUT
+        raise InputError(str(error)) from error
     except Exception as error:  # any error of the user's team
         error_text = f"{type(error).__name__}: {error}"
-        print_error("guard", f"{options.target} raised {error_text} ({_user_location(error)})")
-        if guard.last is not None:
-            _print_record_location(options, guard.last)
+        print_error("guard", f"{target} raised {error_text} ({_user_location(error)})")
+        _print_record_location(guard.last, database, server)
         return EXIT_FAILED
-    _print_result(options, guard.last, result, as_json=as_json)
-    return 0
-
-
-def _print_result(
-    options: GuardOptions, run: GuardedRun | None, result: object, *, as_json: bool
-) -> None:
-    """Print the team's own result, why it ended, and where it is on record."""
     assert run is not None, "a guarded team has had a run"
     report = run.report()
     if as_json:
         output.print_json(GuardOutput(run=run.recorded, result=str(result), report=report))
-        return
+    else:
+        _print_result(result, report)
+        _print_record_location(run, database, server)
+    return code
+
+
+def _print_result(result: object, report: RunReport) -> None:
+    """Print the team's own result, and why it ended."""
     if result is not None:
         print(formatting.printable(str(result)))
-    output.print_note(formatting.printable(report.why))
+    output.print_note(report.why)
     for line in stop_lines(report.stop):
-        output.print_note(f"  {formatting.printable(line)}")
-    _print_record_location(options, run)
+        output.print_note(f"  {line}")
 
 
 def _user_location(error: Exception) -> str:
@@ -115,44 +123,47 @@ def _user_location(error: Exception) -> str:
     return f"{Path(last.filename).name}, line {last.lineno}"
 
 
-def _print_record_location(options: GuardOptions, run: GuardedRun) -> None:
-    if run.unrecorded:
+def _print_record_location(run: GuardedRun | None, database: str, server: str) -> None:
+    if run is not None and run.unrecorded:
         output.print_note(f"  {run.unrecorded} events of it could not be recorded")
-    if run.recorded:
-        command = f"handrail report {run.recorded}{_record_arguments(options)}"
+    if run is not None and run.recorded:
+        command = f"handrail report {run.recorded}{_record_arguments(database, server)}"
         output.print_note(f"  on record as {run.recorded}: {command}")
 
 
-def _record_arguments(options: GuardOptions) -> str:
+def _record_arguments(database: str, server: str) -> str:
     """Return the options that lead another command to the record; a password is not shown."""
-    options_given = (("--database", options.database), ("--server", options.server))
     return "".join(
         f" {option} {shlex.quote(value) if urlsplit(value).password is None else 'URL'}"
-        for option, value in options_given
+        for option, value in (("--database", database), ("--server", server))
         if value
     )
 
 
-def _record_target(options: GuardOptions) -> tuple[str, bool]:
+def _record_target(database: str, server: str) -> tuple[str, bool]:
     """Return where the run is recorded, and whether it is a server; else it is a database, which is
     made if it is not there.
     """
-    configuration = load_settings(database=options.database, server=options.server)
-    server = server_url(configuration)
-    if not server:
+    configuration = load_settings(database=database, server=server)
+    url = api.server_url(configuration)
+    if not url:
         ensure_database(configuration["database"], create=True)
-    return server or configuration["database"], bool(server)
+    return url or configuration["database"], bool(url)
 
 
 def _check_database(url: str) -> None:
     """Check before the start that the run can be recorded: a team may run for hours."""
+    from handrail.store.urls import open_store
+
     open_store(url).close()
 
 
 def _check_server_access(url: str) -> None:
     """Check the server's access likewise. Raises `InputError`."""
+    from handrail.client.clients import Client
+
     try:
-        with Client(url, patience=PATIENCE_SECONDS) as client:
+        with Client(url, patience=api.PATIENCE_SECONDS) as client:
             me = client.get_me()
     except ClientError as error:
         raise InputError(describe_error(error)) from None
@@ -164,6 +175,8 @@ def _check_server_access(url: str) -> None:
 def _read_rules(rules: str) -> StopRules:
     if not rules:
         return StopRules()
+    from handrail.replay.rule_overrides import read_overrides
+
     fields, problems = read_overrides(read_rules(rules))
     if fields is None:
         raise InputError(f"--rules {rules}: {'; '.join(map(str, problems))}")
@@ -174,8 +187,5 @@ def _read_input(text: str) -> str:
     """Return the text, or the content of the file that @ names."""
     if not text.startswith("@"):
         return formatting.decode_argument(text)
-    try:
+    with file_as_input(f"--input {text}", "name a file with the team's input"):
         return Path(text[1:]).read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise InputError(f"--input {text}: {reason}; name a file with the team's input") from None

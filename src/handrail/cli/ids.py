@@ -1,11 +1,14 @@
 """Find an id from what a user types: all of it, or enough of its beginning or end."""
 
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable
+from typing import TYPE_CHECKING
 
-from handrail.cli.database import InputError
+from handrail.cli.command import InputError
 from handrail.cli.formatting import decode_argument, printable
-from handrail.client.clients import AsyncClient
+
+if TYPE_CHECKING:
+    from handrail.client.clients import AsyncClient
 
 ID_CHARS = 32
 """Characters of a run's or a token's id."""
@@ -16,18 +19,17 @@ PAGE_ITEMS = 500
 MATCHES_SHOWN_MAX = 3
 
 
-async def find_run_id(client: AsyncClient, partial_id: str) -> str:
+async def find_run_id(client: "AsyncClient", partial_id: str) -> str:
     """Return the run's id. A full id is used without a search."""
     partial_id = decode_argument(partial_id)
     if len(partial_id) == ID_CHARS:
         return partial_id
     page = await client.list_runs(q=partial_id, limit=PAGE_ITEMS)
-    matches = {run.id for run in page.items if run.id.startswith(partial_id)}
-    matches |= {run async for run in _newest_run_ids(client) if run.endswith(partial_id)}
-    return require_one_match(partial_id, sorted(matches), "run", "`handrail runs` lists them")
+    run_ids = {run.id for run in page.items} | {run async for run in _newest_run_ids(client)}
+    return require_one_match(partial_id, sorted(run_ids), "run", "`handrail runs` lists them")
 
 
-async def _newest_run_ids(client: AsyncClient) -> AsyncIterator[str]:
+async def _newest_run_ids(client: "AsyncClient") -> AsyncIterator[str]:
     count = 0
     async for run in client.each(client.list_runs, limit=PAGE_ITEMS):
         yield run.id
@@ -36,46 +38,37 @@ async def _newest_run_ids(client: AsyncClient) -> AsyncIterator[str]:
             return
 
 
-async def find_approval_id(client: AsyncClient, partial_id: str) -> str:
-    """Return the open approval's id, from its own id or from that of its run; the API explains any
-    other.
+async def find_approval_id(client: "AsyncClient", partial_id: str) -> str:
+    """Return the open approval's id, from its own id or from that of its run. A full id is used
+    without a search: the API explains one that is not open.
     """
     partial_id = decode_argument(partial_id)
-    matches: list[str] = []
-    async for approval in client.each(client.list_approvals, status="open", limit=PAGE_ITEMS):
-        run = approval.id.partition(".")[0]
-        if approval.id == partial_id:
-            return partial_id
-        if (
-            approval.id.startswith(partial_id)
-            or approval.id.endswith(partial_id)
-            or run.endswith(partial_id)
-        ):
-            matches.append(approval.id)
-    if not matches and APPROVAL_ID_PATTERN.fullmatch(partial_id):
+    if APPROVAL_ID_PATTERN.fullmatch(partial_id):
         return partial_id
-    return require_one_match(partial_id, matches, "open question", "`handrail answer` lists them")
+    each_open = client.each(client.list_approvals, status="open", limit=PAGE_ITEMS)
+    approval_ids = [approval.id async for approval in each_open]
+    return require_one_match(
+        partial_id, approval_ids, "open question", "`handrail answer` lists them"
+    )
 
 
-async def find_token_id(client: AsyncClient, partial_id: str) -> str:
-    """Return the token's id."""
+def require_one_match(partial_id: str, full_ids: Iterable[str], noun: str, hint: str) -> str:
+    """Return the one id that the partial id can mean."""
     partial_id = decode_argument(partial_id)
-    token_ids = [token.id for token in (await client.list_tokens()).items]
-    matches = [
-        candidate
-        for candidate in token_ids
-        if candidate.startswith(partial_id) or candidate.endswith(partial_id)
-    ]
-    return require_one_match(partial_id, matches, "token", "`handrail token list` lists them")
-
-
-def require_one_match(partial_id: str, matches: Sequence[str], noun: str, hint: str) -> str:
-    if len(matches) == 1 and partial_id:
+    matches = [full_id for full_id in full_ids if partial_id and _matches(full_id, partial_id)]
+    if len(matches) == 1:
         return matches[0]
-    if not matches or not partial_id:
+    if not matches:
         raise InputError(f"there is no {noun} '{printable(partial_id)[:80]}'; {hint}")
     shown_ids = ", ".join(matches[:MATCHES_SHOWN_MAX]) + (
         ", …" if len(matches) > MATCHES_SHOWN_MAX else ""
     )
     message = f"'{printable(partial_id)}' may be any of {len(matches)} {noun}s: {shown_ids}"
     raise InputError(f"{message}; give more of it")
+
+
+def _matches(full_id: str, partial_id: str) -> bool:
+    """Return whether the id begins or ends so, or, of an approval, whether its run's id ends so."""
+    run_id = full_id.partition(".")[0]
+    ends = full_id.endswith(partial_id) or run_id.endswith(partial_id)
+    return ends or full_id.startswith(partial_id)

@@ -3,8 +3,11 @@
 import shlex
 import sys
 from pathlib import Path
+from typing import Annotated
 
-from handrail.cli.database import InputError, print_error
+import typer
+
+from handrail.cli.command import InputError, as_input_error
 from handrail.cli.formatting import program_name
 
 STARTER_FOLDER = Path(__file__).parent / "starter"
@@ -23,14 +26,13 @@ PYTEST_COMMANDS = {
 """By how the command line was called: how to run tests, also beside a tool's own environment."""
 
 
-def write_starter(folder: str) -> int:
-    """Write the files, and never over others; return the exit code."""
+def init(
+    folder: Annotated[str, typer.Argument(help="Where to; it is made if it is not there.")] = ".",
+) -> None:
+    """Write a definition, an agent and a test to begin with."""
     target = Path(folder)
-    try:
+    with as_input_error(OSError):
         _write_files(target)
-    except (InputError, OSError) as error:
-        print_error("init", error)
-        return 2
     for name in STARTER_FILES:
         print(f"wrote {target / name}")
     print("Next:")
@@ -43,10 +45,10 @@ def write_starter(folder: str) -> int:
             print(f"  {command_line}")
             command_line = ""
         print(f"  {command_line:<{COMMAND_COLUMNS}} {purpose}")
-    return 0
 
 
 def _write_files(target: Path) -> None:
+    """Write the files, and never over others."""
     existing = [name for name in STARTER_FILES if (target / name).exists()]
     if existing:
         message = f"{', '.join(existing)} are in {target} already, and stay as they are"

@@ -22,7 +22,6 @@ from handrail.kernel.run.events import (
     TimedOut,
     Warned,
 )
-from handrail.kernel.run.state import Run
 
 Style = Literal["move", "said", "doubt", "person", "good", "bad"]
 StyledLine = tuple[str, Style]
@@ -33,12 +32,14 @@ INDENT = " " * 9
 class EventFormatter:
     """Formats events as lines; numbers are those of the stretch, against its certificate."""
 
-    def __init__(self, bound: Bound, kind: str) -> None:
-        self.moves_max = bound.transitions if kind == "workflow" else bound.handoffs
-        self.dispatches_max = bound.dispatches
+    def __init__(self, bound: Bound | None, kind: str) -> None:
+        self.moves_max = self.dispatches_max = 0
+        if bound is not None:
+            self.moves_max = bound.transitions if kind == "workflow" else bound.handoffs
+            self.dispatches_max = bound.dispatches
         self.moves = self.dispatches = 0
 
-    def format_event(self, event: RunEvent, run: Run) -> list[StyledLine]:
+    def format_event(self, event: RunEvent) -> list[StyledLine]:
         match event:
             case Offered():
                 self.dispatches += 1
@@ -54,7 +55,7 @@ class EventFormatter:
             case HandedOff():
                 return [self._format_handoff(event)]
             case Reported():
-                return self._format_report(event, run)
+                return _format_report(event)
             case _:
                 return _format_other_event(event)
 
@@ -68,14 +69,15 @@ class EventFormatter:
         why = f"{event.reason} (done before)" if event.already_done else event.reason
         return _format_move(self._next_move_number(), event.source, (event.target,), why)
 
-    def _format_report(self, event: Reported, run: Run) -> list[StyledLine]:
-        text = first_line(event.result.text)
-        if event.phase:
-            detail = f", {event.phase_detail}" if event.phase_detail else ""
-            text = f"{text} [{event.phase}{detail}]"
-        agent = event.agent.partition("@")[0]  # a function of this process, by its plain name
-        who = event.step_id if event.step_id == agent else f"{event.step_id} ({agent})"
-        return [(f"{INDENT}{who}: {text}", "said")] if text else []
+
+def _format_report(event: Reported) -> list[StyledLine]:
+    text = first_line(event.result.text)
+    if event.phase:
+        detail = f", {event.phase_detail}" if event.phase_detail else ""
+        text = f"{text} [{event.phase}{detail}]"
+    agent = event.agent.partition("@")[0]  # a function of this process, by its plain name
+    who = event.step_id if event.step_id == agent else f"{event.step_id} ({agent})"
+    return [(f"{INDENT}{who}: {text}", "said")] if text else []
 
 
 def _format_move(number: str, source: str, targets: tuple[str, ...], why: str) -> StyledLine:
@@ -101,7 +103,7 @@ def _format_other_event(event: RunEvent) -> list[StyledLine]:
 
 
 class LiveView(Protocol):
-    def show_event(self, event: RunEvent, run: Run) -> None: ...
+    def show_event(self, event: RunEvent) -> None: ...
     def write(self, text: str, style: Style | None = None) -> None: ...
     def read(self, prompt: str, /) -> str: ...
     def close(self) -> None: ...
@@ -113,8 +115,8 @@ class PlainView:
     def __init__(self, formatter: EventFormatter, out: TextIO) -> None:
         self.formatter, self.out = formatter, out
 
-    def show_event(self, event: RunEvent, run: Run) -> None:
-        for text, _ in self.formatter.format_event(event, run):
+    def show_event(self, event: RunEvent) -> None:
+        for text, _ in self.formatter.format_event(event):
             self.write(text)
 
     def write(self, text: str, style: Style | None = None) -> None:
@@ -153,10 +155,10 @@ class RichView:
         self.live = Live(console=self.console, transient=True, auto_refresh=False)
         self.live.start()
 
-    def show_event(self, event: RunEvent, run: Run) -> None:
+    def show_event(self, event: RunEvent) -> None:
         from rich.text import Text
 
-        for text, style in self.formatter.format_event(event, run):
+        for text, style in self.formatter.format_event(event):
             self.write(text, style)
         footer = self.footer()
         if footer != self.shown_footer:

@@ -1,63 +1,74 @@
 """`handrail mcp`: a coding agent that speaks MCP joins as a worker, over stdio or over HTTP."""
 
-import asyncio
 import os
 from importlib.util import find_spec
-from typing import NamedTuple
+from typing import Annotated
 
-from handrail.cli.asgi import AsgiServer
-from handrail.cli.database import EXIT_WRONG_INPUT, InputError, load_settings, print_error
-from handrail.client.clients import TOKEN_VARIABLE
-from handrail.client.retry import parse_addresses
+import typer
+
+from handrail.cli.command import TOKEN_VARIABLE, InputError, as_input_error
+from handrail.cli.database import load_settings
+from handrail.cli.options import Server
 from handrail.engine.install_hints import install_hint
-from handrail.server.logs import capture_logs
-
-PORT_DEFAULT = 8090
 
 
-class McpOptions(NamedTuple):
-    """The command's options."""
+def mcp(
+    server: Server = "",
+    http: Annotated[
+        bool, typer.Option("--http", help="Over HTTP, for many agents; else over stdio, for one.")
+    ] = False,
+    host: Annotated[str, typer.Option(help="Where to listen.")] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(min=0, max=65_535, help="Where to listen; 0 takes a free one.")
+    ] = 8090,
+    silence: Annotated[
+        float,
+        typer.Option(
+            min=1, max=86_400, help="Seconds without a call after which an agent has gone away."
+        ),
+    ] = 900,
+) -> None:
+    """Let a coding agent join as a worker, by MCP.
 
-    server: str = ""
-    http: bool = False
-    host: str = "127.0.0.1"
-    port: int = PORT_DEFAULT
-    silence_seconds: float = 900.0
+    MCP is the Model Context Protocol. Over stdio the agent's token is taken from HANDRAIL_TOKEN;
+    over HTTP every request brings its own. Ends with its input, or on SIGTERM or Ctrl-C.
+    """
+    if find_spec("mcp") is None:
+        raise InputError(f"the MCP SDK is not installed; {install_hint('mcp')}")
+    import asyncio
 
+    from handrail.client.retry import parse_addresses
+    from handrail.server.logs import capture_logs
 
-def serve_mcp(options: McpOptions) -> int:
-    """Serve until the input ends, or, over HTTP, until a signal; return the exit code."""
-    try:
-        _require_sdk()
+    with as_input_error(ValueError):
         configuration = load_settings()
-        url = ",".join(parse_addresses(options.server or configuration["server"]))
+        url = ",".join(parse_addresses(server or configuration["server"]))
         token = os.environ.get(TOKEN_VARIABLE, "")
-        if not options.http and not token:
+        if not http and not token:
             message = f"{TOKEN_VARIABLE} is not set, and says which agent this is"
             raise InputError(f"{message}; make one: handrail token create --role agent --agent ID")
         with capture_logs(configuration.server.log_level, configuration.server.log_format):
-            asyncio.run(_serve(options, url, token))
-        return 0
-    except (InputError, ValueError) as error:
-        print_error("mcp", error)
-        return EXIT_WRONG_INPUT
+            asyncio.run(
+                _serve_http(url, host, port, silence) if http else _serve_stdio(url, token, silence)
+            )
 
 
-def _require_sdk() -> None:
-    if find_spec("mcp") is None:
-        raise InputError(f"the MCP SDK is not installed; {install_hint('mcp')}")
-
-
-async def _serve(options: McpOptions, url: str, token: str) -> None:
+async def _serve_stdio(url: str, token: str, silence_seconds: float) -> None:
     from handrail.mcp.agent_sessions import AgentSessions
-    from handrail.mcp.server import PATH, make_http_app, serve_stdio
+    from handrail.mcp.server import serve_stdio
+
+    async with AgentSessions(url, silence_seconds=silence_seconds) as sessions:
+        await serve_stdio(sessions, token)
+
+
+async def _serve_http(url: str, host: str, port: int, silence_seconds: float) -> None:
+    from handrail.cli.asgi import AsgiServer
+    from handrail.mcp.agent_sessions import AgentSessions
+    from handrail.mcp.server import PATH, make_http_app
 
     def ready(address: str) -> None:
         print(f"Handrail speaks MCP at {address}{PATH}", flush=True)
 
-    async with AgentSessions(url, silence_seconds=options.silence_seconds) as sessions:
-        if not options.http:
-            await serve_stdio(sessions, token)
-            return
-        app = make_http_app(sessions, options.host)
-        await AsgiServer(app, options.host, options.port, ready, lifespan="on").listen()
+    async with AgentSessions(url, silence_seconds=silence_seconds) as sessions:
+        app = make_http_app(sessions, host)
+        await AsgiServer(app, host, port, ready, lifespan="on").listen()

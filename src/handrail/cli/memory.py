@@ -1,76 +1,93 @@
 """`handrail memory`: show, correct and remove the helpdesk's memory of resolved tickets."""
 
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
 from handrail.cli import output
-from handrail.cli.api import ApiTarget, call_api
+from handrail.cli.api import open_client
+from handrail.cli.command import command_group
 from handrail.cli.formatting import decode_argument, first_line
 from handrail.cli.ids import ID_CHARS, require_one_match
-from handrail.client.clients import AsyncClient
-from handrail.views.memories import MemoryView
+from handrail.cli.options import AsJson, Database, Server
 
+if TYPE_CHECKING:
+    from handrail.client.clients import AsyncClient
+    from handrail.views.memories import MemoryView
+
+MemoryId = Annotated[
+    str, typer.Argument(metavar="MEMORY", help="Its id, or enough of the beginning or end of it.")
+]
 PAGE_ITEMS = 500
 STATUS_STYLES = {"kept": "green", "failed": "red", "reopened": "red"}
 
+memory = command_group("Look at, correct and remove remembered resolutions.")
 
-def list_memories(target: ApiTarget, text: str, limit: int) -> int:
-    async def do(client: AsyncClient) -> None:
+
+@memory.command("list")
+async def list_memories(
+    text: Annotated[str, typer.Option(help="What the ticket or the resolution contains.")] = "",
+    limit: Annotated[int, typer.Option(min=1, max=500, help="At most so many.")] = 50,
+    database: Database = "",
+    server: Server = "",
+    as_json: AsJson = False,
+) -> None:
+    """List remembered resolutions, the newest first."""
+    async with open_client(database, server) as client:
         page = await client.list_memories(q=decode_argument(text) or None, limit=limit)
-        if target.as_json:
-            output.print_json(page)
-            return
-        heads = ("memory", "status", "used", "ticket", "resolution", "at")
-        output.print_table(
-            heads, [_memory_row(memory) for memory in page.items], "nothing is remembered"
-        )
-
-    return call_api(target, do)
+    heads = ("memory", "status", "used", "ticket", "resolution", "at")
+    table = output.TextTable(heads, map(_memory_row, page.items), "nothing is remembered")
+    output.show(page, table, as_json=as_json)
 
 
-def show_memory(target: ApiTarget, partial_id: str) -> int:
-    async def do(client: AsyncClient) -> None:
-        _print_memory(target, await client.get_memory(await _find_memory_id(client, partial_id)))
-
-    return call_api(target, do)
-
-
-def correct_memory(target: ApiTarget, partial_id: str, text: str) -> int:
-    async def do(client: AsyncClient) -> None:
-        _print_memory(
-            target,
-            await client.correct_memory(
-                await _find_memory_id(client, partial_id), decode_argument(text)
-            ),
-        )
-
-    return call_api(target, do)
+@memory.command("show")
+async def show_memory(
+    memory: MemoryId, database: Database = "", server: Server = "", as_json: AsJson = False
+) -> None:
+    """Show one: the ticket, the resolution, and how it stands."""
+    async with open_client(database, server) as client:
+        stored = await client.get_memory(await _find_memory_id(client, memory))
+    output.show(stored, _memory_lines(stored), as_json=as_json)
 
 
-def remove_memory(target: ApiTarget, partial_id: str) -> int:
-    async def do(client: AsyncClient) -> None:
-        memory_id = await _find_memory_id(client, partial_id)
+@memory.command("correct")
+async def correct_memory(
+    memory: MemoryId,
+    resolution: Annotated[str, typer.Argument(help="What such tickets are answered from now on.")],
+    database: Database = "",
+    server: Server = "",
+    as_json: AsJson = False,
+) -> None:
+    """Write another resolution; who did is on record."""
+    async with open_client(database, server) as client:
+        memory_id = await _find_memory_id(client, memory)
+        corrected = await client.correct_memory(memory_id, decode_argument(resolution))
+    output.show(corrected, _memory_lines(corrected), as_json=as_json)
+
+
+@memory.command("remove")
+async def remove_memory(
+    memory: MemoryId, database: Database = "", server: Server = "", as_json: AsJson = False
+) -> None:
+    """Remove one: it answers no ticket any more."""
+    async with open_client(database, server) as client:
+        memory_id = await _find_memory_id(client, memory)
         await client.remove_memory(memory_id)
-        if target.as_json:
-            output.print_json({"id": memory_id, "removed": True})
-        else:
-            print(f"memory {memory_id} is removed")
-
-    return call_api(target, do)
+    document = {"id": memory_id, "removed": True}
+    output.show(document, [f"memory {memory_id} is removed"], as_json=as_json)
 
 
-async def _find_memory_id(client: AsyncClient, partial_id: str) -> str:
+async def _find_memory_id(client: "AsyncClient", partial_id: str) -> str:
     """Return the memory's id from the whole id, or from enough of its beginning or end."""
     partial_id = decode_argument(partial_id)
     if len(partial_id) == ID_CHARS:
         return partial_id
     memory_ids = [memory.id async for memory in client.each(client.list_memories, limit=PAGE_ITEMS)]
-    matches = [
-        full_id
-        for full_id in memory_ids
-        if full_id.startswith(partial_id) or full_id.endswith(partial_id)
-    ]
-    return require_one_match(partial_id, matches, "memory", "`handrail memory list` lists them")
+    return require_one_match(partial_id, memory_ids, "memory", "`handrail memory list` lists them")
 
 
-def _memory_row(memory: MemoryView) -> list[output.Cell]:
+def _memory_row(memory: "MemoryView") -> list[output.Cell]:
     return [
         output.short_id(memory.id),
         (memory.status, STATUS_STYLES.get(memory.status, "")),
@@ -81,19 +98,12 @@ def _memory_row(memory: MemoryView) -> list[output.Cell]:
     ]
 
 
-def _print_memory(target: ApiTarget, memory: MemoryView) -> None:
-    if target.as_json:
-        output.print_json(memory)
-        return
-    lines = [
-        f"memory {memory.id}: {memory.status}, used {memory.times_used} times",
-        f"ticket: {memory.title}",
-        f"bead {memory.bead_id}, run {memory.execution_id}",
-        f"remembered by {memory.remembered_by} at {output.format_time(memory.created_at)}",
-    ]
+def _memory_lines(memory: "MemoryView") -> Iterator[str]:
+    yield f"memory {memory.id}: {memory.status}, used {memory.times_used} times"
+    yield f"ticket: {memory.title}"
+    yield f"bead {memory.bead_id}, run {memory.execution_id}"
+    yield f"remembered by {memory.remembered_by} at {output.format_time(memory.created_at)}"
     if memory.corrected_at is not None:
-        lines.append(
-            f"corrected by {memory.corrected_by} at {output.format_time(memory.corrected_at)}"
-        )
-    for line in [*lines, "", *memory.resolution.splitlines()]:
-        output.print_line(line)
+        yield f"corrected by {memory.corrected_by} at {output.format_time(memory.corrected_at)}"
+    yield ""
+    yield from memory.resolution.splitlines()

@@ -5,24 +5,26 @@ The targets are those of a team that fixes its own bugs: they stand beside the b
 """
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from handrail.cli import output
-from handrail.cli.api import ApiTarget, call_api
+from handrail.cli.api import open_client
+from handrail.cli.arguments import parse_since
 from handrail.cli.formatting import decode_argument, format_count, format_duration
-from handrail.cli.runs import parse_since
-from handrail.client.clients import AsyncClient
-from handrail.views.definition_statistics import DefinitionStatistics
+from handrail.cli.options import AsJson, Database, Server, Since, WorkflowName
+
+if TYPE_CHECKING:
+    from handrail.views.definition_statistics import DefinitionStatistics
 
 HEALING_DEFINITION_ID = "auto-bug-workflow"
 
 
 class Metric(NamedTuple):
-    """`target` is (at most or at least, of); `of` gives None if there is nothing to say."""
+    """`value` is None if there is nothing to divide by; `target` is a sign and a limit."""
 
     name: str
     format_value: Callable[[float], str]
-    value_of: Callable[[DefinitionStatistics], float | None]
+    value: float | None
     definition: str
     target: tuple[str, float] | None = None
 
@@ -35,110 +37,102 @@ def _format_number(value: float) -> str:
     return f"{value:.3g}"
 
 
-def _median_seconds(figures: DefinitionStatistics) -> float:
-    return figures.time_to_resolution.p50
+def _common_metrics(figures: "DefinitionStatistics") -> tuple[Metric, ...]:
+    return (
+        Metric(
+            "median time to resolution",
+            format_duration,
+            figures.time_to_resolution.p50,
+            "from the start of a run to its end; half of the runs took less",
+            ("<", 300),
+        ),
+        Metric(
+            "90th percentile of it",
+            format_duration,
+            figures.time_to_resolution.p90,
+            "nine runs of ten took less",
+        ),
+        Metric(
+            "success rate",
+            _format_percent,
+            figures.success_rate,
+            "runs that ended as done_success",
+        ),
+        Metric(
+            "escalation rate",
+            _format_percent,
+            figures.escalation_rate,
+            "runs in which the CEO was asked because agents could not go on; planned approvals "
+            "do not count",
+            ("<", 0.1),
+        ),
+    )
 
 
-def _p90_seconds(figures: DefinitionStatistics) -> float:
-    return figures.time_to_resolution.p90
+def _healing_metrics(figures: "DefinitionStatistics") -> tuple[Metric, ...]:
+    return (
+        Metric(
+            "root cause found",
+            _format_percent,
+            figures.investigation_success,
+            "of the runs that were investigated, those whose proposal was approved and applied",
+            (">", 0.8),
+        ),
+        Metric(
+            "fixes that pass verification",
+            _format_percent,
+            figures.fix_success,
+            "of the runs that applied a fix, those that ended as done_success",
+            (">", 0.9),
+        ),
+        Metric(
+            "apply and verify cycles",
+            _format_number,
+            figures.fix_cycles,
+            "how often a fix was applied, on average, in runs that applied one",
+            ("<", 1.5),
+        ),
+    )
 
 
-def _success_rate(figures: DefinitionStatistics) -> float:
-    return figures.success_rate
-
-
-def _escalation_rate(figures: DefinitionStatistics) -> float:
-    return figures.escalation_rate
-
-
-def _root_cause_rate(figures: DefinitionStatistics) -> float | None:
-    return figures.investigation_success
-
-
-def _fix_rate(figures: DefinitionStatistics) -> float | None:
-    return figures.fix_success
-
-
-def _fix_cycles(figures: DefinitionStatistics) -> float | None:
-    return figures.fix_cycles
-
-
-COMMON_METRICS = (
-    Metric(
-        "median time to resolution",
-        format_duration,
-        _median_seconds,
-        "from the start of a run to its end; half of the runs took less",
-        ("<", 300),
-    ),
-    Metric("90th percentile of it", format_duration, _p90_seconds, "nine runs of ten took less"),
-    Metric("success rate", _format_percent, _success_rate, "runs that ended as done_success"),
-    Metric(
-        "escalation rate",
-        _format_percent,
-        _escalation_rate,
-        "runs in which the CEO was asked because agents could not go on; planned approvals "
-        "do not count",
-        ("<", 0.1),
-    ),
-)
-HEALING_METRICS = (
-    Metric(
-        "root cause found",
-        _format_percent,
-        _root_cause_rate,
-        "of the runs that were investigated, those whose proposal was approved and applied",
-        (">", 0.8),
-    ),
-    Metric(
-        "fixes that pass verification",
-        _format_percent,
-        _fix_rate,
-        "of the runs that applied a fix, those that ended as done_success",
-        (">", 0.9),
-    ),
-    Metric(
-        "apply and verify cycles",
-        _format_number,
-        _fix_cycles,
-        "how often a fix was applied, on average, in runs that applied one",
-        ("<", 1.5),
-    ),
-)
-
-
-def print_metrics(target: ApiTarget, *, workflow: str, since: str) -> int:
-    async def do(client: AsyncClient) -> None:
+async def metrics(
+    workflow: WorkflowName = "",
+    since: Since = "",
+    database: Database = "",
+    server: Server = "",
+    as_json: AsJson = False,
+) -> None:
+    """Print figures of ended runs, with targets and definitions."""
+    async with open_client(database, server) as client:
         definition = await client.get_definition(decode_argument(workflow)) if workflow else None
-        metrics = await client.get_definition_metrics(
+        page = await client.get_definition_metrics(
             workflow_id=definition.id if definition is not None else None, since=parse_since(since)
         )
-        if target.as_json:
-            output.print_json(metrics)
-            return
-        for figures in metrics.items:
-            _print_definition_metrics(figures)
-        if not metrics.items:
-            output.print_line("no such run has ended")
-
-    return call_api(target, do)
+    if as_json:
+        output.print_json(page)
+        return
+    for figures in page.items:
+        _print_definition_metrics(figures)
+    if not page.items:
+        output.print_line("no such run has ended")
 
 
-def _print_definition_metrics(figures: DefinitionStatistics) -> None:
+def _print_definition_metrics(figures: "DefinitionStatistics") -> None:
     usage = f"{figures.usage.tokens:,} tokens, cost {figures.usage.cost:g}"
     output.print_line(f"{figures.workflow_id}: {format_count(figures.runs, 'run')} ended; {usage}")
     heads = ("figure", "value", "target", "what it is")
-    output.print_table(heads, list(_metric_rows(figures)))
-    retry_rows = [_retry_row(figures, node) for node in figures.retries]
-    if retry_rows:
+    output.print_table(output.TextTable(heads, _metric_rows(figures)))
+    if figures.retries:
         heads = ("node", "dispatches a run", "retries: runs")
-        output.print_table(heads, retry_rows)
+        rows = [_retry_row(figures, node) for node in figures.retries]
+        output.print_table(output.TextTable(heads, rows))
 
 
-def _metric_rows(figures: DefinitionStatistics) -> Iterator[list[output.Cell]]:
+def _metric_rows(figures: "DefinitionStatistics") -> Iterator[list[output.Cell]]:
     is_healing = figures.workflow_id == HEALING_DEFINITION_ID
-    for metric in (*COMMON_METRICS, *(HEALING_METRICS if is_healing else ())):
-        value = metric.value_of(figures)
+    healing_metrics = _healing_metrics(figures) if is_healing else ()
+    for metric in (*_common_metrics(figures), *healing_metrics):
+        value = metric.value
         if value is None:
             continue
         target, style = "", ""
@@ -149,7 +143,7 @@ def _metric_rows(figures: DefinitionStatistics) -> Iterator[list[output.Cell]]:
         yield [metric.name, (metric.format_value(value), style), target, metric.definition]
 
 
-def _retry_row(figures: DefinitionStatistics, node: str) -> list[output.Cell]:
+def _retry_row(figures: "DefinitionStatistics", node: str) -> list[output.Cell]:
     runs_by_retries = figures.retries[node]
     counts = ", ".join(f"{n}: {runs_by_retries[n]}" for n in sorted(runs_by_retries, key=int))
     return [node, _format_number(figures.dispatch_cycles.get(node, 0)), counts]

@@ -1,16 +1,17 @@
 """Print tables, texts and JSON. On a terminal within its width, else in full."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from typing import cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import msgspec
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from handrail.cli.formatting import printable
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
 
 UNLIMITED_COLUMNS = 100_000
 """Columns of a file or a pipe: nothing is folded or cut there."""
@@ -19,11 +20,38 @@ Cell = str | tuple[str, str]
 """A text, or a text and its style."""
 
 
+class TextTable(NamedTuple):
+    """A table to print.
+
+    On a terminal long cells go on below, except for the first `no_wrap_columns` (an id in two
+    pieces cannot be copied), and without rows `empty` is printed. A file has the heads and one line
+    for each row.
+    """
+
+    heads: Sequence[str]
+    rows: Iterable[Sequence[Cell]]
+    empty: str = ""
+    no_wrap_columns: int = 1
+
+
+def show(document: object, text: Iterable[str] | TextTable, *, as_json: bool) -> None:
+    """Print the document for programs, or the lines or the table for people."""
+    if as_json:
+        print_json(document)
+    elif isinstance(text, TextTable):
+        print_table(text)
+    else:
+        for line in text:
+            print_line(line)
+
+
 def is_terminal() -> bool:
     return sys.stdout.isatty()
 
 
-def console() -> Console:
+def console() -> "Console":
+    from rich.console import Console
+
     width = None if is_terminal() else UNLIMITED_COLUMNS
     return Console(width=width, highlight=False, markup=False, emoji=False)
 
@@ -51,39 +79,38 @@ def _with_all_fields(value: object) -> object:
             return value
 
 
-def print_table(
-    heads: Sequence[str], rows: Sequence[Sequence[Cell]], empty: str = "", no_wrap_columns: int = 1
-) -> None:
-    """Print a table.
+def print_table(table: TextTable) -> None:
+    from rich.table import Table
 
-    On a terminal long cells go on below, except for the first `no_wrap_columns` (an id in two
-    pieces cannot be copied), and without rows `empty` is printed. A file has the heads and one line
-    for each row.
-    """
-    if not rows and empty and is_terminal():
-        print_line(empty)
+    rows = list(table.rows)
+    if not rows and table.empty and is_terminal():
+        print_line(table.empty)
         return
-    table = Table(*heads, box=None, padding=(0, 2, 0, 0), pad_edge=False)
-    for number, column in enumerate(table.columns):
-        column.overflow, column.no_wrap = "fold", number < no_wrap_columns
+    grid = Table(*table.heads, box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    for number, column in enumerate(grid.columns):
+        column.overflow, column.no_wrap = "fold", number < table.no_wrap_columns
     for row in rows:
-        table.add_row(*(_cell_text(cell) for cell in row))
+        grid.add_row(*(_cell_text(cell) for cell in row))
     out = console()
     if is_terminal():
-        out.print(table)
+        out.print(grid)
         return
     with out.capture() as captured:
-        out.print(table)
+        out.print(grid)
     for line in captured.get().splitlines():
         print(line.rstrip())
 
 
 def print_line(text: str, style: str = "") -> None:
     """Print a line, however long: the terminal wraps it."""
+    from rich.text import Text
+
     console().print(Text(printable(text), style=style), soft_wrap=True)
 
 
-def _cell_text(cell: Cell) -> Text:
+def _cell_text(cell: Cell) -> "Text":
+    from rich.text import Text
+
     text, style = (cell, "") if isinstance(cell, str) else cell
     return Text(one_line(text), style=style)
 

@@ -1,37 +1,42 @@
 """`handrail override`: a person moves, closes, pauses, resumes or migrates a run, with a reason."""
 
-from typing import NamedTuple, cast
+from typing import Annotated
 
-from handrail.cli import ids, output
-from handrail.cli.api import ApiTarget, call_api
+import typer
+
+from handrail.cli import output
+from handrail.cli.api import open_client
 from handrail.cli.formatting import decode_argument
-from handrail.client.calls import OverrideAction
-from handrail.client.clients import AsyncClient
+from handrail.cli.ids import find_run_id
+from handrail.cli.options import AsJson, Database, OverrideAction, RunId, Server
 
 
-class OverrideOptions(NamedTuple):
-    run: str
-    action: str
-    reason: str
-    node: str = ""
-    version: int | None = None
-
-
-def override_run(target: ApiTarget, options: OverrideOptions) -> int:
-    async def do(client: AsyncClient) -> None:
-        run = await client.override_run(
-            await ids.find_run_id(client, options.run),
-            cast("OverrideAction", options.action),
-            decode_argument(options.reason),
-            node=decode_argument(options.node) or None,
-            version=options.version,
+async def override(
+    run: RunId,
+    action: Annotated[
+        OverrideAction,
+        typer.Argument(metavar="ACTION", help="move, close, pause, resume or migrate."),
+    ],
+    reason: Annotated[str, typer.Option(help="Why; it is on record.")],
+    node: Annotated[
+        str, typer.Option(help="Where it shall go: a node, or an agent of a team.")
+    ] = "",
+    version: Annotated[
+        int | None, typer.Option(min=1, help="Of its definition; for migrate.")
+    ] = None,
+    database: Database = "",
+    server: Server = "",
+    as_json: AsJson = False,
+) -> None:
+    """Move, close, pause, resume or migrate a run, with a reason."""
+    async with open_client(database, server) as client:
+        changed = await client.override_run(
+            await find_run_id(client, run),
+            action,
+            decode_argument(reason),
+            node=decode_argument(node) or None,
+            version=version,
         )
-        if target.as_json:
-            output.print_json(run)
-            return
-        at = f" at {', '.join(run.current_node_ids)}" if run.current_node_ids else ""
-        output.print_line(
-            f"run {output.short_id(run.id)} is {run.terminal_status or run.status}{at}"
-        )
-
-    return call_api(target, do)
+    at = f" at {', '.join(changed.current_node_ids)}" if changed.current_node_ids else ""
+    status = changed.terminal_status or changed.status
+    output.show(changed, [f"run {output.short_id(changed.id)} is {status}{at}"], as_json=as_json)

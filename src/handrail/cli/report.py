@@ -2,24 +2,26 @@
 
 import sys
 
-from rich.markdown import Markdown
-
-from handrail.cli import ids, output
-from handrail.cli.api import ApiTarget, call_api
+from handrail.cli import output
+from handrail.cli.api import open_client
 from handrail.cli.formatting import printable
-from handrail.client.clients import AsyncClient
+from handrail.cli.ids import find_run_id
+from handrail.cli.options import AsJson, Database, RunId, Server
 
 
-def print_report(target: ApiTarget, partial_id: str) -> int:
-    async def do(client: AsyncClient) -> None:
-        run_id = await ids.find_run_id(client, partial_id)
-        if target.as_json:
+async def report(
+    run: RunId, database: Database = "", server: Server = "", as_json: AsJson = False
+) -> None:
+    """Print what happened in a run and why it ended, as Markdown."""
+    async with open_client(database, server) as client:
+        run_id = await find_run_id(client, run)
+        if as_json:
             output.print_json(await client.get_report(run_id))
             return
         text = printable(await client.get_report_markdown(run_id))
-        if output.is_terminal():
-            output.console().print(Markdown(text, hyperlinks=False))
-        else:
-            sys.stdout.write(text)
+    if not output.is_terminal():
+        sys.stdout.write(text)
+        return
+    from rich.markdown import Markdown
 
-    return call_api(target, do)
+    output.console().print(Markdown(text, hyperlinks=False))

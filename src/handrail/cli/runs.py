@@ -1,16 +1,17 @@
 """`handrail runs`: the list of runs, the newest first."""
 
-from datetime import UTC, datetime, timedelta
-from typing import NamedTuple, cast, get_args
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from handrail.cli import output
-from handrail.cli.api import ApiTarget, call_api
-from handrail.cli.database import InputError
-from handrail.cli.formatting import decode_argument, format_duration, printable
-from handrail.client.calls import Status
-from handrail.client.clients import AsyncClient
-from handrail.kernel.definition.reader import parse_duration
-from handrail.views.run_view import RunItem
+from handrail.cli.api import open_client
+from handrail.cli.arguments import parse_since
+from handrail.cli.formatting import decode_argument, format_duration
+from handrail.cli.options import AsJson, Database, RunStatusFilter, Server, Since, WorkflowName
+
+if TYPE_CHECKING:
+    from handrail.views.run_view import RunItem
 
 STATUS_STYLES = {
     "done_success": "green",
@@ -22,62 +23,41 @@ STATUS_STYLES = {
 }
 
 
-class RunFilter(NamedTuple):
-    """Which runs; empty fields do not filter. A status is how a run stands, or how it ended."""
-
-    status: str = ""
-    workflow: str = ""
-    text: str = ""
-    since: str = ""
-    limit: int = 50
-
-
-def list_runs(target: ApiTarget, run_filter: RunFilter) -> int:
-    is_status = run_filter.status in get_args(Status)
-
-    async def do(client: AsyncClient) -> None:
-        definition = (
-            await client.get_definition(decode_argument(run_filter.workflow))
-            if run_filter.workflow
-            else None
-        )
+async def runs(
+    status: Annotated[
+        RunStatusFilter | None, typer.Option(help="How they stand, or ended.")
+    ] = None,
+    workflow: WorkflowName = "",
+    text: Annotated[str, typer.Option(help="What the title contains, or the id begins with.")] = "",
+    since: Since = "",
+    limit: Annotated[int, typer.Option(min=1, max=500, help="At most so many.")] = 50,
+    database: Database = "",
+    server: Server = "",
+    as_json: AsJson = False,
+) -> None:
+    """List runs, the newest first."""
+    state = status if status in ("running", "waiting", "paused", "ended") else None
+    async with open_client(database, server) as client:
+        definition = await client.get_definition(decode_argument(workflow)) if workflow else None
         page = await client.list_runs(
-            status=cast("Status", run_filter.status) if is_status else None,
-            terminal_status=None if is_status else run_filter.status or None,
+            status=state,
+            terminal_status=status if state is None else None,
             workflow_id=definition.id if definition is not None else None,
-            q=decode_argument(run_filter.text) or None,
-            since=parse_since(run_filter.since),
-            limit=run_filter.limit,
+            q=decode_argument(text) or None,
+            since=parse_since(since),
+            limit=limit,
         )
-        if target.as_json:
-            output.print_json(page)
-            return
-        heads = ("run", "status", "at, or by", "definition", "began", "took", "title")
-        output.print_table(heads, [_run_row(run) for run in page.items], "there is no such run", 2)
-        if page.next_cursor:
-            message = f"these are the newest {len(page.items)}, and there are more"
-            output.print_note(
-                f"{message}; take a larger --limit, or fewer of them with --text or --since"
-            )
-
-    return call_api(target, do)
+    heads = ("run", "status", "at, or by", "definition", "began", "took", "title")
+    table = output.TextTable(heads, map(_run_row, page.items), "there is no such run", 2)
+    output.show(page, table, as_json=as_json)
+    if page.next_cursor and not as_json:
+        message = f"these are the newest {len(page.items)}, and there are more"
+        output.print_note(
+            f"{message}; take a larger --limit, or fewer of them with --text or --since"
+        )
 
 
-def parse_since(since: str) -> datetime | None:
-    """Parse an age or a time; without a time zone it is UTC."""
-    if not since:
-        return None
-    now = datetime.now(UTC)
-    try:
-        ago = parse_duration(since)
-        start = datetime.fromisoformat(since) if ago is None else now - timedelta(seconds=ago)
-    except (ValueError, OverflowError):
-        message = f"--since is '{printable(since)[:80]}'"
-        raise InputError(f"{message}; write how long ago, such as 2h or 7d, or a date") from None
-    return start if start.tzinfo is not None else start.replace(tzinfo=UTC)
-
-
-def _run_row(run: RunItem) -> list[output.Cell]:
+def _run_row(run: "RunItem") -> list[output.Cell]:
     status = run.terminal_status or run.status
     return [
         output.short_id(run.id),

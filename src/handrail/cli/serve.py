@@ -1,70 +1,63 @@
 """`handrail serve`: the server in this process, until a signal."""
 
-import asyncio
 import os
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
-from handrail.agents.model import BadModelError
-from handrail.cli.database import (
-    EXIT_WRONG_INPUT,
-    InputError,
-    ensure_database,
-    load_settings,
-    print_error,
-)
+import typer
+
+from handrail.cli.command import as_input_error, print_error
+from handrail.cli.database import ensure_database, load_settings
+from handrail.cli.options import Database
 from handrail.cli.output import print_note
-from handrail.engine.engine import Engine
-from handrail.server.configuration import Configuration, find_misspelled_variables
-from handrail.server.process import CannotServeError, serve
 from handrail.store.engine_store import StoreError
-from handrail.teams import define_builtins, install_teams
-from handrail.telemetry.setup import TracingUnavailableError, open_traces
 
 if TYPE_CHECKING:
-    from handrail.teams.healing import Service
+    from handrail.engine.engine import Engine
+    from handrail.server.configuration import Configuration
     from handrail.telemetry.export import TraceExporter
 
 
-class ServeOptions(NamedTuple):
-    """The command's options; the settings replace those that are None or empty."""
+def serve(
+    database: Database = "",
+    host: Annotated[str, typer.Option(help="Left out, 127.0.0.1: this machine alone.")] = "",
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65_535, help="Left out, 8080; 0 takes a free one.")
+    ] = None,
+    builtin_agents: Annotated[
+        bool, typer.Option("--builtin-agents", help="Let the built-in teams work here, offline.")
+    ] = False,
+) -> int:
+    """Serve the API, the page and the engine.
 
-    database: str = ""
-    host: str = ""
-    port: int | None = None
-    builtin_agents: bool = False
+    Prints its address when it listens. Ends on SIGTERM or Ctrl-C, after what is under way; exit
+    code 1 if the engine failed, 2 if it cannot listen or the database cannot be used.
+    """
+    import asyncio
 
+    from handrail.agents.model import BadModelError
+    from handrail.server.process import CannotServeError
 
-def run_server(options: ServeOptions) -> int:
-    """Serve until SIGTERM or SIGINT; return the exit code: 1 if the engine failed."""
-    try:
-        configuration = load_settings(
-            database=options.database, host=options.host, port=options.port
-        )
+    with as_input_error(CannotServeError, StoreError, BadModelError):
+        configuration = load_settings(database=database, host=host, port=port)
         ensure_database(configuration["database"], create=True)
-        code = asyncio.run(_serve(configuration, builtin_agents=options.builtin_agents))
-    except (CannotServeError, InputError, StoreError, BadModelError) as error:
-        print_error("serve", error)
-        return EXIT_WRONG_INPUT
+        code = asyncio.run(_serve(configuration, builtin_agents=builtin_agents))
     if code:
         print_error("serve", "the engine failed, and the log says why; start it again")
     return code
 
 
-def _read_service(file: str) -> "Service | None":
-    """Read the service to be healed, if the setting names it. Raises `InputError`."""
+async def _serve(configuration: "Configuration", *, builtin_agents: bool) -> int:
+    from handrail.server import process
+    from handrail.server.configuration import find_misspelled_variables
+    from handrail.teams import define_builtins, install_teams
     from handrail.teams.healing import read_service
 
-    try:
-        return read_service(file) if file else None
-    except ValueError as error:
-        raise InputError(str(error)) from None
-
-
-async def _serve(configuration: Configuration, *, builtin_agents: bool) -> int:
-    service = _read_service(configuration["service"]) if builtin_agents else None
+    with as_input_error(ValueError):
+        service_file = configuration["service"] if builtin_agents else ""
+        service = read_service(service_file) if service_file else None
     trace_exporter = _open_traces()
 
-    async def ready(engine: Engine, url: str) -> bool:
+    async def ready(engine: "Engine", url: str) -> bool:
         if trace_exporter is not None:
             engine.listeners.add(trace_exporter)
         await define_builtins(engine)
@@ -85,7 +78,7 @@ async def _serve(configuration: Configuration, *, builtin_agents: bool) -> int:
     for line in find_misspelled_variables(os.environ):
         print_note(line)
     try:
-        return await serve(
+        return await process.serve(
             configuration["database"],
             host=configuration["host"],
             port=configuration["port"],
@@ -102,6 +95,8 @@ def _open_traces() -> "TraceExporter | None":
     """Open traces for OpenTelemetry, if they are wanted. A server runs without them all the
     same.
     """
+    from handrail.telemetry.setup import TracingUnavailableError, open_traces
+
     try:
         return open_traces(os.environ)
     except TracingUnavailableError as error:

@@ -1,41 +1,43 @@
 """`handrail settings`: each setting with its value and where that came from."""
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from handrail.cli import output
-from handrail.cli.api import ApiTarget, call_api
-from handrail.cli.database import EXIT_WRONG_INPUT, InputError, load_settings, print_error
-from handrail.client.clients import AsyncClient
-from handrail.client.shapes import SettingView
-from handrail.server.configuration import SettingValue, find_misspelled_variables
-from handrail.server.setting_table import SETTINGS_BY_NAME, format_setting
+from handrail.cli.api import open_client
+from handrail.cli.database import load_settings
+from handrail.cli.options import AsJson, Database, Server
+
+if TYPE_CHECKING:
+    from handrail.client.shapes import SettingView
+    from handrail.server.configuration import SettingValue
 
 COLUMNS = ("setting", "value", "from", "what it is for")
 
 
-def list_settings(target: ApiTarget) -> int:
-    """List the settings of this folder and environment; with a server named, those of the
-    server.
+async def settings(database: Database = "", server: Server = "", as_json: AsJson = False) -> None:
+    """List settings, each with its value and where that came from.
+
+    Flags count before HANDRAIL_* variables, these before the file handrail.toml in this folder, and
+    that before the default. With --server, what that server runs with.
     """
-    if target.server:
-        return call_api(target, lambda client: _print_server_settings(client, target))
-    try:
-        configuration = load_settings(database=target.database)
-    except InputError as error:
-        print_error(target.command, error)
-        return EXIT_WRONG_INPUT
+    if not server:
+        _show_local_settings(database, as_json=as_json)
+        return
+    async with open_client(database, server) as client:
+        page = await client.list_settings()
+    output.show(page, output.TextTable(COLUMNS, map(_setting_row, page.items)), as_json=as_json)
+
+
+def _show_local_settings(database: str, *, as_json: bool) -> None:
+    from handrail.server.configuration import find_misspelled_variables
+    from handrail.server.setting_table import format_setting
+
+    configuration = load_settings(database=database)
     for line in find_misspelled_variables(os.environ):
         output.print_note(line)
-    setting_values = [
-        _hide_password(setting_value) for setting_value in configuration.values.values()
-    ]
-    if target.as_json:
-        output.print_json(
-            {"items": [_setting_document(setting_value) for setting_value in setting_values]}
-        )
-        return 0
+    values = [_hide_password(value) for value in configuration.values.values()]
     rows = [
         (
             item.setting.name,
@@ -43,22 +45,16 @@ def list_settings(target: ApiTarget) -> int:
             item.origin,
             item.setting.help,
         )
-        for item in setting_values
+        for item in values
     ]
-    output.print_table(COLUMNS, rows)
-    return 0
+    document = {"items": [_setting_document(value) for value in values]}
+    output.show(document, output.TextTable(COLUMNS, rows), as_json=as_json)
 
 
-async def _print_server_settings(client: AsyncClient, target: ApiTarget) -> None:
-    page = await client.list_settings()
-    if target.as_json:
-        output.print_json(page)
-        return
-    output.print_table(COLUMNS, [_setting_row(setting) for setting in page.items])
-
-
-def _setting_row(setting: SettingView) -> list[output.Cell]:
+def _setting_row(setting: "SettingView") -> list[output.Cell]:
     """Return a row; a server of another version may have settings that are unknown here."""
+    from handrail.server.setting_table import SETTINGS_BY_NAME, format_setting
+
     known_setting = SETTINGS_BY_NAME.get(setting.name)
     value = (
         format_setting(known_setting, setting.value)
@@ -68,7 +64,7 @@ def _setting_row(setting: SettingView) -> list[output.Cell]:
     return [setting.name, value, setting.origin, setting.help]
 
 
-def _hide_password(setting_value: SettingValue) -> SettingValue:
+def _hide_password(setting_value: "SettingValue") -> "SettingValue":
     """Hide the password in an address: the output may be shown to anybody."""
     if setting_value.setting.unit != "text":
         return setting_value
@@ -82,7 +78,7 @@ def _hide_password(setting_value: SettingValue) -> SettingValue:
     return setting_value._replace(value=hidden)
 
 
-def _setting_document(setting_value: SettingValue) -> dict[str, Any]:
+def _setting_document(setting_value: "SettingValue") -> dict[str, Any]:
     setting = setting_value.setting
     return {
         "name": setting.name,

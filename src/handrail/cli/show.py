@@ -2,106 +2,110 @@
 
 import sys
 from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
+import typer
 
-from handrail.cli import ids, output
-from handrail.cli.api import ApiTarget, call_api, open_patient_client
-from handrail.cli.database import EXIT_FAILED
+from handrail.cli import output
+from handrail.cli.api import open_client
+from handrail.cli.command import EXIT_FAILED
 from handrail.cli.formatting import first_line, printable
-from handrail.cli.live_view import EventFormatter, LiveView, PlainView, RichView
-from handrail.cli.run import summary_lines
-from handrail.cli.why import waiting_lines
-from handrail.client.clients import AsyncClient
-from handrail.kernel.definition.certificate import Bound, ServiceTime
+from handrail.cli.ids import find_run_id
+from handrail.cli.options import AsJson, Database, RunId, Server
+from handrail.cli.report_lines import summary_lines, waiting_lines
 from handrail.kernel.definition.model import TerminalStatus
-from handrail.kernel.definition.plan import check_definition
-from handrail.kernel.run.events import Asked, RunEvent
-from handrail.kernel.run.machine import Run, evolve
-from handrail.views.report import RunReport
+
+if TYPE_CHECKING:
+    from handrail.client.clients import AsyncClient
+    from handrail.kernel.definition.certificate import Bound
+    from handrail.kernel.run.events import Asked
+    from handrail.views.report import RunReport
+    from handrail.views.run_details import RunExplanation
 
 WATCH_PATIENCE_SECONDS = 600.0
 """How long a server may be away while a user watches: it is being restarted."""
-ZERO_TIME = ServiceTime(queue=0, work=0, people=0, asks=0, total=0)
-UNKNOWN_BOUND = Bound(
-    dispatches=0, handoffs=0, transitions=0, questions=0, asks=0, time=ZERO_TIME, tight={}
-)
 
 
-def show_run(target: ApiTarget, partial_id: str) -> int:
-    async def do(client: AsyncClient) -> None:
-        run_id = await ids.find_run_id(client, partial_id)
-        if target.as_json:
-            output.print_json(await client.get_run(run_id))
-            return
-        report, why = await client.get_report(run_id), await client.explain_run(run_id)
-        bound = await _load_bound(client, report)
-        output.print_line(_headline(report))
-        output.print_line(report.why)
-        for line in (
-            *_summary_lines(report, bound),
-            *_history_lines(report),
-            *waiting_lines(why.waiting),
-        ):
-            output.print_line(f"  {line}")
+async def show(
+    run: RunId,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Every event, and the next ones as they happen.")
+    ] = False,
+    database: Database = "",
+    server: Server = "",
+    as_json: AsJson = False,
+) -> int:
+    """Show one run.
 
-    return call_api(target, do)
-
-
-def watch_run(target: ApiTarget, partial_id: str) -> int:
-    """Print every event from the first on, until the run has ended: a line for each, or its
-    JSON.
+    Where it stands and where it went, against its certificate. With --watch until it has ended, and
+    exit code 1 if that is not done_success; --json gives a line for each event then.
     """
+    async with open_client(database, server) as client:
+        run_id = await find_run_id(client, run)
+        if not watch and as_json:
+            output.print_json(await client.get_run(run_id))
+        elif not watch:
+            report, why = await client.get_report(run_id), await client.explain_run(run_id)
+            for line in _run_lines(report, why, await _load_bound(client, report)):
+                output.print_line(line)
+    if not watch:
+        return 0
+    async with open_client(database, server, patience=WATCH_PATIENCE_SECONDS) as client:
+        if as_json:
+            async for event in client.follow_run(run_id):
+                print(msgspec.json.encode(event.data).decode(), flush=True)
+        else:
+            await _print_events(client, run_id)
+        ended = await client.get_run(run_id)
+    return 0 if ended.terminal_status == TerminalStatus.DONE_SUCCESS else EXIT_FAILED
 
-    async def do(client: AsyncClient) -> int:
-        run_id = await ids.find_run_id(client, partial_id)
-        async with open_patient_client(target, client, WATCH_PATIENCE_SECONDS) as patient_client:
-            if target.as_json:
-                async for event in patient_client.follow_run(run_id):
-                    print(msgspec.json.encode(event.data).decode(), flush=True)
-            else:
-                await _print_events(patient_client, run_id)
-            ended = await patient_client.get_run(run_id)
-        return 0 if ended.terminal_status == TerminalStatus.DONE_SUCCESS else EXIT_FAILED
 
-    return call_api(target, do)
+def _run_lines(
+    report: "RunReport", explanation: "RunExplanation", bound: "Bound | None"
+) -> Iterator[str]:
+    yield _headline(report)
+    yield from _end_lines(report, bound)
+    for line in (*_history_lines(report), *waiting_lines(explanation.waiting)):
+        yield f"  {line}"
 
 
-async def _print_events(client: AsyncClient, run_id: str) -> None:
+async def _print_events(client: "AsyncClient", run_id: str) -> None:
+    from handrail.cli.live_view import EventFormatter, PlainView, RichView
+    from handrail.kernel.run.events import Asked, RunEvent
+
     first_report = await client.get_report(run_id)
     bound = await _load_bound(client, first_report)
-    formatter = EventFormatter(bound or UNKNOWN_BOUND, first_report.kind)
-    view_class = RichView if output.is_terminal() else PlainView
-    view: LiveView = view_class(formatter, sys.stdout)
+    formatter = EventFormatter(bound, first_report.kind)
+    view = (RichView if output.is_terminal() else PlainView)(formatter, sys.stdout)
     try:
         view.write(_headline(first_report))
-        run: Run | None = None
         async for event in client.follow_run(run_id):
             run_event = msgspec.convert(event.data, RunEvent)
-            run = evolve(run, run_event)
-            view.show_event(run_event, run)
+            view.show_event(run_event)
             if isinstance(run_event, Asked):
                 for line in _approval_lines(run_event):
                     view.write(line, "person")
             sys.stdout.flush()
     finally:
         view.close()
-    report = await client.get_report(run_id)
-    output.print_line(report.why)
-    for line in _summary_lines(report, bound):
-        output.print_line(f"  {line}")
+    for line in _end_lines(await client.get_report(run_id), bound):
+        output.print_line(line)
 
 
-def _summary_lines(report: RunReport, bound: Bound | None) -> Iterator[str]:
-    return summary_lines(report, bound) if bound is not None else iter(())
+def _end_lines(report: "RunReport", bound: "Bound | None") -> Iterator[str]:
+    yield report.why
+    if bound is not None:
+        for line in summary_lines(report, bound):
+            yield f"  {line}"
 
 
-def _headline(report: RunReport) -> str:
-    named = f"run {output.short_id(report.run_id)} of {report.definition_id} {report.version}"
-    return f"{named}: {first_line(report.title)}"
+def _headline(report: "RunReport") -> str:
+    run = f"run {output.short_id(report.run_id)} of {report.definition_id} {report.version}"
+    return f"{run}: {first_line(report.title)}"
 
 
-def _history_lines(report: RunReport) -> Iterator[str]:
+def _history_lines(report: "RunReport") -> Iterator[str]:
     """Yield the run's path, one line each; then its warnings."""
     for transition in report.transitions:
         move = f"{transition.from_node_id} -> {transition.to_node_id}".strip()
@@ -114,16 +118,18 @@ def _history_lines(report: RunReport) -> Iterator[str]:
         yield f"warning: {first_line(warning.message)} [{warning.code}]"
 
 
-def _approval_lines(event: Asked) -> Iterator[str]:
+def _approval_lines(event: "Asked") -> Iterator[str]:
     approval = event.approval
     yield f"  asks: {first_line(approval.text)}"
     yield f"  answer with: handrail answer {printable(output.short_id(approval.id))} TEXT"
 
 
-async def _load_bound(client: AsyncClient, report: RunReport) -> Bound | None:
+async def _load_bound(client: "AsyncClient", report: "RunReport") -> "Bound | None":
     """Return the most that the run can cost, by its version and its bead's scope; None if the
     definition is no longer valid.
     """
+    from handrail.kernel.definition.plan import check_definition
+
     definition = await client.get_definition(report.definition_id, version=report.version)
     plan, _ = check_definition(definition.definition)
     bead = await client.get_bead(report.bead_id)

@@ -2,37 +2,56 @@
 
 import os
 import sys
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+import typer
 
+from handrail.cli import output
+from handrail.cli.command import EXIT_FAILED
 from handrail.cli.formatting import printable
-from handrail.testing import simulator
+from handrail.cli.options import AsJson
 
-EXIT_FAILED = 1
 SEEDS_PER_PROCESS_MIN = 100
 """Seeds below which another process costs more time than it saves."""
 
 
-def simulate_seeds(count: int, *, engine: bool = False, as_json: bool) -> int:
-    """Play the seeds on every core and print how they ended; return the exit code."""
-    processes = min(os.cpu_count() or 1, max(1, count // SEEDS_PER_PROCESS_MIN))
-    mode = ("engine",) if engine else ()
-    summary = simulator.run_seeds(0, count, processes, *mode)
+def sim(
+    seeds: Annotated[int, typer.Option(min=1, max=10_000_000, help="How many.")] = 1_000,
+    seed: Annotated[int | None, typer.Option(help="Only this one, with its history.")] = None,
+    engine: Annotated[
+        bool, typer.Option("--engine", help="Through the engine and a database as well.")
+    ] = False,
+    as_json: AsJson = False,
+) -> int:
+    """Play adversaries against the kernel, by seed.
+
+    Agents loop, lie, stall and crash, people never answer or never stop revising; every run has to
+    end all the same, within its certificate. Exit code 1 if one does not.
+    """
+    from handrail.testing import simulator
+
+    if seed is not None:
+        return _simulate_seed(seed, engine=engine, as_json=as_json)
+    processes = min(os.cpu_count() or 1, max(1, seeds // SEEDS_PER_PROCESS_MIN))
+    summary = simulator.run_seeds(0, seeds, processes, *(("engine",) if engine else ()))
     if as_json:
         figures = {"seeds_per_second": summary.seeds_per_second, "all_ended": summary.all_ended}
-        print(_format_json({**msgspec.to_builtins(summary), **figures}))
+        output.print_json({**msgspec.to_builtins(summary), **figures})
     else:
         print(printable(summary.table()))
     return 0 if summary.all_ended else EXIT_FAILED
 
 
-def simulate_seed(seed: int, *, engine: bool = False, as_json: bool) -> int:
+def _simulate_seed(seed: int, *, engine: bool, as_json: bool) -> int:
     """Play one seed and print what was drawn from it and everything that happened."""
+    from handrail.testing import simulator
+
     result = simulator.run_seed(seed, "engine") if engine else simulator.run_seed(seed)
     events: list[Any] = simulator.history(seed) if not result.failure else []
     if as_json:
-        print(_format_json({**msgspec.to_builtins(result), "history": msgspec.to_builtins(events)}))
+        history = msgspec.to_builtins(events)
+        output.print_json({**msgspec.to_builtins(result), "history": history})
     else:
         print(printable(simulator.describe_seed(seed)))
         for number, event in enumerate(events, 1):
@@ -41,7 +60,3 @@ def simulate_seed(seed: int, *, engine: bool = False, as_json: bool) -> int:
         print(ended_line if not result.failure else printable(result.failure))
     sys.stdout.flush()
     return EXIT_FAILED if result.failure else 0
-
-
-def _format_json(document: dict[str, Any]) -> str:
-    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()

@@ -1,95 +1,117 @@
 """`handrail token` and `handrail sign-in`: who has access."""
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
-from handrail.cli import ids, output
-from handrail.cli.api import ApiTarget, call_api, local_user, server_url
-from handrail.cli.database import InputError, load_settings
+import typer
+
+from handrail.cli import output
+from handrail.cli.api import local_user, open_client, server_url
+from handrail.cli.command import InputError, command_group
+from handrail.cli.database import load_settings
 from handrail.cli.formatting import decode_argument, printable
-from handrail.client.clients import AsyncClient
-from handrail.client.retry import parse_addresses
-from handrail.client.shapes import TokenView
+from handrail.cli.ids import require_one_match
+from handrail.cli.options import AsJson, Database, PersonRole, Server, TokenRole
+
+if TYPE_CHECKING:
+    from handrail.client.shapes import TokenView
+
+token = command_group("Make, list and revoke tokens.")
 
 
-class TokenOptions(NamedTuple):
-    role: str
-    name: str = ""
-    agent: str = ""
-    works_as: str = ""
-    expires: str = ""
-
-
-def create_token(target: ApiTarget, options: TokenOptions) -> int:
-    """Print the token alone, so that a script can take it."""
-
-    async def do(client: AsyncClient) -> None:
-        is_agent = options.role == "agent"
-        works_as = [role.strip() for role in options.works_as.split(",") if role.strip()]
+@token.command("create")
+async def create_token(
+    role: Annotated[TokenRole, typer.Option(help="What it may do.")],
+    name: Annotated[
+        str, typer.Option(metavar="PERSON", help="Whose it is; left out, the system's user.")
+    ] = "",
+    agent: Annotated[str, typer.Option(metavar="ID", help="The agent whose it is.")] = "",
+    works_as: Annotated[
+        str, typer.Option(metavar="ROLE,…", help="The only roles that the agent may register.")
+    ] = "",
+    expires: Annotated[str, typer.Option(metavar="IN", help="Such as 30d; left out, never.")] = "",
+    database: Database = "",
+    server: Server = "",
+    as_json: AsJson = False,
+) -> None:
+    """Make a token, and print it alone on standard output. It is shown this once."""
+    async with open_client(database, server, create=True) as client:
         created = await client.create_token(
-            options.role,
-            name=decode_argument(options.name) or (None if is_agent else local_user()),
-            agent=decode_argument(options.agent) or None,
-            works_as=works_as or None,
-            expires=options.expires or None,
+            role,
+            name=decode_argument(name) or (None if role == "agent" else local_user()),
+            agent=decode_argument(agent) or None,
+            works_as=[part.strip() for part in works_as.split(",") if part.strip()] or None,
+            expires=expires or None,
         )
-        if target.as_json:
-            output.print_json(created)
-        else:
-            print(created.token)
-            output.print_note(f"token {created.id} of {_owner(created)}; it is shown this once")
-
-    return call_api(target, do)
+    output.show(created, [created.token], as_json=as_json)
+    if not as_json:
+        output.print_note(f"token {created.id} of {_owner(created)}; it is shown this once")
 
 
-def list_tokens(target: ApiTarget) -> int:
-    async def do(client: AsyncClient) -> None:
+@token.command("list")
+async def list_tokens(
+    database: Database = "", server: Server = "", as_json: AsJson = False
+) -> None:
+    """List tokens, without their secrets."""
+    async with open_client(database, server) as client:
         page = await client.list_tokens()
-        if target.as_json:
-            output.print_json(page)
-            return
-        heads = ("token", "of", "made by", "at", "expires", "revoked")
-        output.print_table(heads, [_token_row(token) for token in page.items], "there is no token")
-
-    return call_api(target, do)
+    heads = ("token", "of", "made by", "at", "expires", "revoked")
+    table = output.TextTable(heads, map(_token_row, page.items), "there is no token")
+    output.show(page, table, as_json=as_json)
 
 
-def revoke_token(target: ApiTarget, partial_id: str) -> int:
-    async def do(client: AsyncClient) -> None:
-        token_id = await ids.find_token_id(client, partial_id)
+@token.command("revoke")
+async def revoke_token(
+    token: Annotated[
+        str, typer.Argument(metavar="TOKEN", help="Its id, or enough of the beginning or end.")
+    ],
+    database: Database = "",
+    server: Server = "",
+    as_json: AsJson = False,
+) -> None:
+    """Revoke a token: nobody gets in with it any more."""
+    async with open_client(database, server) as client:
+        token_ids = [item.id for item in (await client.list_tokens()).items]
+        token_id = require_one_match(token, token_ids, "token", "`handrail token list` lists them")
         await client.revoke_token(token_id)
-        if target.as_json:
-            output.print_json({"id": token_id, "revoked": True})
-        else:
-            print(f"token {token_id} is revoked")
-
-    return call_api(target, do)
+    document = {"id": token_id, "revoked": True}
+    output.show(document, [f"token {token_id} is revoked"], as_json=as_json)
 
 
-def print_sign_in_link(target: ApiTarget, *, name: str, role: str, url: str) -> int:
-    """Print the whole link."""
+async def sign_in(
+    name: Annotated[
+        str, typer.Option(metavar="PERSON", help="Who; left out, the system's user.")
+    ] = "",
+    role: Annotated[PersonRole, typer.Option(help="What they may do.")] = "admin",
+    url: Annotated[
+        str, typer.Option(metavar="URL", help="Where the page is; left out, the server's address.")
+    ] = "",
+    database: Database = "",
+    server: Server = "",
+    as_json: AsJson = False,
+) -> None:
+    """Print a link that signs in to the page.
 
-    async def do(client: AsyncClient) -> None:
-        base_url = _web_app_url(target, url)
-        who = decode_argument(name) or local_user()
+    It works once, within ten minutes.
+    """
+    who = decode_argument(name) or local_user()
+    async with open_client(database, server, create=True) as client:
+        base_url = _web_app_url(url, database, server)
         created = await client.create_sign_in(who, role=role)
-        link = f"{base_url}{created.path}"
-        if target.as_json:
-            document = {"url": link, "expires_at": created.expires_at, "name": who, "role": role}
-            output.print_json(document)
-        else:
-            print(link)
-            output.print_note(
-                f"signs in {who} ({role}), once, until {output.format_time(created.expires_at)}"
-            )
-
-    return call_api(target, do)
+    link, expires_at = f"{base_url}{created.path}", created.expires_at
+    document = {"url": link, "expires_at": expires_at, "name": who, "role": role}
+    output.show(document, [link], as_json=as_json)
+    if not as_json:
+        until = output.format_time(expires_at)
+        output.print_note(f"signs in {who} ({role}), once, until {until}")
 
 
-def _web_app_url(target: ApiTarget, url: str) -> str:
+def _web_app_url(url: str, database: str, server: str) -> str:
     """Return the page's address: the option, else the called server, else where one would
     listen.
     """
-    configuration = load_settings(database=target.database, server=target.server)
+    from handrail.client.retry import parse_addresses
+
+    configuration = load_settings(database=database, server=server)
     try:
         urls = parse_addresses(decode_argument(url)) or parse_addresses(server_url(configuration))
     except ValueError as error:
@@ -102,7 +124,7 @@ def _web_app_url(target: ApiTarget, url: str) -> str:
     )
 
 
-def _token_row(token: TokenView) -> list[output.Cell]:
+def _token_row(token: "TokenView") -> list[output.Cell]:
     return [
         output.short_id(token.id),
         _owner(token),
@@ -113,6 +135,6 @@ def _token_row(token: TokenView) -> list[output.Cell]:
     ]
 
 
-def _owner(token: TokenView) -> str:
+def _owner(token: "TokenView") -> str:
     works_as = f" as {', '.join(token.works_as)}" if token.works_as is not None else ""
     return printable(f"{token.agent or token.name} ({token.role}{works_as})")

@@ -1,56 +1,74 @@
 """`handrail tune`: limits proposed from the runs of a definition, with lines to copy."""
 
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
 from handrail.cli import output
-from handrail.cli.api import ApiTarget, call_api
+from handrail.cli.api import open_client
 from handrail.cli.formatting import decode_argument
-from handrail.client.clients import AsyncClient
-from handrail.replay.tuning import LimitProposal, TuningReport
+from handrail.cli.options import AsJson, Database, Server
+
+if TYPE_CHECKING:
+    from handrail.replay.tuning import LimitProposal, TuningReport
 
 PAGE_ITEMS = 500
 
 
-def tune_limits(target: ApiTarget, definition: str, share: float, runs: int) -> int:
-    async def do(client: AsyncClient) -> None:
+async def tune(
+    definition: Annotated[
+        str, typer.Argument(metavar="DEFINITION", help="By id or name; left out, each of them.")
+    ] = "",
+    share: Annotated[
+        float, typer.Option(min=0, max=1, help="Of the good runs, a limit may cut this share.")
+    ] = 0.0,
+    runs: Annotated[
+        int, typer.Option(min=1, max=500, help="So many ended runs, the newest.")
+    ] = 100,
+    database: Database = "",
+    server: Server = "",
+    as_json: AsJson = False,
+) -> None:
+    """Propose limits from the runs that have ended.
+
+    Each with the good runs that it would have cut and the steps that it would have saved. Nothing
+    is changed: copy what you want into the definition's stop_rules.
+    """
+    async with open_client(database, server) as client:
+        each_definition = client.each(client.list_definitions, limit=PAGE_ITEMS)
         definition_ids = (
-            [decode_argument(definition)] if definition else await _list_definition_ids(client)
+            [decode_argument(definition)]
+            if definition
+            else [stored.id async for stored in each_definition]
         )
         tunings = [
             await client.tune_definition(definition_id, share=share, runs=runs)
             for definition_id in definition_ids
         ]
-        if target.as_json:
-            output.print_json(tunings[0] if definition else {"items": tunings})
-            return
-        for tuning in tunings:
-            _print_tuning(tuning)
-        if not tunings:
-            output.print_line("nothing is defined yet; `handrail bead create` files a first bead")
-
-    return call_api(target, do)
+    if as_json:
+        output.print_json(tunings[0] if definition else {"items": tunings})
+        return
+    for tuning in tunings:
+        _print_tuning(tuning)
+    if not tunings:
+        output.print_line("nothing is defined yet; `handrail bead create` files a first bead")
 
 
-async def _list_definition_ids(client: AsyncClient) -> list[str]:
-    return [
-        definition.id async for definition in client.each(client.list_definitions, limit=PAGE_ITEMS)
-    ]
-
-
-def _print_tuning(tuning: TuningReport) -> None:
+def _print_tuning(tuning: "TuningReport") -> None:
     name = f"{tuning.workflow_id}, version {tuning.workflow_version}"
     output.print_line(f"{name}: {tuning.told}")
     if not tuning.proposals:
         return
     heads = ("limit", "now", "proposed", "good runs cut", "wasted steps", "because")
-    output.print_table(
-        heads, [_proposal_row(proposal, tuning) for proposal in tuning.proposals], no_wrap_columns=5
-    )
+    rows = [_proposal_row(proposal, tuning) for proposal in tuning.proposals]
+    output.print_table(output.TextTable(heads, rows, no_wrap_columns=5))
     if tuning.rules:
         output.print_line("stop_rules:")
         for limit, value in tuning.rules.items():
             output.print_line(f"  {limit}: {_format_limit(value)}")
 
 
-def _proposal_row(proposal: LimitProposal, tuning: TuningReport) -> list[output.Cell]:
+def _proposal_row(proposal: "LimitProposal", tuning: "TuningReport") -> list[output.Cell]:
     changes = proposal.limit in tuning.rules
     return [
         proposal.limit,

@@ -2,73 +2,55 @@
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
+import typer
 
-from handrail.cli import formatting
-from handrail.cli.database import (
-    EXIT_FAILED,
-    EXIT_WRONG_INPUT,
-    InputError,
-    open_database,
-    print_error,
-)
-from handrail.engine.audit.verification import verify
-from handrail.store.engine_store import StoreError
-from handrail.views.audit import Finding, Verification
+from handrail.cli import formatting, output
+from handrail.cli.command import EXIT_FAILED, InputError
+from handrail.cli.database import open_database
+from handrail.cli.options import AsJson, Database
+
+if TYPE_CHECKING:
+    from handrail.views.audit import Verification
 
 HEAD_PATTERN = re.compile(r"[0-9a-fA-F]{64}")
 
 
-def verify_database(database: str, *, head: str, archive: str, as_json: bool) -> int:
-    """Check and print; return the exit code."""
-    try:
-        if head and not HEAD_PATTERN.fullmatch(head):
-            message = f"--head is '{head[:80]}'; give the 64 hexadecimal digits of a head"
-            raise InputError(message)
-        if archive and not Path(archive).is_file():
-            raise InputError(f"--archive {archive}: there is no such file; name an archive")
-        with open_database(database) as store:
-            verification = verify(store, head or None, Path(archive) if archive else None)
-            location = store.display_name
-    except InputError as error:
-        print_error("verify", error)
-        return EXIT_WRONG_INPUT
-    except StoreError as error:
-        print_error("verify", error)
-        return EXIT_FAILED
-    if as_json:
-        print(
-            msgspec.json.format(
-                msgspec.json.encode(_verification_document(location, verification)), indent=2
-            ).decode()
-        )
-    else:
-        print("\n".join(_verification_lines(location, verification)))
-    return 0 if verification.unaltered else EXIT_FAILED
+def verify(
+    head: Annotated[
+        str, typer.Option(metavar="HASH", help="A head that was kept elsewhere: it must be there.")
+    ] = "",
+    archive: Annotated[
+        str, typer.Option(metavar="FILE", help="Also check the runs that were archived to it.")
+    ] = "",
+    database: Database = "",
+    as_json: AsJson = False,
+) -> int:
+    """Check that the record is what was written.
+
+    Hashes every event again and compares every row with the events. Prints the head: who keeps it
+    elsewhere can later see, with --head, that nothing before it was cut off or written anew. Works
+    on a live database. Exit code 1 if something was altered.
+    """
+    from handrail.engine.audit.verification import verify as verify_record
+
+    if head and not HEAD_PATTERN.fullmatch(head):
+        raise InputError(f"--head is '{head[:80]}'; give the 64 hexadecimal digits of a head")
+    if archive and not Path(archive).is_file():
+        raise InputError(f"--archive {archive}: there is no such file; name an archive")
+    with open_database(database) as store:
+        verification = verify_record(store, head or None, Path(archive) if archive else None)
+        location = store.display_name
+    is_unaltered = verification.unaltered
+    values = msgspec.structs.asdict(verification)
+    document = {"database": location, "unaltered": is_unaltered, **values}
+    output.show(document, _verification_lines(location, verification), as_json=as_json)
+    return 0 if is_unaltered else EXIT_FAILED
 
 
-def finding_document(finding: Finding) -> dict[str, Any]:
-    return {name: getattr(finding, name) for name in finding.__struct_fields__}
-
-
-def finding_line(finding: Finding) -> str:
-    return f"{finding.code}: {formatting.printable(finding.message)}"
-
-
-def _verification_document(location: str, verification: Verification) -> dict[str, Any]:
-    values = {name: getattr(verification, name) for name in verification.__struct_fields__}
-    findings = [finding_document(finding) for finding in verification.findings]
-    return {
-        "database": location,
-        "unaltered": verification.unaltered,
-        **values,
-        "findings": findings,
-    }
-
-
-def _verification_lines(location: str, verification: Verification) -> list[str]:
+def _verification_lines(location: str, verification: "Verification") -> list[str]:
     commits, runs = (
         formatting.format_count(verification.commits, "commit"),
         formatting.format_count(verification.runs, "run"),
@@ -78,7 +60,7 @@ def _verification_lines(location: str, verification: Verification) -> list[str]:
     lines = [f"{formatting.printable(location)}: {commits} with {entries}, {runs}{archived}"]
     if verification.head:
         lines.append(f"head {verification.head} of {verification.at}")
-    lines += [finding_line(finding) for finding in verification.findings]
+    lines += [f"{finding.code}: {finding.message}" for finding in verification.findings]
     if verification.more:
         lines.append(f"and {formatting.format_count(verification.more, 'more finding')}")
     finding_count = len(verification.findings) + verification.more

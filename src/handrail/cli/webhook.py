@@ -1,86 +1,99 @@
 """`handrail webhook`: notify other systems that something waits or has ended."""
 
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
 from handrail.cli import output
-from handrail.cli.api import ApiTarget, call_api
+from handrail.cli.api import open_client
+from handrail.cli.command import command_group
 from handrail.cli.formatting import decode_argument, printable
 from handrail.cli.ids import require_one_match
-from handrail.client.clients import AsyncClient
-from handrail.client.notification_calls import WebhookView
+from handrail.cli.options import AsJson, Database, Server
+
+if TYPE_CHECKING:
+    from handrail.client.clients import AsyncClient
+    from handrail.client.notification_calls import WebhookView
+
+WebhookId = Annotated[
+    str, typer.Argument(metavar="WEBHOOK", help="Its id, or enough of the beginning or end of it.")
+]
+
+webhook = command_group("Make, list, enable and remove webhooks.")
 
 
-def list_webhooks(target: ApiTarget) -> int:
-    async def do(client: AsyncClient) -> None:
+@webhook.command("list")
+async def list_webhooks(
+    database: Database = "", server: Server = "", as_json: AsJson = False
+) -> None:
+    """List webhooks, and how their last attempts went."""
+    async with open_client(database, server) as client:
         page = await client.list_webhooks()
-        if target.as_json:
-            output.print_json(page)
-            return
-        heads = ("webhook", "url", "events", "waiting", "last", "state")
-        output.print_table(
-            heads, [_webhook_row(webhook) for webhook in page.items], "there is no webhook"
-        )
-
-    return call_api(target, do)
+    heads = ("webhook", "url", "events", "waiting", "last", "state")
+    table = output.TextTable(heads, map(_webhook_row, page.items), "there is no webhook")
+    output.show(page, table, as_json=as_json)
 
 
-def create_webhook(target: ApiTarget, url: str, events: str, people: str) -> int:
-    """Print the secret alone, so that a script can take it."""
-
-    async def do(client: AsyncClient) -> None:
-        pairs = [part.partition(":") for part in _split_list(people)]
-        roles_by_name = {name: role or "operator" for name, _, role in pairs}
+@webhook.command("create")
+async def create_webhook(
+    url: Annotated[str, typer.Argument(help="The address that is told: https://HOST/PATH.")],
+    events: Annotated[
+        str, typer.Option(help="Kinds of events with commas between; left out, all but talk.")
+    ] = "",
+    people: Annotated[
+        str, typer.Option(help="Who gets links to answer with: NAME:ROLE, with commas between.")
+    ] = "",
+    database: Database = "",
+    server: Server = "",
+    as_json: AsJson = False,
+) -> None:
+    """Make a webhook, and print its secret alone; it is shown this once."""
+    pairs = [part.partition(":") for part in _split_list(people)]
+    roles_by_name = {name: role or "operator" for name, _, role in pairs}
+    async with open_client(database, server) as client:
         created = await client.create_webhook(
             decode_argument(url), events=_split_list(events) or None, people=roles_by_name or None
         )
-        if target.as_json:
-            output.print_json(created)
-        else:
-            print(created.secret)
-            output.print_note(f"webhook {created.id}; its secret is shown this once")
-
-    return call_api(target, do)
+    output.show(created, [created.secret], as_json=as_json)
+    if not as_json:
+        output.print_note(f"webhook {created.id}; its secret is shown this once")
 
 
-def enable_webhook(target: ApiTarget, partial_id: str) -> int:
-    async def do(client: AsyncClient) -> None:
-        webhook = await client.enable_webhook(await _find_webhook_id(client, partial_id))
-        if target.as_json:
-            output.print_json(webhook)
-        else:
-            output.print_line(
-                f"webhook {webhook.id} is told again; {webhook.waiting} waited for it"
-            )
-
-    return call_api(target, do)
+@webhook.command("enable")
+async def enable_webhook(
+    webhook: WebhookId, database: Database = "", server: Server = "", as_json: AsJson = False
+) -> None:
+    """Tell one again that was disabled."""
+    async with open_client(database, server) as client:
+        enabled = await client.enable_webhook(await _find_webhook_id(client, webhook))
+    line = f"webhook {enabled.id} is told again; {enabled.waiting} waited for it"
+    output.show(enabled, [line], as_json=as_json)
 
 
-def remove_webhook(target: ApiTarget, partial_id: str) -> int:
-    async def do(client: AsyncClient) -> None:
-        webhook_id = await _find_webhook_id(client, partial_id)
+@webhook.command("remove")
+async def remove_webhook(
+    webhook: WebhookId, database: Database = "", server: Server = "", as_json: AsJson = False
+) -> None:
+    """Remove one, with what was to be told to it."""
+    async with open_client(database, server) as client:
+        webhook_id = await _find_webhook_id(client, webhook)
         await client.remove_webhook(webhook_id)
-        if target.as_json:
-            output.print_json({"id": webhook_id, "removed": True})
-        else:
-            output.print_line(f"webhook {webhook_id} is removed")
-
-    return call_api(target, do)
+    document = {"id": webhook_id, "removed": True}
+    output.show(document, [f"webhook {webhook_id} is removed"], as_json=as_json)
 
 
 def _split_list(text: str) -> list[str]:
     return [part.strip() for part in decode_argument(text).split(",") if part.strip()]
 
 
-async def _find_webhook_id(client: AsyncClient, partial_id: str) -> str:
-    partial_id = decode_argument(partial_id)
+async def _find_webhook_id(client: "AsyncClient", partial_id: str) -> str:
     webhook_ids = [webhook.id for webhook in (await client.list_webhooks()).items]
-    matches = [
-        full_id
-        for full_id in webhook_ids
-        if full_id.startswith(partial_id) or full_id.endswith(partial_id)
-    ]
-    return require_one_match(partial_id, matches, "webhook", "`handrail webhook list` lists them")
+    return require_one_match(
+        partial_id, webhook_ids, "webhook", "`handrail webhook list` lists them"
+    )
 
 
-def _webhook_row(webhook: WebhookView) -> list[output.Cell]:
+def _webhook_row(webhook: "WebhookView") -> list[output.Cell]:
     return [
         output.short_id(webhook.id),
         webhook.url,
@@ -91,7 +104,7 @@ def _webhook_row(webhook: WebhookView) -> list[output.Cell]:
     ]
 
 
-def _describe_state(webhook: WebhookView) -> output.Cell:
+def _describe_state(webhook: "WebhookView") -> output.Cell:
     if webhook.enabled and not webhook.failures:
         return "well"
     what = "failing" if webhook.enabled else "disabled"

@@ -1,0 +1,107 @@
+"""Run one command: await a coroutine, print an error in one line, return the exit code.
+
+A command is one function in the module of its name. Command modules are imported for every call,
+`handrail --help` too, so that at import time they need typer and the light modules here only; a
+command imports the engine, the server or the client in its body. No command imports another one.
+"""
+
+import inspect
+import os
+import sys
+from collections.abc import Coroutine, Generator
+from contextlib import contextmanager
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from handrail.cli.formatting import printable
+from handrail.client.errors import ClientError, UnreachableError
+from handrail.store.engine_store import StoreError
+
+EXIT_FAILED, EXIT_WRONG_INPUT, EXIT_INTERRUPTED = 1, 2, 130
+TOKEN_VARIABLE = "HANDRAIL_TOKEN"  # noqa: S105 - its name
+RETRY_LATER_STATUSES = (429, 500, 502, 503, 504)
+"""Statuses that mean: not now. Every other refusal is about the request."""
+
+
+class InputError(Exception):
+    """Wrong usage: the message says what is wrong, where, and what to do."""
+
+
+@contextmanager
+def as_input_error(*kinds: type[Exception]) -> Generator[None]:
+    """Raise these errors as wrong input, with the same message."""
+    try:
+        yield
+    except kinds as error:
+        raise InputError(str(error)) from error
+
+
+@contextmanager
+def file_as_input(label: str, hint: str) -> Generator[None]:
+    """Raise as wrong input that a file cannot be read or written."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"{label}: {reason}; {hint}") from None
+
+
+class CommandGroup(TyperGroup):
+    """Runs the command that was called, and exits with the code that it returns."""
+
+    def invoke(self, ctx: Any) -> None:  # noqa: ANN401 - typer's class of it is private
+        try:
+            code = super().invoke(ctx)
+            if inspect.iscoroutine(code):
+                code = _run_coroutine(code)
+        except (InputError, StoreError, ClientError) as error:
+            path = ctx.command_path.removeprefix(ctx.find_root().info_name)
+            print_error(f"{path} {ctx.invoked_subcommand or ''}".strip(), describe_error(error))
+            code = EXIT_FAILED if _is_failure(error) else EXIT_WRONG_INPUT
+        raise typer.Exit(code or 0)
+
+
+def command_group(help_text: str) -> typer.Typer:
+    return typer.Typer(
+        cls=CommandGroup, rich_markup_mode=None, no_args_is_help=True, help=help_text
+    )
+
+
+def _run_coroutine(command: Coroutine[Any, Any, int | None]) -> int | None:
+    import asyncio
+
+    try:
+        return asyncio.run(command)
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+
+
+def _is_failure(error: Exception) -> bool:
+    """Return whether the same input may succeed later."""
+    if isinstance(error, ClientError):
+        return isinstance(error, UnreachableError) or error.status in RETRY_LATER_STATUSES
+    return isinstance(error, StoreError)
+
+
+def print_error(command: str, message: str) -> None:
+    """Print one line on standard error."""
+    print(f"handrail {command}: {' '.join(printable(message).split())}", file=sys.stderr)
+
+
+def describe_error(error: Exception) -> str:
+    """Describe the error without the API call in which it occurred: the user made none."""
+    if not isinstance(error, ClientError):
+        return str(error)
+    if isinstance(error, UnreachableError):
+        return error.detail
+    if error.status == 401 and not os.environ.get(TOKEN_VARIABLE):
+        how = "where the server's database is: `handrail token create --database URL`"
+        return f"the server wants a token, and {TOKEN_VARIABLE} is not set; make one {how}"
+    detail = error.detail or error.title
+    parts = [detail]
+    parts += [f"{item.path}: {item.message}" for item in error.errors if item.message not in detail]
+    if error.status == 401:
+        parts.append(f"set {TOKEN_VARIABLE} to a valid one")
+    return "; ".join(parts)
