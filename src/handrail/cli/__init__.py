@@ -3,12 +3,10 @@
 import io
 import os
 import sys
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from typer import TyperException
+from typer import Abort, TyperException
 
-EXIT_WRONG_INPUT = 2
+from handrail.cli.command import EXIT_WRONG_INPUT
 
 
 def main() -> None:
@@ -21,8 +19,6 @@ def main() -> None:
         # A terminal that cannot show a character shows its number instead of a traceback.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    from typer import Abort, TyperException
-
     from handrail.cli.app import app
 
     try:
@@ -42,7 +38,7 @@ def main() -> None:
     sys.exit(code)
 
 
-def _print_usage_error(error: "TyperException") -> int:
+def _print_usage_error(error: TyperException) -> int:
     """Print wrong usage in one line; a command that needs a subcommand lists what there is."""
     message = error.format_message()
     if not message.startswith("Usage:"):

@@ -8,7 +8,7 @@ from handrail.cli import output
 from handrail.cli.api import open_client
 from handrail.cli.command import InputError
 from handrail.cli.formatting import decode_argument
-from handrail.cli.ids import find_approval_id
+from handrail.cli.ids import PAGE_ITEMS, find_approval_id
 from handrail.cli.options import ApprovalDecision, AsJson, Database, Server
 from handrail.client.errors import InvalidRequestError
 from handrail.kernel.run.state import ApprovalKind
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from handrail.client.clients import AsyncClient
     from handrail.client.shapes import AnsweredApproval
     from handrail.views.approvals import Approval
-
-PAGE_ITEMS = 500
 
 
 async def answer(
@@ -60,9 +58,8 @@ async def _list_open(client: "AsyncClient", *, as_json: bool) -> None:
     page = await client.list_approvals(status="open", limit=PAGE_ITEMS)
     heads = ("question", "kind", "at", "asked", "until", "what is asked")
     table = output.TextTable(heads, map(_approval_row, page.items), "nobody is asked anything")
-    output.show(page, table, as_json=as_json)
-    if page.next_cursor and not as_json:
-        output.print_note(f"these are the last {PAGE_ITEMS}, and there are more; answer some")
+    note = f"these are the last {PAGE_ITEMS}, and there are more; answer some"
+    output.show(page, table, as_json=as_json, note=note if page.next_cursor else "")
 
 
 def _answered_line(answered: "AnsweredApproval") -> str:

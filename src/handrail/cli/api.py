@@ -7,9 +7,9 @@ the database is access to everything.
 
 import getpass
 import logging
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, AsyncIterator, Generator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from handrail.cli.command import InputError, as_input_error
 from handrail.cli.database import ensure_database, load_settings
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from handrail.client.clients import AsyncClient
     from handrail.server.configuration import Configuration
 
+T = TypeVar("T")
 PATIENCE_SECONDS = 3.0
 """How long an unreachable server is retried; a person waits for the answer."""
 NO_TOKEN = "none"  # noqa: S105 - with a database none is asked for, whatever the environment has
@@ -43,6 +44,16 @@ async def open_client(
         server_client = Client(url, patience=PATIENCE_SECONDS if patience is None else patience)
     async with server_client as client:
         yield client
+
+
+async def take(items: AsyncIterator[T], count: int) -> list[T]:
+    """Return the first items; the pages after them are not requested."""
+    taken: list[T] = []
+    async for item in items:
+        taken.append(item)
+        if len(taken) >= count:
+            break
+    return taken
 
 
 def server_url(configuration: "Configuration") -> str:

@@ -7,36 +7,38 @@ from typing import Annotated
 
 import typer
 
-from handrail.cli.a2a import a2a
-from handrail.cli.agents import agents
-from handrail.cli.answer import answer
-from handrail.cli.bead import bead
-from handrail.cli.channel import channel
-from handrail.cli.check import check
+from handrail.cli import (
+    a2a,
+    agents,
+    answer,
+    bead,
+    channel,
+    check,
+    db,
+    demo,
+    doctor,
+    guard,
+    init,
+    mcp,
+    memory,
+    metrics,
+    override,
+    replay,
+    report,
+    run,
+    runs,
+    serve,
+    settings,
+    show,
+    sim,
+    token,
+    tune,
+    verify,
+    webhook,
+    why,
+    worker,
+)
 from handrail.cli.command import CommandGroup
-from handrail.cli.db import db
-from handrail.cli.demo import demo
-from handrail.cli.doctor import doctor
-from handrail.cli.guard import guard
-from handrail.cli.init import init
-from handrail.cli.mcp import mcp
-from handrail.cli.memory import memory
-from handrail.cli.metrics import metrics
-from handrail.cli.override import override
-from handrail.cli.replay import replay
-from handrail.cli.report import report
-from handrail.cli.run import run
-from handrail.cli.runs import runs
-from handrail.cli.serve import serve
-from handrail.cli.settings import settings
-from handrail.cli.show import show
-from handrail.cli.sim import sim
-from handrail.cli.token import sign_in, token
-from handrail.cli.tune import tune
-from handrail.cli.verify import verify
-from handrail.cli.webhook import webhook
-from handrail.cli.why import why
-from handrail.cli.worker import worker
 
 app = typer.Typer(
     name="handrail",
@@ -69,19 +71,39 @@ def handrail(
     """Runs teams of AI agents and people so that every run ends, with a reason."""
 
 
-for command in (demo, init, check, run, serve, worker, mcp, a2a):
-    app.command()(command)
-for command in (runs, show, report, why, metrics, replay, tune, answer, override, agents, settings):
-    app.command()(command)
-app.command("sign-in")(sign_in)
-for command in (sim, guard, verify, doctor):
-    app.command()(command)
+for command in (
+    demo.demo,
+    init.init,
+    check.check,
+    run.run,
+    serve.serve,
+    worker.worker,
+    mcp.mcp,
+    a2a.a2a,
+    runs.runs,
+    show.show,
+    report.report,
+    why.why,
+    metrics.metrics,
+    replay.replay,
+    tune.tune,
+    answer.answer,
+    override.override,
+    agents.agents,
+    settings.settings,
+    token.sign_in,
+    sim.sim,
+    guard.guard,
+    verify.verify,
+    doctor.doctor,
+):
+    app.command(command.__name__.replace("_", "-"))(command)
 for name, group in (
-    ("bead", bead),
-    ("memory", memory),
-    ("token", token),
-    ("webhook", webhook),
-    ("channel", channel),
-    ("db", db),
+    ("bead", bead.bead),
+    ("memory", memory.memory),
+    ("token", token.token),
+    ("webhook", webhook.webhook),
+    ("channel", channel.channel),
+    ("db", db.db),
 ):
     app.add_typer(group, name=name)

@@ -74,11 +74,6 @@ def import_object(target: str, example: str, noun: str) -> object:
     sys.path.insert(0, str(Path.cwd()))
     try:
         module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            raise InputError(_import_error_message(module_name, error)) from error
-        message = f"there is no module '{error.name}' here or among the installed ones"
-        raise InputError(f"{message}; start it where {module_name}.py is") from error
     except Exception as error:  # any error of the user's module on import
         raise InputError(_import_error_message(module_name, error)) from error
     value = getattr(module, name, None)
@@ -87,13 +82,16 @@ def import_object(target: str, example: str, noun: str) -> object:
     return value
 
 
-def _import_error_message(module: str, error: BaseException) -> str:
-    """Say where in the user's module the import failed."""
+def _import_error_message(module: str, error: Exception) -> str:
+    """Say that there is no such module, or where in it the import failed."""
+    is_missing = isinstance(error, ModuleNotFoundError)
+    if is_missing and error.name and f"{module}.".startswith(f"{error.name}."):
+        message = f"there is no module '{error.name}' here or among the installed ones"
+        return f"{message}; start it where {module}.py is"
     message = f"module '{module}' cannot be imported: {type(error).__name__}: {error}"
-    if isinstance(error, SyntaxError):
+    if isinstance(error, SyntaxError):  # it says itself where
         return f"{message}; mend it"
     last = traceback.extract_tb(error.__traceback__)[-1]
     message = f"{message} ({Path(last.filename).name}, line {last.lineno})"
-    if isinstance(error, ModuleNotFoundError):
-        return f"{message}; install handrail where that is, or that where handrail is: {sys.prefix}"
-    return f"{message}; mend it"
+    hint = f"install handrail where that is, or that where handrail is: {sys.prefix}"
+    return f"{message}; {hint if is_missing else 'mend it'}"

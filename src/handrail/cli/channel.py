@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from handrail.cli import output
-from handrail.cli.api import open_client
+from handrail.cli.api import open_client, take
 from handrail.cli.command import command_group
 from handrail.cli.formatting import decode_argument, printable
 from handrail.cli.options import AsJson, Database, Server
@@ -28,12 +28,8 @@ async def list_channels(
     database: Database = "", server: Server = "", as_json: AsJson = False
 ) -> None:
     """List channels, and who has the turn."""
-    channels: list[ChannelView] = []
     async with open_client(database, server) as client:
-        async for channel in client.each(client.list_channels):
-            channels.append(channel)
-            if len(channels) >= CHANNELS_LISTED_MAX:
-                break
+        channels = await take(client.each(client.list_channels), CHANNELS_LISTED_MAX)
     heads = ("channel", "turn of", "queue", "messages", "turns", "state")
     table = output.TextTable(heads, map(_channel_row, channels), "there is no channel")
     output.show({"items": channels}, table, as_json=as_json)

@@ -37,10 +37,9 @@ def open_database(
         ensure_database(url, create=create)
         store = open_maintenance_store(url, read_only=read_only)
     except StoreError as error:
-        if create and "malformed" in str(error):
-            message = f"{url} is too damaged to be opened"
-            raise InputError(f"{message}; move it away, and restore again") from error
-        raise InputError(str(error)) from error
+        damaged = f"{url} is too damaged to be opened; move it away, and restore again"
+        is_damaged = create and "malformed" in str(error)
+        raise InputError(damaged if is_damaged else str(error)) from error
     try:
         yield store
     finally:
@@ -57,11 +56,9 @@ def ensure_database(url: str, *, create: bool) -> None:
     file = Path(sqlite_path(url))
     if str(file) == ":memory:":
         raise StoreError("a database in memory is gone when its process ends; name a file")
-    if create:
-        if url == DATABASE_DEFAULT:
-            _make_folder(file.parent)
-        return
-    if not file.exists():
+    if create and url == DATABASE_DEFAULT:
+        _make_folder(file.parent)
+    elif not create and not file.exists():
         hint = "`handrail serve` makes one here; else " if url == DATABASE_DEFAULT else ""
         message = (
             f"there is no database {file}; {hint}name one with --database or {DATABASE_VARIABLE}"

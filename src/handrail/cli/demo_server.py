@@ -165,14 +165,17 @@ class Demo:
             await _wait_until_settled(engine)
         open_count = len((await engine.approvals(status="open")).items)
         link = await issue_sign_in(engine, NewSignIn(name="you", role="admin"), by="demo")
-        print(f"Handrail is at {url}")
-        print(f"Sign in, once, within 10 minutes: {url}{link.path}")
-        print(f"A shop with bugs is mended while you watch; its code: {self.shop.repository_url}")
-        print(f"{open_count} questions wait for you. In another terminal, in this folder:")
-        print(f"  export HANDRAIL_DATABASE=sqlite:///{DATABASE_FILE}")
-        for command in ("runs", "answer", "show --watch RUN"):
-            print(f"  {formatting.program_name()} {command}")
-        print("Ctrl-C ends it.", flush=True)
+        commands = ("runs", "answer", "show --watch RUN")
+        lines = (
+            f"Handrail is at {url}",
+            f"Sign in, once, within 10 minutes: {url}{link.path}",
+            f"A shop with bugs is mended while you watch; its code: {self.shop.repository_url}",
+            f"{open_count} questions wait for you. In another terminal, in this folder:",
+            f"  export HANDRAIL_DATABASE=sqlite:///{DATABASE_FILE}",
+            *(f"  {formatting.program_name()} {command}" for command in commands),
+            "Ctrl-C ends it.",
+        )
+        print("\n".join(lines), flush=True)
         return True
 
     async def _run_to_end(self, engine: Engine) -> None:

@@ -73,12 +73,12 @@ def guard(
     from handrail.guard.detection import TeamInputError, wrap_team
 
     with as_input_error(StoreError, ValueError):
-        record_url, is_server = _record_target(database, server)
+        record_url, is_server = _find_record(database, server)
         guard = Guard(_read_rules(rules), record=record_url)
         team = import_object(target, "team:app", "a team")
         run_team = wrap_team(team, guard, name or target)
         team_input = _read_input(input_text)
-        (_check_server_access if is_server else _check_database)(record_url)
+        _check_record(record_url, is_server=is_server)
     code = 0
     try:
         result = run_team(team_input)
@@ -140,7 +140,7 @@ def _record_arguments(database: str, server: str) -> str:
     )
 
 
-def _record_target(database: str, server: str) -> tuple[str, bool]:
+def _find_record(database: str, server: str) -> tuple[str, bool]:
     """Return where the run is recorded, and whether it is a server; else it is a database, which is
     made if it is not there.
     """
@@ -151,17 +151,14 @@ def _record_target(database: str, server: str) -> tuple[str, bool]:
     return url or configuration["database"], bool(url)
 
 
-def _check_database(url: str) -> None:
+def _check_record(url: str, *, is_server: bool) -> None:
     """Check before the start that the run can be recorded: a team may run for hours."""
+    from handrail.client.clients import Client
     from handrail.store.urls import open_store
 
-    open_store(url).close()
-
-
-def _check_server_access(url: str) -> None:
-    """Check the server's access likewise. Raises `InputError`."""
-    from handrail.client.clients import Client
-
+    if not is_server:
+        open_store(url).close()
+        return
     try:
         with Client(url, patience=api.PATIENCE_SECONDS) as client:
             me = client.get_me()

@@ -1,9 +1,10 @@
 """Find an id from what a user types: all of it, or enough of its beginning or end."""
 
 import re
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from handrail.cli.api import take
 from handrail.cli.command import InputError
 from handrail.cli.formatting import decode_argument, printable
 
@@ -25,17 +26,9 @@ async def find_run_id(client: "AsyncClient", partial_id: str) -> str:
     if len(partial_id) == ID_CHARS:
         return partial_id
     page = await client.list_runs(q=partial_id, limit=PAGE_ITEMS)
-    run_ids = {run.id for run in page.items} | {run async for run in _newest_run_ids(client)}
+    newest = await take(client.each(client.list_runs, limit=PAGE_ITEMS), RUNS_SEARCHED_MAX)
+    run_ids = {run.id for run in (*page.items, *newest)}
     return require_one_match(partial_id, sorted(run_ids), "run", "`handrail runs` lists them")
-
-
-async def _newest_run_ids(client: "AsyncClient") -> AsyncIterator[str]:
-    count = 0
-    async for run in client.each(client.list_runs, limit=PAGE_ITEMS):
-        yield run.id
-        count += 1
-        if count >= RUNS_SEARCHED_MAX:
-            return
 
 
 async def find_approval_id(client: "AsyncClient", partial_id: str) -> str:

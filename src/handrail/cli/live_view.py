@@ -6,7 +6,7 @@ Agents' texts, and the names in definitions, are never taken as markup, and cont
 """
 
 import sys
-from typing import Literal, Protocol, TextIO
+from typing import Literal, TextIO
 
 from handrail.cli.formatting import first_line, printable
 from handrail.kernel.definition.certificate import Bound
@@ -102,13 +102,6 @@ def _format_other_event(event: RunEvent) -> list[StyledLine]:
             return []
 
 
-class LiveView(Protocol):
-    def show_event(self, event: RunEvent) -> None: ...
-    def write(self, text: str, style: Style | None = None) -> None: ...
-    def read(self, prompt: str, /) -> str: ...
-    def close(self) -> None: ...
-
-
 class PlainView:
     """Lines without colour, for files, pipes and logs."""
 
@@ -134,8 +127,8 @@ class PlainView:
         self.out.flush()
 
 
-class RichView:
-    """Colour, and the used part of the certificate at the bottom of the terminal."""
+class RichView(PlainView):
+    """Adds colour, and the used part of the certificate at the bottom of the terminal."""
 
     STYLES: dict[Style, str] = {
         "move": "bold",
@@ -150,7 +143,8 @@ class RichView:
         from rich.console import Console
         from rich.live import Live
 
-        self.formatter, self.shown_footer = formatter, ""
+        super().__init__(formatter, out)
+        self.shown_footer = ""
         self.console = Console(file=out, highlight=False, markup=False, emoji=False)
         self.live = Live(console=self.console, transient=True, auto_refresh=False)
         self.live.start()

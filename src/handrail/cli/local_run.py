@@ -9,7 +9,7 @@ from handrail.cli import formatting, output
 from handrail.cli.command import EXIT_FAILED, InputError, file_as_input, print_error
 from handrail.cli.database import load_settings
 from handrail.cli.definitions import DefinitionSource
-from handrail.cli.live_view import EventFormatter, LiveView, PlainView, RichView
+from handrail.cli.live_view import EventFormatter, PlainView, RichView
 from handrail.cli.options import ApprovalDecision, ReviewMode
 from handrail.cli.report_lines import summary_lines
 from handrail.engine.engine import Engine
@@ -23,7 +23,7 @@ from handrail.kernel.run.state import ApprovalKind, PendingApproval
 from handrail.server.configuration import Configuration
 from handrail.teams import load_agents
 from handrail.teams.scripted import generic_agents
-from handrail.views.report import RunReport, build_report, report_markdown
+from handrail.views.report import build_report, report_markdown
 
 IN_MEMORY_URL = "sqlite://"
 DECISION_COMMANDS: dict[str, ApprovalDecision] = {
@@ -68,7 +68,7 @@ def sample_title(plan: Plan) -> str:
     return str(fields.get("title") or "a bead to try it with")
 
 
-def open_view(plan: Plan, bead: LocalBead, out: TextIO) -> LiveView:
+def open_view(plan: Plan, bead: LocalBead, out: TextIO) -> PlainView:
     formatter = EventFormatter(plan.bound(bead.scope), plan.kind)
     return RichView(formatter, out) if out.isatty() else PlainView(formatter, out)
 
@@ -132,7 +132,7 @@ def _add_agents(
 class TerminalPerson:
     """Answers approvals: the lines of a file first, then the terminal if there is one."""
 
-    def __init__(self, view: LiveView, answers: list[str] | None, *, is_present: bool) -> None:
+    def __init__(self, view: PlainView, answers: list[str] | None, *, is_present: bool) -> None:
         self.view, self.answers, self.is_present = view, list(answers or ()), is_present
         self.answer_count = None if answers is None else len(answers)
 
@@ -215,19 +215,15 @@ def print_end(
     for line in summary_lines(run_report, bound):
         view.write(f"  {formatting.printable(line)}")
     if path:
-        _write_report(run_report, path)
+        text = report_markdown(run_report)
+        if path.lower().endswith(".json"):
+            text = msgspec.json.format(msgspec.json.encode(run_report), indent=2).decode() + "\n"
+        with file_as_input(f"--report {path}", "name a file to write"):
+            Path(path).write_text(text, encoding="utf-8")
     if not run.has_ended:
         approval = next(iter(run.pending_approvals.values()))
         print_error("run", person.explain_open_approval(approval.id))
     return 0 if status is TerminalStatus.DONE_SUCCESS else EXIT_FAILED
-
-
-def _write_report(run_report: RunReport, path: str) -> None:
-    text = report_markdown(run_report)
-    if path.lower().endswith(".json"):
-        text = msgspec.json.format(msgspec.json.encode(run_report), indent=2).decode() + "\n"
-    with file_as_input(f"--report {path}", "name a file to write"):
-        Path(path).write_text(text, encoding="utf-8")
 
 
 async def _run_document(engine: Engine, interactive_run: InteractiveRun) -> dict[str, Any]:

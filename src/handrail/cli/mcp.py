@@ -48,27 +48,22 @@ def mcp(
             message = f"{TOKEN_VARIABLE} is not set, and says which agent this is"
             raise InputError(f"{message}; make one: handrail token create --role agent --agent ID")
         with capture_logs(configuration.server.log_level, configuration.server.log_format):
-            asyncio.run(
-                _serve_http(url, host, port, silence) if http else _serve_stdio(url, token, silence)
-            )
+            asyncio.run(_serve(url, token, (host, port) if http else None, silence))
 
 
-async def _serve_stdio(url: str, token: str, silence_seconds: float) -> None:
-    from handrail.mcp.agent_sessions import AgentSessions
-    from handrail.mcp.server import serve_stdio
-
-    async with AgentSessions(url, silence_seconds=silence_seconds) as sessions:
-        await serve_stdio(sessions, token)
-
-
-async def _serve_http(url: str, host: str, port: int, silence_seconds: float) -> None:
+async def _serve(
+    url: str, token: str, http_address: tuple[str, int] | None, silence: float
+) -> None:
     from handrail.cli.asgi import AsgiServer
     from handrail.mcp.agent_sessions import AgentSessions
-    from handrail.mcp.server import PATH, make_http_app
+    from handrail.mcp.server import PATH, make_http_app, serve_stdio
 
     def ready(address: str) -> None:
         print(f"Handrail speaks MCP at {address}{PATH}", flush=True)
 
-    async with AgentSessions(url, silence_seconds=silence_seconds) as sessions:
-        app = make_http_app(sessions, host)
-        await AsgiServer(app, host, port, ready, lifespan="on").listen()
+    async with AgentSessions(url, silence_seconds=silence) as sessions:
+        if http_address is None:
+            await serve_stdio(sessions, token)
+            return
+        app = make_http_app(sessions, http_address[0])
+        await AsgiServer(app, *http_address, ready, lifespan="on").listen()

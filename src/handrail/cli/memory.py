@@ -9,7 +9,7 @@ from handrail.cli import output
 from handrail.cli.api import open_client
 from handrail.cli.command import command_group
 from handrail.cli.formatting import decode_argument, first_line
-from handrail.cli.ids import ID_CHARS, require_one_match
+from handrail.cli.ids import ID_CHARS, PAGE_ITEMS, require_one_match
 from handrail.cli.options import AsJson, Database, Server
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 MemoryId = Annotated[
     str, typer.Argument(metavar="MEMORY", help="Its id, or enough of the beginning or end of it.")
 ]
-PAGE_ITEMS = 500
 STATUS_STYLES = {"kept": "green", "failed": "red", "reopened": "red"}
 
 memory = command_group("Look at, correct and remove remembered resolutions.")

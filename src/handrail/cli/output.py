@@ -34,15 +34,22 @@ class TextTable(NamedTuple):
     no_wrap_columns: int = 1
 
 
-def show(document: object, text: Iterable[str] | TextTable, *, as_json: bool) -> None:
-    """Print the document for programs, or the lines or the table for people."""
+def show(
+    document: object, text: Iterable[str] | TextTable, *, as_json: bool, note: str = ""
+) -> None:
+    """Print the document for programs; for people the lines or the table, and then the note on
+    standard error.
+    """
     if as_json:
         print_json(document)
-    elif isinstance(text, TextTable):
+        return
+    if isinstance(text, TextTable):
         print_table(text)
     else:
         for line in text:
             print_line(line)
+    if note:
+        print_note(note)
 
 
 def is_terminal() -> bool:
@@ -103,16 +110,18 @@ def print_table(table: TextTable) -> None:
 
 def print_line(text: str, style: str = "") -> None:
     """Print a line, however long: the terminal wraps it."""
+    console().print(_styled(printable(text), style), soft_wrap=True)
+
+
+def _styled(text: str, style: str) -> "Text":
     from rich.text import Text
 
-    console().print(Text(printable(text), style=style), soft_wrap=True)
+    return Text(text, style=style)
 
 
 def _cell_text(cell: Cell) -> "Text":
-    from rich.text import Text
-
     text, style = (cell, "") if isinstance(cell, str) else cell
-    return Text(one_line(text), style=style)
+    return _styled(one_line(text), style)
 
 
 def one_line(text: str) -> str:

@@ -49,12 +49,9 @@ async def runs(
         )
     heads = ("run", "status", "at, or by", "definition", "began", "took", "title")
     table = output.TextTable(heads, map(_run_row, page.items), "there is no such run", 2)
-    output.show(page, table, as_json=as_json)
-    if page.next_cursor and not as_json:
-        message = f"these are the newest {len(page.items)}, and there are more"
-        output.print_note(
-            f"{message}; take a larger --limit, or fewer of them with --text or --since"
-        )
+    message = f"these are the newest {len(page.items)}, and there are more"
+    note = f"{message}; take a larger --limit, or fewer of them with --text or --since"
+    output.show(page, table, as_json=as_json, note=note if page.next_cursor else "")
 
 
 def _run_row(run: "RunItem") -> list[output.Cell]:

@@ -36,8 +36,13 @@ def sim(
     processes = min(os.cpu_count() or 1, max(1, seeds // SEEDS_PER_PROCESS_MIN))
     summary = simulator.run_seeds(0, seeds, processes, *(("engine",) if engine else ()))
     if as_json:
-        figures = {"seeds_per_second": summary.seeds_per_second, "all_ended": summary.all_ended}
-        output.print_json({**msgspec.to_builtins(summary), **figures})
+        output.print_json(
+            {
+                **msgspec.to_builtins(summary),
+                "seeds_per_second": summary.seeds_per_second,
+                "all_ended": summary.all_ended,
+            }
+        )
     else:
         print(printable(summary.table()))
     return 0 if summary.all_ended else EXIT_FAILED
@@ -50,8 +55,7 @@ def _simulate_seed(seed: int, *, engine: bool, as_json: bool) -> int:
     result = simulator.run_seed(seed, "engine") if engine else simulator.run_seed(seed)
     events: list[Any] = simulator.history(seed) if not result.failure else []
     if as_json:
-        history = msgspec.to_builtins(events)
-        output.print_json({**msgspec.to_builtins(result), "history": history})
+        output.print_json({**msgspec.to_builtins(result), "history": msgspec.to_builtins(events)})
     else:
         print(printable(simulator.describe_seed(seed)))
         for number, event in enumerate(events, 1):

@@ -42,9 +42,8 @@ async def create_token(
             works_as=[part.strip() for part in works_as.split(",") if part.strip()] or None,
             expires=expires or None,
         )
-    output.show(created, [created.token], as_json=as_json)
-    if not as_json:
-        output.print_note(f"token {created.id} of {_owner(created)}; it is shown this once")
+    note = f"token {created.id} of {_owner(created)}; it is shown this once"
+    output.show(created, [created.token], as_json=as_json, note=note)
 
 
 @token.command("list")
@@ -97,12 +96,10 @@ async def sign_in(
     async with open_client(database, server, create=True) as client:
         base_url = _web_app_url(url, database, server)
         created = await client.create_sign_in(who, role=role)
-    link, expires_at = f"{base_url}{created.path}", created.expires_at
-    document = {"url": link, "expires_at": expires_at, "name": who, "role": role}
-    output.show(document, [link], as_json=as_json)
-    if not as_json:
-        until = output.format_time(expires_at)
-        output.print_note(f"signs in {who} ({role}), once, until {until}")
+    link = f"{base_url}{created.path}"
+    document = {"url": link, "expires_at": created.expires_at, "name": who, "role": role}
+    note = f"signs in {who} ({role}), once, until {output.format_time(created.expires_at)}"
+    output.show(document, [link], as_json=as_json, note=note)
 
 
 def _web_app_url(url: str, database: str, server: str) -> str:

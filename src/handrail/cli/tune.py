@@ -7,12 +7,11 @@ import typer
 from handrail.cli import output
 from handrail.cli.api import open_client
 from handrail.cli.formatting import decode_argument
+from handrail.cli.ids import PAGE_ITEMS
 from handrail.cli.options import AsJson, Database, Server
 
 if TYPE_CHECKING:
     from handrail.replay.tuning import LimitProposal, TuningReport
-
-PAGE_ITEMS = 500
 
 
 async def tune(
@@ -35,12 +34,10 @@ async def tune(
     is changed: copy what you want into the definition's stop_rules.
     """
     async with open_client(database, server) as client:
-        each_definition = client.each(client.list_definitions, limit=PAGE_ITEMS)
-        definition_ids = (
-            [decode_argument(definition)]
-            if definition
-            else [stored.id async for stored in each_definition]
-        )
+        definition_ids = [decode_argument(definition)]
+        if not definition:
+            each_definition = client.each(client.list_definitions, limit=PAGE_ITEMS)
+            definition_ids = [stored.id async for stored in each_definition]
         tunings = [
             await client.tune_definition(definition_id, share=share, runs=runs)
             for definition_id in definition_ids

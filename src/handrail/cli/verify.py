@@ -43,11 +43,13 @@ def verify(
     with open_database(database) as store:
         verification = verify_record(store, head or None, Path(archive) if archive else None)
         location = store.display_name
-    is_unaltered = verification.unaltered
-    values = msgspec.structs.asdict(verification)
-    document = {"database": location, "unaltered": is_unaltered, **values}
+    document = {
+        "database": location,
+        "unaltered": verification.unaltered,
+        **msgspec.structs.asdict(verification),
+    }
     output.show(document, _verification_lines(location, verification), as_json=as_json)
-    return 0 if is_unaltered else EXIT_FAILED
+    return 0 if verification.unaltered else EXIT_FAILED
 
 
 def _verification_lines(location: str, verification: "Verification") -> list[str]:

@@ -54,9 +54,8 @@ async def create_webhook(
         created = await client.create_webhook(
             decode_argument(url), events=_split_list(events) or None, people=roles_by_name or None
         )
-    output.show(created, [created.secret], as_json=as_json)
-    if not as_json:
-        output.print_note(f"webhook {created.id}; its secret is shown this once")
+    note = f"webhook {created.id}; its secret is shown this once"
+    output.show(created, [created.secret], as_json=as_json, note=note)
 
 
 @webhook.command("enable")
