@@ -8,7 +8,7 @@ from itertools import islice, pairwise
 from benchmarks.measure import Prepare, Run
 from benchmarks.walks import WALKS
 from handrail import Guard, StopRules
-from handrail.kernel.definition.model import Constraints
+from handrail.kernel.definition.limits import Constraints
 
 FAR = 10**9
 

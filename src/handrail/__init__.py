@@ -12,7 +12,8 @@ from handrail.guard.errors import (
     NoProgress,
     Stopped,
 )
-from handrail.kernel.definition.model import Constraints, StopRules, TerminalStatus
+from handrail.kernel.definition.limits import Constraints, StopRules
+from handrail.kernel.definition.model import TerminalStatus
 
 if TYPE_CHECKING:
     from handrail.client.clients import AsyncClient, Client, SyncClient

@@ -20,7 +20,8 @@ from handrail.engine.log_events import LOG_EVENTS
 from handrail.engine.services import approvals, beads
 from handrail.kernel.agent_lifecycle import AgentState
 from handrail.kernel.channel.state import TurnConfig
-from handrail.kernel.definition.model import StopRules, TerminalStatus
+from handrail.kernel.definition.limits import StopRules
+from handrail.kernel.definition.model import TerminalStatus
 from handrail.kernel.run.state import ApprovalKind, RunStatus
 from handrail.kernel.stop.rules import StopRule
 from handrail.server.access import ACCESS_TABLE, API_PREFIX

@@ -1,4 +1,4 @@
-"""The parts of the documentation that the code writes: options, calls, methods, findings.
+"""The parts of the documentation that the code writes: options, calls, methods, findings, rules.
 
     uv run python -m tests.docs.written
 
@@ -8,6 +8,7 @@ explained is written by people, around these parts.
 
 import asyncio
 import inspect
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,11 @@ from handrail.client.calls import Calls
 from handrail.client.endpoint import endpoint, stream_endpoint
 from handrail.engine.audit.doctor import INVARIANTS
 from handrail.engine.opening import open as open_engine
+from handrail.kernel.definition.limits import LIMITS, PROFILES, Constraints, StopRules
+from handrail.kernel.stop.rules import RULES, terminal_status_of
 from handrail.server.access import API_PREFIX
 from handrail.server.app import ServerApp
+from handrail.views.diagrams import UNFORCED_STATUSES
 
 ROOT = Path(__file__).resolve().parents[2]
 USUAL = {400, 401, 403, 413, 422, 429, 503}
@@ -150,11 +154,47 @@ def _shape(schema: dict[str, Any], of: dict[str, Any], without: tuple[str, ...] 
     )
 
 
+def stop_rules() -> str:
+    """Why a run ends: every stop rule in the order of precedence."""
+    rows = ["| rule | the run ends because | as | set by |", "|---|---|---|---|"]
+    for row in RULES:
+        status = UNFORCED_STATUSES.get(row.rule) or (
+            f"{terminal_status_of(row.rule, goal_met=False)}{' *' * row.may_be_partial}"
+        )
+        status = re.sub(r"\w+_\w+", r"`\g<0>`", status)
+        fields = ", ".join(f"`{name}`" for name in (row.limit, *row.settings) if name)
+        rows.append(f"| `{row.rule}` | {row.cause} | {status} | {fields} |")
+    return "\n".join(rows) + "\n"
+
+
+def limits() -> str:
+    """The fields of `stop_rules`, with the figure that each profile fills in."""
+    profiles = list(PROFILES.values())
+    rows = [
+        f"| field | {' | '.join(PROFILES)} | ends the run when |",
+        "|---|" + "---|" * len(profiles) + "---|",
+    ]
+    for name in StopRules.__struct_fields__:
+        figures = [_figure(name, getattr(profile, name)) for profile in profiles]
+        rows.append(f"| `{name}` | {' | '.join(figures)} | {LIMITS[name].meaning} |")
+    return "\n".join(rows) + "\n"
+
+
+def _figure(name: str, value: object) -> str:
+    if name == "profile":
+        return ""
+    if name == "max_duration" and isinstance(value, int):
+        return f"{value // 60}m"
+    return {None: "off", Constraints(): "none"}.get(value, str(value))
+
+
 PARTS: dict[str, tuple[str, Callable[[], str]]] = {
     "options": ("docs/cli.md", options),
     "calls": ("docs/api.md", calls),
     "methods": ("docs/client.md", methods),
     "findings": ("docs/errors.md", findings),
+    "stop rules": ("docs/statuses.md", stop_rules),
+    "limits": ("docs/definitions.md", limits),
 }
 """Name of the part, the page it stands on, what writes it."""
 

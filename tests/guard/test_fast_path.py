@@ -9,13 +9,23 @@ from unittest.mock import patch
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.kernel.driving import Driven, chain, node, team
 
 from handrail import Guard, StopRules
 from handrail.guard import GuardedRun
 from handrail.kernel.run.events import RunEvent
 from handrail.kernel.run.lookahead import apply_guarded_events
+from handrail.kernel.stop import rules as stop_rules
 from handrail.kernel.stop.ledger import Ledger
 from handrail.kernel.stop.repetition import repetition_period, unrepeated_handoffs
+from handrail.kernel.stop.rules import (
+    FiredRule,
+    RuleContext,
+    RuleKind,
+    RuleRow,
+    RuleTable,
+    StopRule,
+)
 from handrail.testing.clock import ManualClock
 
 Move = Callable[[GuardedRun, ManualClock], Any]
@@ -113,6 +123,61 @@ def test_what_is_seen_ahead_is_what_every_rule_would_have_said(
         patch("handrail.guard.fast_path.is_usage_only", lambda *_: False),
     ):
         assert played(rules, moves) == seen
+
+
+def fire_at(count: int, moment: str, **ahead: Any) -> RuleTable:
+    """The rules, and one more: so many steps are too many, at this moment."""
+
+    def rule(ctx: RuleContext) -> FiredRule | None:
+        if ctx.ledger.steps < count:
+            return None
+        return FiredRule(rule=StopRule.PROTOCOL, reason=f"{ctx.ledger.steps} steps")
+
+    judged: Any = {moment: rule, "limit": "max_steps", **ahead}
+    row = RuleRow(rule=StopRule.PROTOCOL, kind=RuleKind.END, cause="", **judged)
+    return RuleTable((*stop_rules.RULES, row))
+
+
+MOMENTS = ("on_result", "on_handoff", "on_step")
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize(
+    "ahead", [{}, {"ahead": {"moves": lambda ledger, limits: (9 - ledger.steps) // 2}}]
+)
+def test_a_row_that_is_added_is_asked_on_every_path(moment: str, ahead: dict[str, Any]) -> None:
+    rules: Any = dict.fromkeys(("max_handoffs", "max_steps", "max_edge"), 10**6)
+    walk = ["ab"[n.bit_count() % 2] for n in range(41)]
+    with patch("handrail.kernel.stop.rules.TABLE", fire_at(9, moment, **ahead)):
+        with Guard(StopRules(**rules)).run("r", raises=False) as run:
+            for source, target in pairwise(walk):
+                _ = run.result(source) or run.handoff(source, target)
+        agents = {"a": ["a", "b"], "b": ["a", "b"]}
+        in_team = Driven(team(agents, terminator="a", stop_rules=rules))
+        for target in walk[1:10]:
+            in_team.hand(target)
+        in_workflow = Driven(
+            chain(*(node(f"n{n}") for n in range(12)), stop_rules={"max_steps": 10**6})
+        )
+        for n in range(9):
+            in_workflow.succeed(f"n{n}")
+    for stop in (run.stop, in_team.run.stop, in_workflow.run.stop):
+        assert stop is not None
+        assert (stop.rule, stop.reason) == ("protocol", "9 steps")
+
+
+def test_a_row_that_says_how_far_off_it_is_leaves_the_ledger_alone_till_then() -> None:
+    far = StopRules(**dict.fromkeys(("max_handoffs", "max_steps", "max_edge"), 10**6))
+    ahead = {"ahead": {"moves": lambda ledger, limits: (99 - ledger.steps) // 2}}
+    for said, looks in (({}, 9), (ahead, 0)):
+        with (
+            patch("handrail.kernel.stop.rules.TABLE", fire_at(99, "on_step", **said)),
+            patch("handrail.guard.run.apply_guarded_events", wraps=apply_guarded_events) as looked,
+            Guard(far).run("r", raises=False) as run,
+        ):
+            for n in range(9):
+                run.handoff("ab"[n.bit_count() % 2], "ab"[(n + 1).bit_count() % 2])
+        assert looked.call_count == looks
 
 
 def test_time_that_was_up_before_a_person_was_asked_is_up_meanwhile() -> None:

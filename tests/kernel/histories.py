@@ -24,7 +24,7 @@ from tests.kernel.driving import (
 )
 
 from handrail.guard import Guard
-from handrail.kernel.definition.model import StopRules
+from handrail.kernel.definition.limits import StopRules
 from handrail.kernel.run import commands as c
 from handrail.kernel.run.events import RunEvent
 

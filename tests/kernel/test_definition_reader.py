@@ -11,7 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.kernel.driving import chain, edge, node, plan_of, team, workflow
 
-from handrail.kernel.definition.model import DocumentProblem, StopRules, Team, Workflow, to_document
+from handrail.kernel.definition.limits import StopRules
+from handrail.kernel.definition.model import DocumentProblem, Team, Workflow, to_document
 from handrail.kernel.definition.plan import DefinitionCheck, check_definition
 from handrail.kernel.definition.reader import (
     DOCUMENT_BYTES_MAX,

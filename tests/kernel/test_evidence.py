@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.kernel.driving import Driven, chain, files, node, red, team
 
 from handrail.guard import Guard
-from handrail.kernel.definition.model import StopRules
+from handrail.kernel.definition.limits import StopRules
 from handrail.kernel.result import Evidence, Outcome, Usage
 from handrail.kernel.run.state import Stop
 from handrail.views.history import handoff_sequence

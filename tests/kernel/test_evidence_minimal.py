@@ -39,6 +39,7 @@ from handrail.kernel.stop.rules import (
     FiredRule,
     RuleContext,
     StopRule,
+    counts_handoffs,
     judge_handoff,
     judge_result,
     judge_step,
@@ -130,7 +131,7 @@ def _handed(run: Run, event: HandedOff) -> Iterator[Entry]:
 def _moved(run: Run, event: Moved) -> Iterator[Entry]:
     if event.renews:
         yield Entry(kind="renew")
-    elif not event.spends and run.limits.counts_handoffs:
+    elif not event.spends and counts_handoffs(run.limits):
         first = run.ledger.handoffs + 1
         yield Entry(kind="propose", source=event.source, target=event.targets[0], handoff=first)
         for number, target in enumerate(event.targets, first):

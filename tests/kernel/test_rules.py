@@ -10,13 +10,25 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from tests.kernel.driving import files, green, red
 
-from handrail.kernel.definition.limits import PROFILES, STRICT, Limits, resolve_limits, scale_limits
-from handrail.kernel.definition.model import Constraints, StopRules, TerminalStatus
+from handrail.kernel.definition.limits import (
+    LIMITS,
+    PROFILES,
+    STRICT,
+    Constraints,
+    Limits,
+    StopRules,
+    resolve_limits,
+    scale_limits,
+)
+from handrail.kernel.definition.model import TerminalStatus
 from handrail.kernel.result import Check, Evidence, Usage
 from handrail.kernel.stop.constraint_patterns import is_command_forbidden, is_path_forbidden
 from handrail.kernel.stop.ledger import (
     CITATIONS_MAX,
+    ErrorCount,
+    EvidenceState,
     Ledger,
+    ResearchScores,
     Tally,
     add_handoff,
     add_result,
@@ -27,10 +39,8 @@ from handrail.kernel.stop.ledger import (
 from handrail.kernel.stop.progress import assess_result
 from handrail.kernel.stop.repetition import repetition_period
 from handrail.kernel.stop.rules import (
-    HANDOFF_RULES,
-    RESULT_RULES,
     RULE_ORDER,
-    STEP_RULES,
+    RULES,
     FiredRule,
     RuleContext,
     StopRule,
@@ -93,7 +103,7 @@ class Bench:
         assert not self.result(Evidence(), milestone=name)
 
     def step(self, elapsed: float = 0.0) -> list[FiredRule]:
-        return judge_step(RuleContext(self.ledger, self.limits, elapsed=elapsed))
+        return judge_step(RuleContext(self.ledger, self.limits, ran=elapsed))
 
 
 def rules(fired: list[FiredRule]) -> list[str]:
@@ -529,6 +539,7 @@ def test_any_text_may_be_a_path_a_command_or_a_constraint(one: str, rule: str):
 @given(st.data())
 def test_a_judgement_is_what_all_its_rules_say(data: st.DataObject):
     small, most = st.integers(0, 4), st.none() | st.integers(0, 4)
+    stale = {"a": ResearchScores(best=0.5, stale=Tally(count=data.draw(small)))}
     ledger = Ledger(
         steps=data.draw(small),
         handoffs=data.draw(small),
@@ -536,6 +547,9 @@ def test_a_judgement_is_what_all_its_rules_say(data: st.DataObject):
         cost=data.draw(small),
         epoch=data.draw(st.integers(0, 1)),
         idle=Tally(count=data.draw(small)),
+        returns=Tally(count=data.draw(small)),
+        measured=EvidenceState(research=data.draw(st.sampled_from([{}, stale]))),
+        errors={"x": ErrorCount(epoch=0, seen=Tally(count=data.draw(small), steps=(1,)))},
     )
     for target in data.draw(st.lists(st.sampled_from("bc"), max_size=4)):
         ledger = add_handoff(ledger, STRICT, "a", target, "")
@@ -551,20 +565,39 @@ def test_a_judgement_is_what_all_its_rules_say(data: st.DataObject):
                 "max_cost",
             )
         },
-        no_change_limit=data.draw(st.none() | st.integers(1, 4)),
+        **{
+            name: data.draw(st.none() | st.integers(1, 4))
+            for name in (
+                "no_change_limit",
+                "oscillation_limit",
+                "research_limit",
+                "same_error_limit",
+            )
+        },
         repeat_limit=data.draw(st.none() | st.integers(2, 3)),
+        constraints=data.draw(st.sampled_from([Constraints(), Constraints(paths=("*",))])),
     )
-    evidence = data.draw(st.sampled_from([Evidence(), files(a="1"), red("x")]))
+    evidence = data.draw(
+        st.sampled_from([None, Evidence(), files(a="1"), red("x"), Evidence(score=0.5)])
+    )
     moment = RuleContext(
         ledger, every, "a", evidence, "a", "b", find_edge(ledger, "a", "b"), 1, data.draw(small)
     )
-    for judge, rules in (
-        (judge_handoff, HANDOFF_RULES),
-        (judge_step, STEP_RULES),
-        (judge_result, RESULT_RULES),
+    for judge, judged in (
+        (judge_handoff, [row.on_handoff for row in RULES]),
+        (judge_step, [row.on_step for row in RULES]),
+        (judge_result, [row.on_result for row in RULES]),
     ):
-        said = [fired for rule in rules if (fired := rule(moment)) is not None]
-        assert judge(moment) == said
+        fired = [rule(moment) for rule in judged if rule is not None]
+        assert judge(moment) == [one for one in fired if one is not None]
+
+
+def test_every_rule_has_one_row_in_the_order_of_precedence():
+    assert [row.rule for row in RULES] == list(StopRule)
+    assert all(row.limit in LIMITS for row in RULES if row.limit)
+    assert all(row.limit for row in RULES if row.on_result or row.on_handoff or row.on_step)
+    assert all(row.limit for row in RULES if row.count)
+    assert set(LIMITS) == set(StopRules.__struct_fields__) == set(Limits.__struct_fields__)
 
 
 def test_rules_that_fire_together_stand_in_their_order():

@@ -17,7 +17,7 @@ from tests.kernel.driving import (
     used,
 )
 
-from handrail.kernel.definition.model import StopRules
+from handrail.kernel.definition.limits import StopRules
 from handrail.kernel.result import Check, Evidence, Outcome
 from handrail.kernel.run import commands as c
 from handrail.kernel.run.effects import ReleaseLock

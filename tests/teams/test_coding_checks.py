@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from handrail.agents.commands import CommandLimits
-from handrail.kernel.definition.model import Constraints
+from handrail.kernel.definition.limits import Constraints
 from handrail.kernel.result import Check, Evidence
 from handrail.kernel.stop.error_signature import error_signature
 from handrail.teams.coding.checks import (

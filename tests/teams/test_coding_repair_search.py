@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from handrail.agents.commands import CommandLimits
-from handrail.kernel.definition.model import Constraints
+from handrail.kernel.definition.limits import Constraints
 from handrail.teams.coding import repair_patterns
 from handrail.teams.coding.checks import UNITTEST_COMMAND, find_checks, run_checks
 from handrail.teams.coding.failures import Failure, TracebackFrame, parse_tracebacks

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from handrail.kernel.definition.model import Constraints
+from handrail.kernel.definition.limits import Constraints
 from handrail.teams.coding.workspace import REFUSED_MARK, NotAllowedError, Workspace
 from handrail.teams.coding.workspaces import Workspaces, load_sample_files
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from handrail.commits import PatchProposal
-from handrail.kernel.definition.model import Constraints
+from handrail.kernel.definition.limits import Constraints
 from handrail.teams.coding.failures import parse_tracebacks
 from handrail.teams.coding.workspace import NotAllowedError, Workspace
 from handrail.teams.healing.proposal import assess_risk

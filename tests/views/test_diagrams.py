@@ -18,7 +18,7 @@ from handrail.kernel.definition.model import INVISIBLE_CHARS, Definition, Team, 
 from handrail.kernel.run.evolve import evolve
 from handrail.kernel.run.state import PositionPhase, RunStatus
 from handrail.kernel.run.workflow import ROUTES
-from handrail.kernel.stop.rules import HANDOFF_RULES, RESULT_RULES, STEP_RULES, StopRule
+from handrail.kernel.stop.rules import TABLE, StopRule
 from handrail.views import diagrams
 from handrail.views.diagrams import (
     OUTSIDE_STATE,
@@ -262,7 +262,7 @@ def test_every_stop_rule_is_drawn_in_its_order_and_where_it_is_judged():
     order = machine_diagrams()["The order of the stop rules"]
     assert re.findall(r'\["(\w+)<br/>', order) == [rule.value for rule in StopRule]
     judged = machine_diagrams()["When the stop rules are judged"]
-    rules = (*RESULT_RULES, *HANDOFF_RULES, *STEP_RULES)
+    rules = (*TABLE.on_result, *TABLE.on_handoff, *TABLE.on_step)
     assert len(re.findall(r"n\d+\[", judged)) == len({rule.__name__ for rule in rules})
 
 

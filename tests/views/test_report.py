@@ -24,8 +24,13 @@ from tests.kernel.driving import (
 )
 
 from handrail.guard import Guard
-from handrail.kernel.definition.limits import Limits, resolve_limits, scale_limits
-from handrail.kernel.definition.model import Constraints, StopRules
+from handrail.kernel.definition.limits import (
+    Constraints,
+    Limits,
+    StopRules,
+    resolve_limits,
+    scale_limits,
+)
 from handrail.kernel.run import commands as c
 from handrail.kernel.run.events import RunEvent
 from handrail.views.markdown import code_block, escape_line

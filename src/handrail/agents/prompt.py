@@ -16,6 +16,7 @@ from collections.abc import Iterator
 import msgspec
 
 from handrail.agents.dispatch_input import step_id_of
+from handrail.kernel.definition.limits import LIMITS
 from handrail.kernel.result import Outcome
 from handrail.kernel.run.text_protocol import COMPLETE_MARKER, HANDOFF_WORD, TERMINATE_MARKER
 from handrail.views.dispatches import Briefing, Colleague, DispatchView, ResearchGoal, TaskBrief
@@ -31,19 +32,7 @@ NEAR_LIMIT_SHARE = 0.5
 _BACKTICKS = re.compile("`+")
 _INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u2064\ufeff]")
 
-LIMIT_TEXTS = {
-    "max_handoffs": "more than {} handoffs",
-    "max_steps": "more than {} steps",
-    "max_duration": "{} seconds of running time",
-    "repeat_limit": "the same handoffs {} times in a row without progress",
-    "max_edge": "more than {} handoffs from one agent to the same other one without progress",
-    "same_error_limit": "the same failure {} times without progress",
-    "no_change_limit": "{} turns that should change files and change none",
-    "oscillation_limit": "{} turns that go back to earlier contents",
-    "research_limit": "{} visits to the same research that bring no better score",
-    "max_tokens": "more than {} tokens",
-    "max_cost": "a cost of more than {}",
-}
+LIMIT_TEXTS = {name: info.prompt for name, info in LIMITS.items() if info.prompt}
 """What ends a run, by the limit's name."""
 OUTCOME_TEXTS = {
     "handoff": "the turn goes to the agent in `to`, for the `reason`",

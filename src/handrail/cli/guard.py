@@ -25,7 +25,8 @@ from handrail.cli.report_lines import stop_lines
 from handrail.client.errors import ClientError
 from handrail.guard import Guard, GuardedRun
 from handrail.guard.errors import StoppedError
-from handrail.kernel.definition.model import PERSON_LEVELS, StopRules
+from handrail.kernel.definition.limits import StopRules
+from handrail.kernel.definition.model import PERSON_LEVELS
 from handrail.store.engine_store import StoreError
 from handrail.views.report import RunReport
 from handrail.views.view_types import View

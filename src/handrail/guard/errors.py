@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from handrail.kernel.run.state import Stop
-from handrail.kernel.stop.rules import StopRule
+from handrail.kernel.stop.rules import RULES_BY_NAME, RuleKind
 
 if TYPE_CHECKING:
     from handrail.guard.run import GuardedRun
@@ -49,20 +49,15 @@ BudgetSpent = BudgetSpentError
 ConstraintViolated = ConstraintViolatedError
 """The names that programs catch: a stop is what they asked for, not a mistake of theirs."""
 
-ERROR_BY_RULE: dict[StopRule, type[StoppedError]] = {
-    StopRule.CONSTRAINT: ConstraintViolatedError,
-    StopRule.BUDGET: BudgetSpentError,
-    StopRule.RESEARCH_EXHAUSTED: NoProgressError,
-    StopRule.SAME_ERROR: NoProgressError,
-    StopRule.NO_CHANGE: NoProgressError,
-    StopRule.OSCILLATION: NoProgressError,
-    StopRule.REPEATED_PATTERN: LoopDetectedError,
-    StopRule.MAX_EDGE: LoopDetectedError,
-    StopRule.MAX_HANDOFFS: LimitReachedError,
-    StopRule.MAX_STEPS: LimitReachedError,
-    StopRule.MAX_DURATION: LimitReachedError,
+ERROR_BY_KIND: dict[RuleKind, type[StoppedError]] = {
+    RuleKind.CONSTRAINT: ConstraintViolatedError,
+    RuleKind.BUDGET: BudgetSpentError,
+    RuleKind.NO_PROGRESS: NoProgressError,
+    RuleKind.LOOP: LoopDetectedError,
+    RuleKind.LIMIT: LimitReachedError,
+    RuleKind.END: StoppedError,
 }
 
 
 def stop_error(stop: Stop, run: "GuardedRun", partial: object = None) -> StoppedError:
-    return ERROR_BY_RULE.get(stop.rule, StoppedError)(stop, run, partial)
+    return ERROR_BY_KIND[RULES_BY_NAME[stop.rule].kind](stop, run, partial)

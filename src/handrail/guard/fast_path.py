@@ -5,6 +5,8 @@ of `kernel/run/lookahead.py`; this module holds what happens between two handoff
 place, since every handoff of a guarded loop passes it.
 """
 
+from math import inf
+
 from handrail.guard.sanitising import safe_name
 from handrail.kernel.definition.limits import Limits
 from handrail.kernel.run.lookahead import headroom, is_usage_only
@@ -16,14 +18,19 @@ class FastPath:
 
     __slots__ = (
         "cost",
+        "cost_max",
         "edge_symbols",
         "handoffs",
-        "headroom",
         "last_symbol",
         "moves_left",
+        "period_max",
+        "repeat_limit",
+        "seconds_max",
         "steps",
         "tokens",
+        "tokens_max",
         "trail",
+        "trail_handoffs_max",
         "unrepeated_left",
         "usage_only",
     )
@@ -39,8 +46,15 @@ class FastPath:
         """Reset the counters from a ledger that has caught up."""
         self.handoffs, self.steps, self.trail = ledger.handoffs, ledger.steps, ledger.trail
         self.tokens, self.cost = ledger.tokens, ledger.cost
-        self.headroom, self.usage_only = headroom(ledger, limits), is_usage_only(ledger, limits)
-        self.moves_left, self.unrepeated_left = self.headroom.moves, 0
+        room = headroom(ledger, limits)
+        self.tokens_max, self.cost_max = room["tokens"], room["cost"]
+        self.seconds_max, repeats = room["seconds"], room["repeats"]
+        self.usage_only = is_usage_only(ledger, limits)
+        self.repeat_limit = 0 if repeats == inf else int(repeats)
+        self.period_max = limits.pattern_period_max
+        self.trail_handoffs_max = self.period_max * self.repeat_limit
+        """The most handoffs that a repeated pattern can span; no trail is needed if none may."""
+        self.moves_left, self.unrepeated_left = room["moves"], 0
         """What is left of the headroom; and handoffs that repeat nothing, up to the first that
         takes the edge of the last.
         """

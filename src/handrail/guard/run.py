@@ -23,8 +23,8 @@ from msgspec.structs import replace
 from handrail.guard.errors import StoppedError, stop_error
 from handrail.guard.fast_path import FastPath
 from handrail.guard.sanitising import safe_name, safe_text, safe_texts
-from handrail.kernel.definition.limits import resolve_limits
-from handrail.kernel.definition.model import StopRules, TerminalStatus
+from handrail.kernel.definition.limits import StopRules, resolve_limits
+from handrail.kernel.definition.model import TerminalStatus
 from handrail.kernel.definition.reader import read_stop_rules
 from handrail.kernel.json_values import are_simple_texts
 from handrail.kernel.result import NO_EVIDENCE, Evidence, Result, Usage
@@ -38,6 +38,7 @@ from handrail.kernel.stop.rules import (
     FiredRule,
     RuleContext,
     StopRule,
+    is_handoff_made,
     judge_handoff,
     judge_result,
     judge_step,
@@ -264,7 +265,7 @@ class GuardedRun:
             and "\0" not in text
             and (not reason or _is_storable(reason))
         ):
-            now, headroom, handoffs = self._clock(), fast_path.headroom, fast_path.handoffs
+            now, handoffs = self._clock(), fast_path.handoffs
             steps, tokens, cost = fast_path.steps, fast_path.tokens, fast_path.cost
             if usage is not None:
                 steps += self._has_result
@@ -274,13 +275,13 @@ class GuardedRun:
             unrepeated_left = fast_path.unrepeated_left if symbol != fast_path.last_symbol else 0
             if not unrepeated_left:
                 unrepeated_left = unrepeated_handoffs(
-                    trail, headroom.repeat_limit, headroom.period_max
+                    trail, fast_path.repeat_limit, fast_path.period_max
                 )
             if (
                 unrepeated_left
                 and now < self._deadline
-                and tokens < headroom.tokens_max
-                and cost < headroom.cost_max
+                and tokens < fast_path.tokens_max
+                and cost < fast_path.cost_max
             ):
                 events = self.events
                 if usage is not None:
@@ -290,7 +291,7 @@ class GuardedRun:
                     )
                     fast_path.tokens, fast_path.cost = tokens, cost
                 fast_path.handoffs, fast_path.steps = handoffs + 1, steps + 1
-                fast_path.trail = trail[: headroom.trail_handoffs_max]
+                fast_path.trail = trail[: fast_path.trail_handoffs_max]
                 fast_path.unrepeated_left, fast_path.last_symbol = unrepeated_left - 1, symbol
                 fast_path.moves_left -= 1
                 self._last_agent, self._has_result = source, False
@@ -326,13 +327,7 @@ class GuardedRun:
         )
         handoff_fired = judge_handoff(ctx)
         step_fired = judge_step(ctx)
-        accepted = not (handoff_fired or step_fired)
-        if (
-            handoff_fired and not step_fired
-        ):  # the handoff that completes a repetition still happens
-            accepted = all(
-                fired_rule.rule is StopRule.REPEATED_PATTERN for fired_rule in handoff_fired
-            )
+        accepted = not step_fired and is_handoff_made(handoff_fired)
         self.events.append(
             HandedOff(
                 at=now,
@@ -349,7 +344,7 @@ class GuardedRun:
             self._catch_up()
         if handoff_fired or step_fired:
             return self._stop_run([*handoff_fired, *step_fired], source, now)
-        self._fast_path.refresh(self._ledger, self._limits)
+        self._refresh_fast_path()
         return None
 
     def result(
@@ -387,18 +382,14 @@ class GuardedRun:
             return self._repeat_stop()
         agent, text = safe_name(agent), safe_text(text)
         now, fast_path = self._clock(), self._fast_path
-        tokens, cost, headroom = (
-            fast_path.tokens + usage.tokens,
-            fast_path.cost + usage.cost,
-            fast_path.headroom,
-        )
+        tokens, cost = fast_path.tokens + usage.tokens, fast_path.cost + usage.cost
         if (
             evidence is NO_EVIDENCE
             and fast_path.usage_only
             and not milestone
             and fast_path.moves_left > 0
-            and tokens < headroom.tokens_max
-            and cost < headroom.cost_max
+            and tokens < fast_path.tokens_max
+            and cost < fast_path.cost_max
             and now < self._deadline
         ):
             fast_path.steps += self._has_result
@@ -453,7 +444,7 @@ class GuardedRun:
         fired = judge_result(ctx)
         if fired:
             return self._stop_run(fired, agent, now)
-        self._fast_path.refresh(self._ledger, self._limits)
+        self._refresh_fast_path()
         return None
 
     def _catch_up(self) -> Ledger:
@@ -466,17 +457,18 @@ class GuardedRun:
         self._ledger, self._applied_count = ledger, len(self.events)
         return ledger
 
+    def _refresh_fast_path(self) -> None:
+        seconds = self._fast_path.seconds_max
+        self._fast_path.refresh(self._ledger, self._limits)
+        if self._fast_path.seconds_max != seconds:
+            self._deadline = self._compute_deadline()
+
     def _compute_deadline(self) -> datetime:
+        """Return when a rule may fire because of the time; never while the clock stands still."""
         never = self._started_at + timedelta(seconds=NEVER_SECONDS)
-        limit = self._limits.max_duration
-        end = (
-            never
-            if limit is None
-            else self._started_at + timedelta(seconds=min(limit, NEVER_SECONDS))
-        )
-        return (
-            never if self._open_asks and self._asked_at < end else end
-        )  # the clock stood still, or ran late
+        seconds = min(self._fast_path.seconds_max, NEVER_SECONDS)
+        end = self._started_at + timedelta(seconds=seconds)
+        return never if self._open_asks and self._asked_at < end else end
 
     def ask(self, question: str) -> "HumanReply | None":
         """Ask a person through the inbox of the server that records the run, and wait.
@@ -534,7 +526,7 @@ class GuardedRun:
     def _judge_next_step(self, agent: str, now: datetime) -> list[FiredRule]:
         """Return the rules that this result breaks by itself: the time limit or the step limit."""
         ledger, limits, elapsed = self._ledger, self._limits, self._elapsed(now)
-        ctx = RuleContext(ledger, limits, agent, elapsed=elapsed, step=ledger.steps)
+        ctx = RuleContext(ledger, limits, agent, ran=elapsed, step=ledger.steps)
         fired = judge_step(ctx)
         return [
             fired_rule

@@ -31,15 +31,19 @@ from handrail.kernel.run.events import (
 from handrail.kernel.run.evolve import evolve
 from handrail.kernel.run.state import Person
 from handrail.kernel.stop.progress import assess_result
-from handrail.kernel.stop.rules import FiredRule, RuleContext, StopRule, judge_step
+from handrail.kernel.stop.rules import (
+    RULES,
+    FiredRule,
+    RuleContext,
+    StopRule,
+    is_handoff_made,
+    judge_step,
+)
 
 DURATION_RULES = frozenset({StopRule.MAX_DURATION})
-BEFORE_STEP_RULES = frozenset({StopRule.BUDGET, StopRule.MAX_STEPS}) | DURATION_RULES
+BEFORE_STEP_RULES = frozenset(row.rule for row in RULES if row.on_step is not None)
 """Rules that fire before a step; that step is not on record."""
-ENDS_WITHOUT_LIMIT = frozenset(
-    {StopRule.AGENT_LOST, StopRule.HUMAN_DEADLINE, StopRule.PAUSE_DEADLINE}
-    | {StopRule.CLOSED, StopRule.TERMINATED, StopRule.COMPLETED}
-)
+ENDS_WITHOUT_LIMIT = frozenset(row.rule for row in RULES if not row.limit)
 """Ends that no limit causes: by the program, by a person, or by neither."""
 
 
@@ -109,9 +113,7 @@ def _on_handed_off(replayer: ReplayContext, builder: DecisionBuilder, event: Han
         builder.judge_handoff(event.source, event.target),
         _judge_next_step(replayer, builder),
     )
-    accepted = not step_fired and all(
-        fired_rule.rule is StopRule.REPEATED_PATTERN for fired_rule in handoff_fired
-    )
+    accepted = not step_fired and is_handoff_made(handoff_fired)
     number = builder.run.ledger.handoffs + 1 if accepted else 0
     builder.emit(replace(event, accepted=accepted, number=number))
     if handoff_fired or step_fired:
@@ -138,7 +140,7 @@ def _judge_next_step(replayer: ReplayContext, builder: DecisionBuilder) -> list[
     ended_by_duration = recorded_end is not None and recorded_end.stop.rule is StopRule.MAX_DURATION
     elapsed = recorded_end.stop.seen if recorded_end is not None and ended_by_duration else 0.0
     assert isinstance(elapsed, int | float), "it is a time"
-    return judge_step(RuleContext(run.ledger, run.limits, step=run.ledger.steps, elapsed=elapsed))
+    return judge_step(RuleContext(run.ledger, run.limits, step=run.ledger.steps, ran=elapsed))
 
 
 def _stop_run(

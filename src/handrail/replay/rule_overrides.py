@@ -11,8 +11,14 @@ from typing import Any
 
 import msgspec
 
-from handrail.kernel.definition.limits import PROFILES, Limits, resolve_limits, scale_limits
-from handrail.kernel.definition.model import DocumentProblem, StopRules
+from handrail.kernel.definition.limits import (
+    PROFILES,
+    Limits,
+    StopRules,
+    resolve_limits,
+    scale_limits,
+)
+from handrail.kernel.definition.model import DocumentProblem
 from handrail.kernel.definition.plan import Plan
 from handrail.kernel.definition.reader import is_mapping, read_stop_rules
 

@@ -19,7 +19,7 @@ import math
 from collections.abc import Sequence
 
 from handrail.kernel.decision import Value
-from handrail.kernel.definition.limits import SCOPE_FACTORS, Limits
+from handrail.kernel.definition.limits import LIMITS, SCOPE_FACTORS, Limits
 from handrail.kernel.definition.model import TerminalStatus
 from handrail.kernel.definition.plan import Plan
 from handrail.kernel.run.events import (
@@ -43,25 +43,7 @@ TUNING_RUNS_DEFAULT, TUNING_RUNS_MAX = 100, 500
 GOOD_RUNS_MIN = 10
 """Good runs needed before anything is proposed."""
 CONFIDENCE = 0.95
-SMALL_LIMITS = (1, 2, 3, 4, 5, 6, 8, 10)
-LARGE_LIMITS = (5, 8, 10, 12, 15, 20, 25, 30, 40, 50, 75, 100, 150, 200, 300, 500, 1_000)
-SECONDS_LIMITS = (30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 14_400, 28_800, 86_400)
-TOKENS_LIMITS = tuple(n * 10**e for e in range(2, 9) for n in (1, 2, 5))
-COST_LIMITS = tuple(n / 10_000 for n in TOKENS_LIMITS)
-LIMIT_GRID: dict[str, tuple[int | float, ...]] = {
-    "max_handoffs": LARGE_LIMITS,
-    "max_steps": LARGE_LIMITS,
-    "max_duration": SECONDS_LIMITS,
-    "max_edge": SMALL_LIMITS,
-    "repeat_limit": SMALL_LIMITS[1:],
-    "same_error_limit": SMALL_LIMITS,
-    "no_change_limit": SMALL_LIMITS,
-    "research_limit": SMALL_LIMITS,
-    "oscillation_limit": SMALL_LIMITS,
-    "protocol_error_limit": SMALL_LIMITS,
-    "max_tokens": TOKENS_LIMITS,
-    "max_cost": COST_LIMITS,
-}
+LIMIT_GRID = {name: info.grid for name, info in LIMITS.items() if info.grid}
 """The values tried, besides the limit in force."""
 TUNED_FIELDS = tuple(name for name in RULE_FIELDS if name != "profile")
 BUDGET_FIELDS = ("max_tokens", "max_cost")
@@ -159,7 +141,8 @@ def _limit_usage(recording: Sequence[RunEvent], run: Run) -> dict[str, float]:
     file_results = sum(result.evidence.files is not None for result in results)
     handoffs = sum(len(event.targets) for event in recording if isinstance(event, Moved))
     handoffs += sum(isinstance(event, HandedOff) for event in recording)
-    return {
+    usage = dict.fromkeys(LIMIT_GRID, float(len(recording)))  # nothing counts more than all events
+    return usage | {
         "max_handoffs": handoffs,
         "max_steps": run.ledger.steps * max(1.0, 1 / min(SCOPE_FACTORS.values())),
         "max_duration": (recording[-1].at - run.started_at).total_seconds(),

@@ -37,9 +37,7 @@ from handrail.kernel.definition.model import (
 from handrail.kernel.run.state import PositionPhase, RunStatus
 from handrail.kernel.run.workflow import ROUTES
 from handrail.kernel.stop.rules import (
-    HANDOFF_RULES,
-    RESULT_RULES,
-    STEP_RULES,
+    TABLE,
     Rule,
     StopRule,
     terminal_status_of,
@@ -271,9 +269,9 @@ def _answers_diagram() -> str:
 def _rules_diagram() -> str:
     drawing = _Flowchart("LR")
     rules_by_moment: dict[str, tuple[Rule, ...]] = {
-        "a result came": RESULT_RULES,
-        "a handoff is proposed": HANDOFF_RULES,
-        "a step is next": STEP_RULES,
+        "a result came": TABLE.on_result,
+        "a handoff is proposed": TABLE.on_handoff,
+        "a step is next": TABLE.on_step,
     }
     for moment, rules in rules_by_moment.items():
         drawing.add_node(moment, (moment,), SHAPES[NodeType.START])

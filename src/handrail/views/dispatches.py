@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from handrail.kernel.definition.model import Constraints
+from handrail.kernel.definition.limits import Constraints
 from handrail.views.view_types import Handoff, HumanAct, Iteration, Step, View
 
 

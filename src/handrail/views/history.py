@@ -17,7 +17,6 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from handrail.kernel.definition.limits import Limits
 from handrail.kernel.run.events import (
     Answered,
     Asked,
@@ -37,6 +36,7 @@ from handrail.kernel.run.evolve import evolve
 from handrail.kernel.run.lookahead import apply_guarded_events
 from handrail.kernel.run.state import ApprovalKind, PendingApproval, Run, RunStatus
 from handrail.kernel.stop.ledger import REASONS_KEPT, Ledger, edge_key
+from handrail.kernel.stop.rules import counts_handoffs
 from handrail.views.steps import Events, started_event
 from handrail.views.view_types import Handoff, HumanAct, Iteration, LoopCounter, TransitionView
 
@@ -97,7 +97,7 @@ def handoff_sequence(events: Events) -> tuple[Handoff, ...]:
     counts_moves, number = False, 0
     for event in events:
         if isinstance(event, Started | Migrated):
-            counts_moves = _counts_moves(event.limits)
+            counts_moves = counts_handoffs(event.limits)
         elif isinstance(event, HandedOff):
             number += event.accepted
             handoffs.append(
@@ -125,13 +125,6 @@ def handoff_sequence(events: Events) -> tuple[Handoff, ...]:
                 )
             )
     return tuple(handoffs)
-
-
-def _counts_moves(limits: Limits) -> bool:
-    """Whether forward transitions count as handoffs: if a limit that counts them is set."""
-    return any(
-        limit is not None for limit in (limits.max_handoffs, limits.repeat_limit, limits.max_edge)
-    )
 
 
 def transitions(events: Events) -> tuple[TransitionView, ...]:

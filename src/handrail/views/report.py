@@ -23,7 +23,7 @@ from handrail.kernel.definition.limits import Limits
 from handrail.kernel.definition.model import TerminalStatus
 from handrail.kernel.run.events import Offered, RunEvent
 from handrail.kernel.run.state import Run, RunStatus
-from handrail.kernel.stop.rules import PARTIAL_SUCCESS_RULES, StopRule
+from handrail.kernel.stop.rules import RULES_BY_NAME, StopRule
 from handrail.views import history
 from handrail.views import steps as stepping
 from handrail.views.markdown import bullet_list, code_block, escape_line, table
@@ -169,7 +169,7 @@ def explain_run(run: Run, handoffs: Sequence[Handoff], acts: Sequence[HumanAct])
         return f"{_shorten(_describe_open_run(run, acts))}."
     if stop.rule is StopRule.REPEATED_PATTERN:
         reason = _describe_pattern(stop.evidence, handoffs, normalize_number(stop.seen))
-    elif stop.rule in PARTIAL_SUCCESS_RULES and status is TerminalStatus.DONE_PARTIAL:
+    elif RULES_BY_NAME[stop.rule].may_be_partial and status is TerminalStatus.DONE_PARTIAL:
         reason = f"the goal is met, but {stop.reason}"
     else:
         reason = stop.reason

@@ -20,7 +20,7 @@ from handrail.kernel.lock import CommitLock
 from handrail.kernel.run.human_commands import REQUIRED_LEVELS
 from handrail.kernel.run.state import Position, PositionPhase, Run
 from handrail.kernel.run.workflow import needs_lock, repository_of
-from handrail.kernel.stop.rules import StopRule
+from handrail.kernel.stop.rules import LOOK_IN_REPORT, RULES, StopRule
 from handrail.store.engine_store import AgentRow, DispatchRow, iso, parse_iso
 from handrail.store.store import Store
 from handrail.views.report import RunReport
@@ -390,35 +390,7 @@ def _format_time(at: datetime | None) -> str:
 
 # An ended run
 
-LOOK_IN_REPORT = "look in the report"
-NEXT_BY_RULE: dict[str, str] = {
-    StopRule.CONSTRAINT: "keep the agents off what is forbidden, or change stop_rules.constraints",
-    StopRule.BUDGET: (
-        f"{LOOK_IN_REPORT} what was bought for it; if it is worth more, raise the budget"
-    ),
-    StopRule.RESEARCH_EXHAUSTED: "go on with the best that was found, or ask for something else",
-    StopRule.SAME_ERROR: (
-        f"{LOOK_IN_REPORT} at the command that fails: what was tried leaves its cause alone"
-    ),
-    StopRule.NO_CHANGE: f"{LOOK_IN_REPORT} what the agents were asked to do: they changed nothing",
-    StopRule.OSCILLATION: (
-        f"{LOOK_IN_REPORT} which demand contradicts another: one undoes what the other did"
-    ),
-    StopRule.REPEATED_PATTERN: f"{LOOK_IN_REPORT} what the agents told each other; say who decides",
-    StopRule.MAX_EDGE: f"{LOOK_IN_REPORT} what the two told each other; say who decides",
-    StopRule.MAX_HANDOFFS: (
-        f"{LOOK_IN_REPORT} whether it was getting anywhere; if so, raise max_handoffs"
-    ),
-    StopRule.MAX_STEPS: f"{LOOK_IN_REPORT} whether it was getting anywhere; if so, raise max_steps",
-    StopRule.MAX_DURATION: f"{LOOK_IN_REPORT} what took so long; if it has to, raise max_duration",
-    StopRule.PROTOCOL: (
-        f"{LOOK_IN_REPORT} what the agent answered: an answer says whom it hands to, or ends"
-    ),
-    StopRule.AGENT_LOST: "see `handrail agents`, and start one that has the role and stays",
-    StopRule.HUMAN_DEADLINE: "answer sooner, or give the question a longer deadline",
-    StopRule.PAUSE_DEADLINE: "resume sooner what is paused",
-    StopRule.CLOSED: "if it should be done after all",
-}
+NEXT_BY_RULE: dict[str, str] = {row.rule: row.advice for row in RULES}
 """By rule, the next step for a person who wants the work done."""
 NEXT_BY_RULE_GUARDED: dict[str, str] = {
     StopRule.AGENT_LOST: f"{LOOK_IN_REPORT} where the program was last heard of; "
@@ -474,7 +446,7 @@ def _next_step(report: RunReport, waiting: tuple[WaitReason, ...], *, guarded: b
     if next_step is not None:
         return next_step
     again = f"start another run of the bead: POST /api/v1/beads/{report.bead_id}/executions"
-    first = NEXT_BY_RULE.get(report.stop.rule, "see the report, `handrail report`")
+    first = NEXT_BY_RULE[report.stop.rule] or "see the report, `handrail report`"
     if guarded:
         again = "run that program again, under guard"
         first = NEXT_BY_RULE_GUARDED.get(report.stop.rule, first)

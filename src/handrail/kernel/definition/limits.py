@@ -1,21 +1,54 @@
-"""Limits: the stop rules resolved with profile, kind of definition and task scope.
+"""Limits of the stop rules: as a definition writes them, and resolved with profile, kind and scope.
 
 A profile fills unset limits. In a team every rule is on. In a workflow the structure bounds the run
 already, so the rules that count handoffs or time are off there unless the definition sets them.
-`None` means off. To add a limit: a field in `model.StopRules`, a field and a row here, a function
-in `stop/rules.py`.
+`None` means off. To add a limit: a field in `StopRules`, one in `Limits`, and a row in `LIMITS`.
 """
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, Meta, UnsetType
 
 from handrail.kernel.decision import Value
-from handrail.kernel.definition.model import Constraints, StopRules
+
+Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+Positive = Annotated[int, Meta(ge=1, le=1_000_000)]
+Seconds = Annotated[float, Meta(ge=0, le=10 * 365 * 86400)]
+Share = Annotated[float, Meta(ge=0, le=1)]
+GlobPattern = Annotated[str, Meta(min_length=1, max_length=1_000, pattern=r"\S")]
 
 ASKS_MAX = 10
 """Questions that agents may put to people in one stretch."""
+
+
+class Constraints(Value):
+    """What a run must never touch: glob patterns of paths and of commands."""
+
+    paths: tuple[GlobPattern, ...] = ()
+    commands: tuple[GlobPattern, ...] = ()
+
+
+class StopRules(Value):
+    """Limits as written. The profile fills unset limits; null switches a rule off."""
+
+    max_handoffs: Count | None | UnsetType = UNSET
+    repeat_limit: Annotated[int, Meta(ge=2, le=100)] | None | UnsetType = UNSET
+    pattern_period_max: Annotated[int, Meta(ge=1, le=1024)] | UnsetType = UNSET
+    max_duration: Seconds | None | UnsetType = UNSET
+    max_steps: Count | None | UnsetType = UNSET
+    max_edge: Count | None | UnsetType = UNSET
+    same_error_limit: Positive | None | UnsetType = UNSET
+    no_change_limit: Positive | None | UnsetType = UNSET
+    research_limit: Positive | None | UnsetType = UNSET
+    research_good: Share | UnsetType = UNSET
+    research_gain: Share | UnsetType = UNSET
+    oscillation_limit: Positive | None | UnsetType = UNSET
+    protocol_error_limit: Annotated[int, Meta(ge=1, le=1000)] | UnsetType = UNSET
+    max_tokens: Annotated[int, Meta(ge=0)] | None | UnsetType = UNSET
+    max_cost: Annotated[float, Meta(ge=0)] | None | UnsetType = UNSET
+    constraints: Constraints = Constraints()
+    profile: Literal["strict", "yolo"] = "strict"
 
 
 class Limits(Value):
@@ -39,11 +72,104 @@ class Limits(Value):
     constraints: Constraints = Constraints()
     profile: str = "strict"
 
-    @property
-    def counts_handoffs(self) -> bool:
-        """Whether any limit counts handoffs: in a workflow only if the definition sets one."""
-        return not (self.max_handoffs is self.repeat_limit is self.max_edge is None)
 
+SMALL_GRID = (1, 2, 3, 4, 5, 6, 8, 10)
+LARGE_GRID = (5, 8, 10, 12, 15, 20, 25, 30, 40, 50, 75, 100, 150, 200, 300, 500, 1_000)
+SECONDS_GRID = (30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 14_400, 28_800, 86_400)
+TOKENS_GRID = tuple(n * 10**e for e in range(2, 9) for n in (1, 2, 5))
+COST_GRID = tuple(n / 10_000 for n in TOKENS_GRID)
+
+
+class LimitInfo(Value):
+    """One limit for people, agents and the tuner.
+
+    `meaning`: when it ends the run, for the documentation; `prompt`: the same for an agent, with
+    the limit in braces, empty if agents need not know it; `grid`: the values that a tuner tries;
+    `in_workflow`: whether it is on in a workflow that does not set it.
+    """
+
+    meaning: str
+    prompt: str = ""
+    grid: tuple[int | float, ...] = ()
+    in_workflow: bool = True
+
+
+LIMITS: dict[str, LimitInfo] = {
+    "max_handoffs": LimitInfo(
+        meaning="there are more handoffs",
+        prompt="more than {} handoffs",
+        grid=LARGE_GRID,
+        in_workflow=False,
+    ),
+    "max_steps": LimitInfo(
+        meaning="there are more steps; `task_scope` in the context (`tiny`, `large`) halves or "
+        "doubles it",
+        prompt="more than {} steps",
+        grid=LARGE_GRID,
+        in_workflow=False,
+    ),
+    "max_duration": LimitInfo(
+        meaning="it has been running so long; waiting for people does not count",
+        prompt="{} seconds of running time",
+        grid=SECONDS_GRID,
+        in_workflow=False,
+    ),
+    "max_edge": LimitInfo(
+        meaning="*soft*: one agent hands to the same one more often",
+        prompt="more than {} handoffs from one agent to the same other one without progress",
+        grid=SMALL_GRID,
+        in_workflow=False,
+    ),
+    "repeat_limit": LimitInfo(
+        meaning="*soft*: the same pattern of handoffs comes so often in a row",
+        prompt="the same handoffs {} times in a row without progress",
+        grid=SMALL_GRID[1:],
+        in_workflow=False,
+    ),
+    "pattern_period_max": LimitInfo(meaning="(the longest pattern looked for)"),
+    "same_error_limit": LimitInfo(
+        meaning="*soft*: the same failure comes so often",
+        prompt="the same failure {} times without progress",
+        grid=SMALL_GRID,
+    ),
+    "no_change_limit": LimitInfo(
+        meaning="*soft*: so many turns left every file as it was",
+        prompt="{} turns that should change files and change none",
+        grid=SMALL_GRID,
+    ),
+    "research_limit": LimitInfo(
+        meaning="*soft*: so many visits brought no better score",
+        prompt="{} visits to the same research that bring no better score",
+        grid=SMALL_GRID,
+    ),
+    "research_good": LimitInfo(meaning="(a score that is good enough)"),
+    "research_gain": LimitInfo(meaning="(what counts as better)"),
+    "oscillation_limit": LimitInfo(
+        meaning="*soft*: so many turns went back to earlier contents",
+        prompt="{} turns that go back to earlier contents",
+        grid=SMALL_GRID,
+    ),
+    "protocol_error_limit": LimitInfo(
+        meaning="one turn brings so many unusable answers", grid=SMALL_GRID
+    ),
+    "max_tokens": LimitInfo(
+        meaning="more tokens are used, in all stretches together",
+        prompt="more than {} tokens",
+        grid=TOKENS_GRID,
+    ),
+    "max_cost": LimitInfo(
+        meaning="more is spent, in all stretches together",
+        prompt="a cost of more than {}",
+        grid=COST_GRID,
+    ),
+    "constraints": LimitInfo(
+        meaning="a forbidden path is touched or a forbidden command run: `paths` and `commands`, "
+        "with wildcards"
+    ),
+    "profile": LimitInfo(meaning="`strict` or `yolo`: which column fills what is not set"),
+}
+"""By field, in the order in which a tuner and a prompt name them."""
+WORKFLOW_OFF_LIMITS = tuple(name for name, info in LIMITS.items() if not info.in_workflow)
 
 STRICT = Limits()
 PROFILES: dict[str, Limits] = {
@@ -58,7 +184,6 @@ PROFILES: dict[str, Limits] = {
         profile="yolo",
     ),
 }
-WORKFLOW_OFF_LIMITS = ("max_handoffs", "repeat_limit", "max_edge", "max_steps", "max_duration")
 SCOPE_FACTORS = {"tiny": 0.5, "small": 1.0, "large": 2.0}
 """Factors on max_steps by `context.task_scope` of the bead."""
 

@@ -12,15 +12,12 @@ from enum import StrEnum
 from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import Meta
 
 from handrail.kernel.decision import Value
+from handrail.kernel.definition.limits import Positive, Seconds, StopRules
 
-Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
-Positive = Annotated[int, Meta(ge=1, le=1_000_000)]
-Seconds = Annotated[float, Meta(ge=0, le=10 * 365 * 86400)]
 PositiveSeconds = Annotated[float, Meta(gt=0, le=10 * 365 * 86400)]
-Share = Annotated[float, Meta(ge=0, le=1)]
 INVISIBLE_CHARS = r"\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff"
 """Control characters, and characters of zero width or that change the text direction."""
 Name = Annotated[
@@ -72,38 +69,6 @@ class Settings(Value):
     """How long a guarded program may be silent; then its run ends."""
     dispatch_bound_max: Annotated[int, Meta(ge=1, le=2**53 - 1)] = 1_000_000
     roles: tuple[str, ...] = ()
-
-
-GlobPattern = Annotated[str, Meta(min_length=1, max_length=1_000, pattern=r"\S")]
-
-
-class Constraints(Value):
-    """What a run must never touch: glob patterns of paths and of commands."""
-
-    paths: tuple[GlobPattern, ...] = ()
-    commands: tuple[GlobPattern, ...] = ()
-
-
-class StopRules(Value):
-    """Limits as written. The profile fills unset limits; null switches a rule off."""
-
-    max_handoffs: Count | None | UnsetType = UNSET
-    repeat_limit: Annotated[int, Meta(ge=2, le=100)] | None | UnsetType = UNSET
-    pattern_period_max: Annotated[int, Meta(ge=1, le=1024)] | UnsetType = UNSET
-    max_duration: Seconds | None | UnsetType = UNSET
-    max_steps: Count | None | UnsetType = UNSET
-    max_edge: Count | None | UnsetType = UNSET
-    same_error_limit: Positive | None | UnsetType = UNSET
-    no_change_limit: Positive | None | UnsetType = UNSET
-    research_limit: Positive | None | UnsetType = UNSET
-    research_good: Share | UnsetType = UNSET
-    research_gain: Share | UnsetType = UNSET
-    oscillation_limit: Positive | None | UnsetType = UNSET
-    protocol_error_limit: Annotated[int, Meta(ge=1, le=1000)] | UnsetType = UNSET
-    max_tokens: Annotated[int, Meta(ge=0)] | None | UnsetType = UNSET
-    max_cost: Annotated[float, Meta(ge=0)] | None | UnsetType = UNSET
-    constraints: Constraints = Constraints()
-    profile: Literal["strict", "yolo"] = "strict"
 
 
 class NodeType(StrEnum):

@@ -22,12 +22,12 @@ import msgspec
 from msgspec import UNSET
 
 from handrail.kernel.decision import Value, prepare_types
+from handrail.kernel.definition.limits import StopRules
 from handrail.kernel.definition.model import (
     Definition,
     DocumentProblem,
     Node,
     NodeType,
-    StopRules,
     Team,
     Workflow,
 )

@@ -106,7 +106,7 @@ def stop_for_duration(builder: DecisionBuilder) -> None:
     holder = next((t.step_id for t in run.positions.values()), "")
     # The clock was due on a rounded microsecond; the limit counts.
     elapsed = max(run.limits.max_duration or 0.0, run.elapsed_seconds(builder.now))
-    moment = RuleContext(run.ledger, run.limits, step=run.ledger.steps, elapsed=elapsed)
+    moment = RuleContext(run.ledger, run.limits, step=run.ledger.steps, ran=elapsed)
     fired = judge_step(moment)
     builder.stop([f for f in fired if f.rule is StopRule.MAX_DURATION], holder)
 

@@ -51,9 +51,15 @@ class DecisionBuilder:
 
     def judge_step(self) -> list[FiredRule]:
         run = self.run
-        elapsed = 0.0 if run.limits.max_duration is None else run.elapsed_seconds(self.now)
         return judge_step(
-            RuleContext(run.ledger, run.limits, step=run.ledger.steps, elapsed=elapsed)
+            RuleContext(
+                run.ledger,
+                run.limits,
+                step=run.ledger.steps,
+                ran=run.ran,
+                ran_since=run.ran_since,
+                now=self.now,
+            )
         )
 
     def judge_result(self, agent: str, result: Result, step: int) -> list[FiredRule]:

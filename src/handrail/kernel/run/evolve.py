@@ -34,6 +34,7 @@ from handrail.kernel.run.state import (
     RunStatus,
 )
 from handrail.kernel.stop import ledger as ledgers
+from handrail.kernel.stop.rules import counts_handoffs
 
 ASKED, SETTLED = PositionPhase.ASKED, PositionPhase.SETTLED
 CONTINUE, RUNNING = Outcome.CONTINUE, RunStatus.RUNNING
@@ -316,7 +317,7 @@ def _renew_stretch(run: Run, event: Moved) -> Run:
 def _count_transitions(run: Run, event: Moved) -> ledgers.Ledger:
     """Count forward transitions as handoffs if the workflow sets rules that count them."""
     limits, ledger = run.limits, run.ledger
-    if not limits.counts_handoffs:
+    if not counts_handoffs(limits):
         return ledger
     for target in event.targets:
         ledger = ledgers.add_handoff(ledger, limits, event.source, target, event.reason)

@@ -2,25 +2,27 @@
 
 A guard sees every handoff of a foreign loop and adds its own time to each. Most handoffs are far
 from any rule, and a ledger that lacks the latest events is enough to tell: `headroom` computes once
-how many moves, whichever they are, no limit on handoffs, steps or edges can stop, and for a few
-handoffs the caller also checks that they repeat nothing. Without headroom the rules may still find
-nothing, but never the other way round: a caller without headroom updates the ledger and asks the
-rules.
+from the table of rules how many moves, whichever they are, no rule can stop, and up to which
+totals; for a few handoffs the caller also checks that they repeat nothing. Without headroom the
+rules may still find nothing, but never the other way round: a caller without headroom updates the
+ledger and asks the rules.
 """
 
 from collections.abc import Iterable
 from math import inf
+from typing import get_args
 
 from msgspec.structs import replace
 
-from handrail.kernel.decision import Value
 from handrail.kernel.definition.limits import Limits
 from handrail.kernel.result import NO_EVIDENCE, Usage
 from handrail.kernel.run.events import HandedOff, Reported, RunEvent
+from handrail.kernel.stop import rules
 from handrail.kernel.stop.ledger import NO_ASSESSMENT, Ledger, add_handoffs, add_result, add_usage
 from handrail.kernel.stop.progress import assess_result
+from handrail.kernel.stop.rules import HeadroomUnit
 
-UNLIMITED = 2**62
+UNLIMITED: dict[HeadroomUnit, float] = dict.fromkeys(get_args(HeadroomUnit), inf)
 
 
 def apply_guarded_events(ledger: Ledger, limits: Limits, events: Iterable[RunEvent]) -> Ledger:
@@ -61,36 +63,14 @@ def _add_pending(
     return ledger if steps == ledger.steps else replace(ledger, steps=steps)
 
 
-class Headroom(Value):
-    """How far a ledger is from any rule; a missing limit is out of reach."""
-
-    moves: int
-    """Results, and handoffs each with a result before it, that no counting limit can stop."""
-    tokens_max: int
-    cost_max: float
-    repeat_limit: int
-    period_max: int
-    trail_handoffs_max: int
-    """The most handoffs that a repeated pattern can span."""
-
-
-def headroom(ledger: Ledger, limits: Limits) -> Headroom:
-    moves = UNLIMITED
-    if limits.max_handoffs is not None:
-        moves = min(moves, limits.max_handoffs - ledger.handoffs)
-    if limits.max_steps is not None:
-        moves = min(moves, (limits.max_steps - ledger.steps) // 2)  # a result's, and a handoff's
-    if limits.max_edge is not None:
-        edge_counts = [edge.count for edge in ledger.edges.values() if edge.epoch == ledger.epoch]
-        moves = min(moves, limits.max_edge - max(edge_counts, default=0))
-    return Headroom(
-        moves=max(0, moves),
-        tokens_max=UNLIMITED if limits.max_tokens is None else limits.max_tokens,
-        cost_max=inf if limits.max_cost is None else limits.max_cost,
-        repeat_limit=limits.repeat_limit or 0,
-        period_max=limits.pattern_period_max,
-        trail_handoffs_max=limits.pattern_period_max * (limits.repeat_limit or 0),
-    )
+def headroom(ledger: Ledger, limits: Limits) -> dict[HeadroomUnit, float]:
+    """Return the smallest headroom of all rules in each unit; infinity where no rule is on."""
+    least: dict[HeadroomUnit, float] = {**UNLIMITED}
+    for unit, ahead in rules.TABLE.ahead:
+        value = ahead(ledger, limits)
+        if value is not None and value < least[unit]:
+            least[unit] = value
+    return least
 
 
 def is_usage_only(ledger: Ledger, limits: Limits) -> bool:

@@ -20,7 +20,7 @@ from handrail.kernel.run.state import ApprovalKind, Position, PositionPhase, Run
 from handrail.kernel.run.text_protocol import COMPLETE_MARKER, TERMINATE_MARKER, apply_text_protocol
 from handrail.kernel.run.workflow import offer_dispatch
 from handrail.kernel.stop.progress import assess_result
-from handrail.kernel.stop.rules import FiredRule, StopRule
+from handrail.kernel.stop.rules import FiredRule, StopRule, is_handoff_made
 
 HANDOFF, TERMINATE, ASK = Outcome.HANDOFF, Outcome.TERMINATE, Outcome.ASK
 READY = PositionPhase.READY
@@ -313,7 +313,7 @@ def _record_handoff(
     step_fired = builder.judge_step() if is_replayed else []  # a replayed answer is a step (K19)
     accepted = not fired and not step_fired
     if handoff_fired and accepted:
-        accepted = all(f.rule is StopRule.REPEATED_PATTERN for f in handoff_fired)
+        accepted = is_handoff_made(handoff_fired)
     builder.emit(
         HandedOff(
             at=builder.now,

@@ -12,7 +12,7 @@ from handrail.kernel.definition.plan import Plan
 from handrail.kernel.run.decision_builder import DecisionBuilder
 from handrail.kernel.run.events import Moved
 from handrail.kernel.run.state import Block, Run
-from handrail.kernel.stop.rules import StopRule
+from handrail.kernel.stop.rules import counts_handoffs, is_handoff_made
 
 
 def leave(builder: DecisionBuilder, step_id: str, outcome: str, reason: str, by: str = "") -> None:
@@ -44,8 +44,8 @@ def move_forward(
 ) -> None:
     """Move over forward edges; arriving at the merge of an open block may close it (K9, K10)."""
     graph, run = builder.plan.graph, builder.run
-    fired = builder.judge_handoff(step_id, targets[0]) if run.limits.counts_handoffs else []
-    if fired and any(f.rule is not StopRule.REPEATED_PATTERN for f in fired):
+    fired = builder.judge_handoff(step_id, targets[0]) if counts_handoffs(run.limits) else []
+    if fired and not is_handoff_made(fired):
         builder.stop(fired, run.positions[step_id].agent)
         return
     i = graph.index[step_id]

@@ -1,8 +1,11 @@
-"""The stop rules: small pure functions over the ledger, in tables ordered by precedence.
+"""The stop rules: one row for each in one table, ordered by precedence.
 
-A rule judges one moment: a new result, a proposed handoff, the next step, the clock. It returns a
-`FiredRule`, or None. To add a rule, add a function and a row here, and a limit in `limits.py`. If
-several rules fire at once, the stop names the first of the table and lists the others in `also`.
+A rule judges one moment: a new result, a proposed handoff, the next step. Its function returns a
+`FiredRule`, or None; it begins with the test that most moments fail, of a counter and a limit. To
+add a rule, add its name, a function and a row here, and a limit in `limits.py`. Everything else is
+derived from the row: who asks the function and when, how far a guard may run ahead of its ledger,
+what people and agents read about the rule. If several rules fire at once, the stop names the first
+of the table and lists the others in `also`.
 
 Counting: N handoffs, steps and uses of an edge are allowed and the next is refused; the handoff
 that completes the last repetition of a pattern is still made, and is the last. The Nth identical
@@ -13,8 +16,11 @@ its seventh step. Every citation is necessary: without any of the cited events t
 have fired.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from datetime import datetime
 from enum import StrEnum
+from operator import attrgetter
+from typing import Literal
 
 import msgspec
 
@@ -51,11 +57,6 @@ class StopRule(StrEnum):
 
 
 RULE_ORDER = {rule: i for i, rule in enumerate(StopRule)}
-CONSTRAINT_RULES = frozenset({StopRule.CONSTRAINT, StopRule.BUDGET})
-PARTIAL_SUCCESS_RULES = frozenset(
-    {StopRule.SAME_ERROR, StopRule.NO_CHANGE, StopRule.RESEARCH_EXHAUSTED}
-)
-"""If the bead's goal is green when such a rule fires, the run is partial, not stuck (S13)."""
 
 
 class FiredRule(Value):
@@ -81,73 +82,74 @@ class RuleContext(msgspec.Struct, frozen=True, gc=False):
     target: str = ""
     edge: EdgeCount | None = None  # the ledger's count for source -> target
     step: int = 0  # the step that reported the result
-    elapsed: float = 0.0
+    ran: float = 0.0
+    ran_since: datetime | None = None
+    now: datetime | None = None
+
+    @property
+    def elapsed(self) -> float:
+        """The run's running time in seconds: computed when a rule asks, as few do."""
+        if self.ran_since is None or self.now is None:
+            return self.ran
+        seconds = (self.now - self.ran_since).total_seconds()
+        return self.ran + seconds if seconds > 0 else self.ran
 
 
 def judge_result(ctx: RuleContext) -> list[FiredRule]:
     """Judge a result that the ledger already includes."""
-    ledger, limits = ctx.ledger, ctx.limits
-    if (
-        ctx.evidence == NO_EVIDENCE
-        and not (ledger.idle.count or ledger.returns.count)
-        and not (ledger.measured.research or ledger.claimed.research)
-        and (limits.max_tokens is None or ledger.tokens <= limits.max_tokens)
-        and (limits.max_cost is None or ledger.cost <= limits.max_cost)
-    ):  # fast path for most results: no evidence, no open counter, budgets not exceeded
-        return []
-    return _apply_rules(RESULT_RULES, ctx)
-
-
-def judge_handoff(ctx: RuleContext) -> list[FiredRule]:
-    """Judge the proposed handoff source -> target."""
-    ledger, limits, edge = ctx.ledger, ctx.limits, ctx.edge
-    handoffs_made = ledger.handoffs - ledger.handoffs_before
-    if (limits.max_handoffs is None or handoffs_made < limits.max_handoffs) and (
-        limits.max_edge is None or (0 if edge is None else edge.count) < limits.max_edge
-    ):  # fast path for most handoffs: both limits have room, only a repetition can fire
-        fired = _pattern(ctx)
-        return [fired] if fired is not None else []
-    return _apply_rules(HANDOFF_RULES, ctx)
-
-
-def judge_step(ctx: RuleContext) -> list[FiredRule]:
-    """Judge whether the run may take another step."""
-    ledger, limits = ctx.ledger, ctx.limits
-    if (
-        (limits.max_tokens is None or ledger.tokens < limits.max_tokens)
-        and (limits.max_cost is None or ledger.cost < limits.max_cost)
-        and (limits.max_steps is None or ledger.steps - ledger.steps_before < limits.max_steps)
-        and (limits.max_duration is None or ctx.elapsed < limits.max_duration)
-    ):  # fast path for most steps: every limit has room
-        return []
-    return _apply_rules(STEP_RULES, ctx)
-
-
-def _apply_rules(rules: tuple["Rule", ...], ctx: RuleContext) -> list[FiredRule]:
     fired_rules: list[FiredRule] = []
-    for rule in rules:
-        fired = rule(ctx)
-        if fired is not None:
+    has_evidence = ctx.evidence is not None and ctx.evidence != NO_EVIDENCE
+    for rule in TABLE.on_result if has_evidence else TABLE.on_plain_result:
+        if (fired := rule(ctx)) is not None:
             fired_rules.append(fired)
     return fired_rules
 
 
+def judge_handoff(ctx: RuleContext) -> list[FiredRule]:
+    """Judge the proposed handoff source -> target."""
+    fired_rules: list[FiredRule] = []
+    for rule in TABLE.on_handoff:
+        if (fired := rule(ctx)) is not None:
+            fired_rules.append(fired)
+    return fired_rules
+
+
+def judge_step(ctx: RuleContext) -> list[FiredRule]:
+    """Judge whether the run may take another step."""
+    fired_rules: list[FiredRule] = []
+    for rule in TABLE.on_step:
+        if (fired := rule(ctx)) is not None:
+            fired_rules.append(fired)
+    return fired_rules
+
+
+def is_handoff_made(fired: list[FiredRule]) -> bool:
+    """Whether the handoff on which these rules fired is still made, as the run's last."""
+    return all(fired_rule.rule in TABLE.on_made_handoff for fired_rule in fired)
+
+
+def counts_handoffs(limits: Limits) -> bool:
+    """Whether any rule counts handoffs: in a workflow only if the definition sets its limit."""
+    return TABLE.handoff_limits(limits) != TABLE.handoffs_off
+
+
 def terminal_status_of(rule: StopRule, *, goal_met: bool) -> TerminalStatus:
-    if rule in CONSTRAINT_RULES:
+    if RULES_BY_NAME[rule].kind in CONSTRAINT_KINDS:
         return TerminalStatus.ABORTED_CONSTRAINT
-    if rule in PARTIAL_SUCCESS_RULES and goal_met:
+    if RULES_BY_NAME[rule].may_be_partial and goal_met:
         return TerminalStatus.DONE_PARTIAL
     return TerminalStatus.ABORTED_STUCK
 
 
 def _constraint(ctx: RuleContext) -> FiredRule | None:
-    if ctx.evidence is None:
+    constraints, evidence = ctx.limits.constraints, ctx.evidence
+    if evidence is None or not (constraints.paths or constraints.commands):
         return None
-    touched_paths = sorted(ctx.evidence.files or {})
-    run_commands = [check.command for check in ctx.evidence.checks]
+    touched_paths = sorted(evidence.files or {})
+    run_commands = [check.command for check in evidence.checks]
     for verb, values, patterns, is_forbidden in (
-        ("touched", touched_paths, ctx.limits.constraints.paths, is_path_forbidden),
-        ("ran", run_commands, ctx.limits.constraints.commands, is_command_forbidden),
+        ("touched", touched_paths, constraints.paths, is_path_forbidden),
+        ("ran", run_commands, constraints.commands, is_command_forbidden),
     ):
         for value in values:
             pattern = next(
@@ -200,8 +202,10 @@ def _budget_exceeded(unit: str, used: float, limit: float, step: int) -> FiredRu
 
 def _research(ctx: RuleContext) -> FiredRule | None:
     limit, ledger = ctx.limits.research_limit, ctx.ledger
+    if limit is None or ctx.evidence is None or ctx.evidence.score is None:
+        return None
     for goal, scores in (*ledger.measured.research.items(), *ledger.claimed.research.items()):
-        if limit is not None and scores.stale.count >= limit:
+        if scores.stale.count >= limit:
             rating = "good enough" if scores.best >= ctx.limits.research_good else "exhausted"
             return FiredRule(
                 rule=StopRule.RESEARCH_EXHAUSTED,
@@ -239,7 +243,7 @@ def _repeated_failure(signature: str, error: ErrorCount, limit: int) -> FiredRul
 
 def _no_change(ctx: RuleContext) -> FiredRule | None:
     limit, idle = ctx.limits.no_change_limit, ctx.ledger.idle
-    if limit is None or idle.count < limit:
+    if limit is None or idle.count < limit or not _reports_files(ctx):
         return None
     what_happened, remedy = "left every file as it was", "a turn that changes a file"
     if _is_about_tools(ctx):
@@ -257,7 +261,7 @@ def _no_change(ctx: RuleContext) -> FiredRule | None:
 
 def _oscillation(ctx: RuleContext) -> FiredRule | None:
     limit, returns = ctx.limits.oscillation_limit, ctx.ledger.returns
-    if limit is None or returns.count < limit:
+    if limit is None or returns.count < limit or not _reports_files(ctx):
         return None
     returned_to, remedy = "earlier contents", "contents that were not there before"
     if _is_about_tools(ctx):
@@ -271,6 +275,10 @@ def _oscillation(ctx: RuleContext) -> FiredRule | None:
         evidence=_cite_last_steps(returns, limit),
         remedy=remedy,
     )
+
+
+def _reports_files(ctx: RuleContext) -> bool:
+    return ctx.evidence is not None and ctx.evidence.files is not None
 
 
 def _is_about_tools(ctx: RuleContext) -> bool:
@@ -358,13 +366,13 @@ def _max_steps(ctx: RuleContext) -> FiredRule | None:
 
 def _max_duration(ctx: RuleContext) -> FiredRule | None:
     limit = ctx.limits.max_duration
-    if limit is None or ctx.elapsed < limit:
+    if limit is None or (elapsed := ctx.elapsed) < limit:
         return None
     return FiredRule(
         rule=StopRule.MAX_DURATION,
-        reason=f"the run has been running for {ctx.elapsed:g} s",
+        reason=f"the run has been running for {elapsed:g} s",
         limit=limit,
-        seen=ctx.elapsed,
+        seen=elapsed,
         remedy="a longer max_duration, or faster agents",
     )
 
@@ -382,14 +390,279 @@ def _handoff_citations(numbers: range | tuple[int, ...]) -> tuple[str, ...]:
     return tuple(f"handoff {n}" for n in numbers[-CITATIONS_MAX * 4 :])
 
 
+def _fruitless_visits(ledger: Ledger, limits: Limits) -> int:
+    """Return the largest number of visits to one goal without a better score."""
+    entries = (*ledger.measured.research.values(), *ledger.claimed.research.values())
+    return max((scores.stale.count for scores in entries), default=0)
+
+
+def _repetitions(ledger: Ledger, limits: Limits) -> int:
+    """Return how often the last pattern of handoffs, of any period, was repeated in a row."""
+    limit, trail = limits.repeat_limit or 0, ledger.trail
+    counts = (
+        n for n in range(limit, 1, -1) if repetition_period(trail, n, limits.pattern_period_max)
+    )
+    return next(counts, min(1, len(trail)))
+
+
+def _edge_moves(ledger: Ledger, limits: Limits) -> int | None:
+    if limits.max_edge is None:
+        return None
+    edge_counts = [edge.count for edge in ledger.edges.values() if edge.epoch == ledger.epoch]
+    return limits.max_edge - max(edge_counts, default=0)
+
+
+def _handoff_moves(ledger: Ledger, limits: Limits) -> int | None:
+    limit = limits.max_handoffs
+    return None if limit is None else limit - (ledger.handoffs - ledger.handoffs_before)
+
+
+def _step_moves(ledger: Ledger, limits: Limits) -> int | None:
+    """A move may take two steps: one for a result, one for the handoff after it."""
+    limit = limits.max_steps
+    return None if limit is None else (limit - (ledger.steps - ledger.steps_before)) // 2
+
+
+class RuleKind(StrEnum):
+    """The kind of reason: a guard has an error for each, but the ends that no rule forces."""
+
+    CONSTRAINT = "constraint"
+    BUDGET = "budget"
+    NO_PROGRESS = "no_progress"
+    LOOP = "loop"
+    LIMIT = "limit"
+    END = "end"
+
+
+CONSTRAINT_KINDS = (RuleKind.CONSTRAINT, RuleKind.BUDGET)
 Rule = Callable[[RuleContext], FiredRule | None]
-RESULT_RULES: tuple[Rule, ...] = (
-    _constraint,
-    _budget,
-    _research,
-    _same_error,
-    _no_change,
-    _oscillation,
+HeadroomUnit = Literal["moves", "tokens", "cost", "seconds", "repeats"]
+Ahead = Mapping[HeadroomUnit, Callable[[Ledger, Limits], float | None]]
+ASK_ALWAYS: Ahead = {"moves": lambda ledger, limits: 0}
+EVIDENCE_ONLY: Ahead = {}
+
+
+class RuleRow(Value):
+    """All about one rule. What it judges: `on_result`, `on_handoff`, `on_step`; none for an end
+    that the clocks, the protocol or a person bring about.
+    """
+
+    rule: StopRule
+    kind: RuleKind
+    cause: str
+    """Why the run ends, for the documentation."""
+    advice: str = ""
+    """The next step for a person who wants the work done."""
+    limit: str = ""
+    """The field of `Limits` that switches it off and that its count is compared with."""
+    settings: tuple[str, ...] = ()
+    """What else sets it: fields of `Limits`, of a definition or of the installation."""
+    on_result: Rule | None = None
+    on_handoff: Rule | None = None
+    on_step: Rule | None = None
+    ahead: Ahead | None = None
+    """How far off the rule is while no evidence arrives, None if out of reach: `moves` (results,
+    and handoffs each with a result before it), or the total of tokens, cost, seconds or repeats
+    at which it may fire. `EVIDENCE_ONLY` rules can only fire on a result with evidence. A row
+    without it is asked every time.
+    """
+    count: Callable[[Ledger, Limits], int] | None = None
+    """The count since the last progress, for people."""
+    still_made: bool = False
+    """Whether a handoff on which it fires is made, as the last."""
+    may_be_partial: bool = False
+    """Whether the run is partial, not stuck, if the bead's goal is green when it fires (S13)."""
+
+
+LOOK_IN_REPORT = "look in the report"
+RULES = (
+    RuleRow(
+        rule=StopRule.CONSTRAINT,
+        kind=RuleKind.CONSTRAINT,
+        cause="a forbidden path was touched, or a forbidden command run",
+        advice="keep the agents off what is forbidden, or change stop_rules.constraints",
+        limit="constraints",
+        on_result=_constraint,
+        ahead=EVIDENCE_ONLY,
+    ),
+    RuleRow(
+        rule=StopRule.BUDGET,
+        kind=RuleKind.BUDGET,
+        cause="more tokens or money were used than may be",
+        advice=f"{LOOK_IN_REPORT} what was bought for it; if it is worth more, raise the budget",
+        limit="max_tokens",
+        settings=("max_cost",),
+        on_result=_budget,
+        on_step=_budget_spent,
+        ahead={
+            "tokens": lambda ledger, limits: limits.max_tokens,
+            "cost": lambda ledger, limits: limits.max_cost,
+        },
+    ),
+    RuleRow(
+        rule=StopRule.RESEARCH_EXHAUSTED,
+        kind=RuleKind.NO_PROGRESS,
+        cause="visits brought no better score",
+        advice="go on with the best that was found, or ask for something else",
+        limit="research_limit",
+        settings=("research_good", "research_gain"),
+        on_result=_research,
+        ahead=EVIDENCE_ONLY,
+        count=_fruitless_visits,
+        may_be_partial=True,
+    ),
+    RuleRow(
+        rule=StopRule.SAME_ERROR,
+        kind=RuleKind.NO_PROGRESS,
+        cause="the same failure came so often",
+        advice=f"{LOOK_IN_REPORT} at the command that fails: what was tried leaves its cause alone",
+        limit="same_error_limit",
+        on_result=_same_error,
+        ahead=EVIDENCE_ONLY,
+        may_be_partial=True,
+    ),
+    RuleRow(
+        rule=StopRule.NO_CHANGE,
+        kind=RuleKind.NO_PROGRESS,
+        cause="turns left every file as it was; under guard, found only what tools had found "
+        "before",
+        advice=f"{LOOK_IN_REPORT} what the agents were asked to do: they changed nothing",
+        limit="no_change_limit",
+        on_result=_no_change,
+        ahead=EVIDENCE_ONLY,
+        count=lambda ledger, limits: ledger.idle.count,
+        may_be_partial=True,
+    ),
+    RuleRow(
+        rule=StopRule.OSCILLATION,
+        kind=RuleKind.NO_PROGRESS,
+        cause="turns went back to earlier contents, or to what tools had found earlier",
+        advice=f"{LOOK_IN_REPORT} which demand contradicts another: one undoes what the other did",
+        limit="oscillation_limit",
+        on_result=_oscillation,
+        ahead=EVIDENCE_ONLY,
+        count=lambda ledger, limits: ledger.returns.count,
+    ),
+    RuleRow(
+        rule=StopRule.REPEATED_PATTERN,
+        kind=RuleKind.LOOP,
+        cause="the same handoffs came so often in a row",
+        advice=f"{LOOK_IN_REPORT} what the agents told each other; say who decides",
+        limit="repeat_limit",
+        settings=("pattern_period_max",),
+        on_handoff=_pattern,
+        ahead={"repeats": lambda ledger, limits: limits.repeat_limit},
+        count=_repetitions,
+        still_made=True,
+    ),
+    RuleRow(
+        rule=StopRule.MAX_EDGE,
+        kind=RuleKind.LOOP,
+        cause="one agent handed to the same one too often",
+        advice=f"{LOOK_IN_REPORT} what the two told each other; say who decides",
+        limit="max_edge",
+        on_handoff=_max_edge,
+        ahead={"moves": _edge_moves},
+    ),
+    RuleRow(
+        rule=StopRule.MAX_HANDOFFS,
+        kind=RuleKind.LIMIT,
+        cause="there were too many handoffs",
+        advice=f"{LOOK_IN_REPORT} whether it was getting anywhere; if so, raise max_handoffs",
+        limit="max_handoffs",
+        on_handoff=_max_handoffs,
+        ahead={"moves": _handoff_moves},
+    ),
+    RuleRow(
+        rule=StopRule.MAX_STEPS,
+        kind=RuleKind.LIMIT,
+        cause="there were too many steps",
+        advice=f"{LOOK_IN_REPORT} whether it was getting anywhere; if so, raise max_steps",
+        limit="max_steps",
+        on_step=_max_steps,
+        ahead={"moves": _step_moves},
+    ),
+    RuleRow(
+        rule=StopRule.MAX_DURATION,
+        kind=RuleKind.LIMIT,
+        cause="it ran too long",
+        advice=f"{LOOK_IN_REPORT} what took so long; if it has to, raise max_duration",
+        limit="max_duration",
+        on_step=_max_duration,
+        ahead={"seconds": lambda ledger, limits: limits.max_duration},
+    ),
+    RuleRow(
+        rule=StopRule.PROTOCOL,
+        kind=RuleKind.END,
+        cause="one turn brought too many answers that could not be used",
+        advice=f"{LOOK_IN_REPORT} what the agent answered: an answer says whom it hands to, or "
+        "ends",
+        limit="protocol_error_limit",
+    ),
+    RuleRow(
+        rule=StopRule.AGENT_LOST,
+        kind=RuleKind.END,
+        cause="in a team: whoever should work did not come, or was lost too often",
+        advice="see `handrail agents`, and start one that has the role and stays",
+        settings=("role_grace", "queue_timeout", "lease", "protocol_error_limit", "guard_silence"),
+    ),
+    RuleRow(
+        rule=StopRule.HUMAN_DEADLINE,
+        kind=RuleKind.END,
+        cause="nobody answered in time; silence never approves",
+        advice="answer sooner, or give the question a longer deadline",
+        settings=("deadline", "human_deadline"),
+    ),
+    RuleRow(
+        rule=StopRule.PAUSE_DEADLINE,
+        kind=RuleKind.END,
+        cause="nobody resumed it in time",
+        advice="resume sooner what is paused",
+        settings=("pause_deadline",),
+    ),
+    RuleRow(
+        rule=StopRule.CLOSED,
+        kind=RuleKind.END,
+        cause="a person closed or rejected it",
+        advice="if it should be done after all",
+    ),
+    RuleRow(
+        rule=StopRule.TERMINATED,
+        kind=RuleKind.END,
+        cause="the agent that may end the run ended it",
+    ),
+    RuleRow(
+        rule=StopRule.COMPLETED,
+        kind=RuleKind.END,
+        cause="a workflow's end was reached, or a person approved",
+    ),
 )
-HANDOFF_RULES: tuple[Rule, ...] = (_pattern, _max_edge, _max_handoffs)
-STEP_RULES: tuple[Rule, ...] = (_budget_spent, _max_steps, _max_duration)
+"""Every rule in the order of `StopRule`."""
+RULES_BY_NAME = {row.rule: row for row in RULES}
+
+
+class RuleTable:
+    """What is derived from the rows for the hot paths, once."""
+
+    def __init__(self, rows: tuple[RuleRow, ...]) -> None:
+        self.on_result = tuple(row.on_result for row in rows if row.on_result is not None)
+        self.on_plain_result = tuple(
+            row.on_result
+            for row in rows
+            if row.on_result is not None and row.ahead is not EVIDENCE_ONLY
+        )
+        self.on_handoff = tuple(row.on_handoff for row in rows if row.on_handoff is not None)
+        self.on_step = tuple(row.on_step for row in rows if row.on_step is not None)
+        self.on_made_handoff = frozenset(row.rule for row in rows if row.still_made)
+        limits = [row.limit for row in rows if row.on_handoff is not None]
+        self.handoff_limits = attrgetter(*limits)
+        self.handoffs_off = (None,) * len(limits)
+        judged = [row for row in rows if row.on_result or row.on_handoff or row.on_step]
+        self.ahead = tuple(
+            entry
+            for row in judged
+            for entry in (ASK_ALWAYS if row.ahead is None else row.ahead).items()
+        )
+
+
+TABLE = RuleTable(RULES)

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from handrail.agents.commands import CommandLimits
 from handrail.kernel.decision import Value
-from handrail.kernel.definition.model import Constraints
+from handrail.kernel.definition.limits import Constraints
 from handrail.kernel.result import Check
 from handrail.teams.coding.checks import PYTEST_COMMAND, UNITTEST_COMMAND, run_check
 from handrail.teams.coding.failures import Failure, failing_tests, parse_tracebacks

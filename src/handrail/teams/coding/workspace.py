@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from handrail.kernel.definition.model import Constraints
+from handrail.kernel.definition.limits import Constraints
 from handrail.kernel.result import Evidence
 from handrail.kernel.stop.constraint_patterns import is_command_forbidden, is_path_forbidden
 

@@ -23,7 +23,7 @@ import yaml
 
 from handrail.agents.commands import CommandLimits, run_command_sync
 from handrail.kernel.decision import Value, prepare_types
-from handrail.kernel.definition.model import Constraints
+from handrail.kernel.definition.limits import Constraints
 from handrail.teams.coding.workspace import NotAllowedError, Workspace
 
 SAMPLE_FOLDER = Path(__file__).parent / "sample"

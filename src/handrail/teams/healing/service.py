@@ -11,7 +11,7 @@ import yaml
 
 from handrail.commits import CommitLane, Repository, WorkingCopies
 from handrail.kernel.decision import Value, prepare_types
-from handrail.kernel.definition.model import Constraints
+from handrail.kernel.definition.limits import Constraints
 
 GUARDED_PATHS = (".git", ".githooks")
 
