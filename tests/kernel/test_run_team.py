@@ -3,7 +3,7 @@
 import pytest
 from tests.kernel.driving import ANA, OLA, Driven, files, green, red, team, used
 
-from handrail.kernel.result import Check, Evidence, Outcome
+from handrail.kernel.result import Check, Evidence, Outcome, Result
 from handrail.kernel.run import commands as c
 from handrail.kernel.run.effects import CancelDispatch
 from handrail.kernel.run.events import Faulted, HandedOff, Moved, Offered, Reported, Warned
@@ -130,14 +130,25 @@ def test_the_authoritys_end_takes_the_work_out_of_every_hand() -> None:
 @pytest.mark.requirement("H6.1", "K20")
 def test_a_result_that_says_neither_is_told_why_and_the_third_ends_the_run() -> None:
     run = Driven(PAIR)
-    run.report(text="I am done here.")
+    first = run.report(text="I am done here.")
     assert "hand off or terminate" in run.run.positions["a"].refusal
+    assert (first.fault, first.accepted) == (run.run.positions["a"].refusal, False)
     run.report(outcome=Outcome.SUCCESS)
     assert run.run.positions["a"].attempts == 3
-    run.report()
+    last = run.report()
     assert run.run.stop is not None
     assert (run.run.terminal_status, run.run.stop.rule) == ("aborted_stuck", "protocol")
+    assert (last.fault, last.accepted) == (run.run.stop.reason, False)
     assert len(run.of(Faulted)) == 3
+
+
+def test_a_late_result_is_refused_and_no_lost_lease_counts_as_a_result() -> None:
+    run = Driven(PAIR)
+    fence = run.claim("a")
+    lost = run.do(c.Lose(fence=fence, reason="gone"))
+    assert (lost.fault, lost.accepted) == ("", True)
+    late = run.do(c.Report(fence=fence, agent="a-1", result=Result(outcome=Outcome.SUCCESS)))
+    assert (late.fault, late.accepted) == ("", False)
 
 
 @pytest.mark.requirement("K20")

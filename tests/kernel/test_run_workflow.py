@@ -5,7 +5,7 @@ from tests.kernel.driving import ANA, NOON, Driven, chain, edge, node, plan_of, 
 
 from handrail.kernel.result import Outcome
 from handrail.kernel.run import commands as c
-from handrail.kernel.run.effects import AcquireLock, CancelDispatch, FinalizeRun, ReleaseLock
+from handrail.kernel.run.effects import AcquireLock, CancelDispatch, ReleaseLock
 from handrail.kernel.run.events import Asked, Claimed, Ended, Moved, Offered, Warned
 from handrail.kernel.run.machine import decide
 
@@ -68,7 +68,7 @@ def test_success_leads_over_the_success_edge_and_the_end_node_closes_the_run() -
     assert run.run.terminal_status == "done_success"
     assert run.run.stop is not None
     assert run.run.stop.rule == "completed"
-    assert FinalizeRun(status=run.run.terminal_status) in decision.effects
+    assert decision.accepted
 
 
 @pytest.mark.requirement("L5.2", "K3")
@@ -262,7 +262,8 @@ def test_a_lost_lease_and_a_malformed_result_each_use_up_an_attempt() -> None:
     run.do(c.Lose(fence=fence, reason="no heartbeat"))
     assert run.run.positions["a"].attempts == 2
     fence = run.claim()
-    run.do(c.Report(fence=fence, agent="a-1", malformed="not JSON"))
+    malformed = run.do(c.Report(fence=fence, agent="a-1", malformed="not JSON"))
+    assert (malformed.fault, malformed.accepted) == ("not JSON", False)
     assert run.run.positions["a"].attempts == 3
     fence = run.claim()
     run.do(c.Lose(fence=fence, reason="killed"))

@@ -47,8 +47,14 @@ class Refusal(Value):
 
 
 class Decision(Value, Generic[E, F]):
-    """The answer to one command."""
+    """The answer to one command. `fault`: why the result that it brought is on record but counts
+    for nothing."""
 
     events: tuple[E, ...] = ()
     effects: tuple[F, ...] = ()
     refusal: Refusal | None = None
+    fault: str = ""
+
+    @property
+    def accepted(self) -> bool:
+        return self.refusal is None and not self.fault

@@ -95,7 +95,10 @@ def decide_and_apply(
     run_effects = derive_effects(plan, run, builder.run, builder.events)
     if type(command) is GrantLock and builder.run.has_ended:
         run_effects += _release_unused_lock(plan, command)
-    return Decision(events=tuple(builder.events), effects=run_effects, refusal=refusal), builder.run
+    decision = Decision(
+        events=tuple(builder.events), effects=run_effects, refusal=refusal, fault=builder.fault
+    )
+    return decision, builder.run
 
 
 def _release_unused_lock(plan: Plan, command: GrantLock) -> tuple[RunEffect, ...]:

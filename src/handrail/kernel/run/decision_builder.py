@@ -41,6 +41,8 @@ class DecisionBuilder:
         self.plan, self.now = plan, now
         self.run: Run = run  # pyright: ignore[reportAttributeAccessIssue] - none until Started
         self.events: list[RunEvent] = []
+        self.fault = ""
+        """Why the result of this decision is unusable."""
 
     def emit(self, event: RunEvent) -> None:
         self.run = evolve(self.run, event)
@@ -88,7 +90,7 @@ class DecisionBuilder:
 
         Return the rules that fired.
         """
-        run = self.run
+        run, self.fault = self.run, message
         agent = position.step_id if run.kind == "team" else position.agent
         paths = expected_paths(run, result)
         assessment = assess_result(

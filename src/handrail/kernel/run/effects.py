@@ -3,16 +3,13 @@
 from collections.abc import Iterator
 
 from handrail.kernel.decision import Value
-from handrail.kernel.definition.model import TerminalStatus
 from handrail.kernel.definition.plan import Plan
 from handrail.kernel.run.events import (
-    Asked,
     Claimed,
     HandedOff,
     Lost,
     Moved,
     Offered,
-    Reasked,
     Reported,
     RunEvent,
     TimedOut,
@@ -22,14 +19,14 @@ from handrail.kernel.run.state import CLAIMED, OFFERED, Position, PositionPhase,
 from handrail.kernel.run.workflow import needs_lock, repository_of
 
 
-class CancelDispatch(Value, tag=True):
+class CancelDispatch(Value):
     """Tell the agent to stop: its dispatch no longer counts (H5.5)."""
 
     fence: int
     agent: str
 
 
-class AcquireLock(Value, tag=True):
+class AcquireLock(Value):
     """Queue for the repository's commit lock."""
 
     step_id: str
@@ -37,25 +34,13 @@ class AcquireLock(Value, tag=True):
     attempt: int
 
 
-class ReleaseLock(Value, tag=True):
+class ReleaseLock(Value):
     step_id: str
     repository: str
     lock: int
 
 
-class NotifyApprovers(Value, tag=True):
-    """Notify people of an open approval."""
-
-    approval_id: str
-
-
-class FinalizeRun(Value, tag=True):
-    """The run has ended: close the bead or mark its error, write the report, tell the snitch."""
-
-    status: TerminalStatus
-
-
-RunEffect = CancelDispatch | AcquireLock | ReleaseLock | NotifyApprovers | FinalizeRun
+RunEffect = CancelDispatch | AcquireLock | ReleaseLock
 EVENTS_WITHOUT_EFFECTS = frozenset({Offered, Claimed, Reported, HandedOff, Moved, Warned})
 """Most decisions have no others: one dispatch returned, the next one was offered."""
 OPEN_PHASES = (OFFERED, CLAIMED)
@@ -86,11 +71,6 @@ def derive_effects(
             )
     if plan.has_commit_nodes:
         run_effects.extend(_lock_requests(plan, before, after))
-    for event in events:
-        if type(event) is Asked or type(event) is Reasked:
-            run_effects.append(NotifyApprovers(approval_id=event.approval.id))
-    if after.terminal_status is not None:
-        run_effects.append(FinalizeRun(status=after.terminal_status))
     return tuple(run_effects)
 
 

@@ -172,7 +172,7 @@ def settle_fault(
             evidence=tuple(f"step {n}" for n in position.fault_steps),
             remedy="an answer that says handoff or terminate" if unusable else LOST_AGENT_REMEDY,
         )
-        fired = [*fired, used_up]
+        fired, builder.fault = [*fired, used_up], builder.fault and used_up.reason
     if fired:
         builder.stop(fired, step_id)
 
