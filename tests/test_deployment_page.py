@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from benchmarks import envelope
 
+from handrail.store.migrations import read_migrations
 from handrail.store.postgres import connection, database
 from handrail.store.postgres.database import PACKAGE
-from handrail.store.statements import read_migrations
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "docs" / "deployment.md").read_text()

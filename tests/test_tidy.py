@@ -34,23 +34,13 @@ LARGER_CLASSES: dict[str, int] = {
     "AsyncClient": 92,
     "Calls": 84,
     "Engine": 212,
-    "EngineStore": 62,
     "EngineStoreConformance": 53,
-    "MaintenanceStore": 73,
-    "PostgresBugStore": 75,
-    "PostgresEngineStore": 69,
-    "PostgresMaintenanceStore": 82,
-    "PostgresNotificationStore": 87,
-    "PostgresStore": 131,
-    "PostgresTicketMemoryStore": 75,
+    "FlatNames": 114,
+    "MaintenanceStore": 129,
+    "PostgresStore": 121,
     "SharedEngineStoreConformance": 55,
-    "SqliteBugStore": 78,
-    "SqliteEngineStore": 72,
-    "SqliteMaintenanceStore": 87,
-    "SqliteNotificationStore": 90,
-    "SqliteStore": 134,
-    "SqliteTicketMemoryStore": 78,
-    "Store": 123,
+    "SqliteStore": 121,
+    "Store": 121,
     "StoreConformance": 46,
     "SyncClient": 92,
     "WithAgentRegistry": 44,
@@ -95,7 +85,6 @@ _API_SHAPES = (
 )
 SHARED_NAMES: dict[str, str] = {
     **dict.fromkeys(_API_SHAPES, "one shape of the API, declared by server and client"),
-    "_StaleMemoryError": "private to the memory module of each database",
 }
 """class: why its name occurs more than once"""
 BANNED_NAMES = {"told", "said", "found", "one", "known", "kept", "given", "asked"}

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from benchmarks.durable.common import AGENTS
-from handrail.store.statements import read_migrations
+from handrail.store.migrations import read_migrations
 
 Key = tuple[str, int]
 NOW = "2026-01-01T12:00:00.000000Z"

@@ -12,7 +12,8 @@ from handrail.engine import opening
 from handrail.engine.engine import Engine
 from handrail.kernel.result import Outcome, Result
 from handrail.store.engine_store import StoreError
-from handrail.store.sqlite.engine_store import SqliteEngineStore
+from handrail.store.sqlite.connection import SqliteDatabase
+from handrail.store.sqlite.store import SqliteStore
 
 SECONDS = 60
 ONE = _workflow("one", [_task("work", "left", 2)], "start>work", "work>end")
@@ -51,7 +52,7 @@ def test_an_engine_that_closes_begins_nothing_new(tmp_path: Path, asynchronous: 
     asyncio.run(play())
     stop.set()
     assert len(begun) == 2
-    store = SqliteEngineStore(f"{tmp_path}/a.db")
+    store = SqliteStore(f"{tmp_path}/a.db")
     rows = [row for run in store.list_runs_by_id() for row in store.list_dispatches(run.id)]
     store.close()
     assert len(rows) == 10
@@ -87,9 +88,9 @@ def test_two_engines_that_open_at_the_same_time_both_live(
             await asyncio.to_thread(over.wait, SECONDS)
 
     thread = threading.Thread(target=lambda: asyncio.run(second()))
-    first_asked = SqliteEngineStore.find_dead_engines
+    first_asked = SqliteDatabase.find_dead_engines
 
-    def left_behind(store: SqliteEngineStore) -> list[str] | None:
+    def left_behind(store: SqliteDatabase) -> list[str] | None:
         if thread.ident is not None:
             return first_asked(store)
         found = first_asked(store)
@@ -97,7 +98,7 @@ def test_two_engines_that_open_at_the_same_time_both_live(
         ready.wait(1)  # it may have to wait for us, which is just as well
         return found
 
-    monkeypatch.setattr(SqliteEngineStore, "find_dead_engines", left_behind)
+    monkeypatch.setattr(SqliteDatabase, "find_dead_engines", left_behind)
 
     async def first() -> list[str]:
         async with opening.open(url, background=False) as engine:

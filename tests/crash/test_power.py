@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.crash import checks, power
 
-from handrail.store.sqlite.engine_store import SqliteEngineStore
+from handrail.store.sqlite.store import SqliteStore
 
 LONG = bool(os.environ.get("HANDRAIL_LONG"))
 CUTS = 100_000 if LONG else 120
@@ -31,7 +31,7 @@ def looked(folder: Path) -> list[str]:
     """What is wrong with the database that the power left."""
     database = folder / power.DATABASE
     try:
-        SqliteEngineStore(str(database)).close()
+        SqliteStore(str(database)).close()
         rows = checks.sqlite_rows(database)
         ((whole,),) = rows("PRAGMA integrity_check")
         found = checks.look(folder, rows, ended=False)

@@ -11,14 +11,15 @@ from tests.crash import checks, load
 from handrail.engine import opening
 from handrail.engine.dispatch import local_executor
 from handrail.store.engine_store import CommitOutcomeUnknownError, StoreError
-from handrail.store.sqlite.store import SqliteStore
+from handrail.store.sqlite.connection import SqliteDatabase
+from handrail.store.store import Store
 
 LONG = bool(os.environ.get("HANDRAIL_LONG"))
 SECONDS = 120  # a life takes less than one; on a busy machine many times that
 STEP = 1 if LONG else 5
 
 
-class Breaking(SqliteStore):
+class Breaking(SqliteDatabase):
     """At its Nth commit the connection breaks: before or after it was on disk; and for so many
     questions afterwards the database is away."""
 
@@ -41,9 +42,10 @@ class Breaking(SqliteStore):
             Breaking.left -= 1
             raise StoreError("the database is away; start it")
 
-    def read_journal(self, stream, after_seq=0, limit=10_000):
-        self._present()
-        return super().read_journal(stream, after_seq, limit)
+    def fetch_all(self, query, /, **values):
+        if query == "journal":
+            self._present()
+        return super().fetch_all(query, **values)
 
     def reserve_dispatches(self, role, limit):
         self._present()
@@ -62,7 +64,9 @@ def test_a_commit_of_which_nobody_knows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: bool, away: int
 ):
     monkeypatch.setattr(local_executor, "RETRY_SECONDS", 0.01)
-    monkeypatch.setattr(load, "open_store", lambda url: Breaking(url.removeprefix("sqlite:///")))
+    monkeypatch.setattr(
+        load, "open_store", lambda url: Store(Breaking(url.removeprefix("sqlite:///")))
+    )
     monkeypatch.setattr(opening, "open_store", opening.open_store)  # `load` puts its own there
     monkeypatch.setattr(Breaking, "written", written)
     monkeypatch.setattr(Breaking, "away", away)

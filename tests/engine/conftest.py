@@ -8,7 +8,7 @@ import pytest
 
 from handrail.testing.clock import ManualClock
 
-SHARED = ["file"] + ["postgres"] * (find_spec("handrail.store.postgres.engine_store") is not None)
+SHARED = ["file"] + ["postgres"] * (find_spec("handrail.store.postgres.store") is not None)
 
 
 @pytest.fixture

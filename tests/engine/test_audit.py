@@ -421,7 +421,7 @@ def test_all_columns_of_the_checked_tables_are_meant():
         "commit_locks": set(),
     }
     with closing(open_maintenance_store("sqlite://")) as store:
-        db: sqlite3.Connection = store._db  # type: ignore[attr-defined]
+        db: sqlite3.Connection = store.database._db  # type: ignore[attr-defined]
         for table, covered in (
             ("workflow_executions", EXECUTIONS),
             ("workflow_transitions", TRANSITIONS),

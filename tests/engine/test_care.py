@@ -276,7 +276,7 @@ def test_a_backup_has_everything_and_can_be_restored(
         assert check_database(store, clock.now()) == []
         assert set(runs.values()) == {row.id for row in store.list_runs_by_id()}
         assert store.list_outages("2000-01-01T00:00:00.000000Z")[-1][1] == iso(clock.now())
-        assert len(store.list_definitions()) == 3
+        assert len(store.list_definitions_page("", 100)) == 3
         assert store.list_notes(runs["revised"])[1] == 1
         bead = store.get_bead("b-ended")
         assert bead is not None

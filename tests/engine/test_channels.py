@@ -103,7 +103,7 @@ def test_a_late_complete_ends_nobodys_turn_and_is_kept(url: str, clock: ManualCl
             assert (await engine.channel(ROOM)).active == "b"
             assert await refused(done(engine, turn)) == "stale_turn"
             assert (await engine.channel(ROOM)).active == "b"
-            kept = engine.store.list_late_answers(CHANNEL_STREAM_PREFIX + ROOM)
+            kept = engine.store.list_notes(CHANNEL_STREAM_PREFIX + ROOM)[0]
             assert [(one.actor, one.code) for one in kept] == [("a", "stale_turn")]
 
     go(play())

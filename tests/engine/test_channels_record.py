@@ -186,5 +186,5 @@ def test_a_member_that_nobody_let_in_is_found(talked: Talked):
 def test_all_columns_of_channels_are_meant(talked: Talked):
     for table, columns in TABLES.items():
         known = {name for _, name, *_ in talked.sql(f"PRAGMA table_info({table})")}
-        # No event speaks of an agent's capacity.
-        assert known - {"sole"} == set(columns)
+        # No event speaks of an agent's capacity, or of a project.
+        assert known - {"sole", "project"} == set(columns)

@@ -10,7 +10,7 @@ from tests.engine.filled import Filled, fill
 
 from handrail.engine.audit.doctor import INVARIANTS, check_database
 from handrail.store.engine_store import iso
-from handrail.store.sqlite.engine_store import SQL
+from handrail.store.sqlite.connection import QUERIES
 from handrail.store.urls import open_maintenance_store
 from handrail.testing.clock import NOON, ManualClock
 
@@ -32,7 +32,9 @@ def found(filled: Filled, now=NOW) -> dict[str, set[str]]:
 
 
 def test_every_query_has_its_meaning():
-    queries = {name.removeprefix("doctor_") for name in SQL if name.startswith("doctor_")}
+    queries = {
+        name.removeprefix("doctor_") for name in QUERIES.sources if name.startswith("doctor_")
+    }
     assert queries | {"dispatch_differs", "unreadable", "chain"} == set(INVARIANTS)
 
 
@@ -80,7 +82,7 @@ BROKEN = {
     "lock_overdue": "UPDATE commit_locks SET next_due = '2026-01-03T11:54:59.000000Z'",
     "question_of_finished": "UPDATE approvals SET status = 'open' WHERE execution_id = :ended",
     "waits_for_nobody": "UPDATE approvals SET status = 'void' WHERE execution_id = :waiting",
-    "stuck_message": "INSERT INTO messages VALUES ('m', :waiting, '{}', '2026-01-03T11:49:59Z')",
+    "stuck_message": "INSERT INTO messages VALUES (1, 'm', :waiting, '{}', '2026-01-03T11:49:59Z')",
     "bead": "UPDATE beads SET status = 'closed' WHERE id = 'b-waiting'",
     "notes": "DELETE FROM notes",
     "unreadable": "UPDATE workflow_executions SET state = '{}' WHERE id = :waiting",
@@ -130,7 +132,7 @@ def test_two_open_dispatches_of_a_step_are_found(filled: Filled):
 
 def test_two_members_that_have_the_turn_are_found(filled: Filled):
     filled.sql("DROP INDEX one_active_per_channel")
-    filled.sql("INSERT INTO channels VALUES ('c', 0, x'', NULL, '', '', NULL, '{}')")
+    filled.sql("INSERT INTO channels VALUES ('c', 0, x'', NULL, '', '', NULL, '{}', '')")
     for agent in ("a", "b"):
         filled.sql("INSERT INTO channel_members VALUES ('c', ?, 'ACTIVE', 0, 0, 1)", agent)
     assert found(filled) == {"two_active": {"c"}, "channel_version": {"c"}}
@@ -154,13 +156,13 @@ def test_two_active_runs_of_a_bead_are_found(filled: Filled):
 def test_a_lock_that_is_just_being_told_is_no_finding(filled: Filled):
     filled.sql("UPDATE commit_locks SET holder_execution_id = ?", filled.runs["ended"])
     values = ("m", "lock:shop", "{}", iso(NOW))
-    filled.sql("INSERT INTO messages VALUES (?, ?, ?, ?)", *values)
+    filled.sql("INSERT INTO messages VALUES (1, ?, ?, ?, ?)", *values)
     assert found(filled) == {}
 
 
 def test_however_much_is_wrong_the_list_ends(filled: Filled):
     filled.sql(
         "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 500) "
-        "INSERT INTO messages SELECT 'm' || i, 'x' || i, '{}', '2020-01-01' FROM n"
+        "INSERT INTO messages SELECT NULL, 'm' || i, 'x' || i, '{}', '2020-01-01' FROM n"
     )
     assert len(found(filled)["stuck_message"]) == 100

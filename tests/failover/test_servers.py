@@ -19,7 +19,6 @@ from handrail.store.engine_store import (
 )
 from handrail.store.postgres import connection
 from handrail.store.postgres import database as opening
-from handrail.store.postgres.engine_store import PostgresEngineStore
 from handrail.store.postgres.primary import PrimaryFinder
 from handrail.store.postgres.store import PostgresStore
 from handrail.store.urls import open_maintenance_store
@@ -66,15 +65,15 @@ def test_a_server_that_is_away_is_passed_over():
         before = url.replace("@", f"@{NOWHERE},")
         behind = url.replace("/handrail", f",{NOWHERE}/handrail")
         for number, both in enumerate((before, behind)):
-            with closing(PostgresEngineStore(both)) as store:
-                store.insert_bead(a.bead(f"b{number}"))
+            with closing(PostgresStore(both)) as store:
+                store.create_bead(a.bead(f"b{number}"), None)
             with closing(open_maintenance_store(both, read_only=True)) as store:
                 assert store.get_bead(f"b{number}") is not None
 
 
 def test_when_none_takes_writes_all_are_told():
     with pytest.raises(StoreError, match="start the server") as caught:
-        PostgresEngineStore(f"postgresql://ola:secret@{NOWHERE},127.0.0.1:2/work")
+        PostgresStore(f"postgresql://ola:secret@{NOWHERE},127.0.0.1:2/work")
     said = str(caught.value)
     assert f"postgresql://ola@{NOWHERE},127.0.0.1:2/work: " in said
     assert "port 1 failed" in said
@@ -112,7 +111,7 @@ def streams(server: Replica, database: str) -> list[object]:
 
 @pytest.mark.heavy
 def test_a_promoted_standby_is_found_by_the_same_store(both: Pair):
-    with closing(PostgresEngineStore(both.url)) as store:
+    with closing(PostgresStore(both.url)) as store:
         assert commit_writes(store, full_write("r1")) == [True]
         both.primary.kill()
         both.take_over()
@@ -124,7 +123,7 @@ def test_a_promoted_standby_is_found_by_the_same_store(both: Pair):
 @pytest.mark.heavy
 def test_an_old_primary_that_comes_back_is_not_written_to(both: Pair):
     both.primary.require_standby(False)
-    with closing(PostgresEngineStore(both.url)) as store:
+    with closing(PostgresStore(both.url)) as store:
         assert commit_writes(store, full_write("r1")) == [True]
         both.primary.kill()
         both.take_over()
@@ -132,7 +131,7 @@ def test_an_old_primary_that_comes_back_is_not_written_to(both: Pair):
         assert not both.standby.is_standby
         assert commit_writes(store, full_write("r2")) == [True]
         for name, url in (("r3", both.url), ("r4", both.url_reversed)):
-            with closing(PostgresEngineStore(url)) as another:
+            with closing(PostgresStore(url)) as another:
                 assert commit_writes(another, full_write(name)) == [True]
         assert streams(both.standby, both.database) == ["r1"]
         assert streams(both.primary, both.database) == ["r1", "r2", "r3", "r4"]
@@ -144,7 +143,7 @@ def test_who_has_seen_the_new_primary_does_not_go_back_to_the_old_one(
 ):
     monkeypatch.setattr(connection, "RECONNECT_PAUSES_SECONDS", (0,))
     both.primary.require_standby(False)
-    with closing(PostgresEngineStore(both.url)) as store:
+    with closing(PostgresStore(both.url)) as store:
         assert commit_writes(store, full_write("r1")) == [True]
         both.primary.kill()
         both.take_over()
@@ -168,7 +167,7 @@ def test_when_one_connection_has_found_the_new_primary_all_leave_the_old_one(bot
         assert store.load_runs(["r1"])
         assert reader.load_runs(["r1"])
         both.take_over()
-        with store._writer.use() as db:
+        with store.database._writer.use() as db:
             pid = db.info.backend_pid
         tell(both.standby, both.database, f"SELECT pg_terminate_backend({pid}, 60000)")
         assert commit_writes(store, full_write("r2")) == [True]
@@ -180,12 +179,12 @@ def test_when_one_connection_has_found_the_new_primary_all_leave_the_old_one(bot
 @pytest.mark.heavy
 def test_who_only_reads_asks_the_primary_and_is_content_with_a_standby(both: Pair, tmp_path: Path):
     """A standby may be a moment behind: `verify --head` would miss what was just acknowledged."""
-    with closing(PostgresEngineStore(both.url)) as store:
+    with closing(PostgresStore(both.url)) as store:
         assert commit_writes(store, full_write("r1")) == [True]
     ((position,),) = both.primary.query("SELECT pg_current_wal_lsn()::text")
     both.standby.wait_for_rows(f"SELECT pg_last_wal_replay_lsn() >= '{position}'", [(True,)])
     both.standby.query("SELECT pg_wal_replay_pause()")
-    with closing(PostgresEngineStore(both.url)) as store:
+    with closing(PostgresStore(both.url)) as store:
         assert commit_writes(store, full_write("r2")) == [True]
     for url in (both.url, both.url_reversed):
         with closing(open_maintenance_store(url, read_only=True)) as reading:
@@ -199,13 +198,13 @@ def test_who_only_reads_asks_the_primary_and_is_content_with_a_standby(both: Pai
 
 
 def test_a_server_that_takes_no_more_writes_is_left(postgres_url: str):
-    with closing(PostgresEngineStore(postgres_url)) as store:
-        for use in (store._writer.use, store._borrow_connection):
+    with closing(PostgresStore(postgres_url)) as store:
+        for use in (store.database._writer.use, store.database._borrow_connection):
             with use() as db:
                 db.execute("SET default_transaction_read_only = on")
         for write in (
             lambda: store.commit([full_write("r1")], a.at()),
-            lambda: store.insert_bead(BEAD),
+            lambda: store.create_bead(BEAD, None),
         ):
             with pytest.raises(StoreError, match="connect to the server that takes writes"):
                 write()
@@ -224,7 +223,7 @@ def test_what_was_sent_before_the_connection_broke_is_not_done_after_the_look(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ):
     """The server has the commit, and waits for somebody else's lock while we look."""
-    with closing(PostgresEngineStore(postgres_url)) as store:
+    with closing(PostgresStore(postgres_url)) as store:
         assert commit_writes(store, full_write("r1")) == [True]
         be_impatient(monkeypatch)
         with psycopg.connect(postgres_url) as somebody:
@@ -246,7 +245,7 @@ def waits(both: Pair) -> bool:
 
 @contextmanager
 def waiting_for_its_standby(
-    both: Pair, store: PostgresEngineStore, write: StreamWrite
+    both: Pair, store: PostgresStore, write: StreamWrite
 ) -> "Iterator[Future[object]]":
     """A commit under way that the standby, which is away, does not confirm."""
     both.standby.stop()
@@ -256,7 +255,7 @@ def waiting_for_its_standby(
         yield commit
 
 
-def settled(store: PostgresEngineStore) -> bool:
+def settled(store: PostgresStore) -> bool:
     try:
         store.check_commit_settled()
     except StoreError:
@@ -268,7 +267,7 @@ def settled(store: PostgresEngineStore) -> bool:
 def test_a_commit_that_waits_for_its_standby_is_unsure_until_that_is_back(
     both: Pair, monkeypatch: pytest.MonkeyPatch
 ):
-    with closing(PostgresEngineStore(both.url)) as store:
+    with closing(PostgresStore(both.url)) as store:
         begun = full_write("r1")
         assert commit_writes(store, begun) == [True]
         assert store.load_runs(["r1"])
@@ -292,7 +291,7 @@ def test_a_commit_that_waits_for_its_standby_is_unsure_until_that_is_back(
 def test_what_a_crash_left_without_a_standby_is_shown_to_nobody_before_the_standby_has_it(
     both: Pair, monkeypatch: pytest.MonkeyPatch
 ):
-    with closing(PostgresEngineStore(both.url)) as store:
+    with closing(PostgresStore(both.url)) as store:
         assert commit_writes(store, full_write("r1")) == [True]
         with waiting_for_its_standby(both, store, full_write("r2")) as commit:
             both.primary.crash()
@@ -318,7 +317,7 @@ def test_what_a_crash_left_without_a_standby_is_shown_to_nobody_before_the_stand
 
 @pytest.mark.heavy
 def test_a_wait_for_the_standby_that_somebody_cancels_is_no_success(both: Pair):
-    with closing(PostgresEngineStore(both.url)) as store:
+    with closing(PostgresStore(both.url)) as store:
         assert commit_writes(store, full_write("r1")) == [True]
         with waiting_for_its_standby(both, store, full_write("r2")) as commit:
             cancel = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = "
@@ -335,7 +334,7 @@ def test_a_wait_for_the_standby_that_somebody_cancels_is_no_success(both: Pair):
 @pytest.mark.heavy
 def test_a_standby_that_lacks_what_was_acknowledged_is_not_gone_on_with(both: Pair):
     both.primary.require_standby(False)
-    with closing(PostgresEngineStore(both.url)) as store:
+    with closing(PostgresStore(both.url)) as store:
         assert commit_writes(store, full_write("r1")) == [True]
         position = both.primary.query("SELECT pg_current_wal_lsn()")
         both.standby.wait_for_rows(
@@ -347,7 +346,7 @@ def test_a_standby_that_lacks_what_was_acknowledged_is_not_gone_on_with(both: Pa
         both.take_over()
         with pytest.raises(AcknowledgedDataLostError, match=r"commit 2 .* is not there any more"):
             store.commit([full_write("r3")], a.at())
-        with closing(PostgresEngineStore(both.url)) as another:
+        with closing(PostgresStore(both.url)) as another:
             assert commit_writes(another, full_write("r3")) == [True]
 
 
@@ -360,7 +359,7 @@ def everything(server: PostgresServer) -> list[psutil.Process]:
 def test_a_server_that_stands_still_is_left_for_the_one_that_took_over(
     both: Pair, monkeypatch: pytest.MonkeyPatch
 ):
-    with closing(PostgresEngineStore(f"{both.url}?connect_timeout=2")) as store:
+    with closing(PostgresStore(f"{both.url}?connect_timeout=2")) as store:
         assert commit_writes(store, full_write("r1")) == [True]
         assert store.load_runs(["r1"])
         be_impatient(monkeypatch)

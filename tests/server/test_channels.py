@@ -203,7 +203,7 @@ async def test_a_late_complete_does_not_end_the_turn_of_the_next(house: House):
     assert "turn 2 is held by 'bob'" in late["detail"]
     problem(await ada.say("too late", turn=old["turn"]), 409, "stale_turn")
     assert (await shown(house))["active"] == "bob"
-    kept = house.engine.store.list_late_answers("channel:reviews")
+    kept = house.engine.store.list_notes("channel:reviews")[0]
     assert [(one.actor, one.code) for one in kept] == [("ada", "stale_turn")] * 2
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from handrail.store.engine_store import EngineStore, StoreError
 from handrail.store.sqlite import database
-from handrail.store.sqlite.engine_store import SqliteEngineStore
+from handrail.store.sqlite.store import SqliteStore
 from handrail.testing import row_factories as a
 from handrail.testing.conformance_commits import check_chain, full_write
 
@@ -42,7 +42,7 @@ def become_nobody() -> None:
 def race(path: str, name: str, turns: str) -> None:
     """Many writes to the same runs as others, and to beads that they want too; says what it won."""
     ready()
-    store = SqliteEngineStore(path)
+    store = SqliteStore(path)
     for turn in range(int(turns)):
         run = store.load_runs(["r1"])["r1"].row
         moved = a.follow(run, body=f'["{name} {turn}"]', position_only=turn % 3 != 0)
@@ -57,7 +57,7 @@ def race(path: str, name: str, turns: str) -> None:
 def create(path: str) -> None:
     """Opens a file that may not be there yet."""
     ready()
-    SqliteEngineStore(path).close()
+    SqliteStore(path).close()
     say("opened")
 
 
@@ -71,7 +71,7 @@ def hold(path: str) -> None:
 
 def engine(path: str) -> None:
     """An engine on this file, until it is killed."""
-    store = SqliteEngineStore(path)
+    store = SqliteStore(path)
     say(f"alone: {store.find_dead_engines() is not None}")
     signal.pause()
 
@@ -80,7 +80,7 @@ def read_only(path: str) -> None:
     """Opens it with nobody's rights; says what was wrong."""
     become_nobody()
     try:
-        SqliteEngineStore(path).close()
+        SqliteStore(path).close()
         say("opened")
     except StoreError as error:
         say(str(error))
@@ -89,7 +89,7 @@ def read_only(path: str) -> None:
 def small_disk(folder: str) -> None:
     """On a file system of its own: full, then with room again, then read-only."""
     path, ballast = f"{folder}/handrail.db", Path(folder, "ballast")
-    store = SqliteEngineStore(path)
+    store = SqliteStore(path)
     last = full_write("r1")
     store.commit([last], a.at())
     ballast.write_bytes(b"x" * 300_000)
@@ -108,7 +108,7 @@ def small_disk(folder: str) -> None:
     ballast.unlink()
     assert store.commit([new], a.at())[1] == [True]
     store.close()
-    again = SqliteEngineStore(path)
+    again = SqliteStore(path)
     check_chain(list(again.iter_commits(0, 10_000)))
     assert again.load_runs(["r1"])["r1"].row.head == new.entry.hash
     again.close()
@@ -119,7 +119,7 @@ def small_disk(folder: str) -> None:
 def short_files(path: str) -> None:
     """Every write to the log fails once: files may not grow beyond where it would write."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    store = SqliteEngineStore(path)
+    store = SqliteStore(path)
     last = full_write("r1")
     assert store.commit([last], a.at())[1] == [True]
     while (Path(path + "-wal").stat().st_size - 32) < 40 * FRAME:  # beyond the size of -shm
@@ -151,7 +151,7 @@ def short_files(path: str) -> None:
 
 def survive(path: str) -> None:
     """Commits as long as it lives; says each commit after it was answered."""
-    store: EngineStore = SqliteEngineStore(path)
+    store: EngineStore = SqliteStore(path)
     last = full_write("r1")
     while True:
         commit, who = store.commit([last], a.at())

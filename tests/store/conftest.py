@@ -9,7 +9,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from handrail.store.postgres.engine_store import PostgresEngineStore
+from handrail.store.postgres.store import PostgresStore
 from handrail.testing.postgres import PostgresServer
 
 DISK = 'mount -t tmpfs -o size=1m none "$0" && exec "$@"'
@@ -25,7 +25,7 @@ def database(tmp_path: Path) -> str:
 def emptied(postgres_server: PostgresServer) -> Callable[[], str]:
     """Gives the same database every time, emptied: many times faster than a new one."""
     url = postgres_server.create_database()
-    PostgresEngineStore(url).close()
+    PostgresStore(url).close()
     with psycopg.connect(url, autocommit=True) as db:
         found = db.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'").fetchall()
     kept = {"handrail_schema", "chain"}

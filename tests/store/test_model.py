@@ -29,8 +29,8 @@ from handrail.store.engine_store import (
     StreamWrite,
 )
 from handrail.store.hash_chain import EMPTY_HEAD
-from handrail.store.postgres.engine_store import PostgresEngineStore
-from handrail.store.sqlite.engine_store import SqliteEngineStore
+from handrail.store.postgres.store import PostgresStore
+from handrail.store.sqlite.store import SqliteStore
 from handrail.testing import row_factories as a
 from handrail.testing.conformance_commits import check_chain
 
@@ -252,7 +252,7 @@ class StoreModel(RuleBasedStateMachine):
                 del model.messages[heard]
         elif what == "file":
             bead = a.bead(f"b{pick}", title=f"{self.tick}", priority=self.tick)
-            assert store.insert_bead(bead) == (bead.id not in model.beads)
+            store.create_bead(bead, None)
             model.beads.setdefault(bead.id, bead)
         elif what == "note":
             for run in model.runs()[pick : pick + 1]:
@@ -387,7 +387,7 @@ def test_a_file_and_its_two_connections_are_as_the_model_says(tmp_path: Path):
 
     def fresh() -> Open:
         path = str(tmp_path / f"{next(numbers)}.db")
-        return lambda: SqliteEngineStore(path)
+        return lambda: SqliteStore(path)
 
     class Sqlite(StoreModel):
         shared = False
@@ -399,7 +399,7 @@ def test_a_file_and_its_two_connections_are_as_the_model_says(tmp_path: Path):
 def test_a_server_and_its_two_connections_are_as_the_model_says(emptied: Callable[[], str]):
     def fresh() -> Open:
         url = emptied()
-        return lambda: PostgresEngineStore(url)
+        return lambda: PostgresStore(url)
 
     class Postgres(StoreModel):
         shared = True

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from handrail.store.engine_store import DispatchRow, EngineStore, StreamWrite
-from handrail.store.postgres.engine_store import PostgresEngineStore
-from handrail.store.sqlite.engine_store import SqliteEngineStore
+from handrail.store.postgres.store import PostgresStore
+from handrail.store.sqlite.store import SqliteStore
 from handrail.testing import row_factories as a
 from handrail.testing.conformance_commits import check_chain, commit_writes
 
@@ -21,9 +21,9 @@ pytest_plugins = ["tests.fixtures_postgres"]
 @pytest.fixture(params=["sqlite", "postgres"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[EngineStore]:
     if request.param == "sqlite":
-        made: Any = SqliteEngineStore(str(tmp_path / "handrail.db"))
+        made: Any = SqliteStore(str(tmp_path / "handrail.db"))
     else:
-        made = PostgresEngineStore(request.getfixturevalue("postgres_url"))
+        made = PostgresStore(request.getfixturevalue("postgres_url"))
     with closing(made) as store:
         yield store
 

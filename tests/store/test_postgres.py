@@ -21,8 +21,8 @@ from handrail.store.engine_store import (
 )
 from handrail.store.postgres import commit as writing
 from handrail.store.postgres import database
-from handrail.store.postgres.engine_store import PostgresEngineStore
 from handrail.store.postgres.pipeline import PipelineStep
+from handrail.store.postgres.store import PostgresStore
 from handrail.testing import row_factories as a
 from handrail.testing.conformance_commits import check_chain, commit_writes, full_write
 from handrail.testing.postgres import PostgresServer
@@ -31,8 +31,8 @@ pytest_plugins = ["tests.fixtures_postgres"]
 
 
 @pytest.fixture
-def store(postgres_url: str) -> Iterator[PostgresEngineStore]:
-    with closing(PostgresEngineStore(postgres_url)) as store:
+def store(postgres_url: str) -> Iterator[PostgresStore]:
+    with closing(PostgresStore(postgres_url)) as store:
         yield store
 
 
@@ -89,23 +89,23 @@ def together(*doings: Callable[[], object]) -> None:
 def test_a_url_that_cannot_be_read_is_not_repeated():
     for url in ("postgresql://u:secret@[", "postgresql://u:secret@h/d?secret=1", "secret"):
         with pytest.raises(StoreError, match="write it as postgresql://") as caught:
-            PostgresEngineStore(url)
+            PostgresStore(url)
         assert "secret" not in str(caught.value)
 
 
 def test_a_server_that_is_not_there_is_named():
     url = "postgresql://ola:secret@127.0.0.1:1/work"
     with complaint(url, "ola@127.0.0.1:1", "refused", "start the server"):
-        PostgresEngineStore(url)
+        PostgresStore(url)
     nowhere = "postgresql://ola:secret@/work?host=/nowhere"
     with complaint(nowhere, "/nowhere", "start the server"):
-        PostgresEngineStore(nowhere)
+        PostgresStore(nowhere)
 
 
 def test_a_database_that_does_not_exist_is_named(postgres_server: PostgresServer):
     url = postgres_server.url("nothing")
     with complaint(url, 'database "nothing" does not exist', "createdb"):
-        PostgresEngineStore(url)
+        PostgresStore(url)
 
 
 def test_a_wrong_password_is_not_told():
@@ -113,17 +113,17 @@ def test_a_wrong_password_is_not_told():
         right = urlsplit(server.url())
         wrong = right._replace(netloc=f"postgres:secret@127.0.0.1:{right.port}").geturl()
         with complaint(wrong, "password authentication failed", "correct user and password"):
-            PostgresEngineStore(wrong)
-        with closing(PostgresEngineStore(server.url())) as store:
+            PostgresStore(wrong)
+        with closing(PostgresStore(server.url())) as store:
             assert right.password
-            assert right.password not in store.display_name
+            assert right.password not in store.database.display_name
 
 
 def test_a_database_of_another_program_is_left_alone(postgres_url: str):
     with psycopg.connect(postgres_url) as db:
         db.execute("CREATE TABLE agents (name text)")
     with complaint(postgres_url, "another program (agents)", "search_path"):
-        PostgresEngineStore(postgres_url)
+        PostgresStore(postgres_url)
     assert tables(postgres_url) == ["agents"]
 
 
@@ -132,56 +132,54 @@ def test_a_schema_of_its_own_makes_room_beside_another_program(postgres_url: str
         db.execute("CREATE TABLE agents (name text)")
     url = f"{postgres_url}&options=-csearch_path%3Dhandrail"
     with complaint(url, "no schema of its search_path exists", "create the schema"):
-        PostgresEngineStore(url)
+        PostgresStore(url)
     with psycopg.connect(postgres_url) as db:
         db.execute("CREATE SCHEMA handrail")
-    with closing(PostgresEngineStore(url)) as store:
+    with closing(PostgresStore(url)) as store:
         assert commit_writes(store, full_write("r1")) == [True]
     assert tables(postgres_url) == ["agents"]
 
 
-def test_a_database_of_a_newer_handrail_is_left_alone(
-    postgres_url: str, store: PostgresEngineStore
-):
+def test_a_database_of_a_newer_handrail_is_left_alone(postgres_url: str, store: PostgresStore):
     with psycopg.connect(postgres_url) as db:
         db.execute("UPDATE handrail_schema SET version = 99")
     with complaint(postgres_url, "newer Handrail", "schema 99", "upgrade"):
-        PostgresEngineStore(postgres_url)
+        PostgresStore(postgres_url)
 
 
 def test_a_database_made_before_the_first_release_is_refused(
-    postgres_url: str, store: PostgresEngineStore
+    postgres_url: str, store: PostgresStore
 ):
     with psycopg.connect(postgres_url) as db:
         db.execute("UPDATE handrail_schema SET version = 6")
     with complaint(postgres_url, "before Handrail 0.1.0 (schema 6)", "name a new database"):
-        PostgresEngineStore(postgres_url)
+        PostgresStore(postgres_url)
 
 
 def test_who_only_reads_makes_nothing(postgres_url: str):
     with complaint(postgres_url, "schema 0", "handrail serve"):
-        PostgresEngineStore(postgres_url, read_only=True)
+        PostgresStore(postgres_url, read_only=True)
     assert tables(postgres_url) == []
-    with closing(PostgresEngineStore(postgres_url)) as store:
+    with closing(PostgresStore(postgres_url)) as store:
         assert commit_writes(store, full_write("r1")) == [True]
-    with closing(PostgresEngineStore(postgres_url, read_only=True)) as store:
+    with closing(PostgresStore(postgres_url, read_only=True)) as store:
         assert store.load_runs(["r1"]).keys() == {"r1"}
         with complaint(postgres_url, "read-only"):
-            store.insert_bead(a.bead("b9"))
+            store.create_bead(a.bead("b9"), None)
         with complaint(postgres_url, "read-only"):
             store.commit([full_write("r2")], a.at())
 
 
-def test_a_server_that_does_not_sync_is_warned_of(postgres_url: str, store: PostgresEngineStore):
-    assert store.warnings == ()
+def test_a_server_that_does_not_sync_is_warned_of(postgres_url: str, store: PostgresStore):
+    assert store.database.warnings == ()
     with PostgresServer(settings={"fsync": "off"}) as server:
-        unsafe = PostgresEngineStore(server.create_database())
+        unsafe = PostgresStore(server.create_database())
         unsafe.close()
-    (warning,) = unsafe.warnings
+    (warning,) = unsafe.database.warnings
     assert "fsync = off" in warning
 
 
-def test_a_store_that_was_closed_says_so(store: PostgresEngineStore, postgres_url: str):
+def test_a_store_that_was_closed_says_so(store: PostgresStore, postgres_url: str):
     store.close()
     for use in (store.get_last_commit, lambda: store.commit([full_write("r1")], a.at())):
         with pytest.raises(StoreError, match="the store is closed"):
@@ -189,8 +187,8 @@ def test_a_store_that_was_closed_says_so(store: PostgresEngineStore, postgres_ur
 
 
 def test_many_may_open_an_empty_database_at_once(postgres_url: str):
-    opened: list[PostgresEngineStore] = []
-    together(*[lambda: opened.append(PostgresEngineStore(postgres_url))] * 4)
+    opened: list[PostgresStore] = []
+    together(*[lambda: opened.append(PostgresStore(postgres_url))] * 4)
     for n, one in enumerate(opened):
         assert commit_writes(one, full_write(f"r{n}")) == [True]
         one.close()
@@ -219,7 +217,7 @@ def end_who_waits(admin: "psycopg.Connection[Any]") -> None:
 
 
 def broken(
-    store: PostgresEngineStore,
+    store: PostgresStore,
     admin: "psycopg.Connection[Any]",
     url: str,
     lock: str,
@@ -242,7 +240,7 @@ def broken(
 
 
 def test_a_connection_that_breaks_before_the_end_of_a_commit_has_written_nothing(
-    store: PostgresEngineStore, admin: "psycopg.Connection[Any]", postgres_url: str
+    store: PostgresStore, admin: "psycopg.Connection[Any]", postgres_url: str
 ):
     before = a.snapshot(store)
     lock = "LOCK workflow_executions IN EXCLUSIVE MODE"
@@ -253,7 +251,7 @@ def test_a_connection_that_breaks_before_the_end_of_a_commit_has_written_nothing
 
 
 def test_a_connection_that_breaks_after_commit_was_sent_leaves_it_unsure(
-    store: PostgresEngineStore, admin: "psycopg.Connection[Any]", postgres_url: str
+    store: PostgresStore, admin: "psycopg.Connection[Any]", postgres_url: str
 ):
     begun = full_write("r1")
     assert commit_writes(store, begun) == [True]
@@ -266,7 +264,7 @@ def test_a_connection_that_breaks_after_commit_was_sent_leaves_it_unsure(
 
 
 def test_a_commit_whose_answer_was_lost_is_unsure_and_there(
-    store: PostgresEngineStore, monkeypatch: pytest.MonkeyPatch
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ):
     real = writing.run_pipeline
 
@@ -288,7 +286,7 @@ def test_a_commit_whose_answer_was_lost_is_unsure_and_there(
 def test_a_server_that_was_restarted_is_not_noticed():
     with (
         PostgresServer() as server,
-        closing(PostgresEngineStore(server.create_database())) as store,
+        closing(PostgresStore(server.create_database())) as store,
     ):
         begun = full_write("r1")
         assert commit_writes(store, begun) == [True]
@@ -306,7 +304,7 @@ def test_a_server_that_is_gone_is_told_and_found_again(monkeypatch: pytest.Monke
     monkeypatch.setattr("handrail.store.postgres.connection.RECONNECT_PAUSES_SECONDS", (0, 0))
     with PostgresServer() as server:
         url = server.create_database()
-        with closing(PostgresEngineStore(url)) as store:
+        with closing(PostgresStore(url)) as store:
             assert commit_writes(store, full_write("r1")) == [True]
             server.crash()
             with complaint(url, "start the server"):
@@ -322,7 +320,7 @@ def test_a_server_that_is_gone_is_told_and_found_again(monkeypatch: pytest.Monke
 
 
 def test_overlapping_commits_of_two_engines_never_wait_for_each_other(
-    postgres_url: str, store: PostgresEngineStore, admin: "psycopg.Connection[Any]"
+    postgres_url: str, store: PostgresStore, admin: "psycopg.Connection[Any]"
 ):
     ids = [f"r{n}" for n in range(20)]
     assert all(commit_writes(store, *(a.begin(a.run(run_id)) for run_id in ids)))
@@ -330,7 +328,7 @@ def test_overlapping_commits_of_two_engines_never_wait_for_each_other(
 
     def work(seed: int) -> None:
         chance = random.Random(seed)
-        with closing(PostgresEngineStore(postgres_url)) as one:
+        with closing(PostgresStore(postgres_url)) as one:
             for turn in range(30):
                 chosen = chance.sample(ids, 10)
                 loaded = one.load_runs(chosen)
@@ -363,14 +361,14 @@ def test_overlapping_commits_of_two_engines_never_wait_for_each_other(
 
 
 def test_engines_that_race_for_dispatches_never_get_the_same_one(
-    postgres_url: str, store: PostgresEngineStore
+    postgres_url: str, store: PostgresStore
 ):
     offers = [a.dispatch("r1", fence, offered_at=a.at(fence)) for fence in range(200)]
     assert commit_writes(store, a.begin(a.run(), dispatches=offers)) == [True]
     got: list[int] = []
 
     def work() -> None:
-        with closing(PostgresEngineStore(postgres_url)) as one:
+        with closing(PostgresStore(postgres_url)) as one:
             mine: set[int] = set()
             for turn in range(1, 10):
                 fences = [row.fence for row in one.reserve_dispatches("coder", 7 * turn)]
@@ -384,11 +382,11 @@ def test_engines_that_race_for_dispatches_never_get_the_same_one(
 
 
 def test_who_reserved_a_dispatch_finds_it_again_and_others_do_not(
-    postgres_url: str, store: PostgresEngineStore
+    postgres_url: str, store: PostgresStore
 ):
     offers = [a.dispatch("r1", fence, offered_at=a.at(fence)) for fence in range(3)]
     assert commit_writes(store, a.begin(a.run(), dispatches=offers)) == [True]
-    with closing(PostgresEngineStore(postgres_url)) as other:
+    with closing(PostgresStore(postgres_url)) as other:
         assert store.reserve_dispatches("coder", 2) == offers[:2]
         assert store.reserve_dispatches("coder", 2) == offers[:2]
         assert other.reserve_dispatches("coder", 3) == offers[2:]
@@ -396,28 +394,26 @@ def test_who_reserved_a_dispatch_finds_it_again_and_others_do_not(
 
 
 def test_a_reservation_ends_with_a_claim_that_is_given_back(
-    postgres_url: str, store: PostgresEngineStore
+    postgres_url: str, store: PostgresStore
 ):
     begun = a.begin(a.run(), dispatches=[offer := a.dispatch("r1", 1)])
     assert commit_writes(store, begun) == [True]
     assert store.reserve_dispatches("coder", 1) == [offer]
     claim = a.follow(begun, dispatches=[a.claimed_dispatch(offer)])
     back = a.follow(claim, dispatches=[offer])
-    with closing(PostgresEngineStore(postgres_url)) as other:
+    with closing(PostgresStore(postgres_url)) as other:
         assert not other.reserve_dispatches("coder", 1)
         assert commit_writes(store, claim) == [True]
         assert commit_writes(store, back) == [True]
         assert other.reserve_dispatches("coder", 1) == [offer]
 
 
-def test_the_feed_never_skips_a_commit_that_is_under_way(
-    postgres_url: str, store: PostgresEngineStore
-):
+def test_the_feed_never_skips_a_commit_that_is_under_way(postgres_url: str, store: PostgresStore):
     """Numbers are given in the order of commits: who has read n has seen all before it."""
     seen: list[int] = []
 
     def work(name: str) -> None:
-        with closing(PostgresEngineStore(postgres_url)) as one:
+        with closing(PostgresStore(postgres_url)) as one:
             for turn in range(40):
                 assert commit_writes(one, a.begin(a.stream(f"{name} {turn}"))) == [True]
 
@@ -467,7 +463,7 @@ def test_deadlocks_are_tried_again_and_then_told(
     ids=["check", "NUL", "JSON", "depth", "index", "number", "time", "key"],
 )
 def test_what_cannot_be_written_loses_alone(
-    store: PostgresEngineStore, impossible: Callable[[], StreamWrite]
+    store: PostgresStore, impossible: Callable[[], StreamWrite]
 ):
     batch = [full_write(f"r{n}") for n in range(20)]
     batch.insert(7, impossible())
@@ -477,7 +473,7 @@ def test_what_cannot_be_written_loses_alone(
 
 
 def test_a_run_that_the_journal_contradicts_stops_nobody_else(
-    store: PostgresEngineStore, admin: "psycopg.Connection[Any]"
+    store: PostgresStore, admin: "psycopg.Connection[Any]"
 ):
     """As after a repair by hand that took back the row of a run, but not its journal."""
     begun, other = full_write("r1"), full_write("r2")

@@ -8,12 +8,29 @@ import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 
 import psycopg
 import pytest
 
+from handrail import store
+from handrail.store import (
+    beads,
+    bugs,
+    credentials,
+    database,
+    engine_store,
+    maintenance,
+    notifications,
+    runs,
+    stats,
+    ticket_memory,
+)
+from handrail.store.columns import columns_of
+from handrail.store.migrations import read_migrations
+from handrail.store.queries import Dialect, Queries, Query
+from handrail.store.row import Row
 from handrail.store.sqlite.database import PACKAGE as SQLITE
-from handrail.store.statements import load_statements, read_migrations, select_filters
 
 pytest_plugins = ["tests.fixtures_postgres"]
 POSTGRES = "handrail.store.postgres"
@@ -42,8 +59,75 @@ ONLY_SQLITE: dict[str, str] = {
     "memory_words_idx.term": FTS5,
 }
 
-ALWAYS = ("limit", "offset", "workflow_id")
+ALWAYS = ("limit", "after", "id", "execution_id")
 """What a list is never asked without, somewhere."""
+
+STORE = Path(store.__file__).parent
+ROWS = {
+    "workflow_executions": engine_store.RunRow,
+    "commit_locks": engine_store.LockRow,
+    "streams": engine_store.StreamRow,
+    "workflow_transitions": engine_store.TransitionRow,
+    "approvals": engine_store.ApprovalRow,
+    "dispatches": engine_store.DispatchRow,
+    "beads": engine_store.BeadRow,
+    "messages": engine_store.MessageRow,
+    "idempotency_keys": engine_store.IdempotencyKeyRow,
+    "journal": engine_store.JournalEntry,
+    "workflow_versions": engine_store.DefinitionRow,
+    "agents": engine_store.AgentRow,
+    "notes": engine_store.NoteRow,
+    "channels": engine_store.ChannelRow,
+    "channel_members": engine_store.ChannelMemberRow,
+    "channel_log": engine_store.ChannelLogRow,
+    "commits": engine_store.CommitRow,
+    "bead_files": beads.FileRow,
+    "credentials": credentials.CredentialRow,
+    "run_figures": stats.RunStatsRow,
+    "node_figures": stats.NodeStatsRow,
+    "memories": ticket_memory.MemoryRow,
+    "answer_links": notifications.AnswerLinkRow,
+    "webhooks": notifications.WebhookRow,
+    "webhook_deliveries": notifications.DeliveryRow,
+    "reminders": notifications.ReminderRow,
+    "bugs": bugs.BugRow,
+}
+"""The row of each table."""
+NOT_A_TABLE = {
+    *(engine_store.StoredEntry, engine_store.TransitionItem, beads.BeadItem, runs.RunListRow),
+    *(stats.EndedRun, stats.DefinitionStats, stats.NodeDispatchStats, stats.OpenWorkCount),
+    *(ticket_memory.MemoryChange, maintenance.Irregularity, maintenance.PrunedRun),
+    database.TableSize,
+}
+RESERVED = {"project"}
+UNREAD = {
+    "beads": {"due_at", *RESERVED},
+    "agents": RESERVED,
+    "channels": RESERVED,
+    "credentials": RESERVED,
+    "workflow_executions": {"notes"},
+    "workflow_transitions": {"id"},
+    "journal": {"id", "batch"},
+    "commits": {"batch", "first_id", "last_id"},
+    "messages": {"n"},
+    "notes": {"id"},
+    "memories": {"n", "verdict"},
+}
+"""Columns that a row has no field for."""
+READ_ONLY = {"memories.standing", "bugs.bead_status"}
+"""Fields that are computed by the statement."""
+NEVER_NULL = {"workflow_executions.state", "bead_files.content"}
+"""Lists leave them out."""
+ARCHIVED = "journal.body"
+"""NULL once its run is archived; it is written with a text."""
+POSTGRES_TYPES = {"timestamp with time zone": "timestamptz", "integer": "bigint"}
+SQLITE_TYPES = {
+    "text": "TEXT",
+    "bigint": "INTEGER",
+    "bytea": "BLOB",
+    "boolean": "INTEGER",
+    "double precision": "REAL",
+}
 
 SEED = {
     "workflows": {"id", "name", "definition", "created_at", "updated_at"},
@@ -133,33 +217,96 @@ def postgres_columns(db: psycopg.Connection) -> dict[str, set[str]]:
     return found
 
 
-def every_statement(package: str, sign: str) -> dict[str, str]:
-    """Of a list with filters, the one with all of them and those with one."""
-    found = load_statements(package)
-    files = ("office.sql", "channels.sql", "memory.sql", "reviews.sql")
-    listed = {name: text for file in files for name, text in load_statements(package, file).items()}
-    for name, text in listed.items():
-        filters = sorted(set(re.findall(r"(?<![:\w]):([a-z]\w*)", text)))
-        wanted = [filters, *([one] for one in filters)] if filters else [[]]
-        for n, some in enumerate(wanted):
-            given = {one: "x" if one in some or one in ALWAYS else None for one in filters}
-            found[f"{name}_{n}"] = select_filters(text, given, sign)[0]
+def every_statement(dialect: Dialect) -> dict[str, Query]:
+    """Each query as it stands; of a list with filters, also with each filter alone."""
+    queries = Queries(dialect)
+    found = {name: queries[name] for name in queries.sources}
+    for name in sorted(lists_with_filters()):
+        filters = queries[name].parameters
+        for n, alone in enumerate(filters):
+            given = {one: "x" if one == alone or one in ALWAYS else None for one in filters}
+            found[f"{name}_{n}"] = queries.select_filters(name, given)
     return found
 
 
-@pytest.mark.parametrize("name", every_statement(SQLITE, "?"))
+def lists_with_filters() -> set[str]:
+    """The queries that the store reads with filters."""
+    texts = [file.read_text() for file in STORE.glob("*.py")]
+    return {
+        name
+        for text in texts
+        for name in re.findall(r'fetch_(?:filtered|scanning)\(\s*"(\w+)"', text)
+    } | {"work_beads", "approval_beads"}
+
+
+def test_every_query_is_used_and_every_query_used_is_there():
+    texts = "".join(file.read_text() for file in STORE.rglob("*.py"))
+    for dialect in ("sqlite", "postgres"):
+        for name in Queries(dialect).sources:
+            if not name.startswith(("doctor_", "stray_", "insert_", "update_", "lock_")):
+                assert f'"{name}"' in texts, name
+    used = set(re.findall(r'(?:fetch_\w+|execute|write_rows)\(\s*"([a-z_]+)"', texts))
+    both = Queries("sqlite").sources.keys() & Queries("postgres").sources.keys()
+    alone = {"execution", "tail", "offered_dispatches", "last_entry"}  # SQLite
+    alone |= {"executions_by_id", "reserve_dispatches", "lock_topic", "commit_hash"}  # PostgreSQL
+    assert used - both <= alone
+
+
+def test_every_query_of_one_database_says_why():
+    for dialect in ("sqlite", "postgres"):
+        text = (STORE / dialect / "dialect.sql").read_text()
+        for comment in re.findall(r"(?m)^-- [a-z_]+: (?:.+\n(?:-- .+\n)*)", text):
+            assert re.search(r"\([^)]+\)\s*$", comment), comment
+
+
+@pytest.mark.parametrize("name", every_statement("sqlite"))
 def test_every_statement_for_sqlite_prepares(sqlite: sqlite3.Connection, name: str):
     run_in_sqlite(sqlite)
-    statement = every_statement(SQLITE, "?")[name]
-    numbered = re.findall(r"\?\d+", statement)
-    values = [None] * (len(set(numbered)) or statement.count("?"))
+    statement = every_statement("sqlite")[name].text
+    values = [None] * len(set(re.findall(r"\?\d+", statement)))
     assert sqlite.execute(f"EXPLAIN {statement}", values).fetchall()
 
 
 def test_every_statement_for_postgres_prepares(postgres: psycopg.Connection):
     run_in_postgres(postgres)
-    for name, statement in every_statement(POSTGRES, "$").items():
-        postgres.execute(f"PREPARE {name} AS {statement}".encode())
+    for name, query in every_statement("postgres").items():
+        postgres.execute(f"PREPARE {name} AS {query.text}".encode())
+
+
+def row_types(base: type[Row] = Row) -> Iterator[type[Row]]:
+    for row_type in base.__subclasses__():
+        yield row_type
+        yield from row_types(row_type)
+
+
+def test_rows_have_the_columns_of_their_tables(postgres: psycopg.Connection):
+    """Names, types and whether they may be NULL, in both databases; columns that no row has are
+    meant."""
+    assert {kind for kind in row_types() if kind.__module__.startswith("handrail.store")} == {
+        *ROWS.values(),
+        *NOT_A_TABLE,
+    }
+    run_in_postgres(postgres)
+    theirs = {row[0]: row[1:3] for row in in_postgres(postgres)["columns"]}
+    with closing(sqlite3.connect(":memory:")) as db:
+        run_in_sqlite(db)
+        for table, row_type in ROWS.items():
+            info = f"SELECT name, type, \"notnull\" OR pk FROM pragma_table_info('{table}')"
+            ours = {name: rest for name, *rest in db.execute(info)}
+            columns = columns_of(row_type)
+            unread = ours.keys() - {column.name for column in columns}
+            assert unread == UNREAD.get(table, set()), table
+            for column in columns:
+                where = f"{table}.{column.name}"
+                if where in READ_ONLY:
+                    continue
+                kind, given = theirs[where]
+                wanted = column.cast.removeprefix("::") or column.type
+                kind = POSTGRES_TYPES.get(kind, kind)
+                assert kind == wanted, where
+                assert ours[column.name][0] == SQLITE_TYPES[column.type], where
+                nullable = where == ARCHIVED or (column.nullable and where not in NEVER_NULL)
+                assert (given, bool(ours[column.name][1])) == (not nullable, not nullable), where
 
 
 @pytest.mark.requirement("L10.1", "L10.2", "L10.3")

@@ -11,7 +11,7 @@ from tests.store.driving import child, output
 
 from handrail.store.engine_store import StoreError
 from handrail.store.sqlite import database as opening
-from handrail.store.sqlite.engine_store import SqliteEngineStore
+from handrail.store.sqlite.store import SqliteStore
 from handrail.testing import row_factories as a
 from handrail.testing.conformance_commits import check_chain, full_write
 
@@ -36,7 +36,7 @@ def folder_of(path: Path) -> dict[str, bytes]:
 
 
 def filled(path: Path) -> None:
-    with closing(SqliteEngineStore(str(path))) as store:
+    with closing(SqliteStore(str(path))) as store:
         last = full_write("r1")
         store.commit([last], a.at())
         for _ in range(30):
@@ -118,7 +118,7 @@ def test_a_file_that_cannot_be_opened_is_told_in_a_line_and_left_as_it_was(
     make(path)
     before = folder_of(path)
     with complaint(path, hint):
-        SqliteEngineStore(str(path), read_only=read_only)
+        SqliteStore(str(path), read_only=read_only)
     after = folder_of(path)
     if read_only:  # who may not write cannot clear away the log's own files
         after = {name: content for name, content in after.items() if name in before}
@@ -128,28 +128,28 @@ def test_a_file_that_cannot_be_opened_is_told_in_a_line_and_left_as_it_was(
 @pytest.mark.parametrize("read_only", [False, True])
 def test_a_folder_is_no_file_and_a_file_needs_a_folder(tmp_path: Path, read_only: bool):
     with complaint(tmp_path, "is a folder; name a file in it"):
-        SqliteEngineStore(str(tmp_path), read_only=read_only)
+        SqliteStore(str(tmp_path), read_only=read_only)
     missing = tmp_path / "no" / "handrail.db"
     with complaint(missing, f"there is no folder {tmp_path / 'no'}; make it first"):
-        SqliteEngineStore(str(missing), read_only=read_only)
+        SqliteStore(str(missing), read_only=read_only)
     in_a_file = tmp_path / "file" / "handrail.db"
     in_a_file.parent.write_text("")
     with complaint(in_a_file, "make it first"):
-        SqliteEngineStore(str(in_a_file), read_only=read_only)
+        SqliteStore(str(in_a_file), read_only=read_only)
     assert [one.name for one in tmp_path.iterdir()] == ["file"]
 
 
 def test_nothing_is_made_by_who_only_wants_to_read(tmp_path: Path):
     path = tmp_path / "handrail.db"
     with complaint(path, "there is no such database; `handrail serve` makes one"):
-        SqliteEngineStore(str(path), read_only=True)
+        SqliteStore(str(path), read_only=True)
     assert not list(tmp_path.iterdir())
 
 
 def test_who_only_reads_cannot_write_and_sees_what_others_write(database: str):
     with (
-        closing(SqliteEngineStore(database)) as store,
-        closing(SqliteEngineStore(database, read_only=True)) as reader,
+        closing(SqliteStore(database)) as store,
+        closing(SqliteStore(database, read_only=True)) as reader,
     ):
         first = full_write("r1")
         store.commit([first], a.at())
@@ -168,7 +168,7 @@ def test_a_broken_page_is_told_when_it_is_read_and_the_file_is_left_as_it_was(tm
         file.seek((root - 1) * 4096)
         file.write(b"\xa5" * 4096)
     before = path.read_bytes()
-    with closing(SqliteEngineStore(str(path))) as store:
+    with closing(SqliteStore(str(path))) as store:
         with complaint(path, "malformed", "restore a backup"):
             store.read_feed(0, 10)
         with complaint(path, "malformed", "restore a backup"):
@@ -207,7 +207,7 @@ def test_a_file_that_may_not_be_written_is_told_in_a_line(
 
 
 def test_the_mark_of_an_engine_that_cannot_be_made_is_told_in_a_line(database: str):
-    with closing(SqliteEngineStore(database)) as store:
+    with closing(SqliteStore(database)) as store:
         Path(f"{database}-engines").mkdir()
         with complaint(f"{database}-engines", "make the file and its folder writable"):
             store.find_dead_engines()
@@ -217,11 +217,11 @@ def test_the_mark_of_an_engine_that_cannot_be_made_is_told_in_a_line(database: s
 
 
 def test_a_full_database_is_told_nothing_is_half_written_and_room_helps(database: str):
-    with closing(SqliteEngineStore(database)) as store:
+    with closing(SqliteStore(database)) as store:
         last = full_write("r1")
         store.commit([last], a.at())
-        (pages,) = store._db.execute("PRAGMA page_count").fetchone()
-        store._db.execute(f"PRAGMA max_page_count = {pages + 20}")
+        (pages,) = store.database._db.execute("PRAGMA page_count").fetchone()
+        store.database._db.execute(f"PRAGMA max_page_count = {pages + 20}")
         with complaint(database, "is full", "make room on the disk; nothing was written"):
             for _ in range(1_000):
                 before = a.snapshot(store)
@@ -229,9 +229,9 @@ def test_a_full_database_is_told_nothing_is_half_written_and_room_helps(database
                 store.commit([new], a.at())
                 last = new
         assert a.snapshot(store) == before
-        with closing(SqliteEngineStore(database)) as second:
+        with closing(SqliteStore(database)) as second:
             assert a.snapshot(second) == before
-        store._db.execute("PRAGMA max_page_count = 1000000")
+        store.database._db.execute("PRAGMA max_page_count = 1000000")
         assert store.commit([new], a.at())[1] == [True]
         check_chain(list(store.iter_commits(0, 10_000)))
 
@@ -275,25 +275,25 @@ WON = [True, True, True, True, False, True]
 
 def check_failing(path: str, fail: Callable[[sqlite3.Connection, int], Callable[[], bool]]) -> int:
     """Makes the same commit fail at the first place, at the second, and so on; how often."""
-    with closing(SqliteEngineStore(path)) as store, closing(SqliteEngineStore(path)) as second:
+    with closing(SqliteStore(path)) as store, closing(SqliteStore(path)) as second:
         begun = [full_write("r1"), a.begin(a.run("r2")), a.begin(a.lock())]
         assert all(store.commit(begun, a.at())[1])
         before = a.snapshot(second)
         place = 0
         while True:
-            happened = fail(store._db, place)
+            happened = fail(store.database._db, place)
             try:
                 commit, won = store.commit(batch(begun), a.at(1))
             except StoreError:
                 assert happened()
             else:
                 break
-            fail(store._db, -1)
+            fail(store.database._db, -1)
             assert a.snapshot(store) == before, f"something is there after place {place}"
             assert a.snapshot(second) == before
             place += 1
         assert not happened()
-        fail(store._db, -1)
+        fail(store.database._db, -1)
         assert won == WON
         assert commit == second.get_last_commit()
         assert second.load_runs(["r3"])["r3"].row == full_write("r3").row
@@ -348,10 +348,10 @@ def test_a_commit_is_interrupted_at_every_step_and_nothing_is_half_written(datab
 
 
 def test_a_commit_that_was_interrupted_just_after_it_is_followed_by_the_next(database: str):
-    with closing(SqliteEngineStore(database)) as store:
+    with closing(SqliteStore(database)) as store:
         first = full_write("r1")
         store.commit([first], a.at())
-        writing = store._transaction
+        writing = store.database.transaction
 
         @contextmanager
         def interrupted() -> Iterator[sqlite3.Connection]:
@@ -359,11 +359,11 @@ def test_a_commit_that_was_interrupted_just_after_it_is_followed_by_the_next(dat
                 yield db
             raise KeyboardInterrupt  # it is on disk, and nobody has noted it yet
 
-        store._transaction = interrupted
+        store.database.transaction = interrupted
         then = full_write("r1", first)
         with pytest.raises(KeyboardInterrupt):
             store.commit([then], a.at())
-        store._transaction = writing
+        store.database.transaction = writing
         assert store.commit([full_write("r1", then)], a.at())[1] == [True]
         commits = list(store.iter_commits(0, 10))
         assert len(commits) == 3
@@ -374,7 +374,7 @@ def test_a_commit_that_was_interrupted_just_after_it_is_followed_by_the_next(dat
 
 
 def test_writers_in_many_processes_win_each_head_once_and_make_one_chain(database: str):
-    with closing(SqliteEngineStore(database)) as store:
+    with closing(SqliteStore(database)) as store:
         begun = a.begin(a.run("r1"))
         store.commit([begun], a.at())
         writers = [child("race", database, name, "40") for name in ("ann", "bob", "cat")]
@@ -422,7 +422,7 @@ def test_a_file_that_another_process_made_meanwhile_is_opened(
         return found
 
     monkeypatch.setattr(opening, "_read_schema_version", late)
-    with closing(SqliteEngineStore(database)) as store:
+    with closing(SqliteStore(database)) as store:
         assert len(store.read_journal("r1")) == 31
 
 
@@ -430,14 +430,14 @@ def test_a_writer_that_holds_the_lock_too_long_is_told_in_a_line(
     database: str, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(opening, "BUSY_SECONDS", 0.05)
-    with closing(SqliteEngineStore(database)) as store:
+    with closing(SqliteStore(database)) as store:
         first = full_write("r1")
         holder = child("hold", database)
         assert holder.stdout.readline() == "ready\n"
         with complaint(database, "is locked", "another process has been writing", "try again"):
             store.commit([first], a.at())
         with complaint(database, "is locked", "try again"):
-            SqliteEngineStore(database)
+            SqliteStore(database)
         assert store.get_last_commit() is None  # reading goes on
         holder.communicate("go\n", timeout=60)
         assert store.commit([first], a.at())[1] == [True]
@@ -450,7 +450,7 @@ def test_what_was_answered_is_there_after_kill_9(database: str):
     said += writer.stdout.readlines()
     writer.communicate(timeout=60)
     answered = [line.split() for line in said if line.endswith("\n")]
-    with closing(SqliteEngineStore(database)) as store:
+    with closing(SqliteStore(database)) as store:
         commits = list(store.iter_commits(0, 100_000))
         stored = [[str(commit.n), commit.hash.hex()] for commit, _ in commits]
         assert stored[: len(answered)] == answered
@@ -463,11 +463,11 @@ def test_what_was_answered_is_there_after_kill_9(database: str):
 def test_an_engine_knows_whether_it_is_alone_also_after_kill_9(database: str):
     first = child("engine", database)
     assert first.stdout.readline() == "alone: True\n"
-    with closing(SqliteEngineStore(database)) as second:
+    with closing(SqliteStore(database)) as second:
         assert second.find_dead_engines() is None
         first.kill()
         first.communicate(timeout=60)
-        with closing(SqliteEngineStore(database)) as third:
+        with closing(SqliteStore(database)) as third:
             assert third.find_dead_engines() is None  # the second one is still there
-    with closing(SqliteEngineStore(database)) as fourth:
+    with closing(SqliteStore(database)) as fourth:
         assert fourth.find_dead_engines() is not None

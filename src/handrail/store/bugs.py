@@ -1,12 +1,13 @@
-"""Reported errors in the store, and a list of the commit locks.
+"""Reported errors in the store.
 
 A signature has one row: its newest bead, and how often the error occurred since that bead was
 filed. The bead's status is read from the bead itself, so closing a bead needs no update here.
 """
 
-from typing import Protocol
+from msgspec.structs import asdict
 
-from handrail.store.engine_store import LockRow, Row
+from handrail.store.database import Database
+from handrail.store.row import Row, Time
 
 
 class BugRow(Row):
@@ -16,33 +17,39 @@ class BugRow(Row):
     signature: str
     bead_id: str
     count: int
-    first_seen: str
-    last_seen: str
+    first_seen: Time
+    last_seen: Time
     earlier: str | None
     bead_status: str | None = None
     """Set when read; None if the bead was archived."""
 
 
-class BugStore(Protocol):
-    def get_bug(self, digest: str) -> BugRow | None: ...
+class BugStore:
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
-    def put_bug(self, row: BugRow) -> bool:
+    def get(self, digest: str) -> BugRow | None:
+        rows = self._database.fetch_filtered("bugs", digest=digest, before=None, limit=None)
+        return BugRow(*rows[0]) if rows else None
+
+    def put(self, row: BugRow) -> bool:
         """Insert a new signature, or replace `earlier` by a new bead. Return False, and change
         nothing, if another caller was faster."""
-        ...
+        return self._database.execute("put_bug", **asdict(row)) > 0
 
-    def increment_bug(self, digest: str, bead_id: str, occurrences: int, at: str) -> bool:
+    def increment(self, digest: str, bead_id: str, occurrences: int, at: str) -> bool:
         """Add occurrences to the signature. Return False if it has another bead by now."""
-        ...
+        written = self._database.execute(
+            "increment_bug", digest=digest, bead_id=bead_id, occurrences=occurrences, at=at
+        )
+        return written > 0
 
-    def list_bugs(self, *, before: str | None = None, limit: int = 50) -> list[BugRow]:
-        """List errors by bead id, the newest first."""
-        ...
-
-    def count_bugs_since(self, at: str, filed_by: str) -> tuple[int, int]:
+    def count_since(self, at: str, filed_by: str) -> tuple[int, int]:
         """Return how many bugs were filed since `at`, and how many of them by `filed_by`."""
-        ...
+        row = self._database.fetch_one("bugs_since", at=at, filed_by=filed_by)
+        return (row[0], row[1]) if row is not None else (0, 0)
 
-    def list_locks(self, *, after: str | None = None, limit: int = 50) -> list[LockRow]:
-        """List commit locks by repository, those after `after`."""
-        ...
+    def list(self, *, before: str | None = None, limit: int = 50) -> list[BugRow]:
+        """List errors by bead id, the newest first."""
+        rows = self._database.fetch_filtered("bugs", digest=None, before=before, limit=limit)
+        return [BugRow(*row) for row in rows]

@@ -1,83 +1,25 @@
-"""Channels in the store: their rows and queries. A part of the engine's store protocol.
+"""Channels in the store.
 
 A channel is a stream ("channel:ID") like a run: its events are in the journal, and its row holds
 the whole state after the last event. Its members and its log are projections.
-
-Both databases have statements of the same names (`channels.sql`), so one class serves both. Lists
-of ids are passed as a JSON array.
 """
 
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple
 
-import msgspec
-
-from handrail.store.row import Row, row_of
+from handrail.store.database import Database
+from handrail.store.engine_store import (
+    ChannelLogRow,
+    ChannelMemberRow,
+    ChannelRow,
+)
+from handrail.store.engine_store import (
+    ChannelWrite as ChannelWrite,
+)
 
 LATE_ANSWERS_MAX = 100
 """Late answers kept as evidence, per channel."""
 PresenceChangeKind = Literal["offline", "disabled", "online", "free"]
-
-
-class ChannelRow(Row):
-    """A channel. A closed channel stays, and may be opened again."""
-
-    id: str
-    seq: int
-    head: bytes
-    next_due: str | None
-    created_at: str
-    updated_at: str
-    closed_at: str | None
-    state: str
-
-
-class ChannelMemberRow(Row):
-    """An agent in a channel. `busy`: work elsewhere takes up all its capacity. `sole`: the agent
-    works on one thing at a time."""
-
-    channel_id: str
-    agent_id: str
-    state: str
-    busy: int
-    sole: int
-    turn: int | None
-    """The number of the turn that the agent holds."""
-
-
-class ChannelLogRow(Row):
-    """A message, with its number among the messages, or a notice, with its code."""
-
-    channel_id: str
-    seq: int
-    """Sequence number of the event that the entry comes from."""
-    kind: str
-    number: int | None
-    message_id: str
-    code: str
-    author: str
-    human: int
-    text: str
-    recipient: str | None
-    at: str
-
-
-class LateAnswerRow(Row):
-    """Evidence: an answer for a turn that is over, unchanged."""
-
-    at: str
-    actor: str
-    code: str
-    body: str
-
-
-class ChannelWrite(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The rows that a decision about a channel changes, besides the channel's own row."""
-
-    members: Sequence[ChannelMemberRow] = ()
-    removed_members: Sequence[tuple[str, str]] = ()
-    """(channel, agent) of members that left."""
-    log: Sequence[ChannelLogRow] = ()
 
 
 class AgentLoad(NamedTuple):
@@ -95,80 +37,96 @@ class PresenceChange(NamedTuple):
     change: PresenceChangeKind
 
 
-class ChannelStore(Protocol):
-    """Queries about channels; each database has its own statements."""
+class ChannelStore:
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
-    def _fetch_all(self, name: str, *values: object) -> list[tuple[Any, ...]]: ...
-
-    def _execute(self, name: str, *values: object) -> int: ...
-
-    def load_channels(self, ids: Sequence[str]) -> dict[str, ChannelRow]:
+    def load(self, ids: Sequence[str]) -> dict[str, ChannelRow]:
         """Load channels by id; ids that do not exist are left out."""
-        rows = self._fetch_all("channels_by_id", _json_list(ids)) if ids else []
-        return {row[0]: row_of(ChannelRow, row) for row in rows}
+        if not ids:
+            return {}
+        rows = self._database.fetch_filtered("channels", ids=ids, after=None, open=None, limit=None)
+        return {row[0]: ChannelRow(*row) for row in rows}
 
-    def list_due_channels(self, now: str, limit: int) -> list[str]:
+    def list_due(self, now: str, limit: int) -> list[str]:
         """List channels with an expired clock, the earliest first."""
-        return [channel_id for (channel_id,) in self._fetch_all("channels_due", now, limit)]
+        rows = self._database.fetch_all("due_channels", now=now, limit=limit)
+        return [channel_id for (channel_id,) in rows]
 
     def get_agent_loads(self, agent_ids: Sequence[str]) -> dict[str, AgentLoad]:
-        rows = self._fetch_all("engaged", _json_list(agent_ids)) if agent_ids else []
+        rows = self._database.fetch_all("agent_loads", agent_ids=agent_ids) if agent_ids else []
         return {agent: AgentLoad(capacity, held) for agent, capacity, held in rows}
 
     def list_presence_changes(self, silent_since: str, limit: int) -> list[PresenceChange]:
         """List members of open channels that are gone, disabled or back; and members that are free
         again, where a channel waits for a free member."""
-        return [PresenceChange(*row) for row in self._fetch_all("presence", silent_since, limit)]
+        rows = self._database.fetch_all("presence_changes", silent_since=silent_since, limit=limit)
+        return [PresenceChange(*row) for row in rows]
 
     def list_active_turns(self, agent_ids: Sequence[str]) -> list[tuple[str, str, int]]:
         """List (channel, agent, turn number) of those agents that are ACTIVE in a channel."""
-        rows = self._fetch_all("turns", _json_list(agent_ids)) if agent_ids else []
+        rows = self._database.fetch_all("active_turns", agent_ids=agent_ids) if agent_ids else []
         return [(channel, agent, turn) for channel, agent, turn in rows]
 
-    def list_channels_waiting_for(self, agent_ids: Sequence[str]) -> list[str]:
+    def list_waiting_for(self, agent_ids: Sequence[str]) -> list[str]:
         """List channels in which no member has the turn and one of these agents is busy."""
-        return [channel_id for (channel_id,) in self._fetch_all("busy_in", _json_list(agent_ids))]
+        if not agent_ids:
+            return []
+        rows = self._database.fetch_all("channels_waiting_for", agent_ids=agent_ids)
+        return [channel_id for (channel_id,) in rows]
 
-    def has_channel_members(self) -> bool:
+    def has_members(self) -> bool:
         """Return whether any channel has a member."""
-        return bool(self._fetch_all("has_members"))
+        return bool(self._database.fetch_all("has_members"))
 
     def list_memberships(self, agent_id: str | None = None) -> list[ChannelMemberRow]:
         """List the memberships of one agent, or of all agents, by channel."""
-        return [row_of(ChannelMemberRow, row) for row in self._fetch_all("memberships", agent_id)]
+        rows = self._database.fetch_filtered("memberships", agent_id=agent_id)
+        return [ChannelMemberRow(*row) for row in rows]
 
-    def list_open_channels(self, after: str, limit: int) -> list[ChannelRow]:
-        """List open channels, by id."""
-        return [row_of(ChannelRow, row) for row in self._fetch_all("channels_page", after, limit)]
+    def list_members(self, channel_id: str) -> list[ChannelMemberRow]:
+        rows = self._database.fetch_all("members", channel_id=channel_id)
+        return [ChannelMemberRow(*row) for row in rows]
 
-    def list_channels(self, after: str, limit: int) -> list[ChannelRow]:
-        """List open and closed channels, by id."""
-        return [row_of(ChannelRow, row) for row in self._fetch_all("channels_all", after, limit)]
-
-    def list_channel_members(self, channel_id: str) -> list[ChannelMemberRow]:
-        return [row_of(ChannelMemberRow, row) for row in self._fetch_all("members_of", channel_id)]
-
-    def read_channel_log(self, channel_id: str, after_seq: int, limit: int) -> list[ChannelLogRow]:
+    def read_log(self, channel_id: str, after_seq: int, limit: int) -> list[ChannelLogRow]:
         """Return messages and notices in order."""
-        rows = self._fetch_all("channel_log_page", channel_id, after_seq, limit)
-        return [row_of(ChannelLogRow, row) for row in rows]
+        rows = self._database.fetch_all(
+            "channel_log", channel_id=channel_id, after_seq=after_seq, limit=limit
+        )
+        return [ChannelLogRow(*row) for row in rows]
 
-    def list_channel_messages(
+    def list_messages(
         self, channel_id: str, after: int, upto: int, limit: int
     ) -> list[ChannelLogRow]:
         """List the messages with a number in (after, upto]; the last ones if over the limit."""
-        rows = self._fetch_all("channel_messages", channel_id, after, upto, limit)
-        return [row_of(ChannelLogRow, row) for row in reversed(rows)]
+        rows = self._database.fetch_all(
+            "channel_messages", channel_id=channel_id, after=after, upto=upto, limit=limit
+        )
+        return [ChannelLogRow(*row) for row in reversed(rows)]
 
     def add_late_answer(self, stream: str, at: str, actor: str, code: str, body: str) -> None:
         """Keep an answer for a turn that is over, as evidence: the first LATE_ANSWERS_MAX of a
-        channel."""
-        self._execute("add_late", stream, at, actor, code, body, LATE_ANSWERS_MAX)
+        channel. `RunStore.list_notes` reads them."""
+        self._database.execute(
+            "add_late_answer",
+            stream=stream,
+            at=at,
+            actor=actor,
+            code=code,
+            body=body,
+            answers_max=LATE_ANSWERS_MAX,
+        )
 
-    def list_late_answers(self, stream: str) -> list[LateAnswerRow]:
-        """List late answers, the oldest first."""
-        return [row_of(LateAnswerRow, row) for row in self._fetch_all("late", stream)]
+    def list_open(self, after: str, limit: int) -> list[ChannelRow]:
+        """List open channels, by id."""
+        return self._list(after, limit, is_open=True)
 
+    def _list(self, after: str, limit: int, *, is_open: bool | None) -> list[ChannelRow]:
+        rows = self._database.fetch_filtered(
+            "channels", ids=None, after=after, open=is_open, limit=limit
+        )
+        return [ChannelRow(*row) for row in rows]
 
-def _json_list(ids: Sequence[str]) -> str:
-    return msgspec.json.encode(list(ids)).decode()
+    def list(self, after: str, limit: int) -> list[ChannelRow]:
+        """List open and closed channels, by id."""
+        return self._list(after, limit, is_open=None)

@@ -1,4 +1,4 @@
-"""The engine's store protocol: its queries and writes, and the rows that they exchange.
+"""The rows that engines and stores exchange, and the rules of a store.
 
 Rules
 1. The journal is the truth: one row per commit and stream, with the recorded events, chained by
@@ -18,14 +18,16 @@ A *stream* has events of its own: a run (its id), a commit lock ("lock:REPOSITOR
 ("channel:ID"), or the maintenance of the database ("care": what was archived, by whom).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from handrail.store.channels import ChannelRow, ChannelStore, ChannelWrite
-from handrail.store.row import Row
+from handrail.store.row import Json, Row, Time
+
+if TYPE_CHECKING:
+    from handrail.store.store import Store as EngineStore  # noqa: F401  # pyright: ignore[reportUnusedImport]
 
 
 class StoreError(Exception):
@@ -67,12 +69,12 @@ class RunRow(Row):
     seq: int
     head: bytes
     """The hash of the run's last entry."""
-    next_due: str | None
+    next_due: Time | None
     """Not later than the run's next clock; None once the run has ended."""
-    created_at: str
-    updated_at: str
-    ended_at: str | None
-    state: str | None
+    created_at: Time
+    updated_at: Time
+    ended_at: Time | None
+    state: Json | None
     state_seq: int
 
 
@@ -85,9 +87,9 @@ class LockRow(Row):
     fence: int
     seq: int
     head: bytes
-    next_due: str | None
-    updated_at: str
-    state: str
+    next_due: Time | None
+    updated_at: Time
+    state: Json
 
 
 class StreamRow(Row):
@@ -106,7 +108,7 @@ class TransitionRow(Row):
     outcome: str
     reason: str
     actor: str
-    timestamp: str
+    timestamp: Time
 
 
 class ApprovalRow(Row):
@@ -120,12 +122,12 @@ class ApprovalRow(Row):
     status: str
     question: str
     digest: str
-    deadline: str
-    created_at: str
+    deadline: Time
+    created_at: Time
     decision: str | None
     answer: str | None
     answered_by: str | None
-    settled_at: str | None
+    settled_at: Time | None
 
 
 class DispatchRow(Row):
@@ -136,10 +138,10 @@ class DispatchRow(Row):
     place: str
     role: str
     priority: int
-    offered_at: str
+    offered_at: Time
     agent: str | None
     session: str | None
-    claimed_at: str | None
+    claimed_at: Time | None
 
 
 class BeadRow(Row):
@@ -151,12 +153,12 @@ class BeadRow(Row):
     status: str
     priority: int
     filed_by: str
-    context: str
+    context: Json
     error: str | None
     workflow_id: str | None
     execution_id: str | None
-    created_at: str
-    updated_at: str
+    created_at: Time
+    updated_at: Time
 
 
 class MessageRow(Row):
@@ -165,7 +167,7 @@ class MessageRow(Row):
     id: str
     target: str
     body: str
-    created_at: str
+    created_at: Time
 
 
 class IdempotencyKeyRow(Row):
@@ -175,7 +177,59 @@ class IdempotencyKeyRow(Row):
     actor: str
     digest: str
     answer: str
-    created_at: str
+    created_at: Time
+
+
+class ChannelRow(Row):
+    """A channel. A closed channel stays, and may be opened again."""
+
+    id: str
+    seq: int
+    head: bytes
+    next_due: Time | None
+    created_at: Time
+    updated_at: Time
+    closed_at: Time | None
+    state: Json
+
+
+class ChannelMemberRow(Row):
+    """An agent in a channel. `busy`: work elsewhere takes up all its capacity. `sole`: the agent
+    works on one thing at a time."""
+
+    channel_id: str
+    agent_id: str
+    state: str
+    busy: int
+    sole: int
+    turn: int | None
+    """The number of the turn that the agent holds."""
+
+
+class ChannelLogRow(Row):
+    """A message, with its number among the messages, or a notice, with its code."""
+
+    channel_id: str
+    seq: int
+    """Sequence number of the event that the entry comes from."""
+    kind: str
+    number: int | None
+    message_id: str
+    code: str
+    author: str
+    human: int
+    text: str
+    recipient: str | None
+    at: Time
+
+
+class ChannelWrite(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The rows that a decision about a channel changes, besides the channel's own row."""
+
+    members: Sequence[ChannelMemberRow] = ()
+    removed_members: Sequence[tuple[str, str]] = ()
+    """(channel, agent) of members that left."""
+    log: Sequence[ChannelLogRow] = ()
 
 
 class StreamWrite(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -206,7 +260,7 @@ class CommitRow(Row):
 
     n: int
     hash: bytes
-    at: str
+    at: Time
     entries: int
 
 
@@ -224,9 +278,9 @@ class DefinitionRow(Row):
     version: int
     name: str
     kind: str
-    definition: str
+    definition: Json
     created_by: str
-    created_at: str
+    created_at: Time
 
 
 class AgentRow(Row):
@@ -234,20 +288,20 @@ class AgentRow(Row):
     that run in an engine's process and end with it."""
 
     id: str
-    roles: str
+    roles: Json
     """A JSON array."""
     capacity: int
     enabled: bool
     session: str
     engine: str | None
-    beat_at: str
+    beat_at: Time
 
 
 class NoteRow(Row):
     """Evidence outside of the events: a late, doubled or foreign result, unchanged (K21)."""
 
     execution_id: str
-    at: str
+    at: Time
     actor: str
     code: str
     body: str
@@ -274,7 +328,7 @@ class TransitionItem(Row):
     outcome: str
     reason: str
     actor: str
-    timestamp: str
+    timestamp: Time
 
 
 _last_iso: tuple[datetime | None, str] = (None, "")
@@ -283,186 +337,13 @@ NOTES_MAX = 100
 """Notes kept per run; further notes are only counted."""
 
 
-class EngineStore(ChannelStore, Protocol):
-    """A database. Every method is one transaction."""
+def __getattr__(name: str) -> object:
+    """Find `EngineStore`, the old name of the store, until nobody uses it."""
+    if name != "EngineStore":
+        raise AttributeError(name)
+    from handrail.store.store import Store
 
-    inline: bool
-
-    def close(self) -> None: ...
-
-    def find_dead_engines(self) -> list[str] | None:
-        """Return the engines still on record if no other engine works on this database: they are
-        dead. None if others may be at work. Called once, when an engine opens."""
-        ...
-
-    def has_changed(self) -> bool:
-        """Return whether another process may have written since the last call."""
-        ...
-
-    # Deciding
-
-    def check_commit_settled(self) -> None:
-        """After `CommitOutcomeUnknownError`: return once that commit's outcome is final and
-        readable. Raise as long as the outcome may change."""
-        ...
-
-    def commit(self, writes: Sequence[StreamWrite], at: str) -> tuple[CommitRow | None, list[bool]]:
-        """Return the commit, and which writes won, in their order; no commit if all lost."""
-        ...
-
-    def load_runs(self, ids: Sequence[str]) -> dict[str, LoadedRun]:
-        """Load runs by id; ids that do not exist are left out."""
-        ...
-
-    def load_locks(self, repositories: Sequence[str]) -> dict[str, LockRow]: ...
-
-    def load_stream(self, name: str) -> StreamRow | None: ...
-
-    def list_due_runs(self, now: str, limit: int) -> list[str]:
-        """List runs of which a clock may have expired, the earliest first."""
-        ...
-
-    def list_due_locks(self, now: str, limit: int) -> list[str]: ...
-
-    def postpone_runs(self, dues: Sequence[tuple[str, bytes, str]]) -> None:
-        """Set the next clock of runs that were not due after all: (run, its head, next clock). A
-        run that has changed since stays unchanged."""
-        ...
-
-    def reserve_dispatches(self, role: str, limit: int) -> list[DispatchRow]:
-        """Reserve offered dispatches, by priority and age. Other engines skip them for a while."""
-        ...
-
-    def list_messages(self, limit: int) -> list[MessageRow]:
-        """List the oldest undelivered messages."""
-        ...
-
-    def delete_message(self, message_id: str) -> None:
-        """Delete a message that led to no decision."""
-        ...
-
-    def get_idempotency_key(self, key: str, actor: str) -> IdempotencyKeyRow | None: ...
-
-    def delete_idempotency_keys(self, before: str) -> int: ...
-
-    # Agents and engines
-
-    def put_agent(self, agent: AgentRow) -> None: ...
-
-    def remove_agent(self, agent_id: str) -> None: ...
-
-    def list_agents(self) -> list[AgentRow]: ...
-
-    def heartbeat_session(self, session: str, at: str) -> bool:
-        """Record that the session is alive. Return False if the agent has another session now."""
-        ...
-
-    def heartbeat_engine(self, engine: str, at: str) -> None:
-        """Record that this engine and its functions are alive."""
-        ...
-
-    def list_engines(self) -> dict[str, str]:
-        """Return when each engine was last alive."""
-        ...
-
-    def delete_engine(self, engine: str) -> None:
-        """Delete an engine that closed or is dead, and the agents of its functions."""
-        ...
-
-    def list_orphaned_dispatches(self, silent_since: str, limit: int) -> list[DispatchRow]:
-        """List claimed dispatches whose session is gone, disabled, or silent since then."""
-        ...
-
-    def list_unmatched_dispatches(
-        self, silent_since: str, offered_before: str, limit: int
-    ) -> list[DispatchRow]:
-        """List dispatches offered before that moment whose role no live agent has."""
-        ...
-
-    def add_outage(self, started_at: str, ended_at: str) -> None:
-        """Record that no engine was alive in between, unless another engine did so already."""
-        ...
-
-    def list_outages(self, since: str) -> list[tuple[str, str]]:
-        """List outages that ended after `since`, in order."""
-        ...
-
-    def get_last_alive(self) -> str | None:
-        """Return when any engine last wrote anything."""
-        ...
-
-    # Definitions, beads, notes
-
-    def put_definition(self, row: DefinitionRow, owner: str | None = None) -> bool:
-        """Insert a version. Return False, and change nothing, if this version exists, or if
-        `find_foreign_definition` finds another owner's. Without `owner`, owners do not matter."""
-        ...
-
-    def find_foreign_definition(self, workflow_id: str, name: str, owner: str) -> str | None:
-        """Return a definition with this id or name that has a version by another owner."""
-        ...
-
-    def get_definition(self, workflow_id: str, version: int | None = None) -> DefinitionRow | None:
-        """Return that version, by default the newest. `workflow_id` may also be a name."""
-        ...
-
-    def list_definitions(self) -> list[DefinitionRow]:
-        """List the newest version of each definition."""
-        ...
-
-    def insert_bead(self, bead: BeadRow) -> bool:
-        """Insert a bead. Return False if it exists."""
-        ...
-
-    def get_bead(self, bead_id: str) -> BeadRow | None: ...
-
-    def get_active_run_id(self, bead_id: str) -> str | None: ...
-
-    def add_note(self, note: NoteRow) -> None: ...
-
-    def list_notes(self, execution_id: str) -> tuple[list[NoteRow], int]:
-        """Return the kept notes, and how many were added in all."""
-        ...
-
-    # Reading
-
-    def read_journal(
-        self, stream: str, after_seq: int = 0, limit: int = 10_000
-    ) -> list[StoredEntry]:
-        """Return the entries of one stream, in order."""
-        ...
-
-    def read_feed(self, after_n: int, limit: int) -> list[StoredEntry]:
-        """Return the entries of the commits after `after_n`, in the order of commits. Commits are
-        not split: the last may exceed the limit."""
-        ...
-
-    def get_last_commit(self) -> CommitRow | None: ...
-
-    def list_transitions(self, execution_id: str) -> list[TransitionItem]: ...
-
-    def list_approvals(
-        self, *, execution_id: str | None = None, status: str | None = None, limit: int = 1_000
-    ) -> list[ApprovalRow]: ...
-
-    def list_dispatches(self, execution_id: str) -> list[DispatchRow]: ...
-
-    def list_runs_by_id(
-        self,
-        *,
-        bead_id: str | None = None,
-        status: str | None = None,
-        after: str = "",
-        limit: int = 1_000,
-    ) -> list[RunRow]:
-        """List runs by id, that is in order of creation, without their states."""
-        ...
-
-    def iter_commits(
-        self, after_n: int, limit: int
-    ) -> Iterator[tuple[CommitRow, list[StoredEntry]]]:
-        """Iterate over the chain, with the entries of each commit."""
-        ...
+    return Store
 
 
 def iso(moment: datetime) -> str:

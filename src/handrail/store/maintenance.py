@@ -6,27 +6,33 @@ wait for a scan of all data. `open_maintenance_store` in `urls.py` opens one.
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from datetime import timedelta
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal
 
-from handrail.store.engine_store import (
-    EngineStore,
-    LockRow,
-    Row,
-    StoreError,
-    StreamRow,
-    StreamWrite,
-    TransitionRow,
+from msgspec.structs import asdict
+
+from handrail.store.database import (
+    BrokenBackupError as BrokenBackupError,
 )
+from handrail.store.database import (
+    DatabaseSizes,
+    MaintenanceDatabase,
+)
+from handrail.store.engine_store import NOTES_MAX, StoreError, StreamWrite, iso, parse_iso
+from handrail.store.row import Row
+from handrail.store.store import Store
 
-LIVE_TABLES = ("agents", "engines")
-"""Tables about processes that are alive now: a restore leaves them unchanged."""
 IRREGULARITIES_MAX = 100
 """Rows per irregularity query."""
-
-
-class BrokenBackupError(StoreError):
-    """The file to restore is not a backup, or fails its check. Nothing was changed."""
+STALE_AFTER = timedelta(minutes=5)
+"""A clock that expired, or an agent that was silent, so long ago is an irregularity."""
+STUCK_AFTER = timedelta(minutes=10)
+"""So is a message that was sent so long ago."""
+PRUNE_QUERIES = (
+    *("prune_transitions", "prune_approvals", "prune_notes", "prune_bodies", "prune_beads"),
+    "prune_uses",
+)
 
 
 class Irregularity(Row):
@@ -37,24 +43,6 @@ class Irregularity(Row):
     detail: str
 
 
-class TableSize(Row):
-    """The size of a table. `bytes` includes indexes; None if the database cannot tell."""
-
-    name: str
-    rows: int
-    bytes: int | None
-
-
-class DatabaseSizes(Row):
-    tables: Sequence[TableSize]
-    bytes: int
-    """Of the whole database."""
-    log_bytes: int | None
-    """Of its write-ahead log, if the database has its own."""
-    free_bytes: int | None
-    """Reusable space inside the database."""
-
-
 class PrunedRun(Row):
     """A finished run at the time of archiving."""
 
@@ -63,56 +51,78 @@ class PrunedRun(Row):
     notes: int
 
 
-class MaintenanceStore(EngineStore, Protocol):
-    display_name: str
-    """The database's name in messages, without a password."""
+class MaintenanceStore(Store):
+    def __init__(self, database: MaintenanceDatabase) -> None:
+        super().__init__(database)
+        self._maintenance = database
+        self.display_name = database.display_name
 
     def snapshot(self) -> AbstractContextManager[None]:
         """All reads inside see the data as of one moment, despite concurrent writes."""
-        ...
-
-    def list_transition_rows(
-        self, execution_id: str, after_id: int, limit: int
-    ) -> list[tuple[int, TransitionRow]]:
-        """List a page of a run's transitions, with all columns, in the order of ids."""
-        ...
-
-    def list_all_locks(self) -> list[LockRow]:
-        """List all commit locks."""
-        ...
-
-    def list_streams(self) -> list[StreamRow]:
-        """List all streams without a table of their own."""
-        ...
+        return self._maintenance.snapshot()
 
     def find_irregularities(
         self, kind: Literal["doctor", "stray"], now: str = ""
     ) -> list[Irregularity]:
         """Run the queries named `doctor_…` or `stray_…`; each returns at most IRREGULARITIES_MAX
         rows. Queries about time need `now`."""
-        ...
+        names = self._maintenance.query_names(f"{kind}_")
+        results = self._maintenance.fetch_limited(
+            names,
+            IRREGULARITIES_MAX,
+            notes_max=NOTES_MAX,
+            stale_before=iso(parse_iso(now) - STALE_AFTER) if now else None,
+            stuck_before=iso(parse_iso(now) - STUCK_AFTER) if now else None,
+        )
+        return [
+            Irregularity(name.removeprefix(f"{kind}_"), str(subject), str(detail))
+            for name, rows in zip(names, results, strict=True)
+            for subject, detail in rows
+        ]
 
     def list_finished_runs(self, before: str, after: str, limit: int) -> list[str]:
         """List ids of runs that ended before that moment, by id; a page after `after`."""
-        ...
+        values = {"before": before, "after": after, "limit": limit}
+        return [run_id for (run_id,) in self.database.fetch_all("finished_runs", **values)]
 
     def prune_runs(self, journal_write: StreamWrite, runs: Sequence[PrunedRun], at: str) -> None:
         """Delete the rows and the entry bodies of finished runs, and write this to the journal's
         stream `care`, in one transaction. If a run has changed, raise and change nothing."""
-        ...
+        in_one_order = sorted(runs, key=lambda run: run.id)
+        ids = [run.id for run in in_one_order]
+        with self.database.transaction() as transaction:
+            transaction.execute("settle_memories", run_ids=ids)
+            for run in in_one_order:
+                if not transaction.execute("prune_execution", **asdict(run)):
+                    problem = f"run {run.id} has changed since it was written to the archive"
+                    raise StoreError(f"{self.display_name}: {problem}; archive it again")
+            for query in PRUNE_QUERIES:
+                transaction.execute(query, run_ids=ids)
+            if not transaction.append(journal_write, at):
+                problem = "somebody else archives at this moment"
+                raise StoreError(f"{self.display_name}: {problem}; try again")
 
-    def measure_sizes(self) -> DatabaseSizes: ...
+    def measure_sizes(self) -> DatabaseSizes:
+        return self._maintenance.measure_sizes()
 
     def is_empty(self) -> bool:
         """Return whether nothing was ever stored here."""
-        ...
+        row = self.database.fetch_one("has_data")
+        return row is None or not row[0]
 
     def backup(self, file: Path) -> None:
         """Write everything as of one moment to a new file, which is on disk on return."""
-        ...
+        self._maintenance.backup(file)
 
     def restore(self, file: Path, now: str, check: Callable[["MaintenanceStore"], None]) -> None:
         """Replace all data by the file's, or change nothing. `check` examines the data before it
         is committed, and raises to refuse it. Live agents and engines stay, and the time since the
         backup counts as an outage."""
-        ...
+
+        def prepare(database: MaintenanceDatabase, last_alive: str | None) -> None:
+            restored = MaintenanceStore(database)
+            check(restored)
+            if last_alive is not None and last_alive < now:
+                restored.engines.add_outage(last_alive, now)
+
+        self._maintenance.restore(file, prepare)

@@ -4,9 +4,11 @@ Nothing here takes part in a decision: an answer by link is committed like any o
 """
 
 from collections.abc import Sequence
-from typing import Protocol
 
-from handrail.store.engine_store import Row
+from msgspec.structs import asdict
+
+from handrail.store.database import Database, Transaction
+from handrail.store.row import Row, Time
 
 APPROVAL_LINKS_MAX = 100
 """Links per approval."""
@@ -25,9 +27,9 @@ class AnswerLinkRow(Row):
     name: str
     role: str
     created_by: str
-    created_at: str
-    expires_at: str
-    used_at: str | None
+    created_at: Time
+    expires_at: Time
+    used_at: Time | None
 
 
 class WebhookRow(Row):
@@ -43,15 +45,15 @@ class WebhookRow(Row):
     since: int
     """The last commit before the webhook was created: it receives later events only."""
     created_by: str
-    created_at: str
+    created_at: Time
     failures: int
     """Consecutive failed attempts."""
-    next_at: str
+    next_at: Time
     """The earliest time of the next attempt."""
-    busy_until: str | None
+    busy_until: Time | None
     """Until then one server sends; if that server dies, another takes over then."""
-    delivered_at: str | None
-    disabled_at: str | None
+    delivered_at: Time | None
+    disabled_at: Time | None
     reason: str
     """Why the last attempt failed, or why the webhook is disabled."""
 
@@ -66,8 +68,8 @@ class DeliveryRow(Row):
     i: int
     kind: str
     body: str
-    created_at: str
-    delivered_at: str | None
+    created_at: Time
+    delivered_at: Time | None
 
 
 class ReminderRow(Row):
@@ -75,69 +77,88 @@ class ReminderRow(Row):
 
     approval_id: str
     kind: str
-    due_at: str
-    fired_at: str | None
+    due_at: Time
+    fired_at: Time | None
 
 
-class NotificationStore(Protocol):
+class NotificationStore:
     """The store's part for notifications. Every method is one transaction."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
     # Links
 
     def add_answer_link(self, row: AnswerLinkRow) -> bool:
         """Return False if the digest exists, or the approval has APPROVAL_LINKS_MAX links."""
-        ...
+        values = asdict(row)
+        return self._database.execute("insert_link", **values, links_max=APPROVAL_LINKS_MAX) > 0
 
     def get_answer_link(self, digest: str) -> AnswerLinkRow | None:
         """Return the link, even if used or expired."""
-        ...
+        row = self._database.fetch_one("link", digest=digest)
+        return AnswerLinkRow(*row) if row is not None else None
 
     def use_answer_link(self, link_id: str, at: str) -> bool:
         """Mark the link as used. Return False if it was used before."""
-        ...
+        return self._database.execute("use_link", id=link_id, at=at) > 0
 
     # Webhooks
 
     def add_webhook(self, row: WebhookRow) -> bool:
         """Return False if there are WEBHOOKS_MAX already."""
-        ...
+        values = asdict(row)
+        return self._database.execute("insert_webhook", **values, webhooks_max=WEBHOOKS_MAX) > 0
 
     def list_webhooks(self) -> list[WebhookRow]:
         """List webhooks, the oldest first."""
-        ...
+        return [WebhookRow(*row) for row in self._database.fetch_all("webhooks")]
 
     def remove_webhook(self, webhook_id: str) -> bool:
         """Remove the webhook and its pending deliveries. Return False if it does not exist."""
-        ...
+        with self._database.transaction() as transaction:
+            transaction.execute("remove_deliveries", webhook_id=webhook_id)
+            return transaction.execute("remove_webhook", webhook_id=webhook_id) > 0
 
     def enable_webhook(self, webhook_id: str, at: str, since: int) -> bool:
         """Re-enable a disabled webhook for events after that commit; deliveries still pending are
         sent too. Return False if there is no such disabled webhook."""
-        ...
+        values = {"webhook_id": webhook_id, "at": at, "since": since}
+        return self._database.execute("enable_webhook", **values) > 0
 
     def lease_webhook(self, webhook_id: str, now: str, until: str) -> bool:
         """Lease the webhook for sending. Return False if it is leased, or not due yet."""
-        ...
+        values = {"webhook_id": webhook_id, "now": now, "until": until}
+        return self._database.execute("lease_webhook", **values) > 0
 
     def record_delivery(self, webhook_id: str, delivery_id: str, at: str) -> None:
         """Record a successful delivery; the next may be sent at once."""
-        ...
+        with self._database.transaction() as transaction:
+            transaction.execute("delivery_done", webhook_id=webhook_id, id=delivery_id, at=at)
+            transaction.execute("webhook_delivered", webhook_id=webhook_id, at=at)
 
     def record_delivery_failure(
         self, webhook_id: str, next_at: str, reason: str, disabled_at: str | None
     ) -> None:
         """Record a failed attempt; `disabled_at` disables the webhook."""
-        ...
+        self._database.execute(
+            "webhook_failed",
+            webhook_id=webhook_id,
+            next_at=next_at,
+            reason=reason,
+            disabled_at=disabled_at,
+        )
 
     def release_webhook(self, webhook_id: str) -> None:
         """Return the lease without having sent anything."""
-        ...
+        self._database.execute("release_webhook", webhook_id=webhook_id)
 
     # Deliveries
 
     def get_delivery_position(self) -> str | None:
         """Return the position in the feed up to which events were turned into deliveries."""
-        ...
+        row = self._database.fetch_one("delivery_position")
+        return row[0] if row is not None else None
 
     def put_deliveries(
         self,
@@ -148,26 +169,52 @@ class NotificationStore(Protocol):
     ) -> bool:
         """Write the deliveries, reminders and the new position. Return False, and write nothing,
         if the position is no longer the expected one."""
-        ...
+        with self._database.transaction() as transaction:
+            written = (
+                transaction.execute("insert_delivery_position", position=position)
+                if expected_position is None
+                else transaction.execute(
+                    "advance_delivery_position", position=position, expected=expected_position
+                )
+            )
+            if not written:
+                return False
+            _insert_deliveries(transaction, deliveries)
+            transaction.write_rows("insert_reminders", reminders)
+            return True
 
     def get_next_delivery(self, webhook_id: str) -> DeliveryRow | None:
         """Return the oldest pending delivery."""
-        ...
+        row = self._database.fetch_one("next_delivery", webhook_id=webhook_id)
+        return DeliveryRow(*row) if row is not None else None
 
     def count_pending_deliveries(self) -> dict[str, int]:
         """Count pending deliveries by webhook."""
-        ...
+        return dict(self._database.fetch_all("pending_deliveries"))
 
     def list_due_reminders(self, now: str, limit: int) -> list[ReminderRow]:
         """List due reminders of open approvals."""
-        ...
+        rows = self._database.fetch_all("due_reminders", now=now, limit=limit)
+        return [ReminderRow(*row) for row in rows]
 
     def fire_reminder(
         self, reminder: ReminderRow, at: str, deliveries: Sequence[DeliveryRow]
     ) -> bool:
         """Fire the reminder once. Return False if it has fired."""
-        ...
+        with self._database.transaction() as transaction:
+            values = {"approval_id": reminder.approval_id, "kind": reminder.kind, "at": at}
+            if not transaction.execute("fire_reminder", **values):
+                return False
+            _insert_deliveries(transaction, deliveries)
+            return True
 
     def delete_old_notifications(self, before: str) -> None:
         """Delete links expired, deliveries made and reminders of approvals settled before then."""
-        ...
+        with self._database.transaction() as transaction:
+            for query in ("delete_old_links", "delete_old_deliveries", "delete_old_reminders"):
+                transaction.execute(query, before=before)
+
+
+def _insert_deliveries(transaction: Transaction, deliveries: Sequence[DeliveryRow]) -> None:
+    for row in deliveries:
+        transaction.execute("insert_delivery", **asdict(row))

@@ -8,9 +8,13 @@ The database finds candidates by words; it does not judge how similar two ticket
 """
 
 from collections.abc import Sequence
-from typing import Protocol
 
-from handrail.store.engine_store import Row, StreamWrite
+from msgspec.structs import asdict
+
+from handrail.store.database import Database, Transaction
+from handrail.store.engine_store import StreamWrite
+from handrail.store.filters import text_filters
+from handrail.store.row import Row, Time
 
 
 class MemoryRow(Row):
@@ -25,11 +29,11 @@ class MemoryRow(Row):
     """The words for the search, separated by spaces."""
     resolution: str
     remembered_by: str
-    created_at: str
+    created_at: Time
     times_used: int = 0
-    used_at: str | None = None
+    used_at: Time | None = None
     corrected_by: str | None = None
-    corrected_at: str | None = None
+    corrected_at: Time | None = None
     standing: str = "pending"
 
 
@@ -41,37 +45,95 @@ class MemoryChange(Row):
     """The resolution that the person saw."""
     resolution: str | None
     by: str
-    at: str
+    at: Time
 
 
-class TicketMemoryStore(Protocol):
-    def put_memories(self, rows: Sequence[MemoryRow], memories_max: int) -> list[MemoryRow]:
+class _StaleMemoryError(Exception):
+    """The memory has changed since the person saw it."""
+
+
+class TicketMemoryStore:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def put(self, rows: Sequence[MemoryRow], memories_max: int) -> list[MemoryRow]:
         """Insert memories in one transaction. Return each run's memory: this one, or a person's
         version of it. Beyond `memories_max`, the least recently used are deleted."""
-        ...
+        with self._database.transaction() as transaction:
+            for row in sorted(rows, key=lambda row: row.execution_id):  # one order for all engines
+                transaction.execute("put_memory", **asdict(row))
+            deleted = transaction.fetch_all("delete_oldest_memories", memories_max=memories_max)
+            if deleted:
+                ids = [memory_id for (memory_id,) in deleted]
+                transaction.execute("delete_memory_uses", memory_ids=ids)
+            return [_stored_memory(transaction, row) for row in rows]
 
-    def search_memories(
+    def search(
         self, words: Sequence[str], bead_id: str, execution_id: str, limit: int
     ) -> list[MemoryRow]:
         """Search valid memories with any of the words; roughly, most matching words first.
         Memories that answered the bead in another run are left out."""
-        ...
+        if not words:
+            return []
+        rows = self._database.fetch_all(
+            "search_memories",
+            words=self._database.text_search(words),
+            bead_id=bead_id,
+            execution_id=execution_id,
+            limit=limit,
+        )
+        return [MemoryRow(*row) for row in rows]
 
-    def record_memory_use(self, memory_id: str, bead_id: str, execution_id: str, at: str) -> bool:
+    def record_use(self, memory_id: str, bead_id: str, execution_id: str, at: str) -> bool:
         """Record that the memory answers that run, once. Return False if it did before, or is
         gone."""
-        ...
+        with self._database.transaction() as transaction:
+            values = {"memory_id": memory_id, "bead_id": bead_id, "execution_id": execution_id}
+            if not transaction.execute("insert_memory_use", **values, at=at):
+                return False
+            transaction.execute("count_memory_use", memory_id=memory_id, at=at)
+            return True
 
-    def get_memory(self, memory_id: str) -> MemoryRow | None: ...
+    def get(self, memory_id: str) -> MemoryRow | None:
+        rows = self._database.fetch_filtered(
+            "memories", id=memory_id, before=None, within=None, limit=None
+        )
+        return MemoryRow(*rows[0]) if rows else None
 
-    def list_memories(
+    def change(self, change: MemoryChange, journal_write: StreamWrite) -> bool:
+        """Change or remove a memory, and write this to the journal, in one transaction. Return
+        False, and change nothing, if the memory or the stream has changed meanwhile."""
+        try:
+            with self._database.transaction() as transaction:
+                changed = _change_memory(transaction, change)
+                if not changed or not transaction.append(journal_write, change.at):
+                    raise _StaleMemoryError
+        except _StaleMemoryError:
+            return False
+        return True
+
+    def list(
         self, *, text: str | None = None, before: str | None = None, limit: int = 50
     ) -> list[MemoryRow]:
         """List memories by id, the newest first. `text` is in the ticket or the resolution, in any
         case."""
-        ...
+        within = text_filters(text)["within"]
+        rows = self._database.fetch_filtered(
+            "memories", id=None, before=before, within=within, limit=limit
+        )
+        return [MemoryRow(*row) for row in rows]
 
-    def change_memory(self, change: MemoryChange, journal_write: StreamWrite) -> bool:
-        """Change or remove a memory, and write this to the journal, in one transaction. Return
-        False, and change nothing, if the memory or the stream has changed meanwhile."""
-        ...
+
+def _stored_memory(transaction: Transaction, row: MemoryRow) -> MemoryRow:
+    """Return the stored memory; `row` itself if it was deleted at once."""
+    stored = transaction.fetch_one("memory_of_run", execution_id=row.execution_id)
+    return MemoryRow(*stored) if stored is not None else row
+
+
+def _change_memory(transaction: Transaction, change: MemoryChange) -> bool:
+    if change.resolution is not None:
+        return transaction.execute("correct_memory", **asdict(change)) > 0
+    if not transaction.execute("delete_memory", **asdict(change)):
+        return False
+    transaction.execute("delete_memory_uses", memory_ids=[change.id])
+    return True

@@ -14,13 +14,13 @@ def open_store(url: str, *, read_only: bool = False) -> Store:
     """Open `sqlite:///relative.db`, `sqlite:////absolute.db`, `sqlite://` in memory or
     `postgresql://…`."""
     if url.startswith(SQLITE_PREFIX):
-        from handrail.store.sqlite.store import SqliteStore
+        from handrail.store.sqlite.connection import SqliteDatabase
 
-        return SqliteStore(sqlite_path(url), read_only=read_only)
+        return Store(SqliteDatabase(sqlite_path(url), read_only=read_only))
     if url.startswith(POSTGRES_PREFIXES):
-        from handrail.store.postgres.store import PostgresStore
+        from handrail.store.postgres.pool import PostgresDatabase
 
-        return PostgresStore(url, read_only=read_only)
+        return Store(PostgresDatabase(url, read_only=read_only))
     raise _unknown_scheme_error(url)
 
 
@@ -38,14 +38,14 @@ def sqlite_path(url: str) -> str:
 
 def open_maintenance_store(url: str, *, read_only: bool = False) -> MaintenanceStore:
     """Open a store for maintenance, beside those of the engines."""
-    if url.startswith(POSTGRES_PREFIXES):
-        from handrail.store.postgres.maintenance import PostgresMaintenanceStore
-
-        return PostgresMaintenanceStore(url, read_only=read_only)
     if url.startswith(SQLITE_PREFIX):
-        from handrail.store.sqlite.maintenance import SqliteMaintenanceStore
+        from handrail.store.sqlite.backup import SqliteMaintenanceDatabase
 
-        return SqliteMaintenanceStore(sqlite_path(url), read_only=read_only)
+        return MaintenanceStore(SqliteMaintenanceDatabase(sqlite_path(url), read_only=read_only))
+    if url.startswith(POSTGRES_PREFIXES):
+        from handrail.store.postgres.backup import PostgresMaintenanceDatabase
+
+        return MaintenanceStore(PostgresMaintenanceDatabase(url, read_only=read_only))
     raise _unknown_scheme_error(url)
 
 

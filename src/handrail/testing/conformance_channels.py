@@ -222,11 +222,11 @@ class ChannelConformance:
             store.add_late_answer(
                 "channel:c1", a.at(number), "ada", "stale_turn", f'{{"n":{number}}}'
             )
-        late_answers = second.list_late_answers("channel:c1")
+        late_answers = second.list_notes("channel:c1")[0]
         assert len(late_answers) == LATE_ANSWERS_MAX
         assert (late_answers[0].actor, late_answers[0].code, late_answers[0].body) == (
             "ada",
             "stale_turn",
             '{"n":0}',
         )
-        assert second.list_late_answers("channel:c2") == []
+        assert second.list_notes("channel:c2") == ([], 0)

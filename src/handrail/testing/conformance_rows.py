@@ -364,7 +364,9 @@ class EngineRowsConformance:
         ):
             assert not second.put_definition(taken, "ola")
             assert second.find_foreign_definition(taken.workflow_id, taken.name, "ola") == "w1"
-        assert store.list_definitions() == [a.definition("w1", 1, name="gate", created_by="ceo")]
+        assert store.list_definitions_page("", 100) == [
+            a.definition("w1", 1, name="gate", created_by="ceo")
+        ]
         assert second.put_definition(mine, "ola")
         assert second.find_foreign_definition("w2", "mine", "ola") is None
         assert second.put_definition(replace(mine, workflow_id="w1", version=2))
@@ -386,12 +388,12 @@ class EngineRowsConformance:
         assert second.get_definition("new name", 1) == old
         assert second.get_definition("w2") == other
         assert second.get_definition("nobody") is None
-        assert second.list_definitions() == [new, other]
+        assert second.list_definitions_page("", 100) == [new, other]
 
     def test_a_bead_is_filed_once(self, store: EngineStore, second: EngineStore) -> None:
         filed = a.bead("b1")
-        assert store.insert_bead(filed)
-        assert not second.insert_bead(replace(filed, title="other"))
+        store.create_bead(filed, None)
+        second.create_bead(replace(filed, title="other"), None)
         assert second.get_bead("b1") == filed
         assert second.get_bead("b2") is None
 
@@ -399,7 +401,7 @@ class EngineRowsConformance:
         self, store: EngineStore, second: EngineStore
     ) -> None:
         filed = a.bead("b-r1")
-        assert store.insert_bead(filed)
+        store.create_bead(filed, None)
         runs = replace(filed, status="in_progress", execution_id="r1", workflow_id="w1")
         begun = a.begin(a.run(), bead=runs)
         assert commit_writes(store, begun) == [True]

@@ -148,7 +148,7 @@ class ListsConformance:
             ),
         ]
         assert all(commit_writes(store, *runs))
-        assert store.insert_bead(a.bead("b-c"))
+        store.create_bead(a.bead("b-c"), None)
         list_beads = second.list_beads
         assert ids(list_beads()) == ["c-q2", "b-c", "b-b", "b-a", "a-q1"]
         assert ids(list_beads(limit=3)) == ["c-q2", "b-c", "b-b"]
@@ -212,7 +212,7 @@ class SmallWritesConformance:
         self, store: Store, second: Store
     ) -> None:
         row = a.bead("b1")
-        assert store.insert_bead(row)
+        store.create_bead(row, None)
         changed = replace(row, context='{"k":2}', updated_at=a.at(1))
         assert second.update_bead_context(changed, row.updated_at)
         assert store.get_bead("b1") == changed

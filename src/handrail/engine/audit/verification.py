@@ -229,7 +229,7 @@ class _RowCheck:
         return False
 
     def check_locks(self) -> None:
-        for row in self.store.list_all_locks():
+        for row in self.store.locks.list(limit=None):
             stream = LOCK_STREAM_PREFIX + row.repository
             if self._is_replayable(stream, "commit_locks"):
                 check_lock(self.store, self.findings, row, stream)

@@ -11,13 +11,14 @@ from handrail.engine.commit.channel_change import (
     ChannelStreamChange,
 )
 from handrail.kernel.channel.events import AddMember
-from handrail.store.channels import AgentLoad, ChannelRow, ChannelStore
+from handrail.store.channels import AgentLoad, ChannelRow
+from handrail.store.engine_store import EngineStore
 
 StoreCall = Callable[..., Awaitable[Any]]
 
 
 async def load_channels(
-    call_store: StoreCall, store: ChannelStore, batch: Batch, streams: Sequence[str], now: datetime
+    call_store: StoreCall, store: EngineStore, batch: Batch, streams: Sequence[str], now: datetime
 ) -> None:
     """Load every channel that the batch names."""
     names = [stream.removeprefix(CHANNEL_STREAM_PREFIX) for stream in streams]

@@ -6,19 +6,21 @@ so that a statement is prepared once. Times are read as ISO texts, documents as 
 """
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
 from psycopg import Connection
 from psycopg.abc import Buffer
 from psycopg.adapt import Dumper, Loader
 from psycopg.pq import Format
+from psycopg.types.numeric import Int8BinaryDumper
 from psycopg.types.string import TextBinaryLoader
 
 _HEADER = struct.Struct("!iiIii")
 _LENGTHS = [n.to_bytes(4, "big") for n in range(1024)]
 _NULL = b"\xff\xff\xff\xff"
-_TEXT, _BIGINT, _BYTEA = 25, 20, 17
+_TEXT, _BIGINT, _BYTEA, _FLOAT, _BOOLEAN = 25, 20, 17, 701, 16
 _EPOCH = datetime(2000, 1, 1)  # noqa: DTZ001 - PostgreSQL's epoch, in UTC; the Z is written below
 
 
@@ -32,6 +34,14 @@ class BigintArray(bytes):
 
 class ByteaArray(bytes):
     """A bytea[]."""
+
+
+class FloatArray(bytes):
+    """A double precision[]."""
+
+
+class BooleanArray(bytes):
+    """A boolean[]."""
 
 
 class BinaryScalar(bytes):
@@ -75,6 +85,16 @@ def bigint_array(values: Sequence[int | None]) -> BigintArray:
         raise OverflowError(str(error)) from error
 
 
+def float_array(values: Sequence[float]) -> FloatArray:
+    parts = [struct.pack("!id", 8, value) for value in values]
+    return FloatArray(_header(_FLOAT, len(values)) + b"".join(parts))
+
+
+def boolean_array(values: Sequence[bool]) -> BooleanArray:
+    parts = [struct.pack("!i?", 1, value) for value in values]
+    return BooleanArray(_header(_BOOLEAN, len(values)) + b"".join(parts))
+
+
 _TEXT_HEADER, _BIGINT_HEADER, _BYTEA_HEADER = (
     _header(kind, 1) for kind in (_TEXT, _BIGINT, _BYTEA)
 )
@@ -97,20 +117,31 @@ def _single_bytea_array(value: bytes) -> ByteaArray:
     return ByteaArray(_BYTEA_HEADER + len(value).to_bytes(4, "big") + value)
 
 
-ARRAY_ENCODERS = {"t": text_array, "n": bigint_array, "b": bytea_array}
-SINGLE_ROW_ENCODERS = {"t": _single_text_array, "n": _single_bigint_array, "b": _single_bytea_array}
+EncodedArray = TextArray | BigintArray | ByteaArray | FloatArray | BooleanArray
+ARRAY_ENCODERS: dict[str, Callable[[Sequence[Any]], EncodedArray]] = {
+    "text": text_array,
+    "bigint": bigint_array,
+    "bytea": bytea_array,
+    "double precision": float_array,
+    "boolean": boolean_array,
+}
+SINGLE_ROW_ENCODERS: dict[str, Callable[[Any], EncodedArray]] = {
+    "text": _single_text_array,
+    "bigint": _single_bigint_array,
+    "bytea": _single_bytea_array,
+    "double precision": lambda value: float_array((value,)),
+    "boolean": lambda value: boolean_array((value,)),
+}
 """Encoders for a single row, as written by a single run: twice as fast."""
 
 
-def array_columns(
-    kinds: str, rows: Sequence[Sequence[object]]
-) -> list[TextArray | BigintArray | ByteaArray]:
-    """Encode rows as arrays, one letter per column: t(ext), n(umber), b(lob)."""
+def array_columns(types: Sequence[str], rows: Sequence[Sequence[object]]) -> list[EncodedArray]:
+    """Encode rows as arrays of these types, one per column."""
     if len(rows) == 1:
-        values = zip(kinds, rows[0], strict=True)
-        return [SINGLE_ROW_ENCODERS[kind](value) for kind, value in values]  # pyright: ignore[reportArgumentType]
-    pairs = zip(kinds, zip(*rows, strict=True), strict=True)
-    return [ARRAY_ENCODERS[kind](column) for kind, column in pairs]  # pyright: ignore[reportArgumentType]
+        values = zip(types, rows[0], strict=True)
+        return [SINGLE_ROW_ENCODERS[type_](value) for type_, value in values]
+    pairs = zip(types, zip(*rows, strict=True), strict=True)
+    return [ARRAY_ENCODERS[type_](column) for type_, column in pairs]
 
 
 def binary_scalars(values: Iterable[str | int | bytes | None]) -> list[BinaryScalar | None]:
@@ -145,6 +176,14 @@ class _ByteaArrayDumper(_PassThroughDumper):
     oid = 1001
 
 
+class _FloatArrayDumper(_PassThroughDumper):
+    oid = 1022
+
+
+class _BooleanArrayDumper(_PassThroughDumper):
+    oid = 1000
+
+
 class _TimestampLoader(Loader):
     """Reads a timestamptz: the number of microseconds since the year 2000, in UTC."""
 
@@ -164,5 +203,8 @@ def register_adapters(db: Connection[tuple[object, ...]]) -> None:
     db.adapters.register_dumper(TextArray, _TextArrayDumper)
     db.adapters.register_dumper(BigintArray, _BigintArrayDumper)
     db.adapters.register_dumper(ByteaArray, _ByteaArrayDumper)
+    db.adapters.register_dumper(FloatArray, _FloatArrayDumper)
+    db.adapters.register_dumper(BooleanArray, _BooleanArrayDumper)
+    db.adapters.register_dumper(int, Int8BinaryDumper)  # a statement is prepared for one size
     db.adapters.register_loader("timestamptz", _TimestampLoader)
     db.adapters.register_loader("json", _JsonTextLoader)

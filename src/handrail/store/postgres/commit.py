@@ -17,6 +17,7 @@ Rules
 """
 
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 from typing import Any
 
 import psycopg
@@ -24,13 +25,14 @@ from msgspec.structs import astuple
 from psycopg import errors
 from psycopg.pq.abc import PGresult
 
-from handrail.store.channels import ChannelRow, ChannelWrite
+from handrail.store.database import Rows
 from handrail.store.engine_store import (
     ApprovalRow,
+    ChannelRow,
+    ChannelWrite,
     CommitOutcomeUnknownError,
     CommitRow,
     LockRow,
-    Row,
     RunRow,
     StoreError,
     StreamRow,
@@ -38,60 +40,37 @@ from handrail.store.engine_store import (
 )
 from handrail.store.postgres.binary_values import array_columns, binary_scalars
 from handrail.store.postgres.connection import ConnectionLostError, ReconnectingConnection
-from handrail.store.postgres.database import PACKAGE, PostgresConnection
+from handrail.store.postgres.database import PostgresConnection
 from handrail.store.postgres.pipeline import PipelineStep, prepare_statements, run_pipeline
-from handrail.store.statements import load_statements
+from handrail.store.queries import Queries
+from handrail.store.row import Row
 
-Rows = list[tuple[Any, ...]]
-SQL = {
-    name: text.encode()
-    for file in (
-        "queries.sql",
-        "office.sql",
-        "channels.sql",
-        "memory.sql",
-        "reviews.sql",
-        "healing.sql",
-    )
-    for name, text in load_statements(PACKAGE, file).items()
-}
+QUERIES = Queries("postgres")
 COMMIT_ATTEMPTS = 5
 """Attempts of a commit that the server aborts because of a concurrent one."""
-COLUMN_KINDS = {
-    "lock_executions": "tb",
-    "lock_locks": "tb",
-    "lock_streams": "tb",
-    "lock_channels": "tb",
-    "lock_agents": "ttn",
-    "free_holders": "ttn",
-    "insert_executions": "tttnttttnnbtttttn",
-    "insert_locks": "tttnnbttt",
-    "insert_streams": "tnb",
-    "insert_channels": "tnbttttt",
-    "hold_executions": "tb",
-    "move_executions": "ttnbt",
-    "update_executions": "ttnbttntntttttn",
-    "update_locks": "tttnnbttt",
-    "update_streams": "tnb",
-    "update_channels": "tnbttttt",
-    "delete_members": "tt",
-    "put_members": "tttnnn",
-    "put_holders": "tttnnn",
-    "insert_log": "tntntttnttt",
-    "delete_dispatches": "tn",
-    "put_dispatches": "tnttntttt",
-    "insert_transitions": "tntttttt",
-    "put_approvals": "tttttttttttttt",
-    "put_beads": "ttttnttttttt",
-    "insert_messages": "tttt",
-    "delete_messages": "t",
-    "insert_keys": "ttttt",
-    "known_entries": "tn",
-    "insert_commit": "tnntb",
+LOCK_STATEMENTS = (
+    *("lock_executions", "lock_locks", "lock_streams", "lock_channels", "lock_agents"),
+)
+GUARD_STATEMENTS = (
+    *LOCK_STATEMENTS,
+    *("free_holders", "insert_executions", "insert_locks", "insert_streams", "insert_channels"),
+)
+"""Statements of the guards, in the order of locking."""
+COMMIT_STATEMENTS = (
+    *GUARD_STATEMENTS,
+    *("hold_executions", "single_step", "move_executions", "update_executions", "update_locks"),
+    *("update_streams", "update_channels", "delete_dispatches", "put_dispatches"),
+    *("insert_transitions", "put_approvals", "put_beads", "insert_messages", "delete_messages"),
+    *("insert_keys", "delete_members", "put_members", "insert_log", "known_entries"),
+    "insert_commit",
+)
+"""Statements of a commit, prepared when its connection is made."""
+STREAM_TABLES: dict[type[Row], str] = {
+    RunRow: "executions",
+    LockRow: "locks",
+    ChannelRow: "channels",
+    StreamRow: "streams",
 }
-"""Statements that take arrays, and the kinds of their columns; stream rows in order of locking."""
-GUARD_STATEMENTS = tuple(COLUMN_KINDS)[:10]
-LOCK_STATEMENTS = tuple(name for name in GUARD_STATEMENTS if name.startswith("lock_"))
 TURN_STATES = ("ACTIVE", "WAITING")
 """States of a member that holds the turn."""
 
@@ -120,7 +99,7 @@ def prepare_connection(db: PostgresConnection) -> None:
     """Prepare a connection for commits. Array parameters do not cause its statements to be planned
     again."""
     run_pipeline(db, [("SET plan_cache_mode = force_generic_plan", ())])
-    prepare_statements(db, {name: SQL[name] for name in (*COLUMN_KINDS, "hand_on")})
+    prepare_statements(db, {name: QUERIES[name].encoded for name in COMMIT_STATEMENTS})
 
 
 def commit(
@@ -145,20 +124,20 @@ def append_entry(db: PostgresConnection, write: StreamWrite, at: str) -> bool:
     """Write one entry to a stream in the caller's transaction. Return False if the stream has
     changed since it was read."""
     assert isinstance(write.row, StreamRow)
-    row_values = array_columns(COLUMN_KINDS["update_streams"], [astuple(write.row)])
     if write.expected_head:
-        guard_values = array_columns(
-            COLUMN_KINDS["lock_streams"], [(write.row.name, write.expected_head)]
-        )
-        locked = db.execute(SQL["lock_streams"], guard_values).fetchone()
-        db.execute(SQL["update_streams"], row_values)
+        locked = _execute_rows(db, "lock_streams", [(write.row.name, write.expected_head)])
+        _execute_rows(db, "update_streams", [astuple(write.row)])
     else:
-        locked = db.execute(SQL["insert_streams"], row_values).fetchone()
-    if locked is None:
-        return False
-    entry_values = array_columns(COLUMN_KINDS["insert_commit"], [astuple(write.entry)])
-    db.execute(SQL["insert_commit"], (*entry_values, at))
-    return True
+        locked = _execute_rows(db, "insert_streams", [astuple(write.row)])
+    if locked:
+        _execute_rows(db, "insert_commit", [astuple(write.entry)], at)
+    return locked > 0
+
+
+def _execute_rows(db: PostgresConnection, name: str, rows: Rows, *more_values: object) -> int:
+    query = QUERIES[name]
+    values = (*array_columns(query.array_types, rows), *more_values)
+    return db.execute(query.encoded, values, binary=True).rowcount
 
 
 class _CommitAttempt:
@@ -221,9 +200,7 @@ class _CommitAttempt:
         if not winners:
             run_pipeline(db, [ROLLBACK])
             return None
-        entries = array_columns(
-            COLUMN_KINDS["insert_commit"], [astuple(write.entry) for write in winners]
-        )
+        _, entries = _array_step("insert_commit", [astuple(write.entry) for write in winners])
         steps = [*row_steps, ("insert_commit", (*entries, self.at.encode())), COMMIT]
         self.commit_sent = True
         *_, commit_result, _ = run_pipeline(db, steps)
@@ -298,7 +275,7 @@ def _single_step(write: StreamWrite) -> PipelineStep:
         run.head,
         run.updated_at,
     )
-    return "hand_on", binary_scalars(
+    return "single_step", binary_scalars(
         (*run_values, closed_fence, *astuple(dispatch)[1:], *astuple(transition)[1:])
     )
 
@@ -374,29 +351,24 @@ def _bead_column(row: tuple[Any, ...]) -> Any:  # noqa: ANN401
 
 def _table_and_key(write: StreamWrite) -> tuple[str, str]:
     """Return the table and key of the stream's row."""
-    stream_row = write.row
-    if isinstance(stream_row, RunRow):
-        return "executions", stream_row.id
-    if isinstance(stream_row, ChannelRow):
-        return "channels", stream_row.id
-    return (
-        ("locks", stream_row.repository)
-        if isinstance(stream_row, LockRow)
-        else ("streams", stream_row.name)
-    )
+    row = write.row
+    if isinstance(row, LockRow):
+        key = row.repository
+    else:
+        key = row.name if isinstance(row, StreamRow) else row.id
+    return STREAM_TABLES[type(row)], key
 
 
 def _array_step(statement: str, rows: Rows) -> PipelineStep:
-    return statement, array_columns(COLUMN_KINDS[statement], rows)
+    return statement, array_columns(QUERIES[statement].array_types, rows)
 
 
 def _row_steps(writes: Sequence[StreamWrite]) -> list[PipelineStep]:
     """Write all rows but the journal. Deletions go before insertions."""
-    rows = _stream_rows(writes) | _dependent_rows(writes)
     return [
-        _array_step(statement, statement_rows)
-        for statement, statement_rows in rows.items()
-        if statement_rows
+        _array_step(statement, rows)
+        for statement, rows in (*_stream_rows(writes).items(), *_dependent_rows(writes))
+        if rows
     ]
 
 
@@ -409,69 +381,25 @@ def _check_entries_are_new(db: PostgresConnection, writes: Sequence[StreamWrite]
 
 def _stream_rows(writes: Sequence[StreamWrite]) -> dict[str, Rows]:
     """Return the new values of existing stream rows."""
-    moved: Rows = []
-    runs: Rows = []
-    locks: Rows = []
-    streams: Rows = []
-    channels: Rows = []
+    rows: dict[str, Rows] = {}
     for write in writes:
-        stream_row = write.row
         if not write.expected_head:
             continue
-        if isinstance(stream_row, LockRow):
-            locks.append(astuple(stream_row))
-        elif isinstance(stream_row, ChannelRow):
-            channels.append(astuple(stream_row))
-        elif not isinstance(stream_row, RunRow):
-            streams.append(astuple(stream_row))
-        elif write.position_only:
-            moved.append(
-                (
-                    stream_row.id,
-                    stream_row.current_node_id,
-                    stream_row.seq,
-                    stream_row.head,
-                    stream_row.updated_at,
-                )
-            )
+        if write.position_only:
+            rows.setdefault("move_executions", []).append(_position(write.row))
         else:
-            runs.append(
-                (
-                    *(
-                        stream_row.id,
-                        stream_row.current_node_id,
-                        stream_row.seq,
-                        stream_row.head,
-                        stream_row.updated_at,
-                        stream_row.workflow_id,
-                    ),
-                    *(
-                        stream_row.workflow_version,
-                        stream_row.status,
-                        stream_row.priority,
-                        stream_row.terminal_status,
-                        stream_row.stop_rule,
-                    ),
-                    *(
-                        stream_row.next_due,
-                        stream_row.ended_at,
-                        stream_row.state,
-                        stream_row.state_seq,
-                    ),
-                )
-            )
-    return {
-        "move_executions": moved,
-        "update_executions": runs,
-        "update_locks": locks,
-        "update_streams": streams,
-        "update_channels": channels,
-    }
+            statement = f"update_{STREAM_TABLES[type(write.row)]}"
+            rows.setdefault(statement, []).append(astuple(write.row))
+    return rows
 
 
-def _dependent_rows(writes: Sequence[StreamWrite]) -> dict[str, Rows]:
-    """Return the rows besides stream row and entry, by statement. A statement that updates gets
-    each row once."""
+_position = attrgetter(*QUERIES["move_executions"].parameters)
+"""The values of a run that only moves."""
+
+
+def _dependent_rows(writes: Sequence[StreamWrite]) -> list[tuple[str, Rows]]:
+    """Return the statements besides stream row and entry, with their rows. A statement that
+    updates gets each row once."""
     closed: Rows = []
     dispatches: dict[tuple[str, int], tuple[Any, ...]] = {}
     transitions: Rows = []
@@ -494,31 +422,31 @@ def _dependent_rows(writes: Sequence[StreamWrite]) -> dict[str, Rows]:
         row_lists["keys"] += write.keys
         if write.consumed_message_ids:
             consumed += [(message_id,) for message_id in write.consumed_message_ids]
-    return {
-        "delete_dispatches": closed,
-        "put_dispatches": list(dispatches.values()),
-        "insert_transitions": transitions,
-        "put_approvals": [astuple(approval) for approval in approvals.values()],
-        "put_beads": [beads[bead_id] for bead_id in sorted(beads)],
-        "insert_messages": [astuple(message) for message in row_lists["messages"]],
-        "delete_messages": consumed,
-        "insert_keys": sorted(astuple(key) for key in row_lists["keys"]),
-        **_channel_rows([write.channel for write in writes if write.channel is not None]),
-    }
+    return [
+        ("delete_dispatches", closed),
+        ("put_dispatches", list(dispatches.values())),
+        ("insert_transitions", transitions),
+        ("put_approvals", [astuple(approval) for approval in approvals.values()]),
+        ("put_beads", [beads[bead_id] for bead_id in sorted(beads)]),
+        ("insert_messages", [astuple(message) for message in row_lists["messages"]]),
+        ("delete_messages", consumed),
+        ("insert_keys", sorted(astuple(key) for key in row_lists["keys"])),
+        *_channel_rows([write.channel for write in writes if write.channel is not None]),
+    ]
 
 
-def _channel_rows(changes: Sequence[ChannelWrite]) -> dict[str, Rows]:
+def _channel_rows(changes: Sequence[ChannelWrite]) -> list[tuple[str, Rows]]:
     """Return a channel's rows in one order for all engines. Members that lost the turn go before
     the member that holds it."""
     member_values = [astuple(member) for change in changes for member in change.members]
     members = sorted(member_values, key=lambda row: row[:2])
     removed = sorted(member for change in changes for member in change.removed_members)
-    return {
-        "delete_members": removed,
-        "put_members": [row for row in members if row[2] not in TURN_STATES],
-        "put_holders": [row for row in members if row[2] in TURN_STATES],
-        "insert_log": [astuple(log_row) for change in changes for log_row in change.log],
-    }
+    return [
+        ("delete_members", removed),
+        ("put_members", [row for row in members if row[2] not in TURN_STATES]),
+        ("put_members", [row for row in members if row[2] in TURN_STATES]),
+        ("insert_log", [astuple(log_row) for change in changes for log_row in change.log]),
+    ]
 
 
 def _merge_approvals(approvals: dict[str, ApprovalRow], rows: Iterable[ApprovalRow]) -> None:

@@ -44,7 +44,7 @@ FIND_BACKEND_SQL = """
 SELECT wait_event FROM pg_stat_activity
 WHERE pid = $1 AND extract(epoch FROM backend_start)::text = $2
 """
-TERMINATE_BACKEND_SQL = "SELECT pg_terminate_backend($1, $2)"
+TERMINATE_BACKEND_SQL = "SELECT pg_terminate_backend($1::integer, $2)"
 CONFIRM_WRITES_SQL = """
 SELECT pid, extract(epoch FROM backend_start)::text, pg_logical_emit_message(true, 'handrail', '')
 FROM pg_stat_activity WHERE pid = pg_backend_pid()

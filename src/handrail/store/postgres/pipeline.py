@@ -13,10 +13,10 @@ from psycopg.errors import error_from_result
 from psycopg.pq import ConnStatus, ExecStatus, Format
 from psycopg.pq.abc import PGconn, PGresult
 
-from handrail.store.postgres.binary_values import BigintArray, BinaryScalar, ByteaArray, TextArray
+from handrail.store.postgres.binary_values import BinaryScalar, EncodedArray
 from handrail.store.postgres.database import PostgresConnection
 
-PipelineValue = TextArray | BigintArray | ByteaArray | BinaryScalar | bytes | None
+PipelineValue = EncodedArray | BinaryScalar | bytes | None
 PipelineStep = tuple[str, Sequence[PipelineValue]]
 """A prepared statement and its values, where `bytes` are texts; or a command without values."""
 

@@ -1,0 +1,109 @@
+"""Beads and their files in the store."""
+
+from collections.abc import Sequence
+from heapq import merge
+from typing import Any, Literal
+
+from msgspec.structs import asdict
+
+from handrail.store.database import Database
+from handrail.store.engine_store import BeadRow, IdempotencyKeyRow
+from handrail.store.row import Row, Time
+
+BEAD_FILES_MAX = 100
+"""Files per bead."""
+
+
+class BeadItem(BeadRow):
+    """A bead in a list: work, or an approval, whose parent is the work it is about."""
+
+    type: str
+    parent_id: str | None
+
+
+class FileRow(Row):
+    """A file of a bead. Lists omit the content."""
+
+    bead_id: str
+    name: str
+    sha256: str
+    size: int
+    content_type: str
+    content: bytes | None
+    uploaded_by: str
+    created_at: Time
+
+
+class BeadStore:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def get(self, bead_id: str) -> BeadRow | None:
+        row = self._database.fetch_one("bead", id=bead_id)
+        return BeadRow(*row) if row is not None else None
+
+    def create(self, bead: BeadRow, key: IdempotencyKeyRow | None) -> IdempotencyKeyRow | None:
+        """Insert a bead, unless it exists, and the request's idempotency key. If the key exists,
+        insert nothing and return the existing key."""
+        with self._database.transaction() as transaction:
+            if key is not None and not transaction.write_rows("insert_new_keys", [key]):
+                row = transaction.fetch_one("key", key=key.key, actor=key.actor)
+                assert row is not None, "another request inserted it"
+                return IdempotencyKeyRow(*row)
+            transaction.write_rows("insert_beads", [bead])
+            return None
+
+    def update_context(self, bead: BeadRow, expected_updated_at: str) -> bool:
+        """Update context and `updated_at`, if the bead was last updated at `expected_updated_at`
+        and no run is active."""
+        written = self._database.execute(
+            "update_bead_context",
+            id=bead.id,
+            context=bead.context,
+            updated_at=bead.updated_at,
+            expected_updated_at=expected_updated_at,
+        )
+        return written > 0
+
+    def put_file(self, file: FileRow) -> bool:
+        """Insert a file. Return False if the bead has that name, or BEAD_FILES_MAX files."""
+        with self._database.transaction() as transaction:
+            transaction.lock("files", file.bead_id)
+            values = asdict(file)
+            return transaction.execute("insert_file", **values, files_max=BEAD_FILES_MAX) > 0
+
+    def list_files(self, bead_id: str) -> list[FileRow]:
+        """List files by name, without their contents."""
+        return [FileRow(*row) for row in self._database.fetch_all("files", bead_id=bead_id)]
+
+    def get_file(self, bead_id: str, name: str) -> FileRow | None:
+        row = self._database.fetch_one("file", bead_id=bead_id, name=name)
+        return FileRow(*row) if row is not None else None
+
+    def list(
+        self,
+        *,
+        type: Literal["work", "approval"] | None = None,  # noqa: A002 - as the column
+        status: str | None = None,
+        workflow_id: str | None = None,
+        before: str | None = None,
+        limit: int = 50,
+    ) -> list[BeadItem]:
+        """List beads by id, the newest first. The status of an approval is open or closed."""
+        filters = {"workflow_id": workflow_id, "before": before, "limit": limit}
+        pages: Sequence[Sequence[BeadItem]] = [
+            [BeadItem(*row) for row in self._database.fetch_filtered(query, **filters, **status_is)]
+            for query, status_is in _bead_queries(type, status)
+        ]
+        return list(merge(*pages, key=lambda bead: bead.id, reverse=True))[:limit]
+
+
+def _bead_queries(type_: str | None, status: str | None) -> list[tuple[str, dict[str, Any]]]:
+    """Return the queries that list beads of that type and status, with their filters."""
+    queries: list[tuple[str, dict[str, Any]]] = []
+    if type_ in (None, "work"):
+        queries.append(("work_beads", {"status": status}))
+    if type_ in (None, "approval") and status in (None, "open", "closed"):
+        is_open, is_closed = status == "open" or None, status == "closed" or None
+        queries.append(("approval_beads", {"open": is_open, "closed": is_closed}))
+    return queries

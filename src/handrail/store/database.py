@@ -1,0 +1,141 @@
+"""What the store needs of a database: a narrow protocol with one implementation for each.
+
+A query is named as in the SQL files (`queries.py`), its values are keywords. Reads may be repeated
+after a lost connection. A write outside of a transaction is a transaction of its own, and one round
+trip. After `CommitOutcomeUnknownError` a write may be on disk or not.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+from handrail.store.engine_store import CommitRow, LoadedRun, StoreError, StreamWrite
+from handrail.store.row import Row
+
+Rows = list[tuple[Any, ...]]
+LockTopic = Literal["definitions", "files", "outages"]
+
+
+class Transaction(Protocol):
+    def fetch_all(self, query: str, /, **values: object) -> Rows: ...
+
+    def fetch_one(self, query: str, /, **values: object) -> tuple[Any, ...] | None: ...
+
+    def execute(self, query: str, /, **values: object) -> int:
+        """Return the number of rows written."""
+        ...
+
+    def write_rows(self, query: str, rows: Iterable[Row | Sequence[object]], /) -> int:
+        """Write rows by a query that takes a batch; return the number of rows written."""
+        ...
+
+    def lock(self, topic: LockTopic, key: str = "") -> None:
+        """Wait until no other transaction holds this lock, and hold it to the end."""
+        ...
+
+    def append(self, write: StreamWrite, at: str) -> bool:
+        """Append an entry to a stream without a table of its own. Return False if the stream has
+        changed since it was read."""
+        ...
+
+
+class Database(Protocol):
+    inline: bool
+    display_name: str
+    """The database's name in messages, without a password."""
+
+    def fetch_all(self, query: str, /, **values: object) -> Rows: ...
+
+    def fetch_one(self, query: str, /, **values: object) -> tuple[Any, ...] | None: ...
+
+    def fetch_filtered(self, query: str, /, **filters: object) -> Rows:
+        """Read with the filters that are not None."""
+        ...
+
+    def fetch_scanning(self, query: str, /, **filters: object) -> Rows:
+        """Read like `fetch_filtered`, by reading whole tables where that is faster."""
+        ...
+
+    def execute(self, query: str, /, **values: object) -> int: ...
+
+    def write_rows(self, query: str, rows: Iterable[Row | Sequence[object]], /) -> int: ...
+
+    def transaction(self) -> AbstractContextManager[Transaction]: ...
+
+    def commit(self, writes: Sequence[StreamWrite], at: str) -> tuple[CommitRow | None, list[bool]]:
+        """Implement `Store.commit`."""
+        ...
+
+    def check_commit_settled(self) -> None: ...
+
+    def has_changed(self) -> bool: ...
+
+    def find_dead_engines(self) -> list[str] | None: ...
+
+    def load_runs(self, ids: Sequence[str]) -> dict[str, LoadedRun]: ...
+
+    def reserve_dispatches(self, role: str, limit: int) -> Rows: ...
+
+    def text_search(self, words: Sequence[str]) -> str:
+        """Return a search for any of the words, in the database's own language."""
+        ...
+
+    def open_reader(self) -> "Database": ...
+
+    def open_maintenance(self) -> "MaintenanceDatabase | None": ...
+
+    def close(self) -> None: ...
+
+
+LIVE_TABLES = ("agents", "engines")
+"""Tables about processes that are alive now: a restore leaves them unchanged."""
+
+
+class BrokenBackupError(StoreError):
+    """The file to restore is not a backup, or fails its check. Nothing was changed."""
+
+
+class TableSize(Row):
+    """The size of a table. `bytes` includes indexes; None if the database cannot tell."""
+
+    name: str
+    rows: int
+    bytes: int | None
+
+
+class DatabaseSizes(msgspec.Struct, frozen=True):
+    tables: Sequence[TableSize]
+    bytes: int
+    """Of the whole database."""
+    log_bytes: int | None
+    """Of its write-ahead log, if the database has its own."""
+    free_bytes: int | None
+    """Reusable space inside the database."""
+
+
+class MaintenanceDatabase(Database, Protocol):
+    """A database opened for maintenance, beside those of the engines."""
+
+    def snapshot(self) -> AbstractContextManager[None]: ...
+
+    def fetch_limited(self, queries: Iterable[str], limit: int, /, **values: object) -> list[Rows]:
+        """Read at most `limit` rows of each query; whole tables may be read."""
+        ...
+
+    def query_names(self, prefix: str) -> list[str]:
+        """List the queries whose names begin so."""
+        ...
+
+    def measure_sizes(self) -> DatabaseSizes: ...
+
+    def backup(self, file: Path) -> None: ...
+
+    def restore(
+        self, file: Path, prepare: "Callable[[MaintenanceDatabase, str | None], None]"
+    ) -> None:
+        """Replace all data by the file's, or change nothing. `prepare` gets the data before they
+        are committed, and when an engine was last alive; it raises to refuse them."""
+        ...

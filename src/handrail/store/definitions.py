@@ -1,0 +1,43 @@
+"""Definitions and their versions in the store."""
+
+from msgspec.structs import asdict
+
+from handrail.store.database import Database
+from handrail.store.engine_store import DefinitionRow
+
+
+class DefinitionStore:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def put(self, row: DefinitionRow, owner: str | None = None) -> bool:
+        """Insert a version. Return False, and change nothing, if this version exists, or if
+        `find_foreign` finds another owner's. Without `owner`, owners do not matter."""
+        with self._database.transaction() as transaction:
+            transaction.lock("definitions")
+            names = {"id": row.workflow_id, "name": row.name, "owner": owner}
+            if owner is not None and transaction.fetch_one("foreign_definition", **names):
+                return False
+            transaction.execute("put_workflow", **asdict(row))
+            return transaction.write_rows("insert_versions", [row]) > 0
+
+    def find_foreign(self, workflow_id: str, name: str, owner: str) -> str | None:
+        """Return a definition with this id or name that has a version by another owner."""
+        row = self._database.fetch_one("foreign_definition", id=workflow_id, name=name, owner=owner)
+        return row[0] if row is not None else None
+
+    def get(self, workflow_id: str, version: int | None = None) -> DefinitionRow | None:
+        """Return that version, by default the newest. `workflow_id` may also be a name."""
+        rows = self._database.fetch_filtered(
+            "definition", id=workflow_id, version=version, newest=True if version is None else None
+        )
+        return DefinitionRow(*rows[0]) if rows else None
+
+    def list_versions(self, workflow_id: str) -> list[DefinitionRow]:
+        """List all versions of a definition, the newest first; by id, not by name."""
+        return [DefinitionRow(*row) for row in self._database.fetch_all("versions", id=workflow_id)]
+
+    def list(self, after: str, limit: int) -> list[DefinitionRow]:
+        """List the newest version of each definition, by id."""
+        rows = self._database.fetch_all("definitions", after=after, limit=limit)
+        return [DefinitionRow(*row) for row in rows]

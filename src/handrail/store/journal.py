@@ -1,0 +1,74 @@
+"""The journal in the store: the entries of a stream, and all commits in their order."""
+
+from collections.abc import Iterator
+from itertools import groupby
+
+from handrail.store.database import Database
+from handrail.store.engine_store import CommitRow, StoredEntry, StreamRow
+
+PAGE_COMMITS = 500
+PAGE_ENTRIES = 5_000
+COMMIT_N_MAX = 2**63 - 1
+
+
+class JournalStore:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def read(self, stream: str, after_seq: int = 0, limit: int = 10_000) -> list[StoredEntry]:
+        """Return the entries of one stream, in order."""
+        rows = self._database.fetch_all("journal", stream=stream, after_seq=after_seq, limit=limit)
+        return [StoredEntry(*row) for row in rows]
+
+    def read_feed(self, after_n: int, limit: int) -> list[StoredEntry]:
+        """Return the entries of the commits after `after_n`, in the order of commits. Commits are
+        not split: the last may exceed the limit."""
+        pages = self._commit_page(after_n, limit, limit)
+        return [entry for _, entries in pages for entry in entries]
+
+    def read_feed_backwards(self, before_n: int | None, limit: int) -> list[StoredEntry]:
+        """Like `read_feed`, backwards: the entries of the commits before that one, the newest
+        first, also within a commit. Commits are not split: the last may exceed the limit."""
+        before_n = before_n or COMMIT_N_MAX
+        rows = self._database.fetch_all("commits_backwards", before_n=before_n, limit=limit)
+        return [StoredEntry(*row) for row in rows if row[1] is not None]
+
+    def get_last_commit(self) -> CommitRow | None:
+        row = self._database.fetch_one("last_commit")
+        return CommitRow(*row) if row is not None else None
+
+    def iter_commits(
+        self, after_n: int, limit: int
+    ) -> Iterator[tuple[CommitRow, list[StoredEntry]]]:
+        """Iterate over the chain, with the entries of each commit."""
+        left = limit
+        while left > 0:
+            page = self._commit_page(after_n, min(left, PAGE_COMMITS), PAGE_ENTRIES)
+            yield from page
+            if not page:
+                return
+            left -= len(page)
+            after_n = page[-1][0].n
+
+    def _commit_page(
+        self, after_n: int, commits: int, entries: int
+    ) -> list[tuple[CommitRow, list[StoredEntry]]]:
+        """Return up to `commits` commits; fewer once they have `entries` entries."""
+        rows = self._database.fetch_all(
+            "commits", after_n=after_n, commits=commits, entries=entries
+        )
+        return [
+            (
+                CommitRow(*commit),
+                [StoredEntry(commit[0], *row[4:]) for row in group if row[4] is not None],
+            )
+            for commit, group in groupby(rows, key=lambda row: row[:4])
+        ]
+
+    def load_stream(self, name: str) -> StreamRow | None:
+        rows = self._database.fetch_filtered("streams", name=name)
+        return StreamRow(*rows[0]) if rows else None
+
+    def list_streams(self) -> list[StreamRow]:
+        """List all streams without a table of their own."""
+        return [StreamRow(*row) for row in self._database.fetch_filtered("streams", name=None)]

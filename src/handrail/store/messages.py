@@ -1,0 +1,17 @@
+"""Messages between streams in the store."""
+
+from handrail.store.database import Database
+from handrail.store.engine_store import MessageRow
+
+
+class MessageStore:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def delete(self, message_id: str) -> None:
+        """Delete a message that led to no decision."""
+        self._database.write_rows("delete_messages", [(message_id,)])
+
+    def list(self, limit: int) -> list[MessageRow]:
+        """List the oldest undelivered messages."""
+        return [MessageRow(*row) for row in self._database.fetch_all("messages", limit=limit)]
