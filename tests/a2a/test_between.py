@@ -85,7 +85,7 @@ def test_a_question_of_the_inner_run_is_answered_in_the_outer_and_both_end(
 def test_an_address_that_nobody_could_be_told_is_refused():
     called = call("a2a", "--server", "http://127.0.0.1:1", "--host", "0.0.0.0")
     assert called.code == 2
-    assert "say with --url where they reach it" in called.err
+    assert "name the public one with --url" in called.err
 
 
 def test_a_port_that_is_taken_is_told():

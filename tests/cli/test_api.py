@@ -75,7 +75,7 @@ def test_a_flag_counts_before_the_environment_and_that_before_the_file(
 
 def test_both_a_database_and_a_server_are_one_too_many(monkeypatch: pytest.MonkeyPatch):
     both = ["--database", "sqlite:///x.db", "--server", "http://127.0.0.1:1"]
-    told = "both say where to look; leave one of them out"
+    told = "are both set; remove one of them"
     assert line(call("runs", *both)) == f"--server and --database {told}"
     monkeypatch.setenv("HANDRAIL_DATABASE", "sqlite:///x.db")
     monkeypatch.setenv("HANDRAIL_SERVER", "http://127.0.0.1:1")
@@ -104,7 +104,7 @@ def test_a_token_that_is_wrong_or_missing_is_told_with_how_to_make_one(
 ):
     missing = line(call("runs", "--server", both.address))
     assert missing == (
-        "the server wants a token, and HANDRAIL_TOKEN is not set; make one where the server's "
+        "the server requires a token, but HANDRAIL_TOKEN is not set; create one where the server's "
         "database is: `handrail token create --database URL`"
     )
     monkeypatch.setenv("HANDRAIL_TOKEN", "hr_wrong")

@@ -1,6 +1,7 @@
 """The command line as a whole: quick help, completion, and a page that has everything in it."""
 
 import ast
+import asyncio
 import inspect
 import os
 import re
@@ -9,12 +10,15 @@ import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
+from typing import cast
 
 import pytest
 import typer
 from tests.cli.calling import call
 
 from handrail.cli.app import app
+from handrail.cli.ids import find_approval_id
+from handrail.client.clients import AsyncClient
 from handrail.server.setting_table import SETTINGS, format_setting
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -155,3 +159,9 @@ def test_every_setting_stands_on_the_page_with_its_default(row):
     default = format_setting(row, row.default)
     cell = f"`{default}`" if default else ""
     assert f"| `{row.name}` | {cell} | {row.unit} | {row.help} |" in PAGE
+
+
+def test_a_full_id_of_a_question_is_never_the_beginning_of_another():
+    nobody = cast("AsyncClient", None)  # it would be asked for the open ones
+    full_id = f"{'0' * 32}.q1"
+    assert asyncio.run(find_approval_id(nobody, full_id)) == full_id

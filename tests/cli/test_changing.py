@@ -154,7 +154,7 @@ def test_a_bead_has_the_context_that_is_given_as_text_or_in_a_file(ask: Any, her
 
 NO_BEADS = (
     (["no"], "nothing is defined as 'no'"),
-    (["finance"], "'finance' is built in, and nobody here works it yet; start `handrail serve --b"),
+    (["finance"], "'finance' is built in, but no server has started it here; start `handrail ser"),
     (["bad.yaml"], "bad.yaml: error at"),
     (["works", "--context", "["], "--context [: line 1, column 2"),
     (["works", "--context", "[]"], "--context []: is no JSON object"),
@@ -179,7 +179,7 @@ def test_a_token_is_printed_alone_listed_and_revoked(both: Both, ask: Any):
     called = ask("token", "create", "--role", "viewer", "--name", "vera", "--expires", "30d")
     assert SECRET.fullmatch(done(called).strip())
     assert re.fullmatch(
-        r"token [0-9a-f]{32} of vera \(viewer\); it is shown this once\n", called.err
+        r"token [0-9a-f]{32} of vera \(viewer\); it is shown only once\n", called.err
     )
     (row,) = [line for line in done(ask("token", "list")).splitlines() if "vera" in line]
     token, *rest = row.split()

@@ -160,7 +160,7 @@ def test_backup_and_restore(filled: Filled):
     assert call("db", "archive", "a", "--older-than", "0", "--database", filled.url).code == 0
     line = one_line(call("db", "restore", "copy", "--database", filled.url))
     assert "is not empty" in line
-    assert line.endswith("back it up, then say --yes")
+    assert line.endswith("back it up, then pass --yes")
     restored = call("db", "restore", "copy", "--yes", "--database", filled.url)
     assert restored.code == 0
     assert restored.out.splitlines()[1] == head

@@ -100,7 +100,7 @@ def test_an_error_of_the_team_is_told_with_its_place_and_is_on_record():
     place = r"\(their_team\.py, line \d+\)"
     wanted = rf"handrail guard: their_team:broken raised RuntimeError: no such luck {place}"
     assert re.fullmatch(wanted, raised)
-    assert record.strip().startswith("on record as ")
+    assert record.strip().startswith("recorded as ")
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_it_is_recorded_on_a_server_that_is_named(tmp_path, monkeypatch):
     with Server(f"sqlite:///{tmp_path / 'served.db'}") as server:
         refused = call("guard", "their_team:ran", "--server", server.url)
         assert (refused.code, refused.out) == (2, "")
-        assert "the server wants a token, and HANDRAIL_TOKEN is not set" in refused.err
+        assert "the server requires a token, but HANDRAIL_TOKEN is not set" in refused.err
         monkeypatch.setenv("HANDRAIL_TOKEN", server.token("viewer", "vic"))
         less = call("guard", "their_team:ran", "--server", server.url)
         assert (less.code, less.out) == (2, "")

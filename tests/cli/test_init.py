@@ -42,6 +42,8 @@ def test_it_never_writes_over_what_is_there(folder: Path):
     (folder / "notes.yaml").unlink()
     called = call("init", str(folder))
     assert called.code == 2
-    assert called.err.startswith("handrail init: agents.py, test_notes.py, pytest.ini are in ")
+    assert called.err.startswith(
+        "handrail init: agents.py, test_notes.py, pytest.ini already exist in "
+    )
     assert (folder / "agents.py").read_text() == "mine"
     assert not (folder / "notes.yaml").exists()

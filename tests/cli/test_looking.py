@@ -73,8 +73,7 @@ def test_runs_that_are_not_shown_are_told(both: Both):
     assert called.code == 0
     assert len(called.out.splitlines()) == 3
     assert called.err == (
-        "these are the newest 2, and there are more; take a larger --limit, or fewer of them with "
-        "--text or --since\n"
+        "only the newest 2 are listed; raise --limit, or filter with --text or --since\n"
     )
 
 
@@ -209,8 +208,8 @@ def test_half_an_id_is_enough_if_it_is_one_run_only(both: Both):
     assert good(both.same("show", run[:31])) == whole
     called = both.same("show", run[:4])
     assert called.code == 2
-    assert called.err.startswith(f"handrail show: '{run[:4]}' may be any of 10 runs: ")
-    assert called.err.endswith(", …; give more of it\n")
+    assert called.err.startswith(f"handrail show: '{run[:4]}' matches 10 runs: ")
+    assert called.err.endswith(", …; type more of the id\n")
 
 
 def test_a_status_that_is_none_is_wrong_usage_and_the_known_ones_are_named(both: Both):

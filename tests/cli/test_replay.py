@@ -124,7 +124,7 @@ def test_rules_that_cannot_be_used_are_told_with_their_place(pairs: str, here: P
     assert of(write(here, "max_edge: [")).startswith("handrail replay: ")
     assert "write lines such as max_edge: 4" in of(write(here, "[1]"))
     assert of("fast") == (
-        "handrail replay: --rules is 'fast', which is no file and no profile; "
+        "handrail replay: --rules is 'fast', which is neither a file nor a profile; "
         "profiles are strict and yolo"
     )
 
@@ -132,8 +132,8 @@ def test_rules_that_cannot_be_used_are_told_with_their_place(pairs: str, here: P
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ((), "name runs, or with --workflow the definition"),
-        (("x" * 32, "--workflow", "pair"), "name runs, or with --workflow the definition"),
+        ((), "name runs, or a definition with --workflow"),
+        (("x" * 32, "--workflow", "pair"), "name runs, or a definition with --workflow"),
         (("x" * 32,), "there is no run"),
         (("--workflow", "none"), "nothing is defined as 'none'"),
     ],

@@ -223,7 +223,7 @@ def test_rejecting_closes_the_run(tmp_path: Path):
         (["helpdesk", "--context", "{"], "--context {: line 1"),
         (["helpdesk", "--context", "[1]"], "is no JSON object"),
         (["helpdesk", "--context", "@nowhere.json"], "cannot be read"),
-        (["helpdesk", "--review", "maybe"], "--review is 'maybe'; say required or skip"),
+        (["helpdesk", "--review", "maybe"], "--review is 'maybe'; write required or skip"),
         (["helpdesk", "--answers", "nowhere"], "--answers nowhere: No such file"),
         (["helpdesk", "--report", "no/where.md"], "--report no/where.md: No such file"),
     ],

@@ -238,5 +238,5 @@ def test_a_server_whose_engine_fails_ends_with_exit_code_1(here: Path):
             file.write_bytes(b"x" * 8192)
         assert process.ended()[0] == 1
     *log, line = (here / "log").read_text().splitlines()
-    assert line == "handrail serve: the engine failed, and the log says why; start it again"
+    assert line == "handrail serve: the engine failed; see the log, then start it again"
     assert "engine_failed" in {json.loads(line)["event"] for line in log}

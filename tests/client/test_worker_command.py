@@ -163,16 +163,16 @@ def test_a_second_signal_ends_it_at_once(
 @pytest.mark.parametrize(
     ("target", "told"),
     [
-        ("agents", "'agents' is no MODULE:NAME"),
+        ("agents", "'agents' is not MODULE:NAME"),
         ("nowhere:worker", "there is no module 'nowhere' here"),
         ("pack.nowhere:worker", "there is no module 'pack' here"),
         ("agents:missing", "module 'agents' has no 'missing'; name a Worker in it"),
-        ("agents:unmarked", "'agents:unmarked' is a function, no Worker"),
-        ("agents:ROLES", "'agents:ROLES' is a list, no Worker"),
+        ("agents:unmarked", "'agents:unmarked' is a function, not a Worker"),
+        ("agents:ROLES", "'agents:ROLES' is a list, not a Worker"),
         ("broken:worker", "module 'broken' cannot be imported: ZeroDivisionError"),
         (
             "lacking:worker",
-            "No module named 'not_installed_at_all' (lacking.py, line 1); install handrail where",
+            "No module named 'not_installed_at_all' (lacking.py, line 1); install it into",
         ),
         ("wrong:worker", "module 'wrong' cannot be imported: SyntaxError"),
         ("agents:nobody", "the worker has no function"),

@@ -15,18 +15,18 @@ def a2a(
     url: Annotated[
         str,
         typer.Option(
-            metavar="URL", help="Where others reach it, for its cards; left out, where it listens."
+            metavar="URL", help="The public address in its agent cards; default: where it listens."
         ),
     ] = "",
-    host: Annotated[str, typer.Option(help="Where to listen.")] = "127.0.0.1",
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option(min=0, max=65_535, help="Where to listen; 0 takes a free one.")
+        int, typer.Option(min=0, max=65_535, help="The port to listen on; 0 takes a free one.")
     ] = 8091,
 ) -> None:
-    """Let others reach definitions as agents, by A2A.
+    """Serve definitions as agents over A2A.
 
     A2A is the Agent2Agent protocol. Every definition is an agent, at its id below this address; a
-    message to it files a bead. Every request brings its own token. Ends on SIGTERM or Ctrl-C.
+    message to it files a bead. Every request carries its own token. Stops on SIGTERM or Ctrl-C.
     """
     import asyncio
 
@@ -50,10 +50,10 @@ def a2a(
 def _public_url(urls: list[str], host: str) -> str:
     """Return the public address; "" if that is where it listens."""
     if len(urls) > 1:
-        raise InputError("--url names more than one address; cards have one, so give one")
+        raise InputError("--url names more than one address; agent cards have one, so name one")
     if not urls and _is_unspecified(host):
-        message = f"{host} is no address that others could be told"
-        raise InputError(f"{message}; say with --url where they reach it")
+        message = f"clients cannot connect to {host}, the address in the agent cards"
+        raise InputError(f"{message}; name the public one with --url")
     return urls[0] if urls else ""
 
 

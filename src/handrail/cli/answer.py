@@ -23,14 +23,14 @@ async def answer(
     approval: Annotated[
         str,
         typer.Argument(
-            metavar="APPROVAL", help="The question's id, or enough of it or of its run's."
+            metavar="APPROVAL", help="The question's id, or a unique part of it or of its run's id."
         ),
     ] = "",
     text: Annotated[
-        str, typer.Argument(metavar="TEXT", help="OK approves, other text is a revision.")
+        str, typer.Argument(metavar="TEXT", help="OK approves; any other text asks for a revision.")
     ] = "",
     decision: Annotated[
-        ApprovalDecision | None, typer.Option(help="Say it outright, with or without a text.")
+        ApprovalDecision | None, typer.Option(help="The explicit decision, with or without a text.")
     ] = None,
     database: Database = "",
     server: Server = "",
@@ -38,8 +38,8 @@ async def answer(
 ) -> None:
     """List open questions, show one, or answer it.
 
-    Without arguments those that are open are listed; without a text the one is shown. What could
-    mean either (no, wait, hm) is not taken: the question stays open, exit code 2.
+    Without arguments, lists the open questions; without a text, shows one. An ambiguous text (no,
+    wait, hm) is refused: the question stays open, exit code 2.
     """
     async with open_client(database, server) as client:
         if not approval:
@@ -57,8 +57,8 @@ async def answer(
 async def _list_open(client: "AsyncClient", *, as_json: bool) -> None:
     page = await client.list_approvals(status="open", limit=PAGE_ITEMS)
     heads = ("question", "kind", "at", "asked", "until", "what is asked")
-    table = output.TextTable(heads, map(_approval_row, page.items), "nobody is asked anything")
-    note = f"these are the last {PAGE_ITEMS}, and there are more; answer some"
+    table = output.TextTable(heads, map(_approval_row, page.items), "no question is open")
+    note = f"only {PAGE_ITEMS} questions are listed; answer some to see the others"
     output.show(page, table, as_json=as_json, note=note if page.next_cursor else "")
 
 

@@ -7,9 +7,9 @@ the database is access to everything.
 
 import getpass
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Generator
+from collections.abc import AsyncGenerator, Generator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from handrail.cli.command import InputError, as_input_error
 from handrail.cli.database import ensure_database, load_settings
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from handrail.client.clients import AsyncClient
     from handrail.server.configuration import Configuration
 
-T = TypeVar("T")
 PATIENCE_SECONDS = 3.0
 """How long an unreachable server is retried; a person waits for the answer."""
 NO_TOKEN = "none"  # noqa: S105 - with a database none is asked for, whatever the environment has
@@ -46,24 +45,14 @@ async def open_client(
         yield client
 
 
-async def take(items: AsyncIterator[T], count: int) -> list[T]:
-    """Return the first items; the pages after them are not requested."""
-    taken: list[T] = []
-    async for item in items:
-        taken.append(item)
-        if len(taken) >= count:
-            break
-    return taken
-
-
 def server_url(configuration: "Configuration") -> str:
     """Return the server to call; empty if it is the database."""
     from handrail.server.configuration import RANK_DEFAULT
 
     server, database = configuration.values["server"], configuration.values["database"]
     if server.rank == database.rank != RANK_DEFAULT:
-        message = f"{server.origin} and {database.origin} both say where to look"
-        raise InputError(f"{message}; leave one of them out")
+        message = f"{server.origin} and {database.origin} are both set"
+        raise InputError(f"{message}; remove one of them")
     return server.value if server.rank > database.rank else ""
 
 

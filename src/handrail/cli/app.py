@@ -64,7 +64,7 @@ def handrail(
     version: Annotated[
         bool,
         typer.Option(
-            "--version", callback=_print_version, is_eager=True, help="Print it, and end."
+            "--version", callback=_print_version, is_eager=True, help="Show the version and exit."
         ),
     ] = False,
 ) -> None:

@@ -52,7 +52,7 @@ def read_rules(rules: str) -> dict[str, Any] | str:
     if not path.is_file():
         if rules in PROFILES:
             return rules
-        message = f"--rules is '{printable(rules)[:80]}', which is no file and no profile"
+        message = f"--rules is '{printable(rules)[:80]}', which is neither a file nor a profile"
         raise InputError(f"{message}; profiles are {' and '.join(PROFILES)}")
     document, problems = load_document(path)
     if problems:
@@ -70,7 +70,7 @@ def import_object(target: str, example: str, noun: str) -> object:
     module_name, _, name = target.partition(":")
     if not module_name or not name:
         file_name = f"{example.partition(':')[0]}.py"
-        raise InputError(f"'{target}' is no MODULE:NAME; say {example} for {file_name}")
+        raise InputError(f"'{target}' is not MODULE:NAME; write {example} for {file_name}")
     sys.path.insert(0, str(Path.cwd()))
     try:
         module = importlib.import_module(module_name)
@@ -90,8 +90,8 @@ def _import_error_message(module: str, error: Exception) -> str:
         return f"{message}; start it where {module}.py is"
     message = f"module '{module}' cannot be imported: {type(error).__name__}: {error}"
     if isinstance(error, SyntaxError):  # it says itself where
-        return f"{message}; mend it"
+        return f"{message}; fix it"
     last = traceback.extract_tb(error.__traceback__)[-1]
     message = f"{message} ({Path(last.filename).name}, line {last.lineno})"
-    hint = f"install handrail where that is, or that where handrail is: {sys.prefix}"
-    return f"{message}; {hint if is_missing else 'mend it'}"
+    hint = f"install it into the environment of handrail: {sys.prefix}"
+    return f"{message}; {hint if is_missing else 'fix it'}"

@@ -26,7 +26,7 @@ INVALID_CREDENTIALS_PER_SECOND = 1.0
 RETRY_SECONDS = 5
 STATUS_UNAUTHORIZED, STATUS_TOO_MANY_REQUESTS, STATUS_BAD_REQUEST = 401, 429, 400
 REFUSAL_DETAIL = (
-    "too many requests from your address had no valid token; mend it, and try again in a while"
+    "too many requests from your address had no valid token; correct it, and retry later"
 )
 
 

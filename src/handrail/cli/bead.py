@@ -22,26 +22,26 @@ bead = command_group("File beads.")
 @bead.command("create")
 async def create_bead(
     definition: Annotated[
-        str, typer.Argument(help="How it is worked: a file, else an id, else a name.")
+        str, typer.Argument(help="The definition: a file, else an id, else a name.")
     ],
-    title: Annotated[str, typer.Option(help="What it is about.")],
-    description: Annotated[str, typer.Option(help="The same at length.")] = "",
+    title: Annotated[str, typer.Option(help="The bead's title.")],
+    description: Annotated[str, typer.Option(help="The bead's description.")] = "",
     context: Annotated[
         str, typer.Option(help="The bead's context: a JSON object, or @FILE with one.")
     ] = "",
     review: Annotated[
-        ReviewMode | None, typer.Option(help="Left out, as the definition says.")
+        ReviewMode | None, typer.Option(help="Default: as the definition says.")
     ] = None,
     priority: Annotated[
-        int, typer.Option(help="Dispatches of a higher one are offered first.")
+        int, typer.Option(help="Dispatches of a higher priority are offered first.")
     ] = 0,
     database: Database = "",
     server: Server = "",
     as_json: AsJson = False,
 ) -> None:
-    """File a bead, and begin a run of it.
+    """File a bead, and start a run of it.
 
-    A definition in a file is stored first. The run is worked on by whatever serves the database.
+    A definition in a file is stored first. A server on the database works on the run.
     """
     async with open_client(database, server) as client:
         created = await client.create_bead(
@@ -78,5 +78,5 @@ async def _find_stored_id(client: "AsyncClient", name: str) -> str:
     except NotFoundError:
         if name not in BUILTIN_IDS:
             raise
-        message = f"'{name}' is built in, and nobody here works it yet"
+        message = f"'{name}' is built in, but no server has started it here"
         raise InputError(f"{message}; start `handrail serve --builtin-agents`") from None

@@ -5,22 +5,23 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from handrail.cli import output
-from handrail.cli.api import open_client, take
+from handrail.cli.api import open_client
 from handrail.cli.command import command_group
 from handrail.cli.formatting import decode_argument, printable
+from handrail.cli.ids import take
 from handrail.cli.options import AsJson, Database, Server
 
 if TYPE_CHECKING:
     from handrail.views.channels import ChannelView, MessageView
 
-ChannelId = Annotated[str, typer.Argument(metavar="CHANNEL", help="Its id.")]
+ChannelId = Annotated[str, typer.Argument(metavar="CHANNEL", help="The channel's id.")]
 MESSAGES_SHOWN = 20
 """Messages that are shown,"""
 EVENTS_SEARCHED = 200
 """from this many last events."""
 CHANNELS_LISTED_MAX = 1_000
 
-channel = command_group("Look at channels, speak in them, and pass the turn.")
+channel = command_group("Show channels, post messages, and control turns.")
 
 
 @channel.command("list")
@@ -39,7 +40,7 @@ async def list_channels(
 async def show_channel(
     channel: ChannelId, database: Database = "", server: Server = "", as_json: AsJson = False
 ) -> None:
-    """Show who is in a channel, and what was said last."""
+    """Show the members and the last messages of a channel."""
     channel_id = decode_argument(channel)
     async with open_client(database, server) as client:
         stored = await client.get_channel(channel_id)
@@ -51,7 +52,7 @@ async def show_channel(
         return
     output.print_line(_state_line(stored))
     members = [(member.agent_id, member.state.value) for member in stored.members]
-    output.print_table(output.TextTable(("agent", "state"), members, "nobody is in it"))
+    output.print_table(output.TextTable(("agent", "state"), members, "the channel has no members"))
     for message in log:
         output.print_line(_message_line(message))
 
@@ -59,13 +60,13 @@ async def show_channel(
 @channel.command("say")
 async def say_in_channel(
     channel: ChannelId,
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="What is said.")],
-    to: Annotated[str, typer.Option(help="The agent that is meant.")] = "",
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="The message.")],
+    to: Annotated[str, typer.Option(help="The agent that it is addressed to.")] = "",
     database: Database = "",
     server: Server = "",
     as_json: AsJson = False,
 ) -> None:
-    """Say something as a person, and print what became of it."""
+    """Post a message as a person, and print what happened to it."""
     async with open_client(database, server) as client:
         posted = await client.post_message(
             decode_argument(channel), decode_argument(text), to=decode_argument(to) or None
@@ -77,7 +78,7 @@ async def say_in_channel(
 async def pause_channel(
     channel: ChannelId, database: Database = "", server: Server = "", as_json: AsJson = False
 ) -> None:
-    """Grant no turn from now on; the one in progress ends as it will."""
+    """Stop granting turns; the turn in progress goes on."""
     await _control_turn(channel, "pause", database, server, as_json=as_json)
 
 
@@ -85,14 +86,14 @@ async def pause_channel(
 async def unpause_channel(
     channel: ChannelId, database: Database = "", server: Server = "", as_json: AsJson = False
 ) -> None:
-    """Grant turns again."""
+    """Resume granting turns."""
     await _control_turn(channel, "unpause", database, server, as_json=as_json)
 
 
 @channel.command("grant")
 async def grant_turn(
     channel: ChannelId,
-    agent: Annotated[str, typer.Argument(metavar="AGENT", help="Who is to have the turn.")],
+    agent: Annotated[str, typer.Argument(metavar="AGENT", help="The agent that gets the turn.")],
     database: Database = "",
     server: Server = "",
     as_json: AsJson = False,

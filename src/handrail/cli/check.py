@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def check(
     files: Annotated[
-        list[str], typer.Argument(help="Files, names of built-in definitions, - for stdin.")
+        list[str], typer.Argument(help="Files or names of built-in definitions; - for stdin.")
     ],
     as_json: AsJson = False,
 ) -> int:

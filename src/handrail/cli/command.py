@@ -98,7 +98,7 @@ def describe_error(error: Exception) -> str:
         return error.detail
     if error.status == 401 and not os.environ.get(TOKEN_VARIABLE):
         how = "where the server's database is: `handrail token create --database URL`"
-        return f"the server wants a token, and {TOKEN_VARIABLE} is not set; make one {how}"
+        return f"the server requires a token, but {TOKEN_VARIABLE} is not set; create one {how}"
     detail = error.detail or error.title
     parts = [detail]
     parts += [f"{item.path}: {item.message}" for item in error.errors if item.message not in detail]

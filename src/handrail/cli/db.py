@@ -23,7 +23,7 @@ db = typer.Typer(cls=CommandGroup, rich_markup_mode=None)
 
 @db.callback(invoke_without_command=True)
 def sizes(context: typer.Context, database: Database = "", as_json: AsJson = False) -> None:
-    """Show how large the database is; archive, back up, restore."""
+    """Show the size of the database; archive, back up, restore."""
     context.obj = database  # also for `handrail db --database URL COMMAND`
     if context.invoked_subcommand is not None:
         return
@@ -37,15 +37,15 @@ def sizes(context: typer.Context, database: Database = "", as_json: AsJson = Fal
 def archive(
     context: typer.Context,
     file: Annotated[str, typer.Argument(help="A new file; compressed if it ends in .gz.")],
-    older_than: Annotated[str, typer.Option(help="Runs that ended so long ago.")] = "30d",
-    by: Annotated[str, typer.Option(help="Who does it; left out, the system's user.")] = "",
+    older_than: Annotated[str, typer.Option(help="Only runs older than this.")] = "30d",
+    by: Annotated[str, typer.Option(help="Who archives; default: the system's user.")] = "",
     database: Database = "",
     as_json: AsJson = False,
 ) -> None:
     """Move finished runs to a file.
 
     The file holds all of them and is on disk before anything is removed. Their hashes stay, so that
-    verify can still check everything; that they were archived, and by whom, is on record.
+    verify can still check everything; the archiving is recorded with its author.
     """
     from handrail.engine.maintenance import retention
 
@@ -70,7 +70,7 @@ def backup(
     database: Database = "",
     as_json: AsJson = False,
 ) -> None:
-    """Copy everything to a new file, while engines go on. Prints the head of the copy."""
+    """Copy the database to a new file while engines run. Prints the head of the copy."""
     from handrail.engine.maintenance import retention
 
     path = _check_new_file(file)
@@ -84,15 +84,15 @@ def backup(
 @db.command()
 def restore(
     context: typer.Context,
-    file: Annotated[str, typer.Argument(help="What backup wrote.")],
-    yes: Annotated[bool, typer.Option("--yes", help="Replace what is there.")] = False,
+    file: Annotated[str, typer.Argument(help="A file that backup wrote.")],
+    yes: Annotated[bool, typer.Option("--yes", help="Replace the present content.")] = False,
     database: Database = "",
     as_json: AsJson = False,
 ) -> None:
-    """Make everything as it was when a backup was written.
+    """Restore the database from a backup.
 
     The file is checked first; then all of it is restored, or nothing. Engines may be running: they
-    go on from there. Exit code 2 if the file is not fit, or --yes is missing.
+    continue from the restored state. Exit code 2 if the file is not valid, or --yes is missing.
     """
     from handrail.engine.maintenance import retention
     from handrail.store.maintenance import BrokenBackupError
@@ -117,14 +117,14 @@ def _head_lines(head: "CommitRow | None") -> list[str]:
 
 def _require_confirmation(store: "MaintenanceStore", *, yes: bool) -> None:
     if not yes and not store.is_empty():
-        message = f"{store.display_name} is not empty, and all that is in it would be replaced"
-        raise InputError(f"{message}; back it up, then say --yes")
+        message = f"{store.display_name} is not empty, and its content would be replaced"
+        raise InputError(f"{message}; back it up, then pass --yes")
 
 
 def _check_new_file(file: str) -> Path:
     path = Path(file)
     if "\0" in file:
-        raise InputError("embedded null byte; name another file")
+        raise InputError("the file name contains a null byte; name another file")
     if not file or not path.name or path.is_dir():
         raise InputError(f"'{file}' names no file; name a new one")
     if path.exists():

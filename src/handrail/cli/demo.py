@@ -10,16 +10,16 @@ from handrail.store.engine_store import StoreError
 
 def demo(
     port: Annotated[
-        int | None, typer.Option(min=0, max=65_535, help="Left out, 8080 if it is free.")
+        int | None,
+        typer.Option(min=0, max=65_535, help="The port; default: 8080 if it is free."),
     ] = None,
     once: Annotated[
-        bool, typer.Option("--once", help="Answer every question, print a table, and end.")
+        bool, typer.Option("--once", help="Answer every question, print a table and exit.")
     ] = False,
 ) -> int:
-    """Show it: a server with built-in teams at work on sample beads.
+    """Start a server with built-in teams at work on sample beads.
 
-    Prints the page's address with a one-time sign-in. Needs nothing but this folder, where it has a
-    database of its own.
+    Prints the page's address with a one-time sign-in. Has a database of its own in this folder.
     """
     import asyncio
 

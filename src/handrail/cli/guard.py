@@ -55,21 +55,21 @@ def guard(
         ),
     ],
     input_text: Annotated[
-        str, typer.Option("--input", metavar="TEXT", help="What the team is given; @FILE reads it.")
+        str, typer.Option("--input", metavar="TEXT", help="The team's input; @FILE reads it.")
     ] = "",
-    name: Annotated[str, typer.Option(help="Its definition's name; left out, MODULE:OBJECT.")] = "",
+    name: Annotated[str, typer.Option(help="The definition's name; default: MODULE:OBJECT.")] = "",
     rules: Annotated[
-        str, typer.Option(metavar="FILE", help="Stop rules, or the name of a profile.")
+        str, typer.Option(metavar="FILE", help="A file with stop rules, or the name of a profile.")
     ] = "",
     database: Database = "",
     server: Server = "",
     as_json: AsJson = False,
 ) -> int:
-    """Run somebody's own team under guard, as it is.
+    """Run an existing team under guard, unchanged.
 
-    Prints the team's result; on standard error why it ended. The run is on record afterwards, for
-    runs, show, report, why and replay; on a server while it goes on, too. Exit code 1 if a rule
-    stopped it or the team raised.
+    Prints the team's result, and on standard error why it ended. The run is recorded for runs,
+    show, report, why and replay; on a server also while it goes on. Exit code 1 if a rule stopped
+    it or the team raised an error.
     """
     from handrail.guard.detection import TeamInputError, wrap_team
 
@@ -126,10 +126,10 @@ def _user_location(error: Exception) -> str:
 
 def _print_record_location(run: GuardedRun | None, database: str, server: str) -> None:
     if run is not None and run.unrecorded:
-        output.print_note(f"  {run.unrecorded} events of it could not be recorded")
+        output.print_note(f"  {run.unrecorded} events could not be recorded")
     if run is not None and run.recorded:
         command = f"handrail report {run.recorded}{_record_arguments(database, server)}"
-        output.print_note(f"  on record as {run.recorded}: {command}")
+        output.print_note(f"  recorded as {run.recorded}: {command}")
 
 
 def _record_arguments(database: str, server: str) -> str:

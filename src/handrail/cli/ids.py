@@ -1,16 +1,16 @@
 """Find an id from what a user types: all of it, or enough of its beginning or end."""
 
 import re
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Iterable
+from typing import TYPE_CHECKING, TypeVar
 
-from handrail.cli.api import take
 from handrail.cli.command import InputError
 from handrail.cli.formatting import decode_argument, printable
 
 if TYPE_CHECKING:
     from handrail.client.clients import AsyncClient
 
+T = TypeVar("T")
 ID_CHARS = 32
 """Characters of a run's or a token's id."""
 APPROVAL_ID_PATTERN = re.compile(r"[0-9a-f]{32}\.q\d+")
@@ -29,6 +29,16 @@ async def find_run_id(client: "AsyncClient", partial_id: str) -> str:
     newest = await take(client.each(client.list_runs, limit=PAGE_ITEMS), RUNS_SEARCHED_MAX)
     run_ids = {run.id for run in (*page.items, *newest)}
     return require_one_match(partial_id, sorted(run_ids), "run", "`handrail runs` lists them")
+
+
+async def take(items: AsyncIterator[T], count: int) -> list[T]:
+    """Return the first items; the pages after them are not requested."""
+    taken: list[T] = []
+    async for item in items:
+        taken.append(item)
+        if len(taken) >= count:
+            break
+    return taken
 
 
 async def find_approval_id(client: "AsyncClient", partial_id: str) -> str:
@@ -56,8 +66,8 @@ def require_one_match(partial_id: str, full_ids: Iterable[str], noun: str, hint:
     shown_ids = ", ".join(matches[:MATCHES_SHOWN_MAX]) + (
         ", …" if len(matches) > MATCHES_SHOWN_MAX else ""
     )
-    message = f"'{printable(partial_id)}' may be any of {len(matches)} {noun}s: {shown_ids}"
-    raise InputError(f"{message}; give more of it")
+    message = f"'{printable(partial_id)}' matches {len(matches)} {noun}s: {shown_ids}"
+    raise InputError(f"{message}; type more of the id")
 
 
 def _matches(full_id: str, partial_id: str) -> bool:

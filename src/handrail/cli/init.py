@@ -27,9 +27,9 @@ PYTEST_COMMANDS = {
 
 
 def init(
-    folder: Annotated[str, typer.Argument(help="Where to; it is made if it is not there.")] = ".",
+    folder: Annotated[str, typer.Argument(help="The folder; created if it is missing.")] = ".",
 ) -> None:
-    """Write a definition, an agent and a test to begin with."""
+    """Write a definition, an agent and a test to start from."""
     target = Path(folder)
     with as_input_error(OSError):
         _write_files(target)
@@ -51,7 +51,7 @@ def _write_files(target: Path) -> None:
     """Write the files, and never over others."""
     existing = [name for name in STARTER_FILES if (target / name).exists()]
     if existing:
-        message = f"{', '.join(existing)} are in {target} already, and stay as they are"
+        message = f"{', '.join(existing)} already exist in {target}"
         raise InputError(f"{message}; name another folder: handrail init FOLDER")
     target.mkdir(parents=True, exist_ok=True)
     for name in STARTER_FILES:

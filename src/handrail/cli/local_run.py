@@ -111,8 +111,8 @@ async def _require_idle_database(engine: Engine, database: str) -> None:
     """Refuse a database that is at work: the agents here rehearse, and must not get real work."""
     running = await engine.executions(status="running", limit=1)
     if running.items or await engine.maintenance.has_live_peers(engine.clock()):
-        message = f"{database} is at work, and the agents of `handrail run` only rehearse"
-        raise InputError(f"{message}; name a database of its own, or file a bead at the server")
+        message = f"{database} is in use, and the agents of `handrail run` are scripted"
+        raise InputError(f"{message}; name another database, or file a bead at the server")
 
 
 def _add_agents(

@@ -15,23 +15,24 @@ from handrail.engine.install_hints import install_hint
 def mcp(
     server: Server = "",
     http: Annotated[
-        bool, typer.Option("--http", help="Over HTTP, for many agents; else over stdio, for one.")
+        bool,
+        typer.Option("--http", help="Serve many agents over HTTP; else one over stdio."),
     ] = False,
-    host: Annotated[str, typer.Option(help="Where to listen.")] = "127.0.0.1",
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option(min=0, max=65_535, help="Where to listen; 0 takes a free one.")
+        int, typer.Option(min=0, max=65_535, help="The port to listen on; 0 takes a free one.")
     ] = 8090,
     silence: Annotated[
         float,
         typer.Option(
-            min=1, max=86_400, help="Seconds without a call after which an agent has gone away."
+            min=1, max=86_400, help="Seconds without a call after which an agent counts as gone."
         ),
     ] = 900,
 ) -> None:
-    """Let a coding agent join as a worker, by MCP.
+    """Let a coding agent join as a worker over MCP.
 
     MCP is the Model Context Protocol. Over stdio the agent's token is taken from HANDRAIL_TOKEN;
-    over HTTP every request brings its own. Ends with its input, or on SIGTERM or Ctrl-C.
+    over HTTP every request carries its own. Stops when its input ends, or on SIGTERM or Ctrl-C.
     """
     if find_spec("mcp") is None:
         raise InputError(f"the MCP SDK is not installed; {install_hint('mcp')}")
@@ -45,8 +46,10 @@ def mcp(
         url = ",".join(parse_addresses(server or configuration["server"]))
         token = os.environ.get(TOKEN_VARIABLE, "")
         if not http and not token:
-            message = f"{TOKEN_VARIABLE} is not set, and says which agent this is"
-            raise InputError(f"{message}; make one: handrail token create --role agent --agent ID")
+            message = f"{TOKEN_VARIABLE} is not set, but identifies the agent"
+            raise InputError(
+                f"{message}; create one: handrail token create --role agent --agent ID"
+            )
         with capture_logs(configuration.server.log_level, configuration.server.log_format):
             asyncio.run(_serve(url, token, (host, port) if http else None, silence))
 

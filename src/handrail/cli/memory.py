@@ -17,17 +17,20 @@ if TYPE_CHECKING:
     from handrail.views.memories import MemoryView
 
 MemoryId = Annotated[
-    str, typer.Argument(metavar="MEMORY", help="Its id, or enough of the beginning or end of it.")
+    str,
+    typer.Argument(metavar="MEMORY", help="The memory's id, or a unique beginning or end of it."),
 ]
 STATUS_STYLES = {"kept": "green", "failed": "red", "reopened": "red"}
 
-memory = command_group("Look at, correct and remove remembered resolutions.")
+memory = command_group("Show, correct and remove remembered resolutions.")
 
 
 @memory.command("list")
 async def list_memories(
-    text: Annotated[str, typer.Option(help="What the ticket or the resolution contains.")] = "",
-    limit: Annotated[int, typer.Option(min=1, max=500, help="At most so many.")] = 50,
+    text: Annotated[
+        str, typer.Option(help="Only those with this in the ticket or the resolution.")
+    ] = "",
+    limit: Annotated[int, typer.Option(min=1, max=500, help="The most resolutions to list.")] = 50,
     database: Database = "",
     server: Server = "",
     as_json: AsJson = False,
@@ -44,7 +47,7 @@ async def list_memories(
 async def show_memory(
     memory: MemoryId, database: Database = "", server: Server = "", as_json: AsJson = False
 ) -> None:
-    """Show one: the ticket, the resolution, and how it stands."""
+    """Show a resolution with its ticket and its status."""
     async with open_client(database, server) as client:
         stored = await client.get_memory(await _find_memory_id(client, memory))
     output.show(stored, _memory_lines(stored), as_json=as_json)
@@ -53,12 +56,12 @@ async def show_memory(
 @memory.command("correct")
 async def correct_memory(
     memory: MemoryId,
-    resolution: Annotated[str, typer.Argument(help="What such tickets are answered from now on.")],
+    resolution: Annotated[str, typer.Argument(help="The new resolution for such tickets.")],
     database: Database = "",
     server: Server = "",
     as_json: AsJson = False,
 ) -> None:
-    """Write another resolution; who did is on record."""
+    """Replace a resolution; the change is recorded with its author."""
     async with open_client(database, server) as client:
         memory_id = await _find_memory_id(client, memory)
         corrected = await client.correct_memory(memory_id, decode_argument(resolution))
@@ -69,7 +72,7 @@ async def correct_memory(
 async def remove_memory(
     memory: MemoryId, database: Database = "", server: Server = "", as_json: AsJson = False
 ) -> None:
-    """Remove one: it answers no ticket any more."""
+    """Remove a resolution: tickets are no longer answered with it."""
     async with open_client(database, server) as client:
         memory_id = await _find_memory_id(client, memory)
         await client.remove_memory(memory_id)

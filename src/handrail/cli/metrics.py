@@ -114,7 +114,7 @@ async def metrics(
     for figures in page.items:
         _print_definition_metrics(figures)
     if not page.items:
-        output.print_line("no such run has ended")
+        output.print_line("no matching run has ended")
 
 
 def _print_definition_metrics(figures: "DefinitionStatistics") -> None:

@@ -4,31 +4,31 @@ from typing import Annotated, Literal
 
 import typer
 
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
 Database = Annotated[
     str,
     typer.Option(
         metavar="URL",
-        help="sqlite:///FILE or postgresql://…; left out, HANDRAIL_DATABASE, else the one in the "
-        "folder .handrail here.",
+        help="sqlite:///FILE or postgresql://…; default: HANDRAIL_DATABASE, else the one in the "
+        "folder .handrail.",
     ),
 ]
 Server = Annotated[
     str,
     typer.Option(
         metavar="URL",
-        help="Ask this server instead, with the token in HANDRAIL_TOKEN; left out, "
-        "HANDRAIL_SERVER.",
+        help="Use this server instead, with the token in HANDRAIL_TOKEN; default: HANDRAIL_SERVER.",
     ),
 ]
 RunId = Annotated[
-    str, typer.Argument(metavar="RUN", help="Its id, or enough of the beginning or end of it.")
+    str, typer.Argument(metavar="RUN", help="The run's id, or a unique beginning or end of it.")
 ]
 Since = Annotated[
-    str, typer.Option(metavar="WHEN", help="How long ago, such as 2h or 7d, or a date.")
+    str, typer.Option(metavar="WHEN", help="Only runs since then: 2h or 7d ago, or a date.")
 ]
 WorkflowName = Annotated[
-    str, typer.Option("--workflow", metavar="NAME", help="Of this definition, by id or name.")
+    str,
+    typer.Option("--workflow", metavar="NAME", help="Only runs of this definition, by id or name."),
 ]
 RunStatusFilter = Literal[
     "running",

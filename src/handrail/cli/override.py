@@ -17,12 +17,10 @@ async def override(
         OverrideAction,
         typer.Argument(metavar="ACTION", help="move, close, pause, resume or migrate."),
     ],
-    reason: Annotated[str, typer.Option(help="Why; it is on record.")],
-    node: Annotated[
-        str, typer.Option(help="Where it shall go: a node, or an agent of a team.")
-    ] = "",
+    reason: Annotated[str, typer.Option(help="The reason; it is recorded.")],
+    node: Annotated[str, typer.Option(help="For move: the target node, or agent of a team.")] = "",
     version: Annotated[
-        int | None, typer.Option(min=1, help="Of its definition; for migrate.")
+        int | None, typer.Option(min=1, help="For migrate: the version of the definition.")
     ] = None,
     database: Database = "",
     server: Server = "",

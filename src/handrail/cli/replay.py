@@ -24,32 +24,33 @@ async def replay(
     rules: Annotated[
         str,
         typer.Option(
-            metavar="FILE|PROFILE", help="A file with fields of stop_rules, or strict or yolo."
+            metavar="FILE|PROFILE",
+            help="A file with fields of stop_rules, or a profile: strict or yolo.",
         ),
     ],
     runs: Annotated[
         list[str] | None,
-        typer.Argument(metavar="RUN…", help="Their ids, or enough of the beginning or end."),
+        typer.Argument(metavar="RUN…", help="Run ids, or unique beginnings or ends of them."),
     ] = None,
     workflow: Annotated[
         str,
-        typer.Option(metavar="NAME", help="Instead of RUN, the newest ended runs of it."),
+        typer.Option(
+            metavar="NAME", help="Instead of RUN: the newest ended runs of this definition."
+        ),
     ] = "",
     database: Database = "",
     server: Server = "",
     as_json: AsJson = False,
 ) -> None:
-    """Say what other stop rules would have made of recorded runs.
+    """Show what other stop rules would have done to recorded runs.
 
-    Where each would have stopped, by which rule, what that saves, and which good runs would have
-    been cut. What the rules do not name stays as the definition has it. No agent is run.
+    Prints where each would have stopped, by which rule, what that saves, and which good runs would
+    have been cut. Rules that are not named stay as in the definition. No agent is run.
     """
     async with open_client(database, server) as client:
         overrides = read_rules(rules)
         if bool(runs) == bool(workflow):
-            raise InputError(
-                "name runs, or with --workflow the definition whose ended runs are meant"
-            )
+            raise InputError("name runs, or a definition with --workflow")
         run_ids = (
             [await find_run_id(client, run) for run in runs]
             if runs

@@ -14,30 +14,31 @@ from handrail.store.engine_store import StoreError
 
 
 def run(
-    definition: Annotated[str, typer.Argument(help="A file, else the name of a built-in one.")],
-    title: Annotated[str, typer.Option(help="What the bead is about.")] = "",
-    description: Annotated[str, typer.Option(help="The same at length.")] = "",
+    definition: Annotated[
+        str, typer.Argument(help="A file, else the name of a built-in definition.")
+    ],
+    title: Annotated[str, typer.Option(help="The bead's title.")] = "",
+    description: Annotated[str, typer.Option(help="The bead's description.")] = "",
     context: Annotated[
         str, typer.Option(help="The bead's context: a JSON object, or @FILE with one.")
     ] = "",
     review: Annotated[
-        str, typer.Option(help="required or skip; left out, as the definition says.")
+        str, typer.Option(help="required or skip; default: as the definition says.")
     ] = "",
     answers: Annotated[
-        str, typer.Option(help="A file with one answer a line, - for stdin, instead of a terminal.")
+        str, typer.Option(help="Read answers from this file, one per line; - for stdin.")
     ] = "",
     report: Annotated[
-        str, typer.Option(help="Write the whole report to this file, as Markdown or .json.")
+        str, typer.Option(help="Write the full report to this file, as Markdown or .json.")
     ] = "",
     database: Annotated[
-        str, typer.Option(metavar="URL", help="Keep the run there; left out, in memory.")
+        str, typer.Option(metavar="URL", help="Store the run in this database; default: in memory.")
     ] = "",
     as_json: AsJson = False,
 ) -> int:
-    """Run one bead to its end here, with scripted agents.
+    """Run one bead to its end in this process, with scripted agents.
 
-    Everything happens in this process. Questions are asked in the terminal. Exit code 0 only if the
-    run ends as done_success.
+    Questions are asked in the terminal. Exit code 0 only if the run ends as done_success.
     """
     import asyncio
 
@@ -50,7 +51,7 @@ def run(
         source = find_definition(definition)
         plan = local_run.check_plan(source)
         if review not in ("", "required", "skip"):
-            raise InputError(f"--review is '{review}'; say required or skip")
+            raise InputError(f"--review is '{review}'; write required or skip")
         bead = local_run.LocalBead(
             title=decode_argument(title) or local_run.sample_title(plan),
             description=decode_argument(description),

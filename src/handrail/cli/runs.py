@@ -25,12 +25,15 @@ STATUS_STYLES = {
 
 async def runs(
     status: Annotated[
-        RunStatusFilter | None, typer.Option(help="How they stand, or ended.")
+        RunStatusFilter | None, typer.Option(help="Only runs with this status.")
     ] = None,
     workflow: WorkflowName = "",
-    text: Annotated[str, typer.Option(help="What the title contains, or the id begins with.")] = "",
+    text: Annotated[
+        str,
+        typer.Option(help="Only runs with this in the title, or with this beginning of the id."),
+    ] = "",
     since: Since = "",
-    limit: Annotated[int, typer.Option(min=1, max=500, help="At most so many.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, max=500, help="The most runs to list.")] = 50,
     database: Database = "",
     server: Server = "",
     as_json: AsJson = False,
@@ -49,8 +52,8 @@ async def runs(
         )
     heads = ("run", "status", "at, or by", "definition", "began", "took", "title")
     table = output.TextTable(heads, map(_run_row, page.items), "there is no such run", 2)
-    message = f"these are the newest {len(page.items)}, and there are more"
-    note = f"{message}; take a larger --limit, or fewer of them with --text or --since"
+    message = f"only the newest {len(page.items)} are listed"
+    note = f"{message}; raise --limit, or filter with --text or --since"
     output.show(page, table, as_json=as_json, note=note if page.next_cursor else "")
 
 

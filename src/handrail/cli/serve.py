@@ -19,17 +19,21 @@ if TYPE_CHECKING:
 
 def serve(
     database: Database = "",
-    host: Annotated[str, typer.Option(help="Left out, 127.0.0.1: this machine alone.")] = "",
+    host: Annotated[str, typer.Option(help="The address to listen on; default: 127.0.0.1.")] = "",
     port: Annotated[
-        int | None, typer.Option(min=0, max=65_535, help="Left out, 8080; 0 takes a free one.")
+        int | None,
+        typer.Option(
+            min=0, max=65_535, help="The port to listen on; default: 8080; 0 takes a free one."
+        ),
     ] = None,
     builtin_agents: Annotated[
-        bool, typer.Option("--builtin-agents", help="Let the built-in teams work here, offline.")
+        bool,
+        typer.Option("--builtin-agents", help="Also run the built-in teams' offline agents here."),
     ] = False,
 ) -> int:
     """Serve the API, the page and the engine.
 
-    Prints its address when it listens. Ends on SIGTERM or Ctrl-C, after what is under way; exit
+    Prints its address when it listens. Stops on SIGTERM or Ctrl-C, after requests in progress; exit
     code 1 if the engine failed, 2 if it cannot listen or the database cannot be used.
     """
     import asyncio
@@ -42,7 +46,7 @@ def serve(
         ensure_database(configuration["database"], create=True)
         code = asyncio.run(_serve(configuration, builtin_agents=builtin_agents))
     if code:
-        print_error("serve", "the engine failed, and the log says why; start it again")
+        print_error("serve", "the engine failed; see the log, then start it again")
     return code
 
 

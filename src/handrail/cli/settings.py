@@ -19,8 +19,8 @@ COLUMNS = ("setting", "value", "from", "what it is for")
 async def settings(database: Database = "", server: Server = "", as_json: AsJson = False) -> None:
     """List settings, each with its value and where that came from.
 
-    Flags count before HANDRAIL_* variables, these before the file handrail.toml in this folder, and
-    that before the default. With --server, what that server runs with.
+    Flags override HANDRAIL_* variables, which override the file handrail.toml in this folder, which
+    overrides the defaults. With --server, lists the settings of that server.
     """
     if not server:
         _show_local_settings(database, as_json=as_json)

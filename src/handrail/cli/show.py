@@ -30,7 +30,7 @@ WATCH_PATIENCE_SECONDS = 600.0
 async def show(
     run: RunId,
     watch: Annotated[
-        bool, typer.Option("--watch", help="Every event, and the next ones as they happen.")
+        bool, typer.Option("--watch", help="Print every event, and new ones as they happen.")
     ] = False,
     database: Database = "",
     server: Server = "",
@@ -38,8 +38,8 @@ async def show(
 ) -> int:
     """Show one run.
 
-    Where it stands and where it went, against its certificate. With --watch until it has ended, and
-    exit code 1 if that is not done_success; --json gives a line for each event then.
+    Prints its state and its path, against its certificate. With --watch, follows the run until it
+    ends, with exit code 1 unless it ends as done_success; --json then prints one line per event.
     """
     async with open_client(database, server) as client:
         run_id = await find_run_id(client, run)

@@ -17,10 +17,14 @@ SEEDS_PER_PROCESS_MIN = 100
 
 
 def sim(
-    seeds: Annotated[int, typer.Option(min=1, max=10_000_000, help="How many.")] = 1_000,
-    seed: Annotated[int | None, typer.Option(help="Only this one, with its history.")] = None,
+    seeds: Annotated[
+        int, typer.Option(min=1, max=10_000_000, help="How many seeds to play.")
+    ] = 1_000,
+    seed: Annotated[
+        int | None, typer.Option(help="Play only this seed, and print its history.")
+    ] = None,
     engine: Annotated[
-        bool, typer.Option("--engine", help="Through the engine and a database as well.")
+        bool, typer.Option("--engine", help="Also run through the engine and a database.")
     ] = False,
     as_json: AsJson = False,
 ) -> int:

@@ -15,25 +15,27 @@ from handrail.cli.options import AsJson, Database, PersonRole, Server, TokenRole
 if TYPE_CHECKING:
     from handrail.client.shapes import TokenView
 
-token = command_group("Make, list and revoke tokens.")
+token = command_group("Create, list and revoke tokens.")
 
 
 @token.command("create")
 async def create_token(
-    role: Annotated[TokenRole, typer.Option(help="What it may do.")],
+    role: Annotated[TokenRole, typer.Option(help="What the token may do.")],
     name: Annotated[
-        str, typer.Option(metavar="PERSON", help="Whose it is; left out, the system's user.")
+        str, typer.Option(metavar="PERSON", help="The owner; default: the system's user.")
     ] = "",
-    agent: Annotated[str, typer.Option(metavar="ID", help="The agent whose it is.")] = "",
+    agent: Annotated[str, typer.Option(metavar="ID", help="The agent that owns it.")] = "",
     works_as: Annotated[
         str, typer.Option(metavar="ROLE,…", help="The only roles that the agent may register.")
     ] = "",
-    expires: Annotated[str, typer.Option(metavar="IN", help="Such as 30d; left out, never.")] = "",
+    expires: Annotated[
+        str, typer.Option(metavar="IN", help="Lifetime such as 30d; default: unlimited.")
+    ] = "",
     database: Database = "",
     server: Server = "",
     as_json: AsJson = False,
 ) -> None:
-    """Make a token, and print it alone on standard output. It is shown this once."""
+    """Create a token, and print it alone on standard output. It is shown only once."""
     async with open_client(database, server, create=True) as client:
         created = await client.create_token(
             role,
@@ -42,7 +44,7 @@ async def create_token(
             works_as=[part.strip() for part in works_as.split(",") if part.strip()] or None,
             expires=expires or None,
         )
-    note = f"token {created.id} of {_owner(created)}; it is shown this once"
+    note = f"token {created.id} of {_owner(created)}; it is shown only once"
     output.show(created, [created.token], as_json=as_json, note=note)
 
 
@@ -61,13 +63,14 @@ async def list_tokens(
 @token.command("revoke")
 async def revoke_token(
     token: Annotated[
-        str, typer.Argument(metavar="TOKEN", help="Its id, or enough of the beginning or end.")
+        str,
+        typer.Argument(metavar="TOKEN", help="The token's id, or a unique beginning or end of it."),
     ],
     database: Database = "",
     server: Server = "",
     as_json: AsJson = False,
 ) -> None:
-    """Revoke a token: nobody gets in with it any more."""
+    """Revoke a token: requests with it are refused."""
     async with open_client(database, server) as client:
         token_ids = [item.id for item in (await client.list_tokens()).items]
         token_id = require_one_match(token, token_ids, "token", "`handrail token list` lists them")
@@ -78,17 +81,18 @@ async def revoke_token(
 
 async def sign_in(
     name: Annotated[
-        str, typer.Option(metavar="PERSON", help="Who; left out, the system's user.")
+        str,
+        typer.Option(metavar="PERSON", help="The person to sign in; default: the system's user."),
     ] = "",
-    role: Annotated[PersonRole, typer.Option(help="What they may do.")] = "admin",
+    role: Annotated[PersonRole, typer.Option(help="What the person may do.")] = "admin",
     url: Annotated[
-        str, typer.Option(metavar="URL", help="Where the page is; left out, the server's address.")
+        str, typer.Option(metavar="URL", help="The web page's address; default: the server's.")
     ] = "",
     database: Database = "",
     server: Server = "",
     as_json: AsJson = False,
 ) -> None:
-    """Print a link that signs in to the page.
+    """Print a link that signs in to the web page.
 
     It works once, within ten minutes.
     """

@@ -16,13 +16,16 @@ if TYPE_CHECKING:
 
 async def tune(
     definition: Annotated[
-        str, typer.Argument(metavar="DEFINITION", help="By id or name; left out, each of them.")
+        str,
+        typer.Argument(
+            metavar="DEFINITION", help="A definition, by id or name; default: all of them."
+        ),
     ] = "",
     share: Annotated[
-        float, typer.Option(min=0, max=1, help="Of the good runs, a limit may cut this share.")
+        float, typer.Option(min=0, max=1, help="The share of good runs that a limit may cut.")
     ] = 0.0,
     runs: Annotated[
-        int, typer.Option(min=1, max=500, help="So many ended runs, the newest.")
+        int, typer.Option(min=1, max=500, help="How many ended runs to use, the newest first.")
     ] = 100,
     database: Database = "",
     server: Server = "",
@@ -30,8 +33,8 @@ async def tune(
 ) -> None:
     """Propose limits from the runs that have ended.
 
-    Each with the good runs that it would have cut and the steps that it would have saved. Nothing
-    is changed: copy what you want into the definition's stop_rules.
+    Each comes with the good runs that it would have cut and the steps that it would have saved.
+    Nothing is changed: copy what you want into the definition's stop_rules.
     """
     async with open_client(database, server) as client:
         definition_ids = [decode_argument(definition)]

@@ -1,4 +1,4 @@
-"""`handrail verify`: check that the record is what was written."""
+"""`handrail verify`: check that the record was not altered."""
 
 import re
 from pathlib import Path
@@ -20,19 +20,20 @@ HEAD_PATTERN = re.compile(r"[0-9a-fA-F]{64}")
 
 def verify(
     head: Annotated[
-        str, typer.Option(metavar="HASH", help="A head that was kept elsewhere: it must be there.")
+        str,
+        typer.Option(metavar="HASH", help="A head that you stored: the record must contain it."),
     ] = "",
     archive: Annotated[
-        str, typer.Option(metavar="FILE", help="Also check the runs that were archived to it.")
+        str, typer.Option(metavar="FILE", help="Also check the runs in this archive.")
     ] = "",
     database: Database = "",
     as_json: AsJson = False,
 ) -> int:
-    """Check that the record is what was written.
+    """Check that the record was not altered.
 
-    Hashes every event again and compares every row with the events. Prints the head: who keeps it
-    elsewhere can later see, with --head, that nothing before it was cut off or written anew. Works
-    on a live database. Exit code 1 if something was altered.
+    Hashes every event again and compares every row with the events. Prints the head: store it
+    elsewhere, and --head later shows that nothing before it was removed or rewritten. Works on a
+    live database. Exit code 1 if something was altered.
     """
     from handrail.engine.audit.verification import verify as verify_record
 

@@ -16,17 +16,18 @@ if TYPE_CHECKING:
     from handrail.client.notification_calls import WebhookView
 
 WebhookId = Annotated[
-    str, typer.Argument(metavar="WEBHOOK", help="Its id, or enough of the beginning or end of it.")
+    str,
+    typer.Argument(metavar="WEBHOOK", help="The webhook's id, or a unique beginning or end of it."),
 ]
 
-webhook = command_group("Make, list, enable and remove webhooks.")
+webhook = command_group("Create, list, enable and remove webhooks.")
 
 
 @webhook.command("list")
 async def list_webhooks(
     database: Database = "", server: Server = "", as_json: AsJson = False
 ) -> None:
-    """List webhooks, and how their last attempts went."""
+    """List webhooks, and the result of their last deliveries."""
     async with open_client(database, server) as client:
         page = await client.list_webhooks()
     heads = ("webhook", "url", "events", "waiting", "last", "state")
@@ -36,25 +37,25 @@ async def list_webhooks(
 
 @webhook.command("create")
 async def create_webhook(
-    url: Annotated[str, typer.Argument(help="The address that is told: https://HOST/PATH.")],
+    url: Annotated[str, typer.Argument(help="The address to notify: https://HOST/PATH.")],
     events: Annotated[
-        str, typer.Option(help="Kinds of events with commas between; left out, all but talk.")
+        str, typer.Option(help="Event types, separated by commas; default: all but talk.")
     ] = "",
     people: Annotated[
-        str, typer.Option(help="Who gets links to answer with: NAME:ROLE, with commas between.")
+        str, typer.Option(help="People who get answer links: NAME:ROLE, separated by commas.")
     ] = "",
     database: Database = "",
     server: Server = "",
     as_json: AsJson = False,
 ) -> None:
-    """Make a webhook, and print its secret alone; it is shown this once."""
+    """Create a webhook, and print its secret alone. It is shown only once."""
     pairs = [part.partition(":") for part in _split_list(people)]
     roles_by_name = {name: role or "operator" for name, _, role in pairs}
     async with open_client(database, server) as client:
         created = await client.create_webhook(
             decode_argument(url), events=_split_list(events) or None, people=roles_by_name or None
         )
-    note = f"webhook {created.id}; its secret is shown this once"
+    note = f"webhook {created.id}; its secret is shown only once"
     output.show(created, [created.secret], as_json=as_json, note=note)
 
 
@@ -62,10 +63,10 @@ async def create_webhook(
 async def enable_webhook(
     webhook: WebhookId, database: Database = "", server: Server = "", as_json: AsJson = False
 ) -> None:
-    """Tell one again that was disabled."""
+    """Re-enable a disabled webhook."""
     async with open_client(database, server) as client:
         enabled = await client.enable_webhook(await _find_webhook_id(client, webhook))
-    line = f"webhook {enabled.id} is told again; {enabled.waiting} waited for it"
+    line = f"webhook {enabled.id} is enabled; {enabled.waiting} notifications are pending"
     output.show(enabled, [line], as_json=as_json)
 
 
@@ -73,7 +74,7 @@ async def enable_webhook(
 async def remove_webhook(
     webhook: WebhookId, database: Database = "", server: Server = "", as_json: AsJson = False
 ) -> None:
-    """Remove one, with what was to be told to it."""
+    """Remove a webhook and its pending notifications."""
     async with open_client(database, server) as client:
         webhook_id = await _find_webhook_id(client, webhook)
         await client.remove_webhook(webhook_id)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 async def why(
     run: RunId, database: Database = "", server: Server = "", as_json: AsJson = False
 ) -> None:
-    """Say why a run stopped, waits, or is not worked on."""
+    """Explain why a run stopped, waits, or is not worked on."""
     async with open_client(database, server) as client:
         explanation = await client.explain_run(await find_run_id(client, run))
     lines = (f"  {line}" for line in _explanation_lines(explanation))

@@ -16,18 +16,21 @@ if TYPE_CHECKING:
 
 def worker(
     target: Annotated[
-        str, typer.Argument(metavar="MODULE:NAME", help="A Worker, or a function under @agent.")
+        str,
+        typer.Argument(
+            metavar="MODULE:NAME", help="A Worker, or a function decorated with @agent."
+        ),
     ],
     server: Server = "",
     agent: Annotated[str, typer.Option(metavar="ID", help="The agent's id.")] = "",
     concurrency: Annotated[
-        int, typer.Option(min=0, max=10_000, help="Dispatches at once; 0, as the module says.")
+        int, typer.Option(min=0, max=10_000, help="Concurrent dispatches; 0: as the module says.")
     ] = 0,
 ) -> int:
     """Run agents from a Python module against a server.
 
-    The token, of the role agent, is taken from HANDRAIL_TOKEN. Ends on SIGTERM or Ctrl-C, after
-    what is in hand.
+    Takes a token of the role agent from HANDRAIL_TOKEN. Stops on SIGTERM or Ctrl-C, after the
+    dispatches in progress.
     """
     from handrail.server.logs import capture_logs
 
@@ -55,8 +58,10 @@ def _load_worker(target: str) -> "Worker":
     if isinstance(loaded, Worker):
         return loaded
     if not roles_of(loaded):
-        message = f"'{target}' is a {type(loaded).__name__}, no Worker"
-        raise InputError(f"{message}; name a handrail.Worker, or a function under @handrail.agent")
+        message = f"'{target}' is a {type(loaded).__name__}, not a Worker"
+        raise InputError(
+            f"{message}; name a handrail.Worker, or a function decorated with @handrail.agent"
+        )
     worker = Worker()
     worker.add(loaded)
     return worker
