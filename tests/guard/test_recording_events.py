@@ -17,7 +17,7 @@ from handrail.engine.engine import Engine
 from handrail.engine.errors import RefusedError
 from handrail.engine.opening import open as open_engine
 from handrail.guard import GuardedRun, recording
-from handrail.guard.history_builder import guard_events
+from handrail.guard.team_definition import guard_events
 from handrail.kernel.definition.plan import check_definition
 from handrail.kernel.run import commands as c
 from handrail.kernel.run.events import HeardOf, Reported

@@ -13,9 +13,9 @@ from handrail import Guard
 from handrail.client.clients import Client
 from handrail.client.errors import ConflictError
 from handrail.client.guard_calls import guarded_events_call as a_word
-from handrail.guard.event_validation import AGENTS_MAX, NAME_CHARS_MAX
 from handrail.kernel.definition.limits import STRICT
 from handrail.kernel.run.events import HandedOff
+from handrail.kernel.run.guarded_events import AGENTS_MAX, NAME_CHARS_MAX
 from handrail.kernel.run.size_limits import RESULT_BYTES_MIN
 
 pytest_plugins = ["tests.fixtures_postgres"]

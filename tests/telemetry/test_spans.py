@@ -23,8 +23,8 @@ from tests.engine.at_work import (
 
 from handrail import Guard
 from handrail.engine.engine import Engine
-from handrail.guard.history_builder import guard_events
 from handrail.guard.recording import begin_run, record_events
+from handrail.guard.team_definition import guard_events
 from handrail.kernel.definition.limits import STRICT
 from handrail.kernel.result import Check, Evidence, Outcome, Result, Usage
 from handrail.kernel.run.state import Person

@@ -5,21 +5,9 @@ from datetime import datetime
 
 from handrail.client.call import Call, join_path, json_send
 from handrail.client.endpoint import endpoint
-from handrail.kernel.decision import Value
 from handrail.kernel.definition.limits import Limits
-from handrail.kernel.run.events import Ended, HandedOff, Reported
-from handrail.kernel.run.state import Stop
-
-GuardedEvent = Reported | HandedOff | Ended
-
-
-class GuardedRunStatus(Value):
-    """The recorded status of a guarded run. `question` is the id of the new approval."""
-
-    id: str
-    status: str
-    stop: Stop | None = None
-    question: str = ""
+from handrail.kernel.run.events import GuardedEvent
+from handrail.views.guarded_run import GuardedRunStatus
 
 
 def guarded_run_call(

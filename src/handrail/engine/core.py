@@ -215,22 +215,22 @@ class EngineCore:
                 if stored.row.ended_at is not None:
                     self._end_waiters.notify(key, rebuild_run(stored.row, stored.tail))
 
-    async def _execute(
+    async def execute(
         self,
         run_id: str,
         command: c.RunCommand,
         *,
         key: IdempotencyKeyRow | None = None,
         priority: int = 0,
-        is_start: bool = False,
     ) -> CommandResult:
+        """Decide and commit a command. Refused: as the kernel says, and key_reused."""
         self._check_open()
         if self.visiting:  # a commit is a sign of life: record the outage before it
             await self.maintenance.record_outage(is_alone=False)
         try:
             result = await self.committer.execute(run_id, command, key=key, priority=priority)
         except StoreError:
-            if is_start and isinstance(command, c.Start) and await self._has_started(command):
+            if isinstance(command, c.Start) and await self._has_started(command):
                 return CommandResult()
             self._check_open()
             raise
@@ -328,10 +328,6 @@ class EngineCore:
         if self.listeners:
             self.listeners.notify(change)
 
-    def notify_run_changed(self, change: RunChange) -> None:
-        """Notify waiters and listeners of a run that was changed on disk without a command."""
-        self._on_run_changed(change)
-
     async def state(self, run_id: str) -> Run:
         """Return the run as it stands on disk."""
         loaded_runs = await self._call_store(self.store.load_runs, [run_id])
@@ -353,7 +349,7 @@ class EngineCore:
     ) -> Run:
         """Execute any command of the kernel; return the run after it. The caller vouches for the
         author."""
-        result = await self._execute(run_id, command, key=key)
+        result = await self.execute(run_id, command, key=key)
         return result.run if result.run is not None else await self.state(run_id)
 
 

@@ -29,7 +29,7 @@ from handrail.client.guard_calls import (
     guarded_events_call,
     guarded_run_call,
 )
-from handrail.guard.history_builder import first_agent, guard_events
+from handrail.guard.team_definition import first_agent, guard_events
 from handrail.kernel.decision import Value, prepare_types
 from handrail.kernel.definition.model import TerminalStatus
 from handrail.kernel.run.events import Reported, Started

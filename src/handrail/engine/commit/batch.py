@@ -12,9 +12,11 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
+from msgspec.structs import replace
+
 from handrail.engine.commit.channel_change import ChannelStreamChange
 from handrail.engine.commit.plan_cache import PlanCache, UnknownDefinitionError
-from handrail.engine.commit.projection import CachedRun
+from handrail.engine.commit.projection import CachedRun, encode
 from handrail.engine.commit.stream_change import (
     Command,
     Forfeited,
@@ -36,6 +38,7 @@ from handrail.store.engine_store import (
     StreamWrite,
     parse_iso,
 )
+from handrail.views.guarded_run import guarded_run_status
 
 log = logging.getLogger("handrail.engine")
 
@@ -131,16 +134,18 @@ class Batch:
             if outage_seconds > 0:
                 change.push_clocks(outage_seconds, now)
 
-    def unconfirmed_refusals(self) -> list[str]:
-        """Return the runs whose command was refused on cached state alone. The store checks a
-        change when it writes it; a wrong refusal would stay wrong."""
+    def unconfirmed_answers(self) -> list[str]:
+        """Return the runs whose command was refused on cached state alone, or a guard's sign of
+        life taken, which asks whether the run goes on. The store checks a change when it writes it;
+        a wrong answer without one would stay wrong."""
         return [
             job.stream
             for job in self.jobs
-            if job.refusal is not None
+            if (job.refusal is not None or type(job.command) is c.Observe)
             and job.stream in self.cached_runs
             and job.stream not in self.loaded_streams
-            and not self.changes[job.stream].events
+            and (change := self.changes.get(job.stream)) is not None
+            and not change.events
         ]
 
     def decide(self, offers: Sequence[DispatchRow], now: datetime) -> list[StreamWrite]:
@@ -237,7 +242,7 @@ class Batch:
                 job.refusal = handler(self, change, job.command, now)
             if len(change.events) > events_before:
                 if job.key is not None and job.refusal is None:
-                    change.keys += (job.key,)
+                    change.keys += (_with_answer(job.key, job.command, change.run),)
                 if job.message_id:
                     change.consumed += (job.message_id,)
         except UnknownDefinitionError as error:
@@ -256,7 +261,9 @@ class Batch:
                     self.duplicates[job] = key
         return job in self.duplicates
 
-    def _migrate(self, change: RunChange, command: c.Migrate, now: datetime) -> Refusal | None:
+    def _migrate(
+        self, change: RunChange, command: c.Migrate | c.Observe, now: datetime
+    ) -> Refusal | None:
         """Decide a migration under the new version; after a refusal the old version stays."""
         old_plan = change.plan
         change.plan = self.plans.get(command.definition_id, command.version)
@@ -264,6 +271,13 @@ class Batch:
         if refusal is not None:
             change.plan = old_plan
         return refusal
+
+    def _observe(self, change: RunChange, command: c.Observe, now: datetime) -> Refusal | None:
+        """Decide a guard's report after the last event; under a new version, if it names one."""
+        command = replace(command, last_event_at=change.last_event_at)
+        if command.version:
+            return self._migrate(change, command, now)
+        return change.decide(command, now)
 
     def _apply_message(
         self, change: RunChange, message: Granted | Forfeited, now: datetime
@@ -307,8 +321,17 @@ class Batch:
             self.matcher.maybe_waiting.add(position.role)
 
 
+def _with_answer(key: IdempotencyKeyRow, command: Command, run: Run | None) -> IdempotencyKeyRow:
+    """The key with the answer to a guard, which follows from the decision; others have theirs."""
+    if run is None or not isinstance(command, c.Observe | c.Ask):
+        return key
+    status = guarded_run_status(run, asked=isinstance(command, c.Ask))
+    return replace(key, answer=encode(status).decode())
+
+
 _SPECIAL_HANDLERS: dict[type[Any], Callable[[Batch, Any, Any, datetime], Refusal | None]] = {
     c.Migrate: Batch._migrate,  # pyright: ignore[reportPrivateUsage] - its own
+    c.Observe: Batch._observe,  # pyright: ignore[reportPrivateUsage] - its own
     Granted: Batch._apply_message,  # pyright: ignore[reportPrivateUsage] - its own
     Forfeited: Batch._apply_message,  # pyright: ignore[reportPrivateUsage] - its own
 }

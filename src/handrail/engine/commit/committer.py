@@ -249,7 +249,7 @@ class GroupCommitter:
             offers = await self._reserve_dispatches()
             await self._load(batch, offers)
             writes = batch.decide(offers, self.clock())
-            if unconfirmed := batch.unconfirmed_refusals():
+            if unconfirmed := batch.unconfirmed_answers():
                 loaded_runs = await self.call_store(self.store.load_runs, unconfirmed)
                 heads = {stream: stored.row.head for stream, stored in loaded_runs.items()}
                 batch.stale = {
@@ -383,10 +383,10 @@ class GroupCommitter:
         return cached is not None and cached.run.find_position(row.fence) is not None
 
     async def _load_plans(self, batch: Batch, rows: Sequence[RunRow]) -> None:
-        """Load the definitions of the loaded runs, and of those that begin or migrate."""
+        """Load the definitions of the loaded runs, and of those that begin or change theirs."""
         versions = {(row.workflow_id, row.workflow_version) for row in rows}
         for job in batch.jobs:
-            if isinstance(job.command, _COMMANDS_WITH_DEFINITION):
+            if isinstance(job.command, _COMMANDS_WITH_DEFINITION) and job.command.version:
                 versions.add((job.command.definition_id, job.command.version))
         self.plans.trim(versions)
         for workflow_id, version in versions:
@@ -521,7 +521,7 @@ class GroupCommitter:
         self._threads.run_soon(function, argument)
 
 
-_COMMANDS_WITH_DEFINITION = (c.Start, c.Migrate)
+_COMMANDS_WITH_DEFINITION = (c.Start, c.Migrate, c.Observe)
 
 
 def _as_store_error(error: BaseException) -> StoreError:

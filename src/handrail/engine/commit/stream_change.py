@@ -84,6 +84,13 @@ class RunChange:
         self.messages: tuple[MessageRow, ...] = ()
         self.after: CachedRun | None = None
 
+    @property
+    def last_event_at(self) -> datetime | None:
+        """When the run's last event was; None for a run that begins."""
+        if self.events:
+            return self.events[-1].at
+        return self.before.last_event_at if self.before is not None else None
+
     def decide(self, command: c.RunCommand, now: datetime) -> Refusal | None:
         if self.before is not None and now < self.before.last_event_at:
             now = (

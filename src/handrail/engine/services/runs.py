@@ -83,9 +83,7 @@ class WithRuns(WithDefinitions):
             definition
         ) or await self._load_newest_definition(definition)
         command = replace(start, definition_id=row.workflow_id, version=row.version)
-        result = await self._execute(
-            start.run_id, command, key=key, priority=priority, is_start=True
-        )
+        result = await self.execute(start.run_id, command, key=key, priority=priority)
         if result.duplicate_of is not None:
             return msgspec.json.decode(result.duplicate_of.answer, type=dict[str, str])
         return {"execution_id": start.run_id, "bead_id": start.bead_id}

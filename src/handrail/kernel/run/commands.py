@@ -1,9 +1,12 @@
 """The commands of a run, in the imperative. The caller vouches for the identity behind each."""
 
+from datetime import datetime
 from typing import Any, Literal
 
 from handrail.kernel.decision import Value
+from handrail.kernel.definition.limits import Limits
 from handrail.kernel.result import Result
+from handrail.kernel.run.events import GuardedEvent
 from handrail.kernel.run.state import Person
 
 
@@ -20,6 +23,53 @@ class Start(Value):
     paths: tuple[str, ...] | None = None
     """Files that exist at the start; None if unknown."""
     from_step_id: str = ""
+
+
+class StartGuarded(Start, kw_only=True):
+    """Begin the record of a run that takes place in another program, under a guard.
+
+    A run that has ended already comes whole: with its `events`, and the time at which it began.
+    The guard is this very program then, and what it saw needs no check.
+    """
+
+    limits: Limits
+    started_at: datetime | None = None
+    events: tuple[GuardedEvent, ...] = ()
+
+
+class Observe(Value):
+    """Record what a guard has seen since its last report; no events are a sign of life.
+
+    That the run ends is up to the guarded program, which keeps the same rules; nothing here could
+    stop that program at once, so neither certificate nor measure is promised. What is promised is
+    that the record ends. Every result is a step, and every accepted handoff counts: a report that
+    passes the run's limits of either (100,000 where there is none) is refused, and so is one that
+    goes on after an end or a refused handoff, or has too large an event. A team has at most 200
+    agents and 1,000 edges, and people are asked ten times. A sign of life changes nothing (K27),
+    and is recorded three times in the time for which a program may be silent. A program that is
+    silent for longer has lost its run.
+    """
+
+    by: str
+    """Who began the run."""
+    events: tuple[GuardedEvent, ...] = ()
+    sent_at: datetime | None = None
+    """The reporter's time now; its events are dated by their age."""
+    definition_id: str = ""
+    version: int = 0
+    """A new version of the team, which was made from version `extends`: these events show more of
+    it. Decided under the plan of the new version."""
+    extends: int = 0
+    last_event_at: datetime | None = None
+    """When the run's last event was: no event comes before it. The committer knows it."""
+
+
+class Ask(Value):
+    """Ask people in the name of a guarded program, which waits for `seconds`: then the run ends."""
+
+    by: str
+    text: str
+    seconds: float
 
 
 class GrantLock(Value):
@@ -119,6 +169,9 @@ class PushClocks(Value):
 
 RunCommand = (
     Start
+    | StartGuarded
+    | Observe
+    | Ask
     | GrantLock
     | Claim
     | Report

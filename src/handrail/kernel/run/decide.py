@@ -16,10 +16,11 @@ from handrail.kernel.decision import Decision, Refusal
 from handrail.kernel.definition.model import Team
 from handrail.kernel.definition.plan import Plan
 from handrail.kernel.json_values import are_simple_texts, find_json_problem
-from handrail.kernel.result import FIGURE_MAX, NO_EVIDENCE, Outcome, Result, Usage
-from handrail.kernel.run import clocks, human_commands, team, transitions, workflow
+from handrail.kernel.result import NO_EVIDENCE, Outcome, find_bad_figures, is_bad_usage
+from handrail.kernel.run import clocks, guarded, human_commands, team, transitions, workflow
 from handrail.kernel.run.commands import (
     Answer,
+    Ask,
     Claim,
     Close,
     GrantLock,
@@ -27,6 +28,7 @@ from handrail.kernel.run.commands import (
     Migrate,
     MissRole,
     Move,
+    Observe,
     Patch,
     Pause,
     PushClocks,
@@ -34,6 +36,7 @@ from handrail.kernel.run.commands import (
     Resume,
     RunCommand,
     Start,
+    StartGuarded,
     Tick,
 )
 from handrail.kernel.run.decision_builder import DecisionBuilder, refuse
@@ -50,8 +53,6 @@ COMMAND_TEXT_FIELDS = (
     *("run_id", "text", "title"),
 )
 """Command fields that callers fill with texts or plain values."""
-CHECKS_MAX, FILES_MAX, PATH_CHARS_MAX = 50, 2_000, 1_000
-"""Bounds on one result's evidence: the kernel reads every check and path."""
 RESULT_TEXT_FIELDS = (
     "text",
     "data",
@@ -82,12 +83,12 @@ def decide_and_apply(
     refusal = None if _is_trivially_valid(command) else _validate_command(command)
     if refusal is not None:
         pass
-    elif type(command) is Start:
+    elif isinstance(command, Start):
         refusal = _start(builder, run, command)
     elif run is None:
         refusal = refuse("unknown_run", f"there is no run to {type(command).__name__}", "start one")
     elif run.terminal_status is not None:
-        refusal = _refuse_ended(run, command)
+        refusal = _refuse_ended(builder, command)
     else:
         refusal = _handle(builder, command)
     if not builder.events:
@@ -123,7 +124,7 @@ def _is_trivially_valid(command: RunCommand) -> bool:
     result = command.result
     if type(result.outcome) is not Outcome or result.data or result.remaining or result.options:
         return False
-    if result.evidence != NO_EVIDENCE or _is_bad_usage(result.usage):
+    if result.evidence != NO_EVIDENCE or is_bad_usage(result.usage):
         return False
     texts = result.text, result.to, result.reason, result.task, result.question, result.marker
     return are_simple_texts(command.agent, command.malformed, *texts)
@@ -134,8 +135,8 @@ def _validate_command(command: RunCommand) -> Refusal | None:
     values = [
         getattr(command, name) for name in COMMAND_TEXT_FIELDS if name in command.__struct_fields__
     ]
-    by: Person | None = getattr(command, "by", None)
-    values += [by.name] if by is not None else []
+    by: Person | str | None = getattr(command, "by", None)
+    values += [by.name if isinstance(by, Person) else by] if by is not None else []
     problem = find_json_problem([value for value in values if value])
     if isinstance(command, Report) and not problem:
         result = command.result
@@ -146,30 +147,9 @@ def _validate_command(command: RunCommand) -> Refusal | None:
             result
         )
     if not problem:
-        return None
+        return guarded.check_author(command) if isinstance(command, Observe) else None
     message = f"the {type(command).__name__} cannot be taken: {problem}"
     return refuse("unusable", message, "correct it and send it again")
-
-
-def find_bad_figures(result: Result) -> str:
-    """Describe the first invalid value in the usage or evidence; "" if all are valid."""
-    usage, evidence = result.usage, result.evidence
-    if _is_bad_usage(usage):
-        return f"the usage has a figure that is not within 0 and {FIGURE_MAX:,}"
-    if evidence.score is not None and not -FIGURE_MAX <= evidence.score <= FIGURE_MAX:
-        return f"the score is not within {-FIGURE_MAX:,} and {FIGURE_MAX:,}"
-    checks = [value for check in evidence.checks for value in (check.command, check.stderr)]
-    if len(evidence.checks) > CHECKS_MAX or len(evidence.files or ()) > FILES_MAX:
-        return f"it has more than {CHECKS_MAX} checks or {FILES_MAX} files"
-    if any(len(path) > PATH_CHARS_MAX for path in evidence.files or ()):
-        return f"a path is longer than {PATH_CHARS_MAX} characters"
-    texts = [evidence.files, evidence.failures, evidence.ticket_state, checks]
-    return find_json_problem([value for value in texts if value])
-
-
-def _is_bad_usage(usage: Usage) -> bool:
-    """Whether a figure is out of range. NaN is out of every range."""
-    return not (0 <= usage.tokens <= FIGURE_MAX and 0 <= usage.cost <= FIGURE_MAX)
 
 
 def _handle(builder: DecisionBuilder, command: RunCommand) -> Refusal | None:
@@ -179,7 +159,7 @@ def _handle(builder: DecisionBuilder, command: RunCommand) -> Refusal | None:
     if kind is not PushClocks:
         clocks.expire(builder, dispatches=kind is not Migrate)
         if builder.run.terminal_status is not None:
-            return None if kind is Tick else _refuse_ended(builder.run, command)
+            return None if kind is Tick else _refuse_ended(builder, command)
         if builder.events:
             _advance(builder)
     context = builder.run.context
@@ -199,8 +179,10 @@ def _advance(builder: DecisionBuilder) -> None:
     (team if builder.run.kind == "team" else workflow).advance(builder)
 
 
-def _refuse_ended(run: Run, command: RunCommand) -> Refusal:
-    command_name = type(command).__name__
+def _refuse_ended(builder: DecisionBuilder, command: RunCommand) -> Refusal | None:
+    if isinstance(command, Observe | Ask):
+        return guarded.check_reporter(builder, command)
+    run, command_name = builder.run, type(command).__name__
     return refuse(
         "ended",
         f"run '{run.id}' has ended ({run.terminal_status}) and takes no {command_name}",
@@ -211,6 +193,8 @@ def _refuse_ended(run: Run, command: RunCommand) -> Refusal:
 def _start(builder: DecisionBuilder, run: Run | None, command: Start) -> Refusal | None:
     if run is not None:
         return refuse("started", f"run '{run.id}' has been started already")
+    if isinstance(command, StartGuarded):
+        return guarded.start(builder, command)
     plan, definition = builder.plan, builder.plan.definition
     if plan.is_guarded:
         message = (
@@ -388,6 +372,8 @@ HANDLERS = cast(
     {
         GrantLock: _grant_lock,
         Claim: _claim,
+        Observe: guarded.observe,
+        Ask: guarded.ask,
         Report: _report,
         Lose: _lose,
         MissRole: _miss_role,

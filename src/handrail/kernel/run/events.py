@@ -243,6 +243,9 @@ RunEvent = (
     | Ended
 )
 
+GuardedEvent = Reported | HandedOff | Ended
+"""What a guard reports of a run after its beginning."""
+
 MEASURE_NEUTRAL = (Warned, ClocksPushed, HeardOf, Patched, Migrated)
 """Events that leave the measure unchanged."""
 HUMAN_ACTS = (Paused, Resumed, Reasked)

@@ -32,7 +32,7 @@ def check_result_size(builder: DecisionBuilder, command: Report) -> Refusal | No
     size = len(_encode(command.result)) + len(command.malformed)
     if size > SMALL_BYTES:
         dispatches = builder.plan.bound(builder.run.context.get("task_scope")).dispatches
-        share = min(VALUE_BYTES_MAX, max(RESULT_BYTES_MIN, RESULTS_BYTES_MAX // max(1, dispatches)))
+        share = result_bytes_max(dispatches)
         if size > share:
             message = (
                 f"the result has {size:,} bytes; one of {dispatches:,} in this run has {share:,}"
@@ -41,6 +41,11 @@ def check_result_size(builder: DecisionBuilder, command: Report) -> Refusal | No
                 "result_too_large", message, "say less, and put the rest where it can be read"
             )
     return check_context_size(builder.run, command.result.data)
+
+
+def result_bytes_max(dispatches: int) -> int:
+    """Return the share of one result, of so many in the run."""
+    return min(VALUE_BYTES_MAX, max(RESULT_BYTES_MIN, RESULTS_BYTES_MAX // max(1, dispatches)))
 
 
 def check_context_size(run: Run, added: dict[str, Any]) -> Refusal | None:

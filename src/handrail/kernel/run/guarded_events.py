@@ -2,7 +2,7 @@
 
 The reporter is a program with an operator's credential, perhaps not a guard at all. It says which
 agent did what, and how its run ended; it cannot speak for people, nor for the server, nor for more
-than its own limits allow. All other content of an event is dropped. Pure.
+than its own limits allow. All other content of an event is dropped.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,14 +11,12 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from handrail.client.guard_calls import GuardedEvent
 from handrail.kernel.definition.limits import Limits
 from handrail.kernel.definition.model import TerminalStatus
-from handrail.kernel.json_values import VALUE_BYTES_MAX, find_json_problem
-from handrail.kernel.result import FIGURE_MAX, Result
-from handrail.kernel.run.decide import find_bad_figures
-from handrail.kernel.run.events import Ended, HandedOff, Reported
-from handrail.kernel.run.size_limits import RESULT_BYTES_MIN, RESULTS_BYTES_MAX
+from handrail.kernel.json_values import VALUE_ITEMS_MAX, find_json_problem
+from handrail.kernel.result import FIGURE_MAX, Result, find_bad_figures
+from handrail.kernel.run.events import Ended, GuardedEvent, HandedOff, Reported, RunEvent
+from handrail.kernel.run.size_limits import result_bytes_max
 from handrail.kernel.run.state import Run
 from handrail.kernel.stop.rules import StopRule, terminal_status_of
 
@@ -28,6 +26,8 @@ AGENTS_MAX, EDGES_MAX = 200, 1_000
 """Per team: each new one makes a version of its definition."""
 STEPS_MAX = 100_000
 """Per run, if its limits allow more."""
+GUARDED_ROLE_PREFIX = "guarded:"
+"""Prefix for the role of an agent that works elsewhere."""
 FOREIGN_STOP_RULES = frozenset(
     {StopRule.CLOSED, StopRule.HUMAN_DEADLINE, StopRule.PAUSE_DEADLINE, StopRule.TERMINATED}
     | {StopRule.PROTOCOL}
@@ -72,28 +72,35 @@ NORMALIZERS: dict[type[Any], Callable[[Any], GuardedEvent]] = {
 
 def find_problem(events: Sequence[GuardedEvent], limits: Limits) -> str:
     """Return why no guard can have reported this; empty if one can."""
-    bytes_max = _event_bytes_max(limits)
+    bytes_max = result_bytes_max(_steps_max(limits))
     for event, next_event in zip(events, [*events[1:], None], strict=True):
         if event.at.tzinfo is None:
             return "the time of an event has no zone; tell times in UTC"
-        if len(_encode(event)) > bytes_max:
-            return f"an event has more than {bytes_max:,} bytes"
         if isinstance(event, Ended) and next_event is not None:
             return "something is told after the end of the run"
         is_refused = isinstance(event, HandedOff) and not event.accepted
         if is_refused and next_event is not None and not isinstance(next_event, Ended):
             return "a run goes on after a handoff that was refused"
-        problem = find_json_problem(msgspec.to_builtins(event)) or VALIDATORS[type(event)](event)
+        problem = _content_problem(event, bytes_max) or VALIDATORS[type(event)](event)
         if problem:
             return problem
     return ""
 
 
-def _event_bytes_max(limits: Limits) -> int:
-    """Return the bytes of one event that keep all of them together within bounds."""
-    return min(
-        VALUE_BYTES_MAX, max(RESULT_BYTES_MIN, RESULTS_BYTES_MAX // max(1, _steps_max(limits)))
-    )
+def _content_problem(event: GuardedEvent, bytes_max: int) -> str:
+    """Describe what cannot be stored. Nearly every event is plain, which its JSON shows."""
+    try:
+        encoded = _encode(event)
+    except (TypeError, ValueError, RecursionError) as error:
+        return f"an event is no JSON: {error}"
+    if len(encoded) > bytes_max:
+        return f"an event has more than {bytes_max:,} bytes"
+    has_data = isinstance(event, Reported) and event.result.data
+    if len(encoded) < VALUE_ITEMS_MAX and not (
+        has_data or b"\\u0000" in encoded or b"null" in encoded
+    ):  # a NaN is written as null; without data no event is deep
+        return ""
+    return find_json_problem(msgspec.to_builtins(event))
 
 
 def _steps_max(limits: Limits) -> int:
@@ -106,6 +113,15 @@ def exceeds_limits(run: Run) -> bool:
     limits, ledger = run.limits, run.ledger
     handoffs = STEPS_MAX if limits.max_handoffs is None else limits.max_handoffs
     return ledger.handoffs > handoffs or ledger.steps > max(1, _steps_max(limits))
+
+
+def finishing_agent(events: Sequence[RunEvent], active_agent: str) -> str:
+    """Return the agent that brings the run to its own end with the last of these events, or ""."""
+    last_event = events[-1] if events else None
+    if not (isinstance(last_event, Ended) and last_event.stop.rule is StopRule.COMPLETED):
+        return ""
+    handoffs = (event for event in reversed(events) if isinstance(event, HandedOff))
+    return next((event.target for event in handoffs if event.accepted), active_agent)
 
 
 def _name_problem(*names: str) -> str:

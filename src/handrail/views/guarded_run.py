@@ -1,0 +1,24 @@
+"""The status of a guarded run, as its program sees it."""
+
+import msgspec
+
+from handrail.kernel.decision import Value
+from handrail.kernel.run.state import Run, Stop
+
+
+class GuardedRunStatus(Value):
+    """The recorded status of a guarded run. `question` is the id of the new approval."""
+
+    id: str
+    status: str
+    stop: Stop | None = None
+    question: str = ""
+
+
+decode_guarded_run_status = msgspec.json.Decoder(GuardedRunStatus).decode
+
+
+def guarded_run_status(run: Run, *, asked: bool = False) -> GuardedRunStatus:
+    """Show the run to its program; `asked`: with the approval that it opened last."""
+    approval_id = f"{run.id}.q{run.approvals_opened}" if asked else ""
+    return GuardedRunStatus(id=run.id, status=run.status, stop=run.stop, question=approval_id)
