@@ -269,6 +269,7 @@ UNSEEN: dict[str, tuple[Limits, list[GuardedEvent]]] = {
     "bytes": (Limits(max_steps=None), [result(text="t" * 250_000)]),
     "after_the_end": (Limits(), [ended(), handoff()]),
     "after_a_refusal": (Limits(), [handoff(accepted=False), handoff()]),
+    "refusal_without_an_end": (Limits(), [handoff(accepted=False)]),
     "closed": (Limits(), [ended(StopRule.CLOSED, "closed_by_human")]),
     "expired": (Limits(), [ended(StopRule.HUMAN_DEADLINE, "aborted_stuck")]),
     "terminated": (Limits(), [ended(StopRule.TERMINATED)]),

@@ -271,3 +271,18 @@ def test_the_thread_that_tells_it_ends_with_the_run(server):
         run.handoff("a", "b")
         assert len(tells()) == 1
     assert tells() == []
+
+
+@pytest.mark.parametrize("handoffs", [3, 4])
+def test_a_refused_handoff_is_told_together_with_the_end_it_brings(
+    server, person, monkeypatch, handoffs
+):
+    monkeypatch.setattr(server_recorder, "BATCH_EVENTS_MAX", 2)
+    rules = StopRules(max_handoffs=handoffs)
+    with guard_on(server, rules=rules).run("r", raises=False, team="refused") as run:
+        for n in range(handoffs + 1):
+            run.handoff(f"{n}", f"{n + 1}")
+    assert run.unrecorded == 0
+    ended = person.get_run(run.recorded)
+    assert ended.stop.rule == "max_handoffs"
+    assert [one.accepted for one in ended.handoff_sequence] == [True] * handoffs + [False]

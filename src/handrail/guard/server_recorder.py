@@ -32,7 +32,7 @@ from handrail.client.guard_calls import (
 from handrail.guard.team_definition import first_agent, guard_events
 from handrail.kernel.decision import Value, prepare_types
 from handrail.kernel.definition.model import TerminalStatus
-from handrail.kernel.run.events import Reported, Started
+from handrail.kernel.run.events import HandedOff, Reported, Started
 from handrail.kernel.run.state import Stop
 from handrail.kernel.stop.rules import StopRule
 from handrail.views.approvals import Approval
@@ -241,12 +241,17 @@ class ServerRecorder:
         )
 
     def _sendable_count(self, *, flush: bool) -> int:
-        """Count the events that can be sent now. A result waits for what comes after it."""
+        """Count the events that can be sent now. A result waits for what comes after it, and a
+        refused handoff for the end that follows at once.
+        """
         if self._refused:
             return 0
         events = self._run.events
         total = len(events)
         end = min(total, self._sent_count + BATCH_EVENTS_MAX)
+        last_event = events[end - 1]
+        if isinstance(last_event, HandedOff) and not last_event.accepted:
+            end -= 1
         ends_with_result = end > self._sent_count and isinstance(events[end - 1], Reported)
         if ends_with_result and (end < total or not flush):
             end -= 1

@@ -79,8 +79,8 @@ def find_problem(events: Sequence[GuardedEvent], limits: Limits) -> str:
         if isinstance(event, Ended) and next_event is not None:
             return "something is told after the end of the run"
         is_refused = isinstance(event, HandedOff) and not event.accepted
-        if is_refused and next_event is not None and not isinstance(next_event, Ended):
-            return "a run goes on after a handoff that was refused"
+        if is_refused and not isinstance(next_event, Ended):
+            return "a run does not end with a handoff that was refused"
         problem = _content_problem(event, bytes_max) or VALIDATORS[type(event)](event)
         if problem:
             return problem
