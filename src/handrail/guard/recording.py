@@ -156,7 +156,7 @@ async def _submit(
     if result.duplicate_of is not None:
         return decode_guarded_run_status(result.duplicate_of.answer)
     assert result.run is not None, "it was accepted"
-    return guarded_run_status(result.run, asked=isinstance(command, c.Ask))
+    return guarded_run_status(result.run, with_question=isinstance(command, c.Ask))
 
 
 async def _extend_team(engine: Engine, run_id: str, command: c.Observe) -> c.Observe:

@@ -18,7 +18,7 @@ class GuardedRunStatus(Value):
 decode_guarded_run_status = msgspec.json.Decoder(GuardedRunStatus).decode
 
 
-def guarded_run_status(run: Run, *, asked: bool = False) -> GuardedRunStatus:
-    """Show the run to its program; `asked`: with the approval that it opened last."""
-    approval_id = f"{run.id}.q{run.approvals_opened}" if asked else ""
+def guarded_run_status(run: Run, *, with_question: bool = False) -> GuardedRunStatus:
+    """Show the run to its program; `with_question`: with the approval that it opened last."""
+    approval_id = f"{run.id}.q{run.approvals_opened}" if with_question else ""
     return GuardedRunStatus(id=run.id, status=run.status, stop=run.stop, question=approval_id)

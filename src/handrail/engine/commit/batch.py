@@ -325,7 +325,7 @@ def _with_answer(key: IdempotencyKeyRow, command: Command, run: Run | None) -> I
     """The key with the answer to a guard, which follows from the decision; others have theirs."""
     if run is None or not isinstance(command, c.Observe | c.Ask):
         return key
-    status = guarded_run_status(run, asked=isinstance(command, c.Ask))
+    status = guarded_run_status(run, with_question=isinstance(command, c.Ask))
     return replace(key, answer=encode(status).decode())
 
 
