@@ -69,15 +69,15 @@ class Walk:
 
 
 async def create_bead(client: AsyncClient) -> None:
-    await client.create_bead("a bug", workflow_id="walk")
+    await client.beads.create("a bug", workflow_id="walk")
 
 
 async def report(client: AsyncClient) -> Callable[[], Awaitable[object]]:
     """What reports the result of a dispatch that was claimed before."""
-    dispatch = await client.claim_dispatch("coder")
+    dispatch = await client.dispatches.claim("coder")
     assert dispatch is not None, "a bead was filed"
     result = {"outcome": "success", "text": "done"}
-    return lambda: client.report_result(dispatch.id, dispatch.fence, result)
+    return lambda: client.dispatches.report(dispatch.id, dispatch.fence, result)
 
 
 async def main(*, with_files: bool) -> None:
@@ -90,7 +90,7 @@ async def main(*, with_files: bool) -> None:
             Client(LOCAL_URL, transport=person_transport) as person,
             Client(LOCAL_URL, transport=agent_transport) as coder,
         ):
-            await coder.register_agent("coder", ["backend-engineer"], capacity=2)
+            await coder.agents.register("coder", ["backend-engineer"], capacity=2)
             await create_bead(person)
             with Walk() as walk:
                 await create_bead(person)

@@ -49,8 +49,8 @@ FIRST = {
         "read_stop_rules({'max_steps': 5})",
     ),
     "an answer of the server": (
-        "from handrail.client.call import json_get\nfrom handrail.views.run_view import RunView",
-        """json_get('/', RunView).decode(b'{"id": "r", "usage": {}, "iterations": [{}]}')""",
+        "from handrail.api.runs import RunCalls",
+        """RunCalls.get.decode(b'{"id": "r", "usage": {}, "iterations": [{}]}')""",
     ),
 }
 

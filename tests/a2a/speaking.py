@@ -43,7 +43,7 @@ class Colleague:
     def given(self) -> DispatchView:
         """Asks for work until there is some."""
         for _ in range(10):
-            found = self.client.claim_dispatch(self.name, wait=PATIENCE / 2)
+            found = self.client.dispatches.claim(self.name, wait=PATIENCE / 2)
             if isinstance(found, DispatchView):
                 return found
         raise AssertionError("there is no work")
@@ -51,12 +51,12 @@ class Colleague:
     def does(self, outcome: str, **result: Any) -> DispatchView:
         """Takes the next dispatch, and answers it."""
         given = self.given()
-        self.client.report_result(given.id, given.fence, {"outcome": outcome, **result})
+        self.client.dispatches.report(given.id, given.fence, {"outcome": outcome, **result})
         return given
 
 
 @contextmanager
 def colleague(server: Server, name: str = "coder-1") -> Iterator[Colleague]:
     with handrail.Client(server.url, server.token("agent", name)) as client:
-        client.register_agent(name, [ROLE])
+        client.agents.register(name, [ROLE])
         yield Colleague(client, name)

@@ -33,7 +33,7 @@ def asked_at(office: SyncClient, node_id: str) -> Approval:
     """The open question of that node, once there is one."""
     until = time.monotonic() + 5 * PATIENCE
     while time.monotonic() < until:
-        for question in office.list_approvals(status="open").items:
+        for question in office.approvals.list(status="open").items:
             if question.node_id == node_id:
                 return question
         time.sleep(0.05)
@@ -43,7 +43,7 @@ def asked_at(office: SyncClient, node_id: str) -> Approval:
 def test_a_question_of_the_inner_run_is_answered_in_the_outer_and_both_end(
     server: Server, office: SyncClient, monkeypatch: pytest.MonkeyPatch
 ):
-    office.create_definition(TRIAGE)
+    office.definitions.create(TRIAGE)
     monkeypatch.setenv("TRIAGE_TOKEN", server.token("operator", "partner"))
     monkeypatch.setenv("HANDRAIL_SERVER", server.url)
     monkeypatch.setenv("HANDRAIL_TOKEN", server.token("agent", "worker-1"))
@@ -53,13 +53,13 @@ def test_a_question_of_the_inner_run_is_answered_in_the_outer_and_both_end(
         task = asyncio.create_task(working.run())
         try:
             bead = await asyncio.to_thread(
-                office.create_bead, "500 on /invoices", workflow_id="triage"
+                office.beads.create, "500 on /invoices", workflow_id="triage"
             )
             given = await asyncio.to_thread(does, "ask", question="Net or gross?")
             assert "500 on /invoices" in given.bead.description
             question = await asyncio.to_thread(asked_at, office, "triage")
             assert question.question.startswith("Net or gross?")
-            await asyncio.to_thread(office.answer_approval, question.id, "net")
+            await asyncio.to_thread(office.approvals.answer, question.id, "net")
             given = await asyncio.to_thread(does, "success", text="the total is net")
             assert given.answer == "net"
             run = await asyncio.to_thread(
@@ -73,11 +73,11 @@ def test_a_question_of_the_inner_run_is_answered_in_the_outer_and_both_end(
 
     with at_the_door(server) as address, colleague(server) as worker:
         bead = go(play(address, worker.does))
-    *_, last = office.list_steps(bead.execution_id).items
+    *_, last = office.runs.list_steps(bead.execution_id).items
     assert (last.agent, last.text) == ("worker-1", "the total is net")
-    assert not office.get_bead(bead.id).context["a2a"]
-    inner = next(run for run in office.list_runs().items if run.workflow_id == "one")
-    assert (inner.terminal_status, office.get_bead(inner.bead_id).filed_by) == (
+    assert not office.beads.get(bead.id).context["a2a"]
+    inner = next(run for run in office.runs.list().items if run.workflow_id == "one")
+    assert (inner.terminal_status, office.beads.get(inner.bead_id).filed_by) == (
         "done_success", "partner",
     )  # fmt: skip
 

@@ -34,5 +34,5 @@ def test_the_program_of_the_page_has_a_bead_taken_to_its_end(
             finally:
                 running.kill()
     assert said.splitlines()[-2:] == ["result: fixed", "TASK_STATE_COMPLETED"]
-    (bead,) = office.list_beads(type="work").items
+    (bead,) = office.beads.list(type="work").items
     assert (bead.title, bead.filed_by) == ("500 on /invoices", "partner")

@@ -135,8 +135,8 @@ def test_whoever_lost_a_stream_subscribes_again_and_hears_also_what_others_answe
             watched = caller.client.subscribe(SubscribeToTaskRequest(id=begun.id))
             now = (await anext(watched)).task
             assert (now.id, now.status.state) == (begun.id, ASKS), "as it stands by now"
-            (question,) = office.list_approvals(status="open").items
-            await asyncio.to_thread(office.answer_approval, question.id, "approve")
+            (question,) = office.approvals.list(status="open").items
+            await asyncio.to_thread(office.approvals.answer, question.id, "approve")
             *_, last = [one async for one in watched]
             assert last.status_update.status.state == DONE
             with pytest.raises(TaskNotFoundError):
@@ -208,7 +208,7 @@ def test_files_and_facts_reach_the_first_agent_and_what_lies_elsewhere_is_not_fe
             assert given.bead.context["severity"] == 2
             (file,) = given.bead.files
             assert (file.name, file.content_type) == ("tr-ce.txt", "text/plain")
-            assert office.get_bead_file(given.bead.id, file.name) == b"KeyError"
+            assert office.beads.get_file(given.bead.id, file.name) == b"KeyError"
             only = (await anext(caller.tells("", new_data_part({"place": "x"})))).task
             assert [get_message_text(one) for one in only.history] == ['{"place":"x"}']
             there = caller.tells("look", Part(url="http://127.0.0.1/x", media_type="text/plain"))
@@ -225,7 +225,7 @@ def test_files_and_facts_reach_the_first_agent_and_what_lies_elsewhere_is_not_fe
                     await anext(caller.tells("look", trace, metadata={"definition": named}))
 
     play(server, scene)
-    assert len(office.list_beads(type="work").items) == 2
+    assert len(office.beads.list(type="work").items) == 2
 
 
 def test_nothing_is_pushed_and_the_card_says_so(server: Server, office: SyncClient):
@@ -255,4 +255,4 @@ def test_nothing_is_pushed_and_the_card_says_so(server: Server, office: SyncClie
                 await anext(ask.send_message(message))
 
     play(server, scene)
-    assert not office.list_beads(type="work").items
+    assert not office.beads.list(type="work").items

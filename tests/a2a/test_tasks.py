@@ -23,14 +23,14 @@ DESK = team({"a": ["a"]}, terminator="a", name="desk", agents={"a": {"role": ROL
 def test_a_partner_sees_what_a_team_said_without_its_stop_word(
     said: str, seen: str, server: Server, office: SyncClient
 ):
-    office.create_definition(DESK)
-    run_id = office.create_bead("no VPN", workflow_id="desk").execution_id or ""
+    office.definitions.create(DESK)
+    run_id = office.beads.create("no VPN", workflow_id="desk").execution_id or ""
     with colleague(server) as worker:
         worker.does("terminate", reason="done", text=said)
 
     async def shown() -> list[str | None]:
         async with handrail.Client(server.url, server.token("viewer", "vic")) as client:
-            found = await build_artifacts(client, await client.get_run(run_id))
+            found = await build_artifacts(client, await client.runs.get(run_id))
         return [part.text for one in found for part in one.parts]
 
     assert go(shown()) == [seen]

@@ -59,11 +59,9 @@ def test_a_message_files_a_bead_and_questions_are_answered_by_who_may(
                 await ceo.cancels(begun.id)
 
     play(server, scene)
-    (bead,) = office.list_beads(type="work").items
+    (bead,) = office.beads.list(type="work").items
     assert (bead.filed_by, bead.description) == ("ola", "500 on /invoices\nsince noon")
-    answers = [
-        event["actor"] for event in office.list_audit_events().items if event["type"] == "answered"
-    ]
+    answers = [event["actor"] for event in office.audit.list().items if event["type"] == "answered"]
     assert sorted(answers) == ["boss", "ola"]
 
 
@@ -104,7 +102,7 @@ def test_a_run_that_is_stuck_is_a_failed_task_and_one_that_is_cancelled_is_close
     pair["agents"] = [
         {"id": one, "role": "backend-engineer", "hands_off_to": [other]} for one, other in agents
     ]
-    office.create_definition({**pair, "stop_rules": {"max_handoffs": 1}})
+    office.definitions.create({**pair, "stop_rules": {"max_handoffs": 1}})
 
     async def scene(address: str, worker: Colleague) -> None:
         async with calling(address, ola, "pair") as caller, calling(address, olga) as other:
@@ -120,7 +118,7 @@ def test_a_run_that_is_stuck_is_a_failed_task_and_one_that_is_cancelled_is_close
             assert (await caller.cancels(begun.id)).status.state == CANCELED
 
     play(server, scene)
-    ended = [run.terminal_status for run in office.list_runs(status="ended").items]
+    ended = [run.terminal_status for run in office.runs.list(status="ended").items]
     assert sorted(str(one) for one in ended) == ["aborted_stuck", "closed_by_human"]
 
 
@@ -152,7 +150,7 @@ def test_the_same_message_again_is_the_same_task_and_what_does_not_fit_is_refuse
                 await caller.says("a bug", metadata={"definition": "nonesuch"})
 
     play(server, scene)
-    filed = [bead.filed_by for bead in office.list_beads(type="work").items]
+    filed = [bead.filed_by for bead in office.beads.list(type="work").items]
     assert sorted(filed) == ["ola", "ola", "olga"]
 
 

@@ -42,9 +42,9 @@ async def worked(
     client = handrail.Client(server.url, server.token("operator", "ola"))
     try:
         async with client as office:
-            await office.create_definition(document)
+            await office.definitions.create(document)
             name = document.get("id") or document["name"]
-            bead = await office.create_bead("VPN drops every hour", workflow_id=name)
+            bead = await office.beads.create("VPN drops every hour", workflow_id=name)
             return await office.result(bead.execution_id, timeout=PATIENCE)
     finally:
         worker.stop()

@@ -81,8 +81,8 @@ async def at_a_worker(
         working = await run(folder, "handrail", "worker", f"{name}:worker", **env)
         try:
             async with handrail.Client(server.url, person) as office:
-                await office.create_definition(definition)
-                bead = await office.create_bead(title, workflow_id=definition["name"])
+                await office.definitions.create(definition)
+                bead = await office.beads.create(title, workflow_id=definition["name"])
                 return await office.result(bead.execution_id, timeout=PATIENCE)
         finally:
             working.terminate()

@@ -116,7 +116,7 @@ def test_a_run_is_watched_on_when_its_server_is_started_again(filled: Filled, tm
         server.stop()
         server.start()
         with handrail.Client(server.url, token) as client:
-            client.answer_approval(f"{run}.q1", "ok")
+            client.approvals.answer(f"{run}.q1", "ok")
         out, err = process.communicate(timeout=PATIENCE)
     assert (process.returncode, err) == (0, "")
     assert "Done: " in out

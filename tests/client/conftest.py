@@ -11,6 +11,7 @@ from tests.client.serving import Server
 from tests.kernel.driving import chain, node
 
 from handrail import Client
+from handrail.api.operation import CallGroup
 from handrail.engine.settings import EngineSettings
 
 FIX = chain(node("fix"), node("ok", "approval", revise_to="fix"), name="fix")
@@ -37,6 +38,8 @@ class Awaited:
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self.client, name)
+        if isinstance(method, CallGroup):
+            return Awaited(method, self.loop)
 
         def call(*args: Any, **kwargs: Any) -> Any:
             args = tuple(getattr(one, "awaited", one) for one in args)

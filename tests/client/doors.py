@@ -28,8 +28,8 @@ __all__ = ["server"]
 def office(server: Server) -> Iterator[SyncClient]:
     """A person who may do anything."""
     with handrail.Client(server.url, server.token("admin", "ana")) as client:
-        client.create_definition(ONE)
-        client.create_definition(FIX)
+        client.definitions.create(ONE)
+        client.definitions.create(FIX)
         yield client
 
 

@@ -45,8 +45,8 @@ def at(server: Server, text: str) -> str:
 
 
 def filed(office: Any, definition: dict[str, Any] = ONE) -> str:
-    office.create_definition(definition)
-    return office.create_bead("500", workflow_id=definition["name"]).execution_id
+    office.definitions.create(definition)
+    return office.beads.create("500", workflow_id=definition["name"]).execution_id
 
 
 @needs_curl
@@ -71,7 +71,7 @@ def test_the_curl_commands_of_the_page_work_on_a_run_to_its_end(
     assert msgspec.json.decode((tmp_path / "taken.json").read_bytes())["accepted"] is True
     assert msgspec.json.decode((tmp_path / "alive.json").read_bytes())["ended"] is False
     assert office.result(execution, timeout=PATIENCE).terminal_status == "done_success"
-    (step,) = office.list_steps(execution).items
+    (step,) = office.runs.list_steps(execution).items
     assert (step.agent, step.text) == ("curl-1", "fixed")
 
 
@@ -85,7 +85,7 @@ def test_the_agent_in_shell_works_on_whatever_comes(server: Server, office: Any,
     try:
         for execution in (first, filed(office)):
             assert office.result(execution, timeout=PATIENCE).terminal_status == "done_success"
-            assert office.list_steps(execution).items[0].text == "500\n"
+            assert office.runs.list_steps(execution).items[0].text == "500\n"
     finally:
         os.killpg(running.pid, 15)
         running.wait(PATIENCE)
@@ -108,7 +108,10 @@ def test_the_python_of_the_page_works_with_the_command_it_shows(
         running.terminate()
         running.wait(PATIENCE)
     assert run.terminal_status == "done_success"
-    assert [one.text for one in office.list_steps(execution).items] == ["fixed: 500", "it holds"]
+    assert [one.text for one in office.runs.list_steps(execution).items] == [
+        "fixed: 500",
+        "it holds",
+    ]
     assert running.returncode == 0
 
 

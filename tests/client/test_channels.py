@@ -52,7 +52,7 @@ def reads(office: Any, wanted: Callable[[list[Any]], bool], channel: str = "revi
     end = time.monotonic() + PATIENCE
     while time.monotonic() < end:
         after = found[-1].id if found else 0
-        found += office.list_messages(channel, after=after, wait=0.2).items
+        found += office.channels.list_messages(channel, after=after, wait=0.2).items
         if wanted([one.text for one in found if one.kind == "message"]):
             return found
     raise AssertionError([one.text for one in found])
@@ -67,49 +67,51 @@ def until(holds: Callable[[], bool], what: str) -> None:
 
 def registered(office: Any, agent: str) -> None:
     """Waits until it is."""
-    until(lambda: any(one.id == agent for one in office.list_agents().items), f"{agent} registers")
+    until(lambda: any(one.id == agent for one in office.agents.list().items), f"{agent} registers")
 
 
 def join(office: Any, *agents: str, channel: str = "reviews") -> None:
     """As soon as they have registered."""
     for agent in agents:
         registered(office, agent)
-        office.join_channel(channel, agent)
+        office.channels.join(channel, agent)
 
 
 def test_both_clients_have_every_call_about_channels(client: Any) -> None:
-    view = client.create_channel("reviews", {"order": "manual"})
+    view = client.channels.create("reviews", {"order": "manual"})
     assert (view.id, view.turn_config.order) == ("reviews", "manual")
-    assert client.configure_channel("reviews", {}).turn_config.order == "round_robin"
-    assert [one.id for one in client.list_channels().items] == ["reviews"]
-    posted = client.post_message("reviews", "hello")
+    assert client.channels.configure("reviews", {}).turn_config.order == "round_robin"
+    assert [one.id for one in client.channels.list().items] == ["reviews"]
+    posted = client.channels.post("reviews", "hello")
     assert posted.disposition == "logged"
-    assert [one.text for one in client.list_messages("reviews").items] == ["hello"]
-    assert client.list_messages("reviews", after=posted.id).items == ()
-    assert client.control_turn("reviews", "pause").paused
-    assert not client.control_turn("reviews", "unpause").paused
+    assert [one.text for one in client.channels.list_messages("reviews").items] == ["hello"]
+    assert client.channels.list_messages("reviews", after=posted.id).items == ()
+    assert client.channels.control_turn("reviews", "pause").paused
+    assert not client.channels.control_turn("reviews", "unpause").paused
     with pytest.raises(NotFoundError):
-        client.leave_channel("reviews", "nobody")
+        client.channels.leave("reviews", "nobody")
     with pytest.raises(ConflictError):
-        client.create_channel("reviews")
-    client.remove_channel("reviews")
+        client.channels.create("reviews")
+    client.channels.remove("reviews")
     with pytest.raises(NotFoundError):
-        client.get_channel("reviews")
+        client.channels.get("reviews")
 
 
 def test_a_claim_gives_a_turn(server: Server, office: Any) -> None:
     from handrail import Client
 
-    office.create_channel("reviews")
+    office.channels.create("reviews")
     with Client(server.url, server.token("agent", "ada")) as ada:
-        ada.register_agent("ada", ["talker"])
-        office.join_channel("reviews", "ada")
-        office.post_message("reviews", "hello")
-        turn = ada.claim_dispatch("ada")
+        ada.agents.register("ada", ["talker"])
+        office.channels.join("reviews", "ada")
+        office.channels.post("reviews", "hello")
+        turn = ada.dispatches.claim("ada")
         assert isinstance(turn, TurnView)
         assert [one.text for one in turn.messages] == ["hello"]
-        ada.post_message("reviews", "hi", turn=turn.turn)
-        assert ada.control_turn("reviews", "complete", turn=turn.turn).states == {"ada": "IDLE"}
+        ada.channels.post("reviews", "hi", turn=turn.turn)
+        assert ada.channels.control_turn("reviews", "complete", turn=turn.turn).states == {
+            "ada": "IDLE"
+        }
 
 
 @pytest.mark.requirement("T3")
@@ -117,7 +119,7 @@ def test_workers_take_turns_with_all_that_was_said_since_their_last_one(
     server: Server, office: Any
 ) -> None:
     heard: dict[str, list[Any]] = {"ada": [], "bob": []}
-    office.create_channel("reviews", {"maxAgentTurns": 4})
+    office.channels.create("reviews", {"maxAgentTurns": 4})
     ada, bob = seated(server, "ada"), seated(server, "bob")
 
     @ada.channel("reviews")
@@ -132,15 +134,15 @@ def test_workers_take_turns_with_all_that_was_said_since_their_last_one(
         turn.say(f"hm ({turn.number})")
         return f"bob {turn.number}"
 
-    office.control_turn("reviews", "pause")
+    office.channels.control_turn("reviews", "pause")
     with working(ada), working(bob):
         join(office, "ada", "bob")
-        office.control_turn("reviews", "unpause")
+        office.channels.control_turn("reviews", "unpause")
         said = reads(office, lambda texts: len(texts) == 8)
         texts = [one.text for one in said if one.kind == "message"]
         assert texts[:4] == ["looking (1)", "ada 1", "hm (2)", "bob 2"]
         assert [one.text for one in heard["bob"][:2]] == ["looking (1)", "ada 1"]
-        office.post_message("reviews", "and now?")
+        office.channels.post("reviews", "and now?")
         reads(office, lambda texts: len(texts) >= 11)
     assert "and now?" in [one.text for one in heard["ada"] + heard["bob"]]
     for mine in heard.values():
@@ -150,14 +152,14 @@ def test_workers_take_turns_with_all_that_was_said_since_their_last_one(
 
 @pytest.mark.requirement("T10")
 def test_a_function_pauses_its_turn_and_goes_on(server: Server, office: Any) -> None:
-    office.create_channel("reviews")
+    office.channels.create("reviews")
     worker, states = seated(server, "ada"), []
 
     @worker.channel("reviews")
     async def build(turn: Any) -> str:
         async with turn.wait("the build", seconds=30):
-            states.append((await asyncio.to_thread(office.get_channel, "reviews")).states["ada"])
-        states.append((await asyncio.to_thread(office.get_channel, "reviews")).states["ada"])
+            states.append((await asyncio.to_thread(office.channels.get, "reviews")).states["ada"])
+        states.append((await asyncio.to_thread(office.channels.get, "reviews")).states["ada"])
         return "built"
 
     with working(worker):
@@ -171,7 +173,7 @@ def test_a_function_pauses_its_turn_and_goes_on(server: Server, office: Any) -> 
 def test_an_interrupted_answer_is_said_when_the_person_lets_it_go_on(
     server: Server, office: Any, monkeypatch: pytest.MonkeyPatch, *, refused_first: bool
 ) -> None:
-    office.create_channel("reviews", {"humanInterruptMode": "interrupt"})
+    office.channels.create("reviews", {"humanInterruptMode": "interrupt"})
     worker, begun = seated(server, "ada"), threading.Event()
     go_on, refused, look = threading.Event(), threading.Event(), WorkerTurn._fetch_messages
 
@@ -192,18 +194,18 @@ def test_an_interrupted_answer_is_said_when_the_person_lets_it_go_on(
     with working(worker):
         join(office, "ada")
         assert begun.wait(PATIENCE)
-        office.post_message("reviews", "stop")
-        assert office.get_channel("reviews").states == {"ada": "WAITING"}
+        office.channels.post("reviews", "stop")
+        assert office.channels.get("reviews").states == {"ada": "WAITING"}
         if refused_first:
             go_on.set()
             assert refused.wait(PATIENCE)
-        office.control_turn("reviews", "resume", agent_id="ada")
+        office.channels.control_turn("reviews", "resume", agent_id="ada")
         go_on.set()
         reads(office, lambda texts: texts[:3] == ["stop", "part one", "stop"])
 
 
 def test_a_function_that_raises_passes_the_turn_on(server: Server, office: Any) -> None:
-    office.create_channel("reviews")
+    office.channels.create("reviews")
     ada, bob = seated(server, "ada"), seated(server, "bob")
 
     @ada.channel("reviews")
@@ -221,7 +223,7 @@ def test_a_function_that_raises_passes_the_turn_on(server: Server, office: Any) 
 
 @pytest.mark.requirement("T5")
 def test_a_turn_that_times_out_cancels_its_function(server: Server, office: Any) -> None:
-    office.create_channel("reviews", {"defaultTimeoutSeconds": 0.3})
+    office.channels.create("reviews", {"defaultTimeoutSeconds": 0.3})
     worker, cancelled = seated(server, "ada"), threading.Event()
 
     @worker.channel("reviews")
@@ -236,13 +238,13 @@ def test_a_turn_that_times_out_cancels_its_function(server: Server, office: Any)
     with working(worker):
         join(office, "ada")
         assert cancelled.wait(PATIENCE)
-    assert "never" not in [one.text for one in office.list_messages("reviews").items]
+    assert "never" not in [one.text for one in office.channels.list_messages("reviews").items]
 
 
 def test_a_worker_that_stops_passes_its_turn_on_and_one_that_is_back_is_queued_again(
     server: Server, office: Any
 ) -> None:
-    office.create_channel("reviews")
+    office.channels.create("reviews")
     first, begun = seated(server, "ada"), threading.Event()
 
     @first.channel("reviews")
@@ -255,7 +257,7 @@ def test_a_worker_that_stops_passes_its_turn_on_and_one_that_is_back_is_queued_a
     with working(first):
         join(office, "ada")
         assert begun.wait(PATIENCE)
-    assert office.get_channel("reviews").turn is None
+    assert office.channels.get("reviews").turn is None
     second = seated(server, "ada")
 
     @second.channel("reviews")
@@ -285,7 +287,7 @@ def test_a_turn_whose_completion_is_on_its_way_is_not_told_as_lost(
 
     monkeypatch.setattr(WorkerTurn, "complete", answered_late)
     monkeypatch.setattr(TurnRunner, "drop", told)
-    office.create_channel("reviews")
+    office.channels.create("reviews")
     worker = seated(server, "ada")
     worker.heartbeat = 0.05
 
@@ -306,23 +308,23 @@ def test_a_worker_that_was_lost_in_one_of_its_channels_is_queued_there_again(
     worker = seated(server, "ada")
     worker.channel("reviews", "plans")(lambda turn: None)
     for name in ("reviews", "plans"):
-        office.create_channel(name)
-        office.control_turn(name, "pause")
+        office.channels.create(name)
+        office.channels.control_turn(name, "pause")
     with working(worker):
         for name in ("reviews", "plans"):
             join(office, "ada", channel=name)
         lost = ev.TakeOffline(agent_id="ada", detail="it was silent")
         server.do(server.engine.command_channel("reviews", lost, by="engine"))
         until(
-            lambda: office.get_channel("reviews").states == {"ada": "QUEUED"}, "it is queued again"
+            lambda: office.channels.get("reviews").states == {"ada": "QUEUED"}, "it is queued again"
         )
         said = [one["type"] for one in _events(office, "channel:reviews")]
         assert said.count("MemberAdded") == 2
-    assert office.get_channel("plans").states == {"ada": "QUEUED"}
+    assert office.channels.get("plans").states == {"ada": "QUEUED"}
 
 
 def _events(office: Any, stream: str) -> list[dict[str, Any]]:
-    return [one for one in office.list_audit_events(limit=100).items if one.get("stream") == stream]
+    return [one for one in office.audit.list(limit=100).items if one.get("stream") == stream]
 
 
 def test_a_channel_has_one_function_of_a_worker() -> None:

@@ -1,7 +1,6 @@
 """Both clients against a real server: the same calls, the same answers, the same errors."""
 
 import inspect
-import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +13,8 @@ from tests.client.flaky import Flaky, Mishap
 from tests.client.serving import PATIENCE, Server, free_port
 
 from handrail import AsyncClient, Client, ClientError, SyncClient
-from handrail.client.endpoint import endpoint, stream_endpoint
+from handrail.api.calls import OPERATIONS
+from handrail.api.operation import CallGroup, Operation
 from handrail.client.errors import (
     AccessDeniedError,
     ConflictError,
@@ -22,76 +22,49 @@ from handrail.client.errors import (
     NotFoundError,
     UnreachableError,
 )
-from handrail.client.sse import EventSubscription, StreamPosition
-from handrail.server.access import ACCESS_TABLE, API_PREFIX
+from handrail.client.sse import StreamPosition
 
 ROLE = "backend-engineer"
 
 
-def signatures(kind: type) -> dict[str, Any]:
-    """Every public method: its parameters, without the one it is bound to."""
-    found: dict[str, Any] = {}
-    for name, value in inspect.getmembers(kind):
-        if name.startswith("_"):
-            continue
-        method = value.describe if isinstance(value, endpoint | stream_endpoint) else value
-        found[name] = [
+def signatures(client: Any) -> dict[str, list[Any]]:
+    """Every public method of a client and of its subjects: its parameters."""
+    methods = {name: value for name, value in inspect.getmembers(client) if callable(value)}
+    for subject, group in vars(client).items():
+        for name in vars(type(group)) if isinstance(group, CallGroup) else ():
+            if isinstance(getattr(type(group), name), Operation):
+                methods[f"{subject}.{name}"] = getattr(group, name)
+    return {
+        name: [
             (one.name, one.kind, one.default)
-            for one in list(inspect.signature(method).parameters.values())[1:]
+            for one in inspect.signature(method).parameters.values()
         ]
-    return found
+        for name, method in methods.items()
+        if not name.startswith("_")
+    }
 
 
 def test_both_clients_have_the_same_methods_with_the_same_parameters():
-    assert signatures(AsyncClient) == signatures(SyncClient)
-    assert len(signatures(SyncClient)) > 40
-
-
-GIVEN: dict[str, Any] = {
-    "content": b"",
-    "context": {},
-    "definition": {},
-    "result": {},
-    "roles": [],
-    "turn_config": {},
-}
-"""Arguments that are no text."""
-
-
-def described(method: Any) -> tuple[str, str]:
-    """The call that a method makes, with X for whatever it is about."""
-    wanted = list(inspect.signature(method).parameters.values())[1:]
-    needed = [one.name for one in wanted if one.default is inspect.Parameter.empty]
-    found = method(None, **{name: GIVEN.get(name, "X") for name in needed})
-    call = found.call if isinstance(found, EventSubscription) else found
-    call = next(call) if inspect.isgenerator(call) else call
-    return call.method, call.path
+    with Client("http://127.0.0.1:1") as of_threads:
+        found = signatures(of_threads)
+    assert signatures(AsyncClient(Client("http://127.0.0.1:1"))) == found
+    assert len(found) > 80
 
 
 def test_the_client_has_a_method_for_every_call_of_the_api_and_no_others():
-    table = {
-        (method, re.sub(r"\{\w+\}", "X", path.removeprefix(API_PREFIX)))
-        for method, path in ACCESS_TABLE
-        if path.startswith(API_PREFIX)
-    }
-    found = {
-        described(value.describe)
-        for _, value in inspect.getmembers(SyncClient)
-        if isinstance(value, endpoint | stream_endpoint)
-    }
-    of_the_page = {("POST", "/sign-out"), ("GET", "/openapi.json")}
-    assert found == table - of_the_page
+    with Client("http://127.0.0.1:1") as client:
+        found = {name for name in signatures(client) if "." in name}
+    assert found == {one.name for one in OPERATIONS} | {"runs.get_report_markdown"}
 
 
 def test_every_call_says_what_it_does_and_what_it_gives():
-    for name, value in inspect.getmembers(SyncClient):
-        if isinstance(value, endpoint | stream_endpoint):
-            assert value.__doc__, name
-            assert inspect.signature(value.describe).return_annotation is not inspect._empty, name
+    for one in OPERATIONS:
+        assert one.doc, one.name
+        assert one.signature.return_annotation is not inspect.Signature.empty, one.name
 
 
 def test_a_method_of_either_client_tells_its_own_signature(client: Any):
-    one = client.client.get_bead if hasattr(client, "client") else client.get_bead
+    one = client.client.beads.get if hasattr(client, "client") else client.beads.get
     assert list(inspect.signature(one).parameters) == ["bead_id"]
 
 
@@ -99,31 +72,31 @@ def test_a_method_of_either_client_tells_its_own_signature(client: Any):
 def at_work(server: Server, name: str = "worker-1", role: str = ROLE) -> Iterator[SyncClient]:
     """A client of an agent that has registered."""
     with Client(server.url, server.token("agent", name)) as client:
-        client.register_agent(name, [role])
+        client.agents.register(name, [role])
         yield client
 
 
 def test_a_bead_is_filed_worked_approved_and_looked_at(client: Any, server: Server):
-    assert client.get_me().name == "ana"
-    assert client.validate_definition({"name": "x"}).valid is False
-    defined = client.create_definition(FIX)
+    assert client.sessions.get_me().name == "ana"
+    assert client.definitions.validate({"name": "x"}).valid is False
+    defined = client.definitions.create(FIX)
     assert (defined.id, defined.version) == ("fix", 1)
-    assert client.update_definition("fix", {**FIX, "metadata": {"a": 1}}).version == 2
-    assert client.get_definition("fix").definition["metadata"] == {"a": 1}
-    assert client.get_definition("fix", version=1).version == 1
-    assert [one.version for one in client.list_definition_versions("fix").items] == [2, 1]
-    assert [one.id for one in client.list_definitions().items] == ["fix"]
+    assert client.definitions.update("fix", {**FIX, "metadata": {"a": 1}}).version == 2
+    assert client.definitions.get("fix").definition["metadata"] == {"a": 1}
+    assert client.definitions.get("fix", version=1).version == 1
+    assert [one.version for one in client.definitions.list_versions("fix").items] == [2, 1]
+    assert [one.id for one in client.definitions.list().items] == ["fix"]
 
-    bead = client.create_bead("500 on /invoices", workflow_id="fix", context={"severity": 3})
+    bead = client.beads.create("500 on /invoices", workflow_id="fix", context={"severity": 3})
     assert bead.execution_id
-    client.add_bead_file(bead.id, "log.txt", b"Traceback", content_type="text/plain")
-    assert [one.size for one in client.list_bead_files(bead.id).items] == [9]
-    assert client.get_bead_file(bead.id, "log.txt") == b"Traceback"
-    assert client.patch_bead(bead.id, {"severity": 2}).context["severity"] == 2
-    assert client.explain_run(bead.execution_id).waiting[0].place == "fix"
+    client.beads.add_file(bead.id, "log.txt", b"Traceback", content_type="text/plain")
+    assert [one.size for one in client.beads.list_files(bead.id).items] == [9]
+    assert client.beads.get_file(bead.id, "log.txt") == b"Traceback"
+    assert client.beads.patch(bead.id, {"severity": 2}).context["severity"] == 2
+    assert client.runs.explain(bead.execution_id).waiting[0].place == "fix"
 
     with at_work(server) as agent:
-        dispatch = agent.claim_dispatch("worker-1", wait=PATIENCE)
+        dispatch = agent.dispatches.claim("worker-1", wait=PATIENCE)
         assert dispatch is not None
         assert (dispatch.bead.title, dispatch.node, dispatch.role) == (
             "500 on /invoices",
@@ -131,82 +104,82 @@ def test_a_bead_is_filed_worked_approved_and_looked_at(client: Any, server: Serv
             ROLE,
         )
         assert [one.name for one in dispatch.bead.files] == ["log.txt"]
-        assert agent.get_bead_file(bead.id, "log.txt") == b"Traceback"
-        assert not agent.heartbeat_dispatch(dispatch.id, dispatch.fence).ended
-        assert agent.heartbeat_agent("worker-1", holding=[dispatch.id]).held == (dispatch.id,)
+        assert agent.beads.get_file(bead.id, "log.txt") == b"Traceback"
+        assert not agent.dispatches.heartbeat(dispatch.id, dispatch.fence).ended
+        assert agent.agents.heartbeat("worker-1", holding=[dispatch.id]).held == (dispatch.id,)
         said = {"outcome": "success", "text": "fixed", "data": {"fixed": True}}
-        taken = agent.report_result(dispatch.id, dispatch.fence, said)
+        taken = agent.dispatches.report(dispatch.id, dispatch.fence, said)
         assert taken.accepted
         assert taken.execution.id == bead.execution_id
-        assert agent.claim_dispatch("worker-1") is None
+        assert agent.dispatches.claim("worker-1") is None
 
-    (asked,) = client.list_approvals(status="open").items
-    assert client.get_approval(asked.id).result == "fixed"
-    answered = client.answer_approval(asked.id, "ok", digest=asked.digest)
+    (asked,) = client.approvals.list(status="open").items
+    assert client.approvals.get(asked.id).result == "fixed"
+    answered = client.approvals.answer(asked.id, "ok", digest=asked.digest)
     assert answered.approval.status == "answered"
     run = client.result(bead.execution_id, timeout=PATIENCE)
     assert run.terminal_status == "done_success"
-    assert client.get_run(bead.execution_id, wait=1) == run
-    assert [one.to_node_id for one in client.list_transitions(run.id)][-1] == "end"
-    assert client.list_steps(run.id).items[0].result.text == "fixed"
-    assert client.get_report(run.id).terminal_status == "done_success"
-    assert "fixed" in client.get_report_markdown(run.id)
-    assert client.explain_run(run.id).stop.rule == "completed"
-    assert client.get_run_details(run.id).run == run
-    assert client.list_run_summaries([run.id]).items[0].total_steps == run.total_steps
-    assert [one.id for one in client.list_runs(status="ended").items] == [run.id]
-    assert [one.id for one in client.list_bead_runs(bead.id).items] == [run.id]
-    assert client.get_bead(bead.id).status == "closed"
-    assert client.list_bead_history(bead.id).items[0]["type"] == "started"
-    assert [one.id for one in client.list_beads(status="closed", type="work").items] == [bead.id]
-    assert client.get_definition_metrics(workflow_id="fix").items[0].runs == 1
+    assert client.runs.get(bead.execution_id, wait=1) == run
+    assert [one.to_node_id for one in client.runs.list_transitions(run.id)][-1] == "end"
+    assert client.runs.list_steps(run.id).items[0].result.text == "fixed"
+    assert client.runs.get_report(run.id).terminal_status == "done_success"
+    assert "fixed" in client.runs.get_report_markdown(run.id)
+    assert client.runs.explain(run.id).stop.rule == "completed"
+    assert client.runs.get_details(run.id).run == run
+    assert client.runs.list_summaries([run.id]).items[0].total_steps == run.total_steps
+    assert [one.id for one in client.runs.list(status="ended").items] == [run.id]
+    assert [one.id for one in client.beads.list_runs(bead.id).items] == [run.id]
+    assert client.beads.get(bead.id).status == "closed"
+    assert client.beads.list_history(bead.id).items[0]["type"] == "started"
+    assert [one.id for one in client.beads.list(status="closed", type="work").items] == [bead.id]
+    assert client.definitions.get_metrics(workflow_id="fix").items[0].runs == 1
 
-    again = client.start_run(bead.id)
-    assert client.override_run(again.id, "pause", "lunch").status == "paused"
-    assert client.override_run(again.id, "resume", "back").status == "running"
-    assert client.override_run(again.id, "close", "enough").terminal_status == "closed_by_human"
-    acts = client.each(client.list_audit_events, people=True, actor="ana", limit=5)
+    again = client.runs.start(bead.id)
+    assert client.runs.override(again.id, "pause", "lunch").status == "paused"
+    assert client.runs.override(again.id, "resume", "back").status == "running"
+    assert client.runs.override(again.id, "close", "enough").terminal_status == "closed_by_human"
+    acts = client.each(client.audit.list, people=True, actor="ana", limit=5)
     assert [one["type"] for one in acts if one["execution_id"] == again.id][:2] == [
         "ended",
         "resumed",
     ]
-    assert client.verify_audit().ok
+    assert client.audit.verify().ok
 
 
 def test_tokens_agents_and_settings(client: Any, server: Server):
-    made = client.create_token("agent", agent="curl-1", works_as=[ROLE], expires="1d")
+    made = client.tokens.create("agent", agent="curl-1", works_as=[ROLE], expires="1d")
     assert made.token
     assert made.agent == "curl-1"
-    assert made.id in [one.id for one in client.list_tokens().items]
+    assert made.id in [one.id for one in client.tokens.list().items]
     with Client(server.url, made.token) as agent:
-        assert agent.get_me().role == "agent"
-        agent.register_agent("curl-1", [ROLE], capacity=3)
-        assert agent.get_agent("curl-1").capacity == 3
+        assert agent.sessions.get_me().role == "agent"
+        agent.agents.register("curl-1", [ROLE], capacity=3)
+        assert agent.agents.get("curl-1").capacity == 3
         with pytest.raises(AccessDeniedError, match="does not let it work as"):
-            agent.register_agent("curl-1", ["qa-engineer"])
-    assert [one.id for one in client.list_agents().items] == ["curl-1"]
-    assert client.enable_agent("curl-1", enabled=False).enabled is False
-    client.remove_agent("curl-1")
-    assert client.list_agents().items == ()
-    client.revoke_token(made.id)
+            agent.agents.register("curl-1", ["qa-engineer"])
+    assert [one.id for one in client.agents.list().items] == ["curl-1"]
+    assert client.agents.enable("curl-1", enabled=False).enabled is False
+    client.agents.remove("curl-1")
+    assert client.agents.list().items == ()
+    client.tokens.revoke(made.id)
     with Client(server.url, made.token) as agent, pytest.raises(AccessDeniedError):
-        agent.get_me()
-    assert {"lease", "heartbeat"} <= {one.name for one in client.list_settings().items}
+        agent.sessions.get_me()
+    assert {"lease", "heartbeat"} <= {one.name for one in client.settings.list().items}
 
 
 def test_a_list_is_gone_through_page_by_page(client: Any):
     for number in range(7):
-        client.create_bead(f"bead {number}")
-    page = client.list_beads(limit=3)
+        client.beads.create(f"bead {number}")
+    page = client.beads.list(limit=3)
     assert len(page.items) == 3
     assert page.next_cursor
-    found = [one.title for one in client.each(client.list_beads, limit=3)]
+    found = [one.title for one in client.each(client.beads.list, limit=3)]
     assert found == [f"bead {number}" for number in reversed(range(7))]
 
 
 def test_a_wait_that_is_too_short_is_told(client: Any):
-    client.create_definition(ONE)
-    bead = client.create_bead("x", workflow_id="one")
+    client.definitions.create(ONE)
+    bead = client.beads.create("x", workflow_id="one")
     with pytest.raises(TimeoutError, match="is running after"):
         client.result(bead.execution_id, timeout=0.1)
 
@@ -215,22 +188,22 @@ def test_what_the_server_refuses_is_one_line_with_all_of_it(
     client: Any, server: Server, monkeypatch: pytest.MonkeyPatch
 ):
     with pytest.raises(InvalidRequestError) as invalid:
-        client.create_definition({**FIX, "nodes": FIX["nodes"][1:]})
+        client.definitions.create({**FIX, "nodes": FIX["nodes"][1:]})
     assert invalid.value.code == "invalid_definition"
     assert invalid.value.errors
     with pytest.raises(NotFoundError, match=r"GET /api/v1/beads/nope \(404\)"):
-        client.get_bead("nope")
-    client.create_definition(ONE)
-    bead = client.create_bead("x", workflow_id="one")
+        client.beads.get("nope")
+    client.definitions.create(ONE)
+    bead = client.beads.create("x", workflow_id="one")
     with pytest.raises(ConflictError) as conflict:
-        client.start_run(bead.id)
+        client.runs.start(bead.id)
     assert conflict.value.code == "bead_busy"
     with Client(server.url, "hr_wrong") as stranger, pytest.raises(AccessDeniedError) as denied:
-        stranger.list_beads()
+        stranger.beads.list()
     assert denied.value.status == 401
     monkeypatch.delenv("HANDRAIL_TOKEN", raising=False)
     with Client(server.url) as nobody, pytest.raises(AccessDeniedError) as missing:
-        nobody.list_beads()
+        nobody.beads.list()
     assert str(missing.value).endswith(
         "this needs a token; make one with `handrail token create`, and set HANDRAIL_TOKEN to it"
     )
@@ -238,7 +211,7 @@ def test_what_the_server_refuses_is_one_line_with_all_of_it(
         Client(server.url, server.token("viewer", "vic")) as viewer,
         pytest.raises(AccessDeniedError) as less,
     ):
-        viewer.create_bead("x")
+        viewer.beads.create("x")
     assert less.value.status == 403
     for error in (invalid, conflict, denied, less):
         assert "\n" not in str(error.value)
@@ -248,13 +221,13 @@ def test_a_file_that_is_no_definition_is_told_before_anything_is_sent(client: An
     wrong = tmp_path / "wrong.yaml"
     wrong.write_text("name: [")
     with pytest.raises(InvalidRequestError, match=r"nothing was sent: the file .*wrong.yaml"):
-        client.create_definition(wrong)
+        client.definitions.create(wrong)
 
 
 def test_nobody_there_is_another_error_than_a_refusal():
     nowhere = Client(f"http://127.0.0.1:{free_port()}", "t", patience=0.2)
     with nowhere as client, pytest.raises(UnreachableError) as raised:
-        client.get_me()
+        client.sessions.get_me()
     assert isinstance(raised.value, ClientError)
     assert "GET /api/v1/me: no server answers at http://127.0.0.1:" in str(raised.value)
 
@@ -266,7 +239,7 @@ def test_server_and_token_come_from_the_environment(
     monkeypatch.setenv("HANDRAIL_TOKEN", admin)
     monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{free_port()}")
     with Client() as client:
-        assert client.get_me().name == "ana"
+        assert client.sessions.get_me().name == "ana"
 
 
 def test_a_token_that_cannot_be_one_is_told_before_anything_is_sent():
@@ -291,7 +264,7 @@ def test_a_call_that_is_tried_again_does_nothing_twice(
     server: Server, admin: str, office: Any, mishaps: list[Mishap]
 ):
     """Every POST of a run's life, each of them with all that can go wrong on the way."""
-    office.create_definition(FIX)
+    office.definitions.create(FIX)
     agent_token = server.token("agent", "worker-1")
     with Flaky(server.port) as flaky:
 
@@ -304,49 +277,51 @@ def test_a_call_that_is_tried_again_does_nothing_twice(
                 flaky.mishaps.extend(mishaps)
 
             mishap()
-            bead = client.create_bead("once", workflow_id="fix")
+            bead = client.beads.create("once", workflow_id="fix")
             mishap()
-            agent.register_agent("worker-1", [ROLE])
+            agent.agents.register("worker-1", [ROLE])
             mishap()
-            dispatch = agent.claim_dispatch("worker-1", holding=[])
+            dispatch = agent.dispatches.claim("worker-1", holding=[])
             assert dispatch is not None
             mishap()
-            agent.report_result(dispatch.id, dispatch.fence, {"outcome": "success", "text": "ok"})
-            (asked,) = office.list_approvals(status="open").items
+            agent.dispatches.report(
+                dispatch.id, dispatch.fence, {"outcome": "success", "text": "ok"}
+            )
+            (asked,) = office.approvals.list(status="open").items
             mishap()
-            client.answer_approval(asked.id, "ok", digest=asked.digest)
+            client.approvals.answer(asked.id, "ok", digest=asked.digest)
         keys = [key for key in flaky.keys if key]
     assert len(set(keys)) == 5
     assert len(keys) > 5 or mishaps == ["twice"]
-    assert [one.id for one in office.each(office.list_beads, type="work")] == [bead.id]
+    assert [one.id for one in office.each(office.beads.list, type="work")] == [bead.id]
     run = office.result(bead.execution_id, timeout=PATIENCE)
     assert run.terminal_status == "done_success"
-    kinds = [one["type"] for one in office.list_bead_history(bead.id).items]
+    kinds = [one["type"] for one in office.beads.list_history(bead.id).items]
     assert kinds == ["started", "moved", "offered", "claimed", "reported", "moved", "asked",
                      "answered", "moved", "ended"]  # fmt: skip
 
 
 def test_the_same_key_means_the_same_bead(client: Any):
-    first = client.create_bead("once", key="ticket 4711")
-    assert client.create_bead("once", key="ticket 4711").id == first.id
-    assert len(client.list_beads().items) == 1
+    first = client.beads.create("once", key="ticket 4711")
+    assert client.beads.create("once", key="ticket 4711").id == first.id
+    assert len(client.beads.list().items) == 1
     with pytest.raises(InvalidRequestError) as raised:
-        client.create_bead("another", key="ticket 4711")
+        client.beads.create("another", key="ticket 4711")
     assert raised.value.code == "key_reused"
 
 
 def worked(server: Server, execution: str) -> None:
     """Another hand finishes the run of one task."""
     with at_work(server) as agent:
-        dispatch = agent.claim_dispatch("worker-1", wait=PATIENCE)
+        dispatch = agent.dispatches.claim("worker-1", wait=PATIENCE)
         assert dispatch is not None
-        agent.report_result(dispatch.id, dispatch.fence, {"outcome": "success"})
+        agent.dispatches.report(dispatch.id, dispatch.fence, {"outcome": "success"})
 
 
 def test_a_run_is_followed_event_by_event_to_its_end(client: Any, server: Server):
-    client.create_definition(ONE)
-    bead = client.create_bead("x", workflow_id="one")
-    events = client.follow_run(bead.execution_id)
+    client.definitions.create(ONE)
+    bead = client.beads.create("x", workflow_id="one")
+    events = client.runs.follow(bead.execution_id)
     seen = [next(events).type for _ in range(3)]
     assert seen == ["started", "moved", "offered"]
     working = threading.Thread(target=worked, args=(server, bead.execution_id), daemon=True)
@@ -357,18 +332,18 @@ def test_a_run_is_followed_event_by_event_to_its_end(client: Any, server: Server
     assert [one.seq for one in rest] == list(range(4, 4 + len(rest)))
     assert rest[0].actor == "worker-1"
     last = rest[-1].seq
-    assert [one.seq for one in client.follow_run(bead.execution_id, after=last - 1)] == [last]
-    assert list(client.follow_run(bead.execution_id, after=last)) == []
+    assert [one.seq for one in client.runs.follow(bead.execution_id, after=last - 1)] == [last]
+    assert list(client.runs.follow(bead.execution_id, after=last)) == []
     with pytest.raises(NotFoundError):
-        list(client.follow_run("nope"))
+        list(client.runs.follow("nope"))
 
 
 def test_events_go_on_across_a_restart_of_the_server_without_a_gap(client: Any, server: Server):
-    client.create_definition(ONE)
-    first, second = (client.create_bead("x", workflow_id="one") for _ in range(2))
-    feed = client.follow_events("0")
+    client.definitions.create(ONE)
+    first, second = (client.beads.create("x", workflow_id="one") for _ in range(2))
+    feed = client.events.follow("0")
     seen = [next(feed) for _ in range(4)]
-    run = client.follow_run(first.execution_id)
+    run = client.runs.follow(first.execution_id)
     numbers = [next(run).seq]
     server.stop()
     server.start()
@@ -382,17 +357,17 @@ def test_events_go_on_across_a_restart_of_the_server_without_a_gap(client: Any, 
     assert sorted(seq for run_id, seq in places if run_id == first.execution_id) == numbers
     after = next(one.id for one in seen if one.execution_id == second.execution_id)
     assert (
-        next(client.follow_events(after)).id == seen[[one.id for one in seen].index(after) + 1].id
+        next(client.events.follow(after)).id == seen[[one.id for one in seen].index(after) + 1].id
     )
 
 
 def test_the_feed_goes_on_from_where_it_began_even_if_nothing_had_happened_yet(
     client: Any, server: Server, monkeypatch: pytest.MonkeyPatch
 ):
-    client.create_definition(ONE)
-    before = client.create_bead("before", workflow_id="one")
+    client.definitions.create(ONE)
+    before = client.beads.create("before", workflow_id="one")
     feed, filed, heard, take = (
-        client.follow_events(),
+        client.events.follow(),
         list[str](),
         threading.Event(),
         StreamPosition.accept,

@@ -4,8 +4,10 @@ from typing import Any
 
 import pytest
 
+from handrail.api.access import VIEWER
+from handrail.api.events import PositionQuery, StreamEvent
+from handrail.api.operation import event_stream
 from handrail.client import sse as streaming
-from handrail.client.call import EVENT_STREAM, Call, decode_nothing
 from handrail.client.errors import ClientError, NotFoundError, UnreachableError
 from handrail.client.retry import (
     AttemptOutcome,
@@ -18,15 +20,12 @@ from handrail.client.retry import (
 )
 from handrail.client.sse import (
     EventReceived,
-    EventSubscription,
     OpenStream,
     SSEFrame,
     SSEParser,
-    StreamEvent,
-    follow_subscription,
+    follow_stream,
 )
 
-CALL: Call[None] = Call(method="GET", path="/events", decode=decode_nothing, accept=EVENT_STREAM)
 OPENED = RawResponse(200, {}, b"")
 CUT = TransportFailure("reset")
 
@@ -39,6 +38,9 @@ def sent(seq: int, kind: str = "moved") -> bytes:
     ).encode()
 
 
+def _follow(self: object, after: str = "") -> StreamEvent: ...
+
+
 class Follow:
     """A stream played with what each opening and reading gives."""
 
@@ -49,7 +51,9 @@ class Follow:
         self.now = 0.0
         self.servers = ServerAddresses(["http://a:1", "http://b:1"])
         manners = RetryPolicy("", patience, clock=lambda: self.now, jitter=lambda: 1.0)
-        steps = follow_subscription(EventSubscription(CALL, after, last), self.servers, manners)
+        stream = event_stream("/events", query=PositionQuery, last_type=last, access=VIEWER)
+        call = stream(_follow).call(after)
+        steps = follow_stream(call, self.servers, manners)
         answers = iter(came)
         said: AttemptOutcome | bytes = None
         try:

@@ -4,8 +4,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from tests.client.declared import declared
 
-from handrail.client.call import Call, join_path, json_get, json_send
+from handrail.api.beads import BeadCalls
+from handrail.api.operation import Call
 from handrail.client.errors import (
     AccessDeniedError,
     ClientError,
@@ -28,8 +30,8 @@ from handrail.client.retry import (
 )
 
 A, B, C = "http://a:1", "http://b:1", "http://c:1"
-GET = json_get("/me", dict[str, Any])
-POST = json_send("POST", "/beads", dict[str, Any], {"title": "x"})
+GET = declared("GET", "/me").call()
+POST = declared("POST", "/beads").call()
 OK = RawResponse(200, {}, b'{"ok": true}')
 CUT = TransportFailure("connection refused")
 
@@ -105,7 +107,7 @@ def test_every_try_of_a_post_has_the_same_key_and_every_post_another():
 
 def test_only_a_post_has_a_key():
     assert Talk(GET, [OK]).keys == [""]
-    assert Talk(json_send("PUT", "/x", dict[str, Any], {}), [OK]).keys == [""]
+    assert Talk(declared("PUT", "/x").call(), [OK]).keys == [""]
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 405, 409, 413, 422, 500, 501, 302])
@@ -234,10 +236,9 @@ def test_addresses_are_read_from_a_text_or_a_list():
 
 
 def test_an_id_cannot_lead_to_another_call():
-    assert join_path("beads", "../tokens") == "/beads/..%2Ftokens"
-    assert (
-        join_path("beads", "a?b=c#d", "files", "ü.txt") == "/beads/a%3Fb%3Dc%23d/files/%C3%BC.txt"
-    )
+    assert BeadCalls.get.call("../tokens").path == "/api/v1/beads/..%2Ftokens"
+    path = BeadCalls.get_file.call("a?b=c#d", "ü.txt").path
+    assert path == "/api/v1/beads/a%3Fb%3Dc%23d/files/%C3%BC.txt"
     for wrong in ("", ".", ".."):
         with pytest.raises(ValueError, match="is no id"):
-            join_path("beads", wrong)
+            BeadCalls.get.call(wrong)

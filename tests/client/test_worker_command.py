@@ -89,8 +89,8 @@ def until(path: Path) -> None:
 
 
 def filed(office: Any) -> str:
-    office.create_definition(ONE)
-    return office.create_bead("x", workflow_id="one").execution_id
+    office.definitions.create(ONE)
+    return office.beads.create("x", workflow_id="one").execution_id
 
 
 @pytest.mark.parametrize("target", ["agents:worker", "agents:marked"])
@@ -123,7 +123,7 @@ def test_a_worker_that_is_told_to_end_hands_back_what_it_cannot_finish(
         _, told = running.communicate(timeout=PATIENCE)
     assert running.returncode == 0, told
     assert "Traceback" not in told
-    lost, again = office.list_steps(execution).items
+    lost, again = office.runs.list_steps(execution).items
     assert (lost.outcome, again.outcome) == ("lost", "")
     assert "the worker was stopped" in lost.reason
 
@@ -139,7 +139,7 @@ def test_a_worker_that_is_told_to_end_finishes_what_it_can(
         (tmp_path / "go-on").touch()
         running.communicate(timeout=PATIENCE)
     assert running.returncode == 0
-    assert office.get_run(execution).terminal_status == "done_success"
+    assert office.runs.get(execution).terminal_status == "done_success"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

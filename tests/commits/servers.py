@@ -115,14 +115,14 @@ class Servers:
 
     async def file(self, number: int) -> None:
         for n in range(self.filed, self.filed + number):
-            await self.client.create_bead(f"Bug {n}", workflow_id=FIX["id"], context={"n": n})
+            await self.client.beads.create(f"Bug {n}", workflow_id=FIX["id"], context={"n": n})
         self.filed += number
 
     async def ended(self) -> list[str]:
         """How each run ended, once all have."""
         async with asyncio.timeout(SECONDS):
             while True:
-                found = [run async for run in self.client.each(self.client.list_runs)]
+                found = [run async for run in self.client.each(self.client.runs.list)]
                 if len(found) == self.filed and all(run.status == "ended" for run in found):
                     return [str(run.terminal_status) for run in found]
                 await asyncio.sleep(0.2)
@@ -130,15 +130,15 @@ class Servers:
     async def answer(self) -> None:
         """Whatever is asked, until somebody stops it."""
         while True:
-            open_ = await self.client.list_approvals(status="open")
+            open_ = await self.client.approvals.list(status="open")
             for asked in open_.items:
                 decision, text = says(asked.type, asked.question)
                 with suppress(ConflictError):  # settled meanwhile, or not any more the same
                     if decision == "move":
                         run = asked.execution_id
-                        await self.client.override_run(run, "move", text, node="fix")
+                        await self.client.runs.override(run, "move", text, node="fix")
                     else:
-                        await self.client.answer_approval(asked.id, text, decision=decision)
+                        await self.client.approvals.answer(asked.id, text, decision=decision)
             await asyncio.sleep(0.1)
 
 

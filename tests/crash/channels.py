@@ -137,8 +137,10 @@ class Play:
     async def _furnish(self, client: AsyncClient) -> None:
         """Nobody talks before everybody is there."""
         names = list(self.rooms)
-        await _all(client.create_channel(name, self.plan.config(n)) for n, name in enumerate(names))
-        await _all(client.control_turn(name, "pause") for name in names)
+        await _all(
+            client.channels.create(name, self.plan.config(n)) for n, name in enumerate(names)
+        )
+        await _all(client.channels.control_turn(name, "pause") for name in names)
         await self._hire(client)
         wanted = set(self._capacities())
         await _until(lambda: _registered(client, wanted))
@@ -147,12 +149,12 @@ class Play:
             for name, members in self.rooms.items()
             for n, agent in enumerate(members)
         )
-        await _all(client.control_turn(name, "unpause") for name in names)
+        await _all(client.channels.control_turn(name, "unpause") for name in names)
 
     async def _hire(self, client: AsyncClient) -> None:
         teams: list[dict[str, Any]] = [{} for _ in range(self.plan.processes)]
         for n, (agent, capacity) in enumerate(self._capacities().items()):
-            token = (await client.create_token("agent", agent=agent)).token
+            token = (await client.tokens.create("agent", agent=agent)).token
             channels = [name for name, members in self.rooms.items() if agent in members]
             wanted = {"token": token, "capacity": capacity, "channels": channels}
             teams[n % len(teams)][agent] = wanted
@@ -230,7 +232,7 @@ class Play:
 
         async def over() -> str:
             channel, number = stops[0]
-            turn = (await client.get_channel(channel)).turn
+            turn = (await client.channels.get(channel)).turn
             gone_on = turn is None or turn.number != number
             return "" if gone_on else f"turn {number} of {channel} does not end: {turn}"
 
@@ -247,24 +249,24 @@ class Play:
             name = self.chance.choice(names)
             await self._say(client, name)
             if self.chance.random() < 0.5:
-                turn = (await client.get_channel(name)).turn
+                turn = (await client.channels.get(name)).turn
                 with suppress(ConflictError):
                     if turn is not None and turn.interrupted:
-                        await client.control_turn(name, "resume", agent_id=turn.agent_id)
+                        await client.channels.control_turn(name, "resume", agent_id=turn.agent_id)
             await asyncio.sleep(0.02)
 
     async def _say(self, client: AsyncClient, channel: str) -> None:
         text = f"ana {next(self.words)}"
         self.notes.says.add((channel, text))
-        await client.post_message(channel, text)
+        await client.channels.post(channel, text)
         self.notes.said.add((channel, text))
 
     async def _goes_on(self, client: AsyncClient, channel: str) -> None:
-        wanted = (await client.get_channel(channel)).turns + AFTER
+        wanted = (await client.channels.get(channel)).turns + AFTER
         await self._say(client, channel)
 
         async def gone_on() -> str:
-            view = await client.get_channel(channel)
+            view = await client.channels.get(channel)
             if view.resting:  # it came to its rest before the word was heard
                 await self._say(client, channel)
             return "" if view.turns >= wanted else f"turns do not go on: {view}"
@@ -298,7 +300,7 @@ async def _seated(client: AsyncClient, channel: str, agent: str, priority: int) 
 
     async def joined() -> str:
         try:
-            await client.join_channel(channel, agent, priority=priority)
+            await client.channels.join(channel, agent, priority=priority)
         except ConflictError as error:
             return str(error)
         return ""
@@ -309,14 +311,14 @@ async def _seated(client: AsyncClient, channel: str, agent: str, priority: int) 
 async def _registered(client: AsyncClient, wanted: set[str]) -> str:
     for agent in sorted(wanted):
         try:
-            await client.get_agent(agent)
+            await client.agents.get(agent)
         except NotFoundError:
             return f"{agent} is not registered"
     return ""
 
 
 async def _turns(client: AsyncClient) -> dict[str, int]:
-    return {one.id: one.turns async for one in client.each(client.list_channels, limit=100)}
+    return {one.id: one.turns async for one in client.each(client.channels.list, limit=100)}
 
 
 def main() -> int:

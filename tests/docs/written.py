@@ -7,7 +7,6 @@ explained is written by people, around these parts.
 """
 
 import asyncio
-import inspect
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,9 +14,10 @@ from typing import Any
 
 from typer.main import get_command
 
+from handrail.api.calls import OPERATIONS
+from handrail.api.operation import Operation
+from handrail.api.runs import RunCalls
 from handrail.cli.app import app
-from handrail.client.calls import Calls
-from handrail.client.endpoint import endpoint, stream_endpoint
 from handrail.engine.audit.doctor import INVARIANTS
 from handrail.engine.opening import open as open_engine
 from handrail.kernel.definition.limits import LIMITS, PROFILES, Constraints, StopRules
@@ -71,18 +71,16 @@ def findings() -> str:
 
 def methods() -> str:
     """Every method of both clients, with its arguments."""
-    rows = ["| method | what it does |", "|---|---|"]
-    for name in sorted(dir(Calls)):
-        one = getattr(Calls, name)
-        if isinstance(one, endpoint | stream_endpoint):
-            told = " ".join((one.__doc__ or "").split()).replace("|", "\\|")
-            rows.append(f"| `{name}({_arguments(one.describe)})` | {told} |")
-    return "\n".join(rows) + "\n"
+    rows = list[str]()
+    for one in (*OPERATIONS, RunCalls.get_report_markdown):
+        told = " ".join(one.doc.split()).replace("|", "\\|")
+        rows.append(f"| `{one.name}({_arguments(one)})` | {told} |")
+    return "\n".join(("| method | what it does |", "|---|---|", *sorted(rows))) + "\n"
 
 
-def _arguments(describe: Callable[..., Any]) -> str:
+def _arguments(operation: Operation[..., Any]) -> str:
     """Those that may be left out with an `=`."""
-    given = list(inspect.signature(describe).parameters.values())[1:]
+    given = operation.signature.parameters.values()
     return ", ".join(f"{one.name}=" if one.default is not one.empty else one.name for one in given)
 
 

@@ -109,11 +109,11 @@ class House:
     async def open(self) -> AsyncIterator[AsyncClient]:
         """Everybody at work; a client of the admin."""
         async with Client(self.addresses, self.admin, patience=SECONDS) as client:
-            await client.create_definition(TWO_STEPS)
+            await client.definitions.create(TWO_STEPS)
             going = [self._follow()]
             for number in range(AGENTS):
                 name = f"agent-{number}"
-                token = (await client.create_token("agent", agent=name)).token
+                token = (await client.tokens.create("agent", agent=name)).token
                 going.append((self._worker if number < AGENTS / 2 else self._agent)(name, token))
             tasks = [asyncio.create_task(one) for one in going]
             try:
@@ -140,16 +140,16 @@ class House:
     async def _agent(self, name: str, token: str) -> None:
         """Call by call, so that it is known what was acknowledged."""
         async with Client(self.order(int(name[-1])), token, patience=SECONDS) as client:
-            await client.register_agent(name, ROLES)
+            await client.agents.register(name, ROLES)
             while True:
-                dispatch = await client.claim_dispatch(name, wait=1, holding=())
+                dispatch = await client.dispatches.claim(name, wait=1, holding=())
                 if dispatch is None:
                     continue
                 done = dispatch.execution_id, dispatch.fence
                 self.begun[done] += 1
                 try:
                     result = {"outcome": "success", "text": f"done by {name}"}
-                    await client.report_result(dispatch.id, dispatch.fence, result)
+                    await client.dispatches.report(dispatch.id, dispatch.fence, result)
                 except ConflictError:
                     continue  # it was taken before the answer was lost, or taken away meanwhile
                 self.reported.add(done)
@@ -161,7 +161,7 @@ class House:
 
         async def one() -> None:
             async with places:
-                bead = await client.create_bead("a bug", workflow_id="two-steps")
+                bead = await client.beads.create("a bug", workflow_id="two-steps")
                 assert bead.execution_id is not None
                 self.filed[bead.id] = bead.execution_id
 

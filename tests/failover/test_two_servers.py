@@ -19,7 +19,7 @@ BEADS = 40
 
 async def results(client: AsyncClient, run: str) -> dict[int, str]:
     """The fences whose results the run has taken, with their places."""
-    events = [event.data async for event in client.follow_run(run)]
+    events = [event.data async for event in client.runs.follow(run)]
     return {event["fence"]: event["place"] for event in events if event["type"] == "reported"}
 
 

@@ -303,11 +303,11 @@ def somebody(server: Server, *answers: str) -> Iterator[list[str]]:
         with Client(server.url, token) as client:
             left = list(answers)
             while left and not over.wait(PAUSE):
-                for one in client.list_approvals(status="open").items:
+                for one in client.approvals.list(status="open").items:
                     asked.append(one.question)
                     said = left.pop(0)
                     decided = {"decision": said} if said in ("approve", "reject") else {}
-                    client.answer_approval(one.id, **(decided or {"text": said}))
+                    client.approvals.answer(one.id, **(decided or {"text": said}))
 
     thread = threading.Thread(target=answer)
     thread.start()

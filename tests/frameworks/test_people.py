@@ -71,13 +71,13 @@ def somebody(server: Server, *answers: str) -> Iterator[list[str]]:
         with Client(server.url, token) as client:
             left = list(answers)
             while left and not over.wait(PAUSE):
-                for one in client.list_approvals(status="open").items:
+                for one in client.approvals.list(status="open").items:
                     said = left.pop(0)
                     asked.append(one.question)
                     if said in ("approve", "reject"):
-                        client.answer_approval(one.id, decision=said)
+                        client.approvals.answer(one.id, decision=said)
                     else:
-                        client.answer_approval(one.id, said)
+                        client.approvals.answer(one.id, said)
 
     thread = threading.Thread(target=answer)
     thread.start()

@@ -92,11 +92,11 @@ def program(server: Server, team: str, does: str = "") -> Iterator[tuple[subproc
 def ended(person: SyncClient, run_id: str, clock: Ahead) -> Any:
     """The run, once nothing was heard of it for long."""
     clock.by += SILENCE
-    return soon(lambda: (it := person.get_run(run_id)).stop and it)
+    return soon(lambda: (it := person.runs.get(run_id)).stop and it)
 
 
 def is_replayed_the_same(person: SyncClient, run_id: str) -> bool:
-    (replayed,) = person.replay_runs([run_id], "strict").items
+    (replayed,) = person.runs.replay([run_id], "strict").items
     return replayed.verdict == "same"
 
 
@@ -114,24 +114,24 @@ def test_the_question_of_a_program_that_is_killed_is_void_and_can_be_answered_no
 ):
     with program(server, "asking", "ask") as (one, run_id):
         question = soon(
-            lambda: [q for q in person.list_approvals().items if q.execution_id == run_id]
+            lambda: [q for q in person.approvals.list().items if q.execution_id == run_id]
         )
         one.kill()
         assert ended(person, run_id, clock).stop.rule == "agent_lost"
-    assert person.get_approval(question[0].id).status == "void"
+    assert person.approvals.get(question[0].id).status == "void"
     with pytest.raises(ConflictError):
-        person.answer_approval(question[0].id, "yes, do")
+        person.approvals.answer(question[0].id, "yes, do")
     assert is_replayed_the_same(person, run_id)
 
 
 def test_an_answer_that_comes_when_the_program_is_gone_keeps_no_run_alive(server, person, clock):
     with program(server, "answered", "ask") as (one, run_id):
         question = soon(
-            lambda: [q for q in person.list_approvals().items if q.execution_id == run_id]
+            lambda: [q for q in person.approvals.list().items if q.execution_id == run_id]
         )
         one.kill()
         one.wait(PATIENCE)
-        person.answer_approval(question[0].id, "yes, do")
+        person.approvals.answer(question[0].id, "yes, do")
         assert ended(person, run_id, clock).stop.rule == "agent_lost"
     assert is_replayed_the_same(person, run_id)
 
@@ -145,7 +145,7 @@ def test_a_program_that_comes_back_too_late_is_told_and_stops(server, person, cl
             os.kill(one.pid, signal.SIGCONT)
         said, _ = one.communicate(timeout=PATIENCE)
     assert said.strip() == "agent_lost"
-    assert "buyer" not in [way.from_node_id for way in person.list_transitions(run_id)]
+    assert "buyer" not in [way.from_node_id for way in person.runs.list_transitions(run_id)]
 
 
 def test_a_server_that_comes_and_goes_is_told_all_of_it(tmp_path, monkeypatch):
@@ -164,7 +164,7 @@ def test_a_server_that_comes_and_goes_is_told_all_of_it(tmp_path, monkeypatch):
         one.start()
     try:
         with Client(one.url, one.token("ceo", "ann")) as person:
-            assert person.get_run(run.recorded).terminal_status == "done_success"
+            assert person.runs.get(run.recorded).terminal_status == "done_success"
             assert is_replayed_the_same(person, run.recorded)
     finally:
         one.stop()

@@ -12,7 +12,6 @@ import msgspec
 import pytest
 
 from handrail import Guard, StopRules
-from handrail.client.guard_calls import GuardedRunStatus
 from handrail.engine.engine import Engine
 from handrail.engine.errors import RefusedError
 from handrail.engine.opening import open as open_engine
@@ -24,6 +23,7 @@ from handrail.kernel.run.events import HeardOf, Reported
 from handrail.kernel.run.state import Person
 from handrail.replay.replay_report import Verdict, replay_report
 from handrail.testing.clock import ManualClock
+from handrail.views.guarded_run import GuardedRunStatus
 
 SEEDS = range(1_500 if os.environ.get("HANDRAIL_LONG") else 60)
 ANN = Person(name="ann", role="ceo")

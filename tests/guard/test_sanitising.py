@@ -166,7 +166,7 @@ def said(watch: RunWatch, odd: dict[str, str], person: Client) -> None:
         watch.activate(name, reason=odd.get("reason", ""))
         watch.raise_if_stopped()
         if watch.run.recorded and not closed:
-            person.override_run(watch.run.recorded, "close", "enough")
+            person.runs.override(watch.run.recorded, "close", "enough")
             closed = True
         threading.Event().wait(0.02)
 

@@ -15,10 +15,8 @@ from tests.patience import PATIENCE
 
 import handrail
 from handrail import Guard, Stopped, StopRules
-from handrail.client.call import json_send
 from handrail.client.clients import Client, SyncClient
 from handrail.client.errors import AccessDeniedError, ConflictError, InvalidRequestError
-from handrail.client.guard_calls import GuardedRunStatus
 from handrail.engine.audit.doctor import check_database
 from handrail.engine.audit.verification import verify
 from handrail.guard import server_recorder
@@ -62,7 +60,7 @@ def soon(look: Callable[[], Any]) -> Any:
 
 def open_question(person: SyncClient, run: handrail.GuardedRun) -> Any:
     def look() -> Any:
-        items = person.list_approvals(status="open").items
+        items = person.approvals.list(status="open").items
         return next((one for one in items if one.execution_id == run.recorded), None)
 
     return soon(look)
@@ -72,16 +70,16 @@ def test_a_run_is_there_while_it_goes_on(server, person):
     with guard_on(server).run("ticket 1", task="why?", team="pair") as run:
         run.handoff("planner", "coder", reason="tests are red")
         soon(lambda: run.recorded)
-        seen = soon(lambda: (it := person.get_run(run.recorded)).handoff_sequence and it)
+        seen = soon(lambda: (it := person.runs.get(run.recorded)).handoff_sequence and it)
         assert (seen.status, seen.current_node_id) == ("running", "coder")
-        assert run.recorded in [item.id for item in person.list_runs(status="running").items]
-        assert "elsewhere" in person.explain_run(run.recorded).waiting[0].message
+        assert run.recorded in [item.id for item in person.runs.list(status="running").items]
+        assert "elsewhere" in person.runs.explain(run.recorded).waiting[0].message
         run.handoff("coder", "tester")
-        with closing(person.follow_run(run.recorded)) as told:
+        with closing(person.runs.follow(run.recorded)) as told:
             handed = (event for event in told if event.type == "handed_off")
             assert [next(handed).data["target"] for _ in range(2)] == ["coder", "tester"]
         run.result("tester", text="done", usage={"tokens": 7})
-    ended = person.get_run(run.recorded)
+    ended = person.runs.get(run.recorded)
     assert (ended.terminal_status, ended.usage.tokens) == ("done_success", 7)
     assert ended.final_agent == "tester"
     assert run.unrecorded == 0
@@ -91,12 +89,12 @@ def test_a_run_is_there_while_it_goes_on(server, person):
 def test_it_ends_on_the_server_as_it_ended_here_and_replays_the_same(server, person, story):
     with guard_on(server).run(story.__name__, raises=False, team=story.__name__) as run:
         story(run)
-    kept, seen = person.get_report(run.recorded), run.report()
+    kept, seen = person.runs.get_report(run.recorded), run.report()
     assert kept.why == seen.why or kept.stop.rule == "terminated"
     assert kept.terminal_status == seen.terminal_status
     assert kept.totals.handoffs == seen.totals.handoffs
     assert kept.usage == seen.usage
-    (replayed,) = person.replay_runs([run.recorded], "strict").items
+    (replayed,) = person.runs.replay([run.recorded], "strict").items
     assert replayed.verdict == "same", replayed.told
 
 
@@ -107,12 +105,14 @@ def test_a_team_that_shows_more_of_itself_is_the_next_version_and_the_same_again
         with guard_on(server).run("r", team="growing") as run:
             for source, target in ways:
                 run.handoff(source, target)
-        return person.get_run(run.recorded).workflow_version
+        return person.runs.get(run.recorded).workflow_version
 
     first = play(("a", "b"))
     assert play(("a", "b")) == first
     assert play(("a", "b"), ("b", "c")) > first
-    agents = {agent["id"]: agent for agent in person.get_definition("growing").definition["agents"]}
+    agents = {
+        agent["id"]: agent for agent in person.definitions.get("growing").definition["agents"]
+    }
     assert agents["b"]["hands_off_to"] == ["c"]
 
 
@@ -123,13 +123,13 @@ def test_a_persons_answer_comes_through_the_inbox_and_their_time_is_not_the_runs
         asked = threads.submit(run.ask, "may I buy it?")
         question = open_question(person, run)
         assert (question.question, question.node_id) == ("may I buy it?", "buyer")
-        assert person.get_run(run.recorded).status == "waiting"
-        person.answer_approval(question.id, "for 10 euros at most")
+        assert person.runs.get(run.recorded).status == "waiting"
+        person.approvals.answer(question.id, "for 10 euros at most")
         assert asked.result(PATIENCE) == HumanReply(text="for 10 euros at most", by="ann")
         run.handoff("buyer", "clerk")
     assert run.unrecorded == 0
-    assert person.get_run(run.recorded).terminal_status == "done_success"
-    (replayed,) = person.replay_runs([run.recorded], "strict").items
+    assert person.runs.get(run.recorded).terminal_status == "done_success"
+    (replayed,) = person.runs.replay([run.recorded], "strict").items
     assert replayed.verdict == "same", replayed.told
 
 
@@ -139,7 +139,7 @@ def test_nobody_in_time_is_a_stop(server, person):
         run.handoff("clerk", "buyer")
         run.ask("may I buy it?")
     assert caught.value.stop.rule == "human_deadline"
-    assert person.get_run(run.recorded).stop.rule == "human_deadline"
+    assert person.runs.get(run.recorded).stop.rule == "human_deadline"
 
 
 def test_who_closes_the_run_on_the_server_stops_the_program(server, person, monkeypatch):
@@ -147,13 +147,13 @@ def test_who_closes_the_run_on_the_server_stops_the_program(server, person, monk
     with pytest.raises(Stopped) as caught, guard_on(server).run("r", team="closed") as run:
         run.handoff("a", "b")
         soon(lambda: run.recorded)
-        person.override_run(run.recorded, "close", "enough of it")
+        person.runs.override(run.recorded, "close", "enough of it")
         soon(lambda: run.server_end)
         run.handoff("b", "c")
     assert (caught.value.stop.rule, run.report().terminal_status) == ("closed", "closed_by_human")
     assert [event.target for event in run.events if isinstance(event, HandedOff)] == ["b"]
     assert run.unrecorded == 0
-    (replayed,) = person.replay_runs([run.recorded], "strict").items
+    (replayed,) = person.runs.replay([run.recorded], "strict").items
     assert replayed.verdict == "same", replayed.told
 
 
@@ -161,12 +161,12 @@ def test_a_pause_on_the_server_holds_the_record_up_and_not_the_program(server, p
     monkeypatch.setattr(server_recorder, "RETRY_SECONDS", 0.1)
     with guard_on(server).run("r", team="paused") as run:
         run.handoff("a", "b")
-        soon(lambda: person.list_runs(q=run.recorded).items if run.recorded else None)
-        person.override_run(run.recorded, "pause", "let me look")
+        soon(lambda: person.runs.list(q=run.recorded).items if run.recorded else None)
+        person.runs.override(run.recorded, "pause", "let me look")
         run.handoff("b", "c")
-        person.override_run(run.recorded, "resume", "go on")
+        person.runs.override(run.recorded, "resume", "go on")
     assert run.unrecorded == 0
-    assert person.get_run(run.recorded).final_agent == "c"
+    assert person.runs.get(run.recorded).final_agent == "c"
 
 
 def test_a_server_that_is_not_there_costs_nobody_a_result_and_it_is_told(monkeypatch, caplog):
@@ -206,12 +206,12 @@ def test_only_who_began_it_tells_of_a_run_and_only_of_a_guarded_one(server, pers
             Client(server.url, server.token("operator", "other")) as other,
             pytest.raises(AccessDeniedError),
         ):
-            other.record_guarded_events(run.recorded, [], run.events[0].at)
+            other.guarded_runs.record(run.recorded, [], run.events[0].at)
     with (
         Client(server.url, server.token("operator", "program")) as program,
         pytest.raises(ConflictError, match="has ended"),
     ):
-        program.record_guarded_events(run.recorded, [], run.events[0].at)
+        program.guarded_runs.record(run.recorded, [], run.events[0].at)
     document = {
         "name": "their own",
         "kind": "team",
@@ -221,9 +221,9 @@ def test_only_who_began_it_tells_of_a_run_and_only_of_a_guarded_one(server, pers
     }
     server.do(server.engine.define(document))
     with pytest.raises(ConflictError, match="no guarded run"):
-        person.record_guarded_events(server.file("their own"), [], run.events[0].at)
+        person.guarded_runs.record(server.file("their own"), [], run.events[0].at)
     with pytest.raises(ConflictError, match="no guarded team"):
-        person.begin_guarded_run("their own", run.events[0].limits, agent="a")
+        person.guarded_runs.begin("their own", run.events[0].limits, agent="a")
 
 
 @pytest.mark.parametrize(
@@ -242,19 +242,18 @@ def test_what_cannot_have_been_is_refused_and_changes_nothing(server, person, ev
     stop = {"rule": "completed", "reason": "done"}
     body = {"events": [{**common, "stop": stop, **event} for event in events], "at": now}
     with Client(server.url, server.token("operator", "program")) as program:
-        run_id = program.begin_guarded_run("odd", STRICT, agent="a").id
-        call = json_send("POST", f"/guarded-runs/{run_id}/events", GuardedRunStatus, body)
+        run_id = program.guarded_runs.begin("odd", STRICT, agent="a").id
         with pytest.raises(InvalidRequestError, match=told):
-            program.execute(call)
+            program.guarded_runs.record(run_id, **body)
         far = [HandedOff(at=datetime.max.replace(tzinfo=UTC), source="a", target="b", reason="")]
-        program.record_guarded_events(run_id, far, datetime.min.replace(tzinfo=UTC))
-    assert [one.to_node_id for one in person.list_transitions(run_id)] == ["a", "b"]
+        program.guarded_runs.record(run_id, far, datetime.min.replace(tzinfo=UTC))
+    assert [one.to_node_id for one in person.runs.list_transitions(run_id)] == ["a", "b"]
 
 
 def test_what_is_on_record_is_verified_and_every_invariant_holds(server, person):
     with guard_on(server).run("r", team="checked") as run:
         run.handoff("a", "b")
-        soon(lambda: person.list_runs(q=run.recorded).items if run.recorded else None)
+        soon(lambda: person.runs.list(q=run.recorded).items if run.recorded else None)
         store = open_maintenance_store(server.database, read_only=True)
         try:
             found, wrong = verify(store), check_database(store)
@@ -283,6 +282,6 @@ def test_a_refused_handoff_is_told_together_with_the_end_it_brings(
         for n in range(handoffs + 1):
             run.handoff(f"{n}", f"{n + 1}")
     assert run.unrecorded == 0
-    ended = person.get_run(run.recorded)
+    ended = person.runs.get(run.recorded)
     assert ended.stop.rule == "max_handoffs"
     assert [one.accepted for one in ended.handoff_sequence] == [True] * handoffs + [False]

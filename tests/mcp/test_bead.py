@@ -19,8 +19,8 @@ def test_a_coding_agent_takes_a_bead_to_its_end(
 
 
 def take_to_its_end(office: SyncClient, connect: Callable[[], Any]) -> None:
-    filed = office.create_bead("500 on /invoices", workflow_id="fix", context={"severity": 3})
-    office.add_bead_file(filed.id, "trace.txt", b"KeyError: 'total'", content_type="text/plain")
+    filed = office.beads.create("500 on /invoices", workflow_id="fix", context={"severity": 3})
+    office.beads.add_file(filed.id, "trace.txt", b"KeyError: 'total'", content_type="text/plain")
 
     async def play() -> None:
         async with connect() as agent:
@@ -45,10 +45,10 @@ def take_to_its_end(office: SyncClient, connect: Callable[[], Any]) -> None:
     asyncio.run(play())
     run = office.result(filed.execution_id or "", timeout=PATIENCE)
     assert run.terminal_status == "done_success"
-    assert office.get_bead(filed.id).context["done"] is True
+    assert office.beads.get(filed.id).context["done"] is True
 
 
 def answered(office: SyncClient, text: str) -> None:
     """A person answers the one open question."""
-    (question,) = office.list_approvals(status="open").items
-    office.answer_approval(question.id, text)
+    (question,) = office.approvals.list(status="open").items
+    office.approvals.answer(question.id, text)

@@ -29,7 +29,7 @@ def status(address: str, token: str, content: bytes | None = None) -> int:
 def test_who_calls_is_who_the_token_of_the_request_says(server: Server, office: SyncClient):
     ada, bob = server.token("agent", "ada"), server.token("agent", "bob")
     person = server.token("operator", "olga")
-    filed = office.create_bead("a bug", workflow_id="one")
+    filed = office.beads.create("a bug", workflow_id="one")
 
     async def play(address: str) -> None:
         async with over_http(address, ada) as first, over_http(address, bob) as second:
@@ -49,5 +49,5 @@ def test_who_calls_is_who_the_token_of_the_request_says(server: Server, office: 
         assert status(address, f"Bearer {ada}") == 200
         assert status(address, f"Bearer {ada}", b"x" * 2_000_000) == 413
         asyncio.run(play(address))
-    (step,) = office.list_steps(filed.execution_id or "").items
+    (step,) = office.runs.list_steps(filed.execution_id or "").items
     assert step.agent == "ada"

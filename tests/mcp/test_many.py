@@ -78,7 +78,7 @@ def test_agents_that_all_come_at_once_are_each_given_work_of_their_own(
 ):
     tokens = [server.token("agent", f"agent-{n}") for n in range(AGENTS)]
     for _ in tokens:
-        office.create_bead("a bug", workflow_id="one")
+        office.beads.create("a bug", workflow_id="one")
 
     async def scene(place: Place) -> None:
         said = await place.all(tokens, "register", roles=[ROLE])
@@ -92,7 +92,7 @@ def test_agents_that_all_come_at_once_are_each_given_work_of_their_own(
         assert all("accepted" in one for one in done)
 
     play(server, scene)
-    ended = office.list_runs(status="ended", limit=500).items
+    ended = office.runs.list(status="ended", limit=500).items
     assert [run.terminal_status for run in ended] == ["done_success"] * AGENTS
 
 
@@ -109,7 +109,7 @@ def test_who_hangs_up_in_mid_claim_is_given_nothing_until_it_comes_again(
         claiming.cancel()
         await asyncio.gather(claiming, return_exceptions=True)
         await until(lambda: seat.idle_seconds > 0.0)
-        await asyncio.to_thread(office.create_bead, "a bug", workflow_id="one")
+        await asyncio.to_thread(office.beads.create, "a bug", workflow_id="one")
         assert not seat.held
         assert "# Dispatch" in await place.does(ada, "claim", wait=20)
 
@@ -120,13 +120,13 @@ def test_a_token_that_is_revoked_in_mid_session_opens_nothing_more(
     server: Server, office: SyncClient
 ):
     ada = server.token("agent", "ada")
-    office.create_bead("a bug", workflow_id="one")
+    office.beads.create("a bug", workflow_id="one")
 
     async def scene(place: Place) -> None:
         await place.does(ada, "register", roles=[ROLE])
         assert "# Dispatch" in await place.does(ada, "claim", wait=20)
-        (token,) = [one for one in office.list_tokens().items if one.agent == "ada"]
-        await asyncio.to_thread(office.revoke_token, token.id)
+        (token,) = [one for one in office.tokens.list().items if one.agent == "ada"]
+        await asyncio.to_thread(office.tokens.revoke, token.id)
         assert "revoked: stop" in await place.does(ada, "answer", outcome="success")
         assert await place.does(ada, "claim", wait=0) == "401"
         assert await place.does(ada, "claim", wait=0) == "401"
@@ -162,9 +162,9 @@ def test_who_has_been_away_makes_room_and_who_has_work_in_hand_does_not(
             monkeypatch.setattr(seats_module, "EVICT_IDLE_SECONDS", 0.0)
             assert (await seats.open_session(bob)).agent_id == "bob"
             seat = await seats.open_session(ada)
-            await seat.client.register_agent("ada", [ROLE])
-            office.create_bead("a bug", workflow_id="one")
-            found = await seat.client.claim_dispatch("ada", wait=20)
+            await seat.client.agents.register("ada", [ROLE])
+            office.beads.create("a bug", workflow_id="one")
+            found = await seat.client.dispatches.claim("ada", wait=20)
             assert found is not None
             seat.hold(found)
             with pytest.raises(SessionRefusedError, match="at work here"):

@@ -24,7 +24,7 @@ def test_the_program_of_the_page_takes_a_bead_to_its_end(
     (program,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     file = tmp_path / "agent.py"
     file.write_text(program)
-    filed = office.create_bead("500 on /invoices", workflow_id="one")
+    filed = office.beads.create("500 on /invoices", workflow_id="one")
     done = subprocess.run(
         [sys.executable, str(file)],
         env=environment(server, server.token("agent", "coder-1")),
@@ -35,4 +35,4 @@ def test_the_program_of_the_page_takes_a_bead_to_its_end(
     )
     assert "500 on /invoices" in done.stdout
     assert "It was accepted. The run has ended: done_success." in done.stdout
-    assert office.get_bead(filed.id).context["severity"] == 1
+    assert office.beads.get(filed.id).context["severity"] == 1

@@ -74,19 +74,19 @@ def piped(server: Server, token: str) -> Iterator[Piped]:
 
 
 def test_an_agent_that_goes_away_gives_its_work_back(server: Server, office: SyncClient):
-    filed = office.create_bead("a bug", workflow_id="one")
+    filed = office.beads.create("a bug", workflow_id="one")
 
     async def play() -> None:
         async with over_stdio(server, server.token("agent", "ada")) as agent:
             await agent.do("register", roles=[ROLE])
             await agent.claimed()
-            assert len(office.get_agent("ada").current_work) == 1
+            assert len(office.agents.get("ada").current_work) == 1
 
     asyncio.run(play())
     until = time.monotonic() + PATIENCE
-    while office.get_agent("ada").current_work and time.monotonic() < until:
+    while office.agents.get("ada").current_work and time.monotonic() < until:
         time.sleep(0.05)
-    lost = office.list_steps(filed.execution_id or "").items[0]
+    lost = office.runs.list_steps(filed.execution_id or "").items[0]
     assert (lost.agent, lost.outcome) == ("ada", "lost")
 
 
@@ -94,16 +94,16 @@ def test_an_agent_that_goes_away_gives_its_work_back(server: Server, office: Syn
 def test_a_signal_ends_it_though_its_input_is_open_and_its_work_is_given_back(
     server: Server, office: SyncClient, number: signal.Signals
 ):
-    filed = office.create_bead("a bug", workflow_id="one")
+    filed = office.beads.create("a bug", workflow_id="one")
     with piped(server, server.token("agent", "ada")) as agent:
         agent.asks("initialize", **HELLO)
         for line in GARBAGE:
             agent.write(line)
         assert "You are 'ada'" in agent.does("register", roles=[ROLE])
         assert "# Dispatch" in agent.does("claim", wait=20)
-        assert office.get_agent("ada").current_work
+        assert office.agents.get("ada").current_work
         agent.process.send_signal(number)
         assert agent.process.wait(PATIENCE) == -number
-        assert office.get_agent("ada").current_work == ()
-    lost = office.list_steps(filed.execution_id or "").items[0]
+        assert office.agents.get("ada").current_work == ()
+    lost = office.runs.list_steps(filed.execution_id or "").items[0]
     assert (lost.agent, lost.outcome) == ("ada", "lost")

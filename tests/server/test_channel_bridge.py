@@ -121,19 +121,19 @@ def test_the_examples_of_the_pages_bring_messages_out_and_in_once(tmp_path: Path
         f"sqlite:///{tmp_path / 'work.db'}", settings=ServerSettings(drain=0, webhook_private=True)
     )
     with server, hooked(deliveries) as url, Client(server.url, server.token("admin")) as office:
-        secret = office.create_webhook(url, events=TALK["events"]).secret
-        office.create_channel("reviews")
-        office.create_channel("plans")
+        secret = office.webhooks.create(url, events=TALK["events"]).secret
+        office.channels.create("reviews")
+        office.channels.create("plans")
         with Client(server.url, server.token("operator", bridge["OWN"])) as client:
             for _ in range(2):  # the chat system is not sure that it was heard
                 bridge["to_channel"](client, "m-1", "bob", "please look")
-        office.post_message("plans", "not for them")
-        office.post_message("reviews", "looking")
+        office.channels.post("plans", "not for them")
+        office.channels.post("reviews", "looking")
         for _ in range(3):
             signed, body = deliveries.get(timeout=PATIENCE)
             assert review["is_from_handrail"](secret, signed, body)
             bridge["to_chat"](body, chat.append)
-        said = [one.text for one in office.list_messages("reviews").items]
+        said = [one.text for one in office.channels.list_messages("reviews").items]
     assert chat == ["test: looking"]
     assert said == ["bob: please look", "looking"]
 

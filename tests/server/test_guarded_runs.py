@@ -10,9 +10,9 @@ from tests.server.logged import logging_to
 from tests.server.test_prometheus import scraped
 
 from handrail import Guard
+from handrail.api.guarded_runs import GuardedRunCalls
 from handrail.client.clients import Client
 from handrail.client.errors import ConflictError
-from handrail.client.guard_calls import guarded_events_call as a_word
 from handrail.kernel.definition.limits import STRICT
 from handrail.kernel.run.events import HandedOff
 from handrail.kernel.run.guarded_events import AGENTS_MAX, NAME_CHARS_MAX
@@ -160,33 +160,31 @@ def test_two_servers_on_one_postgresql_hear_of_one_run_and_take_each_word_once(p
             Client(there.url, token) as b,
             Client(there.url, here.token("ceo", "ann")) as person,
         ):
-            run_id = a.begin_guarded_run("pair", STRICT, agent="x").id
+            run_id = a.guarded_runs.begin("pair", STRICT, agent="x").id
             at = datetime.now(UTC)
             ways = [HandedOff(at=at, source=s, target=t, reason="") for s, t in ("xy", "yz")]
             for client, way in zip((b, a), ways, strict=True):
-                word = a_word(run_id, [way], at, key=way.target)
+                word = GuardedRunCalls.record.call(run_id, [way], at, key=way.target)
                 client.execute(word)
                 assert {c.execute(word).id for c in (a, b)} == {run_id}
-            asked = b.request_guarded_approval(run_id, "may I?", 3600).question
+            asked = b.guarded_runs.request_approval(run_id, "may I?", 3600).question
             with pytest.raises(ConflictError, match="waits for a person"):
-                a.record_guarded_events(run_id, ways[:1], at)
-            person.answer_approval(asked, "do")
-            assert a.get_approval(asked).status == "answered"
-            a.record_guarded_events(
-                run_id, [HandedOff(at=at, source="z", target="x", reason="")], at
-            )
-            person.override_run(run_id, "close", "enough")
+                a.guarded_runs.record(run_id, ways[:1], at)
+            person.approvals.answer(asked, "do")
+            assert a.approvals.get(asked).status == "answered"
+            a.guarded_runs.record(run_id, [HandedOff(at=at, source="z", target="x", reason="")], at)
+            person.runs.override(run_id, "close", "enough")
             for client in (a, b):
                 with pytest.raises(ConflictError, match="enough"):
-                    client.record_guarded_events(run_id, [], at)
-            steps = [way.to_node_id for way in person.list_transitions(run_id)]
+                    client.guarded_runs.record(run_id, [], at)
+            steps = [way.to_node_id for way in person.runs.list_transitions(run_id)]
             assert steps == ["x", "y", "z", "x"]
             with Guard(record=there.url, token=token).run("r", team="pair", raises=False) as run:
                 for source, target in ("xy", "yx") * 5:
                     run.handoff(source, target)
             assert run.unrecorded == 0
-            ended = a.get_run(run.recorded).stop
+            ended = a.runs.get(run.recorded).stop
             assert ended is not None
             assert ended.rule == "repeated_pattern"
-            found = person.replay_runs([run_id, run.recorded], "strict").items
+            found = person.runs.replay([run_id, run.recorded], "strict").items
             assert [one.verdict for one in found] == ["same", "same"]

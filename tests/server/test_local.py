@@ -24,12 +24,12 @@ async def test_every_request_is_the_callers(house: House):
         open_local_transport(house.engine, ANA) as transport,
         Client(LOCAL_URL, "hr_any", transport=transport) as client,
     ):
-        me = await client.get_me()
+        me = await client.sessions.get_me()
         assert (me.name, me.role) == ("ana", "admin")
-        made = await client.create_token("viewer", name="vera")
+        made = await client.tokens.create("viewer", name="vera")
         assert made.created_by == "ana"
         with pytest.raises(NotFoundError):
-            await client.get_run("no")
+            await client.runs.get("no")
 
 
 async def test_a_caller_may_do_no_more_than_its_role(house: House):
@@ -49,7 +49,7 @@ async def test_events_come_as_they_happen_and_not_at_the_end(house: House):
         Client(LOCAL_URL, transport=transport) as client,
     ):
         seen: list[str] = []
-        async for event in client.follow_run(run):
+        async for event in client.runs.follow(run):
             seen.append(event.type)
             if event.type == "offered":
                 body = {"action": "close", "reason": "enough"}

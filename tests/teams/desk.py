@@ -30,16 +30,16 @@ class Outside:
 
     def __init__(self, server: Server, seat: str, client: Any) -> None:
         self.name, self.seat, self.client = f"{seat}-outside", seat, client
-        client.register_agent(self.name, [seat])
+        client.agents.register(self.name, [seat])
 
     def claim(self, wait: float = WAIT) -> Any:
         """The next dispatch; None if there is none."""
-        return self.client.claim_dispatch(self.name, wait=wait)
+        return self.client.dispatches.claim(self.name, wait=wait)
 
     def says(self, given: Any, text: str = "", **result: Any) -> Any:
         """Reports on a dispatch; what was answered."""
         body = {"text": text, **result}
-        return self.client.report_result(given.id, given.fence, body)
+        return self.client.dispatches.report(given.id, given.fence, body)
 
     def hands(self, given: Any, to: str, reason: str = "so", **result: Any) -> Any:
         return self.says(given, outcome="handoff", to=to, reason=reason, **result)
@@ -65,7 +65,7 @@ class Desk:
 
     def file(self, title: str, **more: Any) -> str:
         """A ticket; its run."""
-        return self.client.create_bead(title, workflow_id="helpdesk", **more).execution_id
+        return self.client.beads.create(title, workflow_id="helpdesk", **more).execution_id
 
     def ended(self, run_id: str) -> RunView:
         return self.client.result(run_id, timeout=PATIENCE)
@@ -75,16 +75,16 @@ class Desk:
 
     def again(self, run: RunView) -> RunView:
         """Its ticket is opened again, and worked to its end."""
-        return self.ended(self.client.start_run(run.bead_id).id)
+        return self.ended(self.client.runs.start(run.bead_id).id)
 
     def resolution(self, run: RunView) -> str:
-        return self.client.get_bead(run.bead_id).context["resolution"]
+        return self.client.beads.get(run.bead_id).context["resolution"]
 
     def steps(self, run: RunView) -> Any:
-        return self.client.list_steps(run.id).items
+        return self.client.runs.list_steps(run.id).items
 
     def events(self, run: RunView, kind: str) -> list[dict[str, Any]]:
-        page = self.client.list_bead_history(run.bead_id, limit=500)
+        page = self.client.beads.list_history(run.bead_id, limit=500)
         found = [event for event in page.items if event["execution_id"] == run.id]
         return [event for event in found if event["type"] == kind]
 

@@ -33,9 +33,9 @@ async def approved(servers: Servers, number: int) -> None:
     """So many fixes, as they are proposed."""
     async with asyncio.timeout(PATIENCE):
         while number:
-            for asked in (await servers.client.list_approvals(status="open")).items:
+            for asked in (await servers.client.approvals.list(status="open")).items:
                 assert asked.type == "approval", asked.question
-                await servers.client.answer_approval(asked.id, decision="approve")
+                await servers.client.approvals.answer(asked.id, decision="approve")
                 number -= 1
             await asyncio.sleep(0.2)
 
@@ -52,7 +52,7 @@ def test_what_a_killed_server_was_healing_is_healed_by_the_other(tmp_path: Path,
             begin(servers, ward, tmp_path)
             await servers.heard()
             for bug in BUGS:
-                await servers.client.report_bug(reported(bug))
+                await servers.client.bugs.report(reported(bug))
             await approved(servers, 1)
             await servers.kill(servers.alive[0])
             await approved(servers, len(BUGS) - 1)

@@ -79,7 +79,7 @@ def test_ticketing_ends_the_run_with_its_final_update_and_nobody_hands_off_after
     )
     *_, reported = desk.events(run, "reported")
     assert all(e["seq"] < reported["seq"] for e in desk.events(run, "handed_off"))
-    assert desk.client.get_bead(run.bead_id).status == "closed"
+    assert desk.client.beads.get(run.bead_id).status == "closed"
 
 
 @pytest.mark.requirement("H2.3", "H6.2", "H6.3", "H6.4")
@@ -114,7 +114,7 @@ def test_a_second_similar_ticket_ends_from_memory_in_fewer_steps_and_an_unrelate
     assert all(run.terminal_status == "done_success" for run in (first, again, other))
     assert desk.resolution(again) == desk.resolution(first) != desk.resolution(other)
     assert "network" not in {step.place for step in desk.steps(again)}
-    kept = {one.execution_id: one for one in desk.client.list_memories().items}
+    kept = {one.execution_id: one for one in desk.client.memories.list().items}
     assert kept.keys() == {first.id, other.id}, "what came from memory is not learned again"
     assert (kept[first.id].times_used, kept[other.id].times_used) == (1, 0)
     assert kept[first.id].remembered_by.startswith("memory")
@@ -131,7 +131,7 @@ def test_a_ticket_opened_again_drops_its_answer_and_what_it_taught(desk: Desk):
     last = desk.again(twice)
     assert last.terminal_status == "done_partial"
     assert "runbook NET-01 was tried before" in str(last.stop.remaining)
-    standing = {one.execution_id: one.status for one in desk.client.list_memories().items}
+    standing = {one.execution_id: one.status for one in desk.client.memories.list().items}
     assert standing == {first.id: "kept", reopened.id: "reopened", twice.id: "reopened"}
     desk.again(first)
     third = desk.solved("VPN drops every hour again")
@@ -140,10 +140,10 @@ def test_a_ticket_opened_again_drops_its_answer_and_what_it_taught(desk: Desk):
 
 def test_a_corrected_resolution_is_what_the_next_ticket_hears_and_a_removed_one_is_not(desk: Desk):
     desk.solved(VPN)
-    (memory,) = desk.client.list_memories().items
-    desk.client.correct_memory(memory.id, "Restart the router in room 12.")
+    (memory,) = desk.client.memories.list().items
+    desk.client.memories.correct(memory.id, "Restart the router in room 12.")
     assert desk.resolution(desk.solved("VPN drops each hour")) == "Restart the router in room 12."
-    desk.client.remove_memory(memory.id)
+    desk.client.memories.remove(memory.id)
     assert ("orchestrator", "network") in ways(desk.solved("VPN drops hour after hour"))
 
 
@@ -152,10 +152,10 @@ def test_what_a_run_learned_is_withdrawn_if_a_person_closes_it(open_desk: Desk):
     run_id = open_desk.file(VPN)
     waits = open_desk.outsider("summarization")
     assert waits.claim() is not None, "the resolution is stored by now"
-    (memory,) = open_desk.client.list_memories().items
+    (memory,) = open_desk.client.memories.list().items
     assert memory.status == "pending"
-    open_desk.client.override_run(run_id, "close", "not a real ticket")
-    assert open_desk.client.get_memory(memory.id).status == "failed"
+    open_desk.client.runs.override(run_id, "close", "not a real ticket")
+    assert open_desk.client.memories.get(memory.id).status == "failed"
 
 
 def test_two_servers_on_one_database_share_what_they_learned(tmp_path: Any):
@@ -243,7 +243,7 @@ def test_after_the_end_no_handoff_is_taken_and_the_state_stays(open_desk: Desk):
     for late in (closing, analyzed):
         assert ticketing.is_refused(late) in ("ended", "stale_fence", "late")
     assert ticketing.claim(wait=0) is None, "nor is it handed anything"
-    after = open_desk.client.get_run(run_id)
+    after = open_desk.client.runs.get(run_id)
     assert after == before
     kept, _ = open_desk.server.engine.store.list_notes(run_id)
     assert {note.actor for note in kept} == {ticketing.name}, "what was tried is kept"
@@ -256,7 +256,7 @@ def test_the_marker_of_ticketing_stops_the_run_at_once_even_beside_a_handoff(ope
     ticketing = open_desk.outsider("ticketing")
     done = ticketing.hands(ticketing.claim(), "orchestrator", text="Resolved.\nTERMINATE_WORKFLOW")
     assert done.execution.terminal_status == "done_success"
-    run = open_desk.client.get_run(run_id)
+    run = open_desk.client.runs.get(run_id)
     assert ways(run)[-1] == ("orchestrator", "ticketing"), "the handoff was not made"
     assert run.warnings
 
@@ -279,9 +279,9 @@ def test_work_in_hand_is_cancelled_when_the_run_ends(open_desk: Desk):
     with running(worker):
         run_id = open_desk.file(VPN)
         assert begun.wait(PATIENCE)
-        open_desk.client.override_run(run_id, "close", "enough")
+        open_desk.client.runs.override(run_id, "close", "enough")
         assert stopped.wait(PATIENCE)
-    assert open_desk.client.get_run(run_id).terminal_status == "closed_by_human"
+    assert open_desk.client.runs.get(run_id).terminal_status == "closed_by_human"
 
 
 class running:  # noqa: N801 - read as `with running(worker)`
@@ -306,7 +306,7 @@ class running:  # noqa: N801 - read as `with running(worker)`
 def test_a_loop_ends_the_run_with_its_pattern_on_the_ticket_and_in_the_log():
     with logging_to() as log, opened() as desk:
         run = desk.solved(VPN, context={"demo": "stuck"})
-        bead = desk.client.get_bead(run.bead_id)
+        bead = desk.client.beads.get(run.bead_id)
         asked = [step for step in desk.steps(run) if step.place == "network" and step.dispatch_id]
     assert (run.terminal_status, run.stop.rule) == ("aborted_stuck", "repeated_pattern")
     assert run.stop.pattern == ("orchestrator -> network",)
@@ -332,7 +332,7 @@ def test_a_task_that_is_done_is_not_done_again(open_desk: Desk):
     told_ = hub.claim()
     *_, last = told_.handoff_sequence
     assert (last.to, last.already_done) == ("network", True)
-    run = open_desk.client.get_run(run_id)
+    run = open_desk.client.runs.get(run_id)
     assert "same_target_twice" in {warning.code for warning in run.warnings}
     assert [step.place for step in open_desk.steps(run) if step.dispatch_id].count("network") == 1
 
@@ -350,7 +350,7 @@ def test_the_twenty_first_handoff_ends_the_run_with_an_error_on_the_ticket(open_
     assert handed < len(order) + 1
     assert (run.stop.rule, run.terminal_status) == ("max_handoffs", "aborted_stuck")
     assert len(ways(run)) == 20
-    bead = open_desk.client.get_bead(run.bead_id)
+    bead = open_desk.client.beads.get(run.bead_id)
     assert (bead.status, bead.error["rule"]) == ("error", "max_handoffs")
 
 
@@ -440,7 +440,7 @@ def test_a_ticket_that_nothing_fits_ends_partial_with_what_remains(desk: Desk):
         assert "a person has to look at" in " ".join(run.stop.remaining)
         assert desk.steps(run)[-1].result.text.splitlines()[-1] == "TERMINATE_WORKFLOW"
     assert ("orchestrator", "network") in ways(unknown)
-    assert desk.client.list_memories().items == (), "nothing was resolved, nothing is remembered"
+    assert desk.client.memories.list().items == (), "nothing was resolved, nothing is remembered"
 
 
 def test_ticketing_may_ask_a_person_and_a_rejection_closes_the_run(desk: Desk):
@@ -448,14 +448,14 @@ def test_ticketing_may_ask_a_person_and_a_rejection_closes_the_run(desk: Desk):
         run_id = desk.file(VPN, context={"demo": "ask"})
         question = next(q for q in waiting(desk) if q.execution_id == run_id)
         with suppress(ConflictError):
-            desk.client.answer_approval(question.id, decision=decision)
+            desk.client.approvals.answer(question.id, decision=decision)
         assert desk.ended(run_id).terminal_status == ends
 
 
 def waiting(desk: Desk) -> Any:
     """The open questions, once there is one."""
     for _ in range(500):
-        if found := desk.client.list_approvals(status="open").items:
+        if found := desk.client.approvals.list(status="open").items:
             return found
         threading.Event().wait(0.01)
     raise AssertionError("nobody asks")

@@ -43,8 +43,8 @@ def test_tickets_side_by_side_end_independently_and_each_caller_hears_it_within_
         heard = call_all(server)
         took = time.monotonic() - began
         with Client(server.url, server.token("viewer", "vera")) as client:
-            beads = {one.bead_id: client.get_bead(one.bead_id) for one in heard}
-            kept = {one.execution_id: one for one in client.list_memories(limit=500).items}
+            beads = {one.bead_id: client.beads.get(one.bead_id) for one in heard}
+            kept = {one.execution_id: one for one in client.memories.list(limit=500).items}
     waits = sorted(one.late for one in heard)
     middle, longest = waits[len(waits) // 2], waits[-1]
     print(f"{TICKETS} tickets in {took:.1f} s; told {middle:.3f} s after (median), {longest:.3f} s")

@@ -29,7 +29,7 @@ def _resolved(folder: Path, collector: Collector, given: dict[str, str]) -> tupl
     options = ("--builtin-agents", "--database", database)
     with serving(folder, *options, **given) as (process, url):
         with handrail.Client(url, admin) as client:
-            filed = client.create_bead("VPN drops every hour", workflow_id="helpdesk")
+            filed = client.beads.create("VPN drops every hour", workflow_id="helpdesk")
             run = client.result(filed.execution_id or "", timeout=PATIENCE)
         assert collector.asked.wait(PATIENCE), "it is sent while the server runs"
         code, _ = process.end()

@@ -52,17 +52,17 @@ def public_card(url: str) -> AgentCard:
 
 async def extended_card(client: AsyncClient, url: str, definition: str) -> AgentCard:
     """Return the card for a credential that may file beads: of one definition, else of all."""
-    me = await client.get_me()
+    me = await client.sessions.get_me()
     if PERSON_LEVELS.get(me.role, -1) < FILING_LEVEL_MIN:
         message = (
             f"{me.name} ({me.role}) may file no beads, so that there is nothing to ask for here"
         )
         raise HttpStatusError(403, f"{message}; use the token of an operator or above")
     if definition:
-        view = await client.get_definition(definition)
+        view = await client.definitions.get(definition)
         skill = _skill(view, view.definition.get("metadata", {}).get("description"))
         return _card(url, view.name, skill.description, str(view.version), (skill,))
-    page = await client.list_definitions(limit=SKILLS_MAX)
+    page = await client.definitions.list(limit=SKILLS_MAX)
     return _card(
         url,
         AGENT_NAME,

@@ -41,13 +41,9 @@ from handrail.agents.a2a_types import (
     TaskStatusUpdateEvent,
     join_text,
 )
-from handrail.client.call import join_path
-from handrail.client.call import json_send as send_call
+from handrail.api.events import StreamEvent
 from handrail.client.clients import AsyncClient
 from handrail.client.errors import ConflictError, InvalidRequestError, NotFoundError
-from handrail.client.shapes import AnsweredApproval
-from handrail.client.sse import StreamEvent
-from handrail.views.beads import BeadView
 from handrail.views.run_view import RunView
 
 T = TypeVar("T")
@@ -93,15 +89,15 @@ async def send_message(call_context: CallContext, raw: bytes) -> SendMessageResp
 
 async def get_task(call_context: CallContext, raw: bytes) -> A2ATask:
     params = decode_params(raw, TaskRequest)
-    run = await call_context.client.get_run(check_task_id(params.id))
+    run = await call_context.client.runs.get(check_task_id(params.id))
     return await build_task(call_context.client, run, params.history_length)
 
 
 async def cancel_task(call_context: CallContext, raw: bytes) -> A2ATask:
     """Close the run; an operator those of beads that it filed, a ceo any."""
-    run = await call_context.client.get_run(check_task_id(decode_params(raw, TaskRequest).id))
+    run = await call_context.client.runs.get(check_task_id(decode_params(raw, TaskRequest).id))
     try:
-        run = await call_context.client.override_run(run.id, "close", CANCEL_REASON)
+        run = await call_context.client.runs.override(run.id, "close", CANCEL_REASON)
     except ConflictError as error:
         raise JsonRpcError("TASK_NOT_CANCELABLE", error.detail) from error
     return await build_task(call_context.client, run)
@@ -140,7 +136,7 @@ async def send_streaming_message(call_context: CallContext, raw: bytes) -> Subsc
 
 async def subscribe_to_task(call_context: CallContext, raw: bytes) -> Subscription:
     """Subscribe to a task until its end: other callers may answer its approvals, too."""
-    run = await call_context.client.get_run(check_task_id(decode_params(raw, TaskRequest).id))
+    run = await call_context.client.runs.get(check_task_id(decode_params(raw, TaskRequest).id))
     if task_state(run) in TERMINAL_STATES:
         raise JsonRpcError("UNSUPPORTED_OPERATION", f"task '{run.id}' has ended; get it")
     return Subscription(run, TERMINAL_STATES)
@@ -190,12 +186,12 @@ async def _task_states(
     yield task
     if task.status.state in subscription.until:
         return
-    event_stream = cast("AsyncGenerator[StreamEvent]", client.follow_run(run.id))
+    event_stream = cast("AsyncGenerator[StreamEvent]", client.runs.follow(run.id))
     async with aclosing(event_stream) as events:
         async for event in events:
             if event.type not in STATE_CHANGE_EVENTS or event.at < run.updated_at:
                 continue
-            run = await client.get_run(run.id)
+            run = await client.runs.get(run.id)
             before, task = task, await build_task(client, run, subscription.history_length)
             if _state_and_text(task) != _state_and_text(before):
                 yield task
@@ -241,11 +237,10 @@ async def _file_bead(
     bead_fields = {"title": content.title, "description": content.text, "context": context}
     if content.files:
         return await _file_bead_with_files(client, definition, message, content, bead_fields)
-    bead = await _post_once(
-        client, message, "/beads", BeadView, {**bead_fields, "workflow_id": definition}
-    )
+    create_bead = partial(client.beads.create, **bead_fields, workflow_id=definition)
+    bead = await _post_once(message, create_bead)
     assert bead.execution_id is not None, "filed with a definition"
-    return await client.get_run(bead.execution_id)
+    return await client.runs.get(bead.execution_id)
 
 
 async def _file_bead_with_files(
@@ -257,22 +252,22 @@ async def _file_bead_with_files(
 ) -> RunView:
     """Begin the run when the files are there: its first agent gets them, too."""
     try:
-        await client.get_definition(check_name(definition, "definition"))
+        await client.definitions.get(check_name(definition, "definition"))
     except NotFoundError as error:
         raise JsonRpcError("INVALID_PARAMS", f"{error.detail}; nothing was filed") from error
-    bead = await _post_once(client, message, "/beads", BeadView, bead_fields)
+    bead = await _post_once(message, partial(client.beads.create, **bead_fields))
     for file in content.files:
-        await client.add_bead_file(bead.id, file.name, file.content, content_type=file.media_type)
-    endpoint, run_fields = join_path("beads", bead.id, "executions"), {"workflow_id": definition}
-    return await _post_once(client, message, endpoint, RunView, run_fields, "-run")
+        await client.beads.add_file(bead.id, file.name, file.content, content_type=file.media_type)
+    start_run = partial(client.runs.start, bead.id, workflow_id=definition)
+    return await _post_once(message, start_run, "-run")
 
 
 async def _answer_approval(
     client: AsyncClient, message: A2AMessage, content: MessageContent
 ) -> RunView:
-    run = await client.get_run(check_task_id(message.task_id))
+    run = await client.runs.get(check_task_id(message.task_id))
     if message.context_id and message.context_id != read_context_id(
-        await client.get_bead(run.bead_id)
+        await client.beads.get(run.bead_id)
     ):
         reason = f"task '{run.id}' is not of the context that the message names"
         raise JsonRpcError("INVALID_PARAMS", f"{reason}; leave contextId out, or take the task's")
@@ -293,19 +288,13 @@ async def _answer_approval(
         raise JsonRpcError(
             "UNSUPPORTED_OPERATION", f"task '{run.id}' {reason}; begin another, or wait"
         )
-    endpoint = join_path("approvals", approval.id, "answer")
-    body = {"text": content.text, "digest": approval.digest}
-    answered = await _post_once(client, message, endpoint, AnsweredApproval, body)
+    answer = partial(client.approvals.answer, approval.id, content.text, digest=approval.digest)
+    answered = await _post_once(message, answer)
     return answered.execution if is_waiting else run
 
 
 async def _post_once(
-    client: AsyncClient,
-    message: A2AMessage,
-    endpoint: str,
-    response_type: type[T],
-    body: dict[str, Any],
-    key_suffix: str = "",
+    message: A2AMessage, call: Callable[..., Awaitable[T]], key_suffix: str = ""
 ) -> T:
     """Make the call of a message: sent again, it is the same one, and never answers a later
     approval. `key_suffix`: which call, if the message means more than one.
@@ -316,9 +305,7 @@ async def _post_once(
         )
     key = hashlib.sha256(message.message_id.encode()).hexdigest()[:40]
     try:
-        return await client.execute(
-            send_call("POST", endpoint, response_type, body, key=f"a2a-{key}{key_suffix}")
-        )
+        return await call(key=f"a2a-{key}{key_suffix}")
     except InvalidRequestError as error:
         if error.code != KEY_REUSED_CODE:
             raise

@@ -71,17 +71,17 @@ async def list_tasks(call_context: CallContext, raw: bytes) -> ListTasksResponse
 
 async def _own_tasks(call_context: CallContext) -> list[OwnTask]:
     client, definition = call_context.client, None
-    caller = (await client.get_me()).name
+    caller = (await client.sessions.get_me()).name
     if call_context.definition:
-        definition = (await client.get_definition(call_context.definition)).id
+        definition = (await client.definitions.get(call_context.definition)).id
 
     def beads(cursor: str) -> Awaitable[Page[BeadView]]:
-        return client.list_beads(
+        return client.beads.list(
             type="work", workflow_id=definition, limit=BEADS_PAGE_ITEMS, cursor=cursor
         )
 
     def runs(cursor: str) -> Awaitable[Page[RunItem]]:
-        return client.list_runs(workflow_id=definition, limit=RUNS_PAGE_ITEMS, cursor=cursor)
+        return client.runs.list(workflow_id=definition, limit=RUNS_PAGE_ITEMS, cursor=cursor)
 
     context_ids = {
         bead.id: read_context_id(bead)
@@ -124,7 +124,7 @@ async def _task_document(
 ) -> TaskWithHistory:
     run, history = task.run, ()
     if params.history_length:
-        bead = await client.get_bead(run.bead_id)
+        bead = await client.beads.get(run.bead_id)
         history = await build_history(client, run.id, bead, params.history_length)
     return TaskWithHistory(
         id=run.id,

@@ -60,13 +60,13 @@ async def build_task(
     include.
     """
     state = task_state(run)
-    bead = await client.get_bead(run.bead_id)
+    bead = await client.beads.get(run.bead_id)
     text, artifacts = "", ()
     if state is TaskState.INPUT_REQUIRED:
         approval = await find_open_approval(client, run)
         text = _approval_text(approval) if approval is not None else WAITING_TEXT
     elif run.terminal_status is not None:
-        text = (await client.explain_run(run.id)).why
+        text = (await client.runs.explain(run.id)).why
         artifacts = await build_artifacts(client, run)
     context_id = read_context_id(bead)
     message_id = f"{run.id}.{run.updated_at.timestamp():.6f}"
@@ -90,10 +90,10 @@ def read_context_id(bead: BeadView) -> str:
 
 async def find_open_approval(client: AsyncClient, run: RunView) -> Approval | None:
     """Return the open approval, the last if there are several."""
-    page = await client.list_audit_events(execution_id=run.id, limit=EVENTS_SEARCHED)
+    page = await client.audit.list(execution_id=run.id, limit=EVENTS_SEARCHED)
     for event in page.items:
         if event["type"] in ASK_EVENTS:
-            approval = await client.get_approval(event["question"]["id"])
+            approval = await client.approvals.get(event["question"]["id"])
             if approval.status == "open":
                 return approval
     return None
@@ -101,11 +101,11 @@ async def find_open_approval(client: AsyncClient, run: RunView) -> Approval | No
 
 async def find_answered_approval(client: AsyncClient, run: RunView, text: str) -> Approval | None:
     """Return the last answered approval, if this text answered it."""
-    page = await client.list_audit_events(execution_id=run.id, limit=EVENTS_SEARCHED)
+    page = await client.audit.list(execution_id=run.id, limit=EVENTS_SEARCHED)
     last = next((event for event in page.items if event["type"] == ANSWER_EVENT), None)
     if last is None or last.get("text") != text:
         return None
-    return await client.get_approval(last["question_id"])
+    return await client.approvals.get(last["question_id"])
 
 
 def _approval_text(approval: Approval) -> str:
@@ -121,7 +121,7 @@ async def build_artifacts(client: AsyncClient, run: RunView | RunItem) -> tuple[
     """Return the last result, if the run was completed."""
     if task_state(run) is not TaskState.COMPLETED:
         return ()
-    steps = (await client.list_steps(run.id)).items
+    steps = (await client.runs.list_steps(run.id)).items
     text = next(filter(None, (_strip_stop_word(step.text) for step in reversed(steps))), "")
     if not text:
         return ()
@@ -144,7 +144,7 @@ async def build_history(
     """Return the last messages: the work, the approvals and their answers."""
     if messages_max == 0:
         return ()
-    events = (await client.list_audit_events(execution_id=run_id, limit=EVENTS_SEARCHED)).items
+    events = (await client.audit.list(execution_id=run_id, limit=EVENTS_SEARCHED)).items
     entries = [
         _history_entry(event) for event in reversed(events) if event["type"] in MESSAGE_EVENTS
     ]

@@ -15,7 +15,7 @@ STATE_STYLES = {"OFFLINE": "red", "ACTIVE": "green"}
 async def agents(database: Database = "", server: Server = "", as_json: AsJson = False) -> None:
     """List agents, their state, and what they work on."""
     async with open_client(database, server) as client:
-        page = await client.list_agents()
+        page = await client.agents.list()
     heads = ("agent", "state", "works as", "at once", "works on", "last seen")
     table = output.TextTable(heads, map(_agent_row, page.items), "no agent is registered")
     output.show(page, table, as_json=as_json)

@@ -14,8 +14,8 @@ from handrail.client.errors import InvalidRequestError
 from handrail.kernel.run.state import ApprovalKind
 
 if TYPE_CHECKING:
+    from handrail.api.approvals import AnsweredApproval
     from handrail.client.clients import AsyncClient
-    from handrail.client.shapes import AnsweredApproval
     from handrail.views.approvals import Approval
 
 
@@ -47,7 +47,7 @@ async def answer(
             return
         approval_id = await find_approval_id(client, approval)
         if not text and decision is None:
-            shown = await client.get_approval(approval_id)
+            shown = await client.approvals.get(approval_id)
             output.show(shown, _approval_lines(shown), as_json=as_json)
             return
         answered = await _send_answer(client, approval_id, text, decision)
@@ -55,7 +55,7 @@ async def answer(
 
 
 async def _list_open(client: "AsyncClient", *, as_json: bool) -> None:
-    page = await client.list_approvals(status="open", limit=PAGE_ITEMS)
+    page = await client.approvals.list(status="open", limit=PAGE_ITEMS)
     heads = ("question", "kind", "at", "asked", "until", "what is asked")
     table = output.TextTable(heads, map(_approval_row, page.items), "no question is open")
     note = f"only {PAGE_ITEMS} questions are listed; answer some to see the others"
@@ -76,7 +76,7 @@ async def _send_answer(
     client: "AsyncClient", approval_id: str, text: str, decision: ApprovalDecision | None
 ) -> "AnsweredApproval":
     try:
-        return await client.answer_approval(approval_id, decode_argument(text), decision=decision)
+        return await client.approvals.answer(approval_id, decode_argument(text), decision=decision)
     except InvalidRequestError as error:
         if error.code != "ambiguous_answer":
             raise

@@ -44,7 +44,7 @@ async def create_bead(
     A definition in a file is stored first. A server on the database works on the run.
     """
     async with open_client(database, server) as client:
-        created = await client.create_bead(
+        created = await client.beads.create(
             decode_argument(title),
             description=decode_argument(description),
             context=read_context(context) or None,
@@ -64,7 +64,7 @@ async def _resolve_definition_id(client: "AsyncClient", definition: str) -> str:
     source = find_definition(definition)
     if source.problems:
         raise InputError(source.format_problems(source.problems[:1], "error")[0])
-    stored = await client.create_definition(cast("dict[str, Any]", source.document))
+    stored = await client.definitions.create(cast("dict[str, Any]", source.document))
     for line in source.format_problems(stored.warnings, "warning"):
         output.print_note(line)
     return stored.id
@@ -74,7 +74,7 @@ async def _find_stored_id(client: "AsyncClient", name: str) -> str:
     from handrail.teams import BUILTIN_IDS
 
     try:
-        return (await client.get_definition(name)).id
+        return (await client.definitions.get(name)).id
     except NotFoundError:
         if name not in BUILTIN_IDS:
             raise

@@ -30,7 +30,7 @@ async def list_channels(
 ) -> None:
     """List channels, and who has the turn."""
     async with open_client(database, server) as client:
-        channels = await take(client.each(client.list_channels), CHANNELS_LISTED_MAX)
+        channels = await take(client.each(client.channels.list), CHANNELS_LISTED_MAX)
     heads = ("channel", "turn of", "queue", "messages", "turns", "state")
     table = output.TextTable(heads, map(_channel_row, channels), "there is no channel")
     output.show({"items": channels}, table, as_json=as_json)
@@ -43,9 +43,11 @@ async def show_channel(
     """Show the members and the last messages of a channel."""
     channel_id = decode_argument(channel)
     async with open_client(database, server) as client:
-        stored = await client.get_channel(channel_id)
+        stored = await client.channels.get(channel_id)
         start_position = max(0, stored.position - EVENTS_SEARCHED)
-        page = await client.list_messages(channel_id, after=start_position, limit=EVENTS_SEARCHED)
+        page = await client.channels.list_messages(
+            channel_id, after=start_position, limit=EVENTS_SEARCHED
+        )
     log = page.items[-MESSAGES_SHOWN:]
     if as_json:
         output.print_json({"channel": stored, "log": log})
@@ -68,7 +70,7 @@ async def say_in_channel(
 ) -> None:
     """Post a message as a person, and print what happened to it."""
     async with open_client(database, server) as client:
-        posted = await client.post_message(
+        posted = await client.channels.post(
             decode_argument(channel), decode_argument(text), to=decode_argument(to) or None
         )
     output.show(posted, [f"{posted.id}: {posted.disposition}"], as_json=as_json)
@@ -112,7 +114,7 @@ async def _control_turn(
     as_json: bool,
 ) -> None:
     async with open_client(database, server) as client:
-        channel = await client.control_turn(
+        channel = await client.channels.control_turn(
             decode_argument(channel_id), action, agent_id=decode_argument(agent)
         )
     output.show(channel, [_state_line(channel)], as_json=as_json)

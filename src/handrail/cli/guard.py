@@ -162,7 +162,7 @@ def _check_record(url: str, *, is_server: bool) -> None:
         return
     try:
         with Client(url, patience=api.PATIENCE_SECONDS) as client:
-            me = client.get_me()
+            me = client.sessions.get_me()
     except ClientError as error:
         raise InputError(describe_error(error)) from None
     if PERSON_LEVELS.get(me.role, -1) < PERSON_LEVELS[RECORDING_ROLE]:

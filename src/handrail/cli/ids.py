@@ -25,8 +25,8 @@ async def find_run_id(client: "AsyncClient", partial_id: str) -> str:
     partial_id = decode_argument(partial_id)
     if len(partial_id) == ID_CHARS:
         return partial_id
-    page = await client.list_runs(q=partial_id, limit=PAGE_ITEMS)
-    newest = await take(client.each(client.list_runs, limit=PAGE_ITEMS), RUNS_SEARCHED_MAX)
+    page = await client.runs.list(q=partial_id, limit=PAGE_ITEMS)
+    newest = await take(client.each(client.runs.list, limit=PAGE_ITEMS), RUNS_SEARCHED_MAX)
     run_ids = {run.id for run in (*page.items, *newest)}
     return require_one_match(partial_id, sorted(run_ids), "run", "`handrail runs` lists them")
 
@@ -48,7 +48,7 @@ async def find_approval_id(client: "AsyncClient", partial_id: str) -> str:
     partial_id = decode_argument(partial_id)
     if APPROVAL_ID_PATTERN.fullmatch(partial_id):
         return partial_id
-    each_open = client.each(client.list_approvals, status="open", limit=PAGE_ITEMS)
+    each_open = client.each(client.approvals.list, status="open", limit=PAGE_ITEMS)
     approval_ids = [approval.id async for approval in each_open]
     return require_one_match(
         partial_id, approval_ids, "open question", "`handrail answer` lists them"

@@ -37,7 +37,7 @@ async def list_memories(
 ) -> None:
     """List remembered resolutions, the newest first."""
     async with open_client(database, server) as client:
-        page = await client.list_memories(q=decode_argument(text) or None, limit=limit)
+        page = await client.memories.list(q=decode_argument(text) or None, limit=limit)
     heads = ("memory", "status", "used", "ticket", "resolution", "at")
     table = output.TextTable(heads, map(_memory_row, page.items), "nothing is remembered")
     output.show(page, table, as_json=as_json)
@@ -49,7 +49,7 @@ async def show_memory(
 ) -> None:
     """Show a resolution with its ticket and its status."""
     async with open_client(database, server) as client:
-        stored = await client.get_memory(await _find_memory_id(client, memory))
+        stored = await client.memories.get(await _find_memory_id(client, memory))
     output.show(stored, _memory_lines(stored), as_json=as_json)
 
 
@@ -64,7 +64,7 @@ async def correct_memory(
     """Replace a resolution; the change is recorded with its author."""
     async with open_client(database, server) as client:
         memory_id = await _find_memory_id(client, memory)
-        corrected = await client.correct_memory(memory_id, decode_argument(resolution))
+        corrected = await client.memories.correct(memory_id, decode_argument(resolution))
     output.show(corrected, _memory_lines(corrected), as_json=as_json)
 
 
@@ -75,7 +75,7 @@ async def remove_memory(
     """Remove a resolution: tickets are no longer answered with it."""
     async with open_client(database, server) as client:
         memory_id = await _find_memory_id(client, memory)
-        await client.remove_memory(memory_id)
+        await client.memories.remove(memory_id)
     document = {"id": memory_id, "removed": True}
     output.show(document, [f"memory {memory_id} is removed"], as_json=as_json)
 
@@ -85,7 +85,7 @@ async def _find_memory_id(client: "AsyncClient", partial_id: str) -> str:
     partial_id = decode_argument(partial_id)
     if len(partial_id) == ID_CHARS:
         return partial_id
-    memory_ids = [memory.id async for memory in client.each(client.list_memories, limit=PAGE_ITEMS)]
+    memory_ids = [memory.id async for memory in client.each(client.memories.list, limit=PAGE_ITEMS)]
     return require_one_match(partial_id, memory_ids, "memory", "`handrail memory list` lists them")
 
 

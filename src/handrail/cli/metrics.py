@@ -104,8 +104,8 @@ async def metrics(
 ) -> None:
     """Print figures of ended runs, with targets and definitions."""
     async with open_client(database, server) as client:
-        definition = await client.get_definition(decode_argument(workflow)) if workflow else None
-        page = await client.get_definition_metrics(
+        definition = await client.definitions.get(decode_argument(workflow)) if workflow else None
+        page = await client.definitions.get_metrics(
             workflow_id=definition.id if definition is not None else None, since=parse_since(since)
         )
     if as_json:

@@ -28,7 +28,7 @@ async def override(
 ) -> None:
     """Move, close, pause, resume or migrate a run, with a reason."""
     async with open_client(database, server) as client:
-        changed = await client.override_run(
+        changed = await client.runs.override(
             await find_run_id(client, run),
             action,
             decode_argument(reason),

@@ -56,7 +56,7 @@ async def replay(
             if runs
             else await _list_ended_run_ids(client, workflow)
         )
-        replays = await client.replay_runs(run_ids, overrides)
+        replays = await client.runs.replay(run_ids, overrides)
     if as_json:
         output.print_json(replays)
     else:
@@ -66,8 +66,8 @@ async def replay(
 async def _list_ended_run_ids(client: "AsyncClient", workflow: str) -> list[str]:
     from handrail.replay.replay_report import REPLAYED_RUNS_MAX
 
-    definition = await client.get_definition(decode_argument(workflow))
-    page = await client.list_runs(
+    definition = await client.definitions.get(decode_argument(workflow))
+    page = await client.runs.list(
         status="ended", workflow_id=definition.id, limit=REPLAYED_RUNS_MAX
     )
     if not page.items:

@@ -16,9 +16,9 @@ async def report(
     async with open_client(database, server) as client:
         run_id = await find_run_id(client, run)
         if as_json:
-            output.print_json(await client.get_report(run_id))
+            output.print_json(await client.runs.get_report(run_id))
             return
-        text = printable(await client.get_report_markdown(run_id))
+        text = printable(await client.runs.get_report_markdown(run_id))
     if not output.is_terminal():
         sys.stdout.write(text)
         return

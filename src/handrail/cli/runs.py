@@ -41,8 +41,8 @@ async def runs(
     """List runs, the newest first."""
     state = status if status in ("running", "waiting", "paused", "ended") else None
     async with open_client(database, server) as client:
-        definition = await client.get_definition(decode_argument(workflow)) if workflow else None
-        page = await client.list_runs(
+        definition = await client.definitions.get(decode_argument(workflow)) if workflow else None
+        page = await client.runs.list(
             status=state,
             terminal_status=status if state is None else None,
             workflow_id=definition.id if definition is not None else None,

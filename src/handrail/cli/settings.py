@@ -10,7 +10,7 @@ from handrail.cli.database import load_settings
 from handrail.cli.options import AsJson, Database, Server
 
 if TYPE_CHECKING:
-    from handrail.client.shapes import SettingView
+    from handrail.api.admin import SettingView
     from handrail.server.configuration import SettingValue
 
 COLUMNS = ("setting", "value", "from", "what it is for")
@@ -26,7 +26,7 @@ async def settings(database: Database = "", server: Server = "", as_json: AsJson
         _show_local_settings(database, as_json=as_json)
         return
     async with open_client(database, server) as client:
-        page = await client.list_settings()
+        page = await client.settings.list()
     output.show(page, output.TextTable(COLUMNS, map(_setting_row, page.items)), as_json=as_json)
 
 

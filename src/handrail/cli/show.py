@@ -44,20 +44,20 @@ async def show(
     async with open_client(database, server) as client:
         run_id = await find_run_id(client, run)
         if not watch and as_json:
-            output.print_json(await client.get_run(run_id))
+            output.print_json(await client.runs.get(run_id))
         elif not watch:
-            report, why = await client.get_report(run_id), await client.explain_run(run_id)
+            report, why = await client.runs.get_report(run_id), await client.runs.explain(run_id)
             for line in _run_lines(report, why, await _load_bound(client, report)):
                 output.print_line(line)
     if not watch:
         return 0
     async with open_client(database, server, patience=WATCH_PATIENCE_SECONDS) as client:
         if as_json:
-            async for event in client.follow_run(run_id):
+            async for event in client.runs.follow(run_id):
                 print(msgspec.json.encode(event.data).decode(), flush=True)
         else:
             await _print_events(client, run_id)
-        ended = await client.get_run(run_id)
+        ended = await client.runs.get(run_id)
     return 0 if ended.terminal_status == TerminalStatus.DONE_SUCCESS else EXIT_FAILED
 
 
@@ -74,13 +74,13 @@ async def _print_events(client: "AsyncClient", run_id: str) -> None:
     from handrail.cli.live_view import EventFormatter, PlainView, RichView
     from handrail.kernel.run.events import Asked, RunEvent
 
-    first_report = await client.get_report(run_id)
+    first_report = await client.runs.get_report(run_id)
     bound = await _load_bound(client, first_report)
     formatter = EventFormatter(bound, first_report.kind)
     view = (RichView if output.is_terminal() else PlainView)(formatter, sys.stdout)
     try:
         view.write(_headline(first_report))
-        async for event in client.follow_run(run_id):
+        async for event in client.runs.follow(run_id):
             run_event = msgspec.convert(event.data, RunEvent)
             view.show_event(run_event)
             if isinstance(run_event, Asked):
@@ -89,7 +89,7 @@ async def _print_events(client: "AsyncClient", run_id: str) -> None:
             sys.stdout.flush()
     finally:
         view.close()
-    for line in _end_lines(await client.get_report(run_id), bound):
+    for line in _end_lines(await client.runs.get_report(run_id), bound):
         output.print_line(line)
 
 
@@ -130,7 +130,7 @@ async def _load_bound(client: "AsyncClient", report: "RunReport") -> "Bound | No
     """
     from handrail.kernel.definition.plan import check_definition
 
-    definition = await client.get_definition(report.definition_id, version=report.version)
+    definition = await client.definitions.get(report.definition_id, version=report.version)
     plan, _ = check_definition(definition.definition)
-    bead = await client.get_bead(report.bead_id)
+    bead = await client.beads.get(report.bead_id)
     return plan.bound(bead.context.get("task_scope")) if plan is not None else None

@@ -13,7 +13,7 @@ from handrail.cli.ids import require_one_match
 from handrail.cli.options import AsJson, Database, PersonRole, Server, TokenRole
 
 if TYPE_CHECKING:
-    from handrail.client.shapes import TokenView
+    from handrail.api.admin import TokenView
 
 token = command_group("Create, list and revoke tokens.")
 
@@ -37,7 +37,7 @@ async def create_token(
 ) -> None:
     """Create a token, and print it alone on standard output. It is shown only once."""
     async with open_client(database, server, create=True) as client:
-        created = await client.create_token(
+        created = await client.tokens.create(
             role,
             name=decode_argument(name) or (None if role == "agent" else local_user()),
             agent=decode_argument(agent) or None,
@@ -54,7 +54,7 @@ async def list_tokens(
 ) -> None:
     """List tokens, without their secrets."""
     async with open_client(database, server) as client:
-        page = await client.list_tokens()
+        page = await client.tokens.list()
     heads = ("token", "of", "made by", "at", "expires", "revoked")
     table = output.TextTable(heads, map(_token_row, page.items), "there is no token")
     output.show(page, table, as_json=as_json)
@@ -72,9 +72,9 @@ async def revoke_token(
 ) -> None:
     """Revoke a token: requests with it are refused."""
     async with open_client(database, server) as client:
-        token_ids = [item.id for item in (await client.list_tokens()).items]
+        token_ids = [item.id for item in (await client.tokens.list()).items]
         token_id = require_one_match(token, token_ids, "token", "`handrail token list` lists them")
-        await client.revoke_token(token_id)
+        await client.tokens.revoke(token_id)
     document = {"id": token_id, "revoked": True}
     output.show(document, [f"token {token_id} is revoked"], as_json=as_json)
 
@@ -99,7 +99,7 @@ async def sign_in(
     who = decode_argument(name) or local_user()
     async with open_client(database, server, create=True) as client:
         base_url = _web_app_url(url, database, server)
-        created = await client.create_sign_in(who, role=role)
+        created = await client.sessions.create_sign_in(who, role=role)
     link = f"{base_url}{created.path}"
     document = {"url": link, "expires_at": created.expires_at, "name": who, "role": role}
     note = f"signs in {who} ({role}), once, until {output.format_time(created.expires_at)}"

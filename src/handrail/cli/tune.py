@@ -39,10 +39,10 @@ async def tune(
     async with open_client(database, server) as client:
         definition_ids = [decode_argument(definition)]
         if not definition:
-            each_definition = client.each(client.list_definitions, limit=PAGE_ITEMS)
+            each_definition = client.each(client.definitions.list, limit=PAGE_ITEMS)
             definition_ids = [stored.id async for stored in each_definition]
         tunings = [
-            await client.tune_definition(definition_id, share=share, runs=runs)
+            await client.definitions.tune(definition_id, share=share, runs=runs)
             for definition_id in definition_ids
         ]
     if as_json:

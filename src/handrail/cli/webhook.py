@@ -12,8 +12,8 @@ from handrail.cli.ids import require_one_match
 from handrail.cli.options import AsJson, Database, Server
 
 if TYPE_CHECKING:
+    from handrail.api.webhooks import WebhookView
     from handrail.client.clients import AsyncClient
-    from handrail.client.notification_calls import WebhookView
 
 WebhookId = Annotated[
     str,
@@ -29,7 +29,7 @@ async def list_webhooks(
 ) -> None:
     """List webhooks, and the result of their last deliveries."""
     async with open_client(database, server) as client:
-        page = await client.list_webhooks()
+        page = await client.webhooks.list()
     heads = ("webhook", "url", "events", "waiting", "last", "state")
     table = output.TextTable(heads, map(_webhook_row, page.items), "there is no webhook")
     output.show(page, table, as_json=as_json)
@@ -50,10 +50,10 @@ async def create_webhook(
 ) -> None:
     """Create a webhook, and print its secret alone. It is shown only once."""
     pairs = [part.partition(":") for part in _split_list(people)]
-    roles_by_name = {name: role or "operator" for name, _, role in pairs}
+    recipients = [{"name": name, "role": role or "operator"} for name, _, role in pairs]
     async with open_client(database, server) as client:
-        created = await client.create_webhook(
-            decode_argument(url), events=_split_list(events) or None, people=roles_by_name or None
+        created = await client.webhooks.create(
+            decode_argument(url), events=_split_list(events) or None, people=recipients
         )
     note = f"webhook {created.id}; its secret is shown only once"
     output.show(created, [created.secret], as_json=as_json, note=note)
@@ -65,7 +65,7 @@ async def enable_webhook(
 ) -> None:
     """Re-enable a disabled webhook."""
     async with open_client(database, server) as client:
-        enabled = await client.enable_webhook(await _find_webhook_id(client, webhook))
+        enabled = await client.webhooks.enable(await _find_webhook_id(client, webhook))
     line = f"webhook {enabled.id} is enabled; {enabled.waiting} notifications are pending"
     output.show(enabled, [line], as_json=as_json)
 
@@ -77,7 +77,7 @@ async def remove_webhook(
     """Remove a webhook and its pending notifications."""
     async with open_client(database, server) as client:
         webhook_id = await _find_webhook_id(client, webhook)
-        await client.remove_webhook(webhook_id)
+        await client.webhooks.remove(webhook_id)
     document = {"id": webhook_id, "removed": True}
     output.show(document, [f"webhook {webhook_id} is removed"], as_json=as_json)
 
@@ -87,7 +87,7 @@ def _split_list(text: str) -> list[str]:
 
 
 async def _find_webhook_id(client: "AsyncClient", partial_id: str) -> str:
-    webhook_ids = [webhook.id for webhook in (await client.list_webhooks()).items]
+    webhook_ids = [webhook.id for webhook in (await client.webhooks.list()).items]
     return require_one_match(
         partial_id, webhook_ids, "webhook", "`handrail webhook list` lists them"
     )

@@ -18,7 +18,7 @@ async def why(
 ) -> None:
     """Explain why a run stopped, waits, or is not worked on."""
     async with open_client(database, server) as client:
-        explanation = await client.explain_run(await find_run_id(client, run))
+        explanation = await client.runs.explain(await find_run_id(client, run))
     lines = (f"  {line}" for line in _explanation_lines(explanation))
     output.show(explanation, (explanation.why, *lines), as_json=as_json)
 

@@ -78,7 +78,7 @@ class WorkerTurn:
         """Post a message now, as a partial answer. Raises `TurnOverError`."""
         key = str(uuid7())
         post = partial(
-            self._client.post_message, self.channel, text, to=to, turn=self.number, key=key
+            self._client.channels.post, self.channel, text, to=to, turn=self.number, key=key
         )
         while not await self._try_post(post):
             await self._wait_while_interrupted()
@@ -96,7 +96,7 @@ class WorkerTurn:
 
     async def _wait_while_interrupted(self) -> None:
         """Poll once while the turn is interrupted. Every wait is bounded, so this ends."""
-        view = await self._retry(partial(self._client.get_channel, self.channel))
+        view = await self._retry(partial(self._client.channels.get, self.channel))
         if view.turn is None or (view.turn.agent_id, view.turn.number) != (
             self._agent_id,
             self.number,
@@ -119,7 +119,7 @@ class WorkerTurn:
         )
 
     async def _fetch_messages(self, position: int, wait: float) -> Sequence[MessageView]:
-        read = partial(self._client.list_messages, self.channel, after=position, wait=wait)
+        read = partial(self._client.channels.list_messages, self.channel, after=position, wait=wait)
         return (await self._retry(read)).items
 
     @asynccontextmanager
@@ -134,7 +134,9 @@ class WorkerTurn:
         await self._send_action("complete")
 
     async def _send_action(self, action: Any, **more: Any) -> None:  # noqa: ANN401 - as the call's
-        act = partial(self._client.control_turn, self.channel, action, turn=self.number, **more)
+        act = partial(
+            self._client.channels.control_turn, self.channel, action, turn=self.number, **more
+        )
         try:
             await self._retry(act)
         except (ConflictError, NotFoundError, AccessDeniedError) as error:
@@ -194,7 +196,7 @@ class TurnRunner:
     async def _join(self, agent_id: str, channels: Iterable[str]) -> None:
         for name in channels:
             try:
-                await self.retry(partial(self.client.join_channel, name, agent_id))
+                await self.retry(partial(self.client.channels.join, name, agent_id))
                 self._refused_channels.discard(name)
             except ClientError as error:
                 if name not in self._refused_channels:
@@ -262,7 +264,11 @@ class TurnRunner:
         """Pass the turn on, because the worker stops."""
         channel, _, number = turn_id.rpartition(".t")
         complete = partial(
-            self.client.control_turn, channel, "complete", agent_id=agent_id, turn=int(number)
+            self.client.channels.control_turn,
+            channel,
+            "complete",
+            agent_id=agent_id,
+            turn=int(number),
         )
         try:
             await self.retry(complete)

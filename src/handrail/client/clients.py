@@ -1,23 +1,25 @@
 """`handrail.Client(url)`: the HTTP API, for `async with` or for a plain `with`.
 
     async with handrail.Client("http://127.0.0.1:8080") as client:
-        filed = await client.create_bead("500 on /invoices", workflow_id="fix")
+        filed = await client.beads.create("500 on /invoices", workflow_id="fix")
         run = await client.result(filed.execution_id)
 
-`calls.py` describes the calls, `retry.py` and `sse.py` decide how each is made; the clients here do
-the I/O. Both clients drive the same generators and have the same methods.
+`handrail.api` declares the calls, `retry.py` and `sse.py` decide how each is made; the clients here
+do the I/O. Both clients drive the same generators and have the same methods.
 """
 
 import asyncio
 import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from functools import wraps
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar, cast
 
-from handrail.client.call import Call, CallSequence
-from handrail.client.calls import Calls, Page
+from handrail.api.calls import Calls
+from handrail.api.events import StreamEvent
+from handrail.api.operation import Call, Operation
+from handrail.client.errors import unreadable_file
 from handrail.client.retry import (
     AttemptOutcome,
     Backoff,
@@ -29,21 +31,24 @@ from handrail.client.retry import (
 from handrail.client.sse import (
     SILENCE_SECONDS_MAX,
     EventReceived,
-    EventSubscription,
     OpenStream,
-    StreamEvent,
-    follow_subscription,
+    follow_stream,
 )
+from handrail.views.pages import Page
+from handrail.views.run_view import RunView
 
 if TYPE_CHECKING:
     import httpx
 
 P = ParamSpec("P")
+R = TypeVar("R")
 T = TypeVar("T")
 
 URL_DEFAULT = "http://127.0.0.1:8080"
 SERVER_VARIABLE, TOKEN_VARIABLE = "HANDRAIL_SERVER", "HANDRAIL_TOKEN"
 TIMEOUT_SECONDS, PATIENCE_SECONDS = 10.0, 30.0
+WAIT_SECONDS_MAX = 60.0
+"""The longest wait of one call; a longer wait takes several calls."""
 
 
 class Client:
@@ -111,12 +116,45 @@ def _clean_token(text: str) -> str:
     return token
 
 
-class AsyncClient(Calls):
+class Deadline:
+    """The end of a wait for a run; without a timeout there is none."""
+
+    def __init__(self, execution_id: str, timeout: float | None) -> None:
+        self.execution_id, self.timeout = execution_id, timeout
+        self._at = float("inf") if timeout is None else time.monotonic() + timeout
+
+    @property
+    def wait_seconds(self) -> float:
+        """Seconds that the next call may wait."""
+        return min(max(0.0, self._at - time.monotonic()), WAIT_SECONDS_MAX)
+
+    def has_ended(self, run: RunView) -> bool:
+        """Return whether the run has ended; raises `TimeoutError` if it should have."""
+        if run.status != "ended" and time.monotonic() >= self._at:
+            raise TimeoutError(f"run '{self.execution_id}' is {run.status} after {self.timeout} s")
+        return run.status == "ended"
+
+
+def _build_call(operation: Operation[P, R], *args: P.args, **kwargs: P.kwargs) -> Call[R]:
+    """Build the request; a definition may be named by its file."""
+    arguments = operation.bind(*args, **kwargs)
+    source = arguments.get("definition")
+    if isinstance(source, str | Path):
+        from handrail.engine.document_parser import load_document  # only files need it
+
+        arguments["definition"], problems = load_document(Path(source))
+        if problems:
+            raise unreadable_file(str(source), problems)
+    return operation.build(arguments)
+
+
+class AsyncClient(Calls["AsyncClient"]):
     """The API for programs with an event loop. Made by `handrail.Client`."""
 
     def __init__(self, client: Client) -> None:
         from handrail.client.transport import AsyncTransport
 
+        super().__init__(self)
         self._servers, self._retry_policy = client.servers, client.retry_policy
         self._transport = AsyncTransport(client.servers, client.timeout, client.transport)
 
@@ -126,7 +164,7 @@ class AsyncClient(Calls):
     async def each(
         self, listing: Callable[P, Awaitable[Page[T]]], *args: P.args, **kwargs: P.kwargs
     ) -> AsyncIterator[T]:
-        """Yield every item, page by page: `client.each(client.list_beads, status="open")`."""
+        """Yield every item, page by page: `client.each(client.beads.list, status="open")`."""
         arguments: dict[str, Any] = {**kwargs}
         while True:
             page = await cast("Callable[..., Awaitable[Page[T]]]", listing)(*args, **arguments)
@@ -136,39 +174,20 @@ class AsyncClient(Calls):
                 return
             arguments["cursor"] = page.next_cursor
 
-    async def execute(self, request: Call[T] | CallSequence[T]) -> T:
-        """Execute a described call, or a sequence of calls, and return the result."""
-        if isinstance(request, Call):
-            return await self._call(request)
-        answer: Any = None
+    async def result(self, execution_id: str, *, timeout: float | None = None) -> RunView:
+        """Wait for the run to end and return it. Raises `TimeoutError` after `timeout` seconds."""
+        deadline = Deadline(execution_id, timeout)
         while True:
-            try:
-                call = request.send(answer)
-            except StopIteration as done:
-                return done.value
-            answer = await self._call(call)
+            run = await self.runs.get(execution_id, wait=deadline.wait_seconds)
+            if deadline.has_ended(run):
+                return run
 
-    def bind(self, describe: Callable[P, Call[T] | CallSequence[T]]) -> Callable[P, Awaitable[T]]:
-        """Used by `endpoint`."""
+    async def send(self, operation: Operation[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Make a call: `client.send(BeadCalls.get, "1")` is `client.beads.get("1")`."""
+        return await self.execute(_build_call(operation, *args, **kwargs))
 
-        @wraps(describe)
-        async def called(*args: P.args, **kwargs: P.kwargs) -> T:
-            return await self.execute(describe(*args, **kwargs))
-
-        return called
-
-    def bind_stream(
-        self, describe: Callable[P, EventSubscription]
-    ) -> Callable[P, AsyncIterator[StreamEvent]]:
-        """Used by `stream_endpoint`."""
-
-        @wraps(describe)
-        def called(*args: P.args, **kwargs: P.kwargs) -> AsyncIterator[StreamEvent]:
-            return self._follow(describe(*args, **kwargs))
-
-        return called
-
-    async def _call(self, call: Call[T]) -> T:
+    async def execute(self, call: Call[R]) -> R:
+        """Make a call that was built before; built once, it has the same key each time."""
         steps = call_with_retries(call, self._servers, self._retry_policy)
         outcome: AttemptOutcome = None
         while True:
@@ -181,8 +200,11 @@ class AsyncClient(Calls):
             else:
                 outcome = await self._transport.send(step)
 
-    async def _follow(self, subscription: EventSubscription) -> AsyncIterator[StreamEvent]:
-        steps = follow_subscription(subscription, self._servers, self._retry_policy)
+    async def follow(
+        self, operation: Operation[P, StreamEvent], *args: P.args, **kwargs: P.kwargs
+    ) -> AsyncIterator[StreamEvent]:
+        """Follow a stream of events across broken connections."""
+        steps = follow_stream(operation.call(*args, **kwargs), self._servers, self._retry_policy)
         byte_stream = self._transport.open_stream(SILENCE_SECONDS_MAX)
         outcome: AttemptOutcome | bytes = None
         try:
@@ -204,12 +226,13 @@ class AsyncClient(Calls):
             await byte_stream.close()
 
 
-class SyncClient(Calls):
+class SyncClient(Calls["SyncClient"]):
     """The API for programs without an event loop. Made by `handrail.Client`."""
 
     def __init__(self, client: Client) -> None:
         from handrail.client.transport import SyncTransport
 
+        super().__init__(self)
         self._servers, self._retry_policy = client.servers, client.retry_policy
         self._transport = SyncTransport(client.servers, client.timeout)
 
@@ -217,7 +240,7 @@ class SyncClient(Calls):
         self._transport.close()
 
     def each(self, listing: Callable[P, Page[T]], *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
-        """Yield every item, page by page: `client.each(client.list_beads, status="open")`."""
+        """Yield every item, page by page: `client.each(client.beads.list, status="open")`."""
         arguments: dict[str, Any] = {**kwargs}
         while True:
             page = cast("Callable[..., Page[T]]", listing)(*args, **arguments)
@@ -226,39 +249,20 @@ class SyncClient(Calls):
                 return
             arguments["cursor"] = page.next_cursor
 
-    def execute(self, request: Call[T] | CallSequence[T]) -> T:
-        """Execute a described call, or a sequence of calls, and return the result."""
-        if isinstance(request, Call):
-            return self._call(request)
-        answer: Any = None
+    def result(self, execution_id: str, *, timeout: float | None = None) -> RunView:
+        """Wait for the run to end and return it. Raises `TimeoutError` after `timeout` seconds."""
+        deadline = Deadline(execution_id, timeout)
         while True:
-            try:
-                call = request.send(answer)
-            except StopIteration as done:
-                return done.value
-            answer = self._call(call)
+            run = self.runs.get(execution_id, wait=deadline.wait_seconds)
+            if deadline.has_ended(run):
+                return run
 
-    def bind(self, describe: Callable[P, Call[T] | CallSequence[T]]) -> Callable[P, T]:
-        """Used by `endpoint`."""
+    def send(self, operation: Operation[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Make a call: `client.send(BeadCalls.get, "1")` is `client.beads.get("1")`."""
+        return self.execute(_build_call(operation, *args, **kwargs))
 
-        @wraps(describe)
-        def called(*args: P.args, **kwargs: P.kwargs) -> T:
-            return self.execute(describe(*args, **kwargs))
-
-        return called
-
-    def bind_stream(
-        self, describe: Callable[P, EventSubscription]
-    ) -> Callable[P, Iterator[StreamEvent]]:
-        """Used by `stream_endpoint`."""
-
-        @wraps(describe)
-        def called(*args: P.args, **kwargs: P.kwargs) -> Iterator[StreamEvent]:
-            return self._follow(describe(*args, **kwargs))
-
-        return called
-
-    def _call(self, call: Call[T]) -> T:
+    def execute(self, call: Call[R]) -> R:
+        """Make a call that was built before; built once, it has the same key each time."""
         steps = call_with_retries(call, self._servers, self._retry_policy)
         outcome: AttemptOutcome = None
         while True:
@@ -272,8 +276,11 @@ class SyncClient(Calls):
                 else self._transport.send(step)
             )
 
-    def _follow(self, subscription: EventSubscription) -> Iterator[StreamEvent]:
-        steps = follow_subscription(subscription, self._servers, self._retry_policy)
+    def follow(
+        self, operation: Operation[P, StreamEvent], *args: P.args, **kwargs: P.kwargs
+    ) -> Iterator[StreamEvent]:
+        """Follow a stream of events across broken connections."""
+        steps = follow_stream(operation.call(*args, **kwargs), self._servers, self._retry_policy)
         byte_stream = self._transport.open_stream(SILENCE_SECONDS_MAX)
         outcome: AttemptOutcome | bytes = None
         try:

@@ -9,7 +9,8 @@ from http import HTTPStatus
 
 import msgspec
 
-from handrail.kernel.decision import Value, prepare_types
+from handrail.api.shared import FieldError, ProblemDocument
+from handrail.kernel.decision import prepare_types
 from handrail.kernel.definition.model import DocumentProblem
 
 DETAIL_CHARS_MAX = 500
@@ -31,17 +32,6 @@ REMEDIES = {
     504: "try again in a while",
 }
 """Next steps by status, where the server's answer has none."""
-
-
-class ProblemDocument(Value):
-    """The problem document of a refused call."""
-
-    type: str = ""
-    title: str = ""
-    status: int = 0
-    code: str = ""
-    detail: str = ""
-    errors: tuple[DocumentProblem, ...] = ()
 
 
 class ClientError(Exception):
@@ -120,7 +110,8 @@ def unreachable_error(
 def unreadable_file(file: str, problems: Sequence[DocumentProblem]) -> InvalidRequestError:
     """Return the error for a definition file that cannot be parsed; nothing was sent."""
     message = f"the file {file} cannot be read as a definition"
-    document = ProblemDocument(title="Unreadable file", detail=message, errors=tuple(problems))
+    errors = tuple(FieldError(*msgspec.structs.astuple(problem)) for problem in problems)
+    document = ProblemDocument(title="Unreadable file", detail=message, errors=errors)
     return InvalidRequestError("nothing was sent", document)
 
 

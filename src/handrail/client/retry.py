@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 import msgspec
 from uuid_utils import uuid7
 
-from handrail.client.call import API_PREFIX, Call
+from handrail.api.operation import Call
 from handrail.client.errors import error_from_response, unreachable_error, unreadable_response
 
 T = TypeVar("T")
@@ -123,8 +123,10 @@ def call_with_retries(
 
 
 def build_request(call: Call[T], address: str, headers: Mapping[str, str]) -> SendRequest:
-    url = f"{address}{API_PREFIX}{call.path}"
-    return SendRequest(call.method, url, call.query, headers, call.body, call.wait_seconds)
+    url = f"{address}{call.path}"
+    return SendRequest(
+        call.operation.method, url, call.query, headers, call.body, call.wait_seconds
+    )
 
 
 def backoff_seconds(
@@ -154,7 +156,7 @@ def build_headers(call: Call[T], token: str) -> dict[str, str]:
         headers["Authorization"] = f"Bearer {token}"
     if call.body is not None:
         headers["Content-Type"] = call.media_type
-    if call.method == "POST":
+    if call.operation.method == "POST":
         headers["Idempotency-Key"] = call.idempotency_key or str(uuid7())
     return headers
 
@@ -163,7 +165,7 @@ def _decode_response(call: Call[T], response: RawResponse) -> T:
     if not 200 <= response.status < 300:
         raise error_from_response(str(call), response.status, response.body)
     try:
-        return call.decode(response.body)
+        return call.operation.decode(response.body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise unreadable_response(str(call), response.status, error) from error
 

@@ -12,12 +12,13 @@ Rules
 """
 
 from collections.abc import Generator, Iterator
-from datetime import datetime
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
-from handrail.client.call import Call
+from handrail.api.events import LAST_EVENT_ID_HEADER, StreamEvent
+from handrail.api.operation import Call, EventStream
 from handrail.client.errors import error_from_response, unreachable_error, unreadable_response
 from handrail.client.retry import (
     RETRY_STATUSES,
@@ -32,28 +33,12 @@ from handrail.client.retry import (
     build_headers,
     build_request,
 )
-from handrail.kernel.decision import Value, prepare_types
+from handrail.kernel.decision import prepare_types
 
 SILENCE_SECONDS_MAX = 60.0
 FRAME_BYTES_MAX = 64_000_000
 STATUS_OK, STATUS_NO_MORE_EVENTS = 200, 204
 """204: the client has seen the last event of the stream."""
-LAST_EVENT_TYPE = "ended"
-"""The type of a run's last event."""
-
-
-class StreamEvent(Value):
-    """An event of a stream. `data` is the full event, as in the history."""
-
-    id: str
-    """The position in the stream; pass it as `after` to continue there."""
-    type: str
-    at: datetime
-    execution_id: str = ""
-    """Empty for an event of no run: see `stream` in the data."""
-    seq: int = 0
-    actor: str = ""
-    data: dict[str, Any] = {}
 
 
 prepare_types(StreamEvent)
@@ -113,19 +98,12 @@ class SSEParser:
         return SSEFrame(self._id, fields.get("event", [""])[-1], "\n".join(fields.get("data", [])))
 
 
-class EventSubscription(NamedTuple):
-    """The events to follow: those after `after`, up to one of type `last_type`."""
-
-    call: Call[None]
-    after: str
-    last_type: str = ""
-
-
-def follow_subscription(
-    subscription: EventSubscription, servers: ServerAddresses, retry_policy: RetryPolicy
+def follow_stream(
+    call: Call[StreamEvent], servers: ServerAddresses, retry_policy: RetryPolicy
 ) -> StreamSteps:
     """Yield the steps to every event, until the last one, or until the server says 204."""
-    call, position = subscription.call, StreamPosition(subscription)
+    position = StreamPosition(call)
+    call = position.call
     tries, deadline = 0, retry_policy.clock() + retry_policy.patience_seconds
     while True:
         address = servers.current
@@ -160,17 +138,15 @@ def follow_subscription(
 class StreamPosition:
     """How far a stream has been followed."""
 
-    def __init__(self, subscription: EventSubscription) -> None:
-        self.call, self.after, self.last_type = (
-            subscription.call,
-            subscription.after,
-            subscription.last_type,
-        )
+    def __init__(self, call: Call[StreamEvent]) -> None:
+        assert isinstance(call.operation, EventStream), "an operation with events"
+        self.call, self.last_type = replace(call, query={}), call.operation.last_type
+        self.after = call.query.get("after", "")
         self.is_over = False
 
     def headers(self, token: str) -> dict[str, str]:
         return build_headers(self.call, token) | (
-            {"Last-Event-ID": self.after} if self.after else {}
+            {LAST_EVENT_ID_HEADER: self.after} if self.after else {}
         )
 
     def accept(self, frame: SSEFrame) -> StreamEvent | None:

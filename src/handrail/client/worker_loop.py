@@ -129,8 +129,8 @@ class WorkerLoop:
 
     async def _register(self) -> None:
         if not self.agent_id:
-            self.agent_id = (await self.endless_retry.retry(self.client.get_me)).name
-        register, roles = self.client.register_agent, tuple(self.handlers) or (CHANNELS_ONLY_ROLE,)
+            self.agent_id = (await self.endless_retry.retry(self.client.sessions.get_me)).name
+        register, roles = self.client.agents.register, tuple(self.handlers) or (CHANNELS_ONLY_ROLE,)
         await self.endless_retry.retry(
             partial(register, self.agent_id, roles, capacity=self.concurrency)
         )
@@ -167,7 +167,7 @@ class WorkerLoop:
         while True:
             started = asyncio.get_running_loop().time()
             await self._call_registered(
-                partial(self.client.heartbeat_agent, self.agent_id, wait=POLL_SECONDS_MAX)
+                partial(self.client.agents.heartbeat, self.agent_id, wait=POLL_SECONDS_MAX)
             )
             if asyncio.get_running_loop().time() - started < POLL_SECONDS_MIN:
                 await asyncio.sleep(POLL_SECONDS_MIN + random.random() * POLL_SECONDS_MIN)  # noqa: S311 - jitter
@@ -178,7 +178,7 @@ class WorkerLoop:
             await asyncio.sleep(self.heartbeat)
             dispatch_tasks = dict(self.dispatch_tasks)
             send_heartbeat = partial(
-                self.client.heartbeat_agent, self.agent_id, holding=self._held_ids()
+                self.client.agents.heartbeat, self.agent_id, holding=self._held_ids()
             )
             answer = await self._call_registered(send_heartbeat)
             for held_id in answer.ended:
@@ -204,7 +204,7 @@ class WorkerLoop:
 
     async def _claim_next(self) -> DispatchView | TurnView | None:
         claim = partial(
-            self.client.claim_dispatch,
+            self.client.dispatches.claim,
             self.agent_id,
             wait=POLL_SECONDS_MAX,
             holding=self._held_ids(),
@@ -263,7 +263,7 @@ class WorkerLoop:
 
     async def _report(self, dispatch_task: DispatchTask, result: Result) -> ReleaseReason | None:
         """Report the result; return why to release the dispatch if the result is unusable."""
-        dispatch, report = dispatch_task.dispatch, self.client.report_result
+        dispatch, report = dispatch_task.dispatch, self.client.dispatches.report
         try:
             receipt = await self._call_registered(
                 partial(report, dispatch.id, dispatch.fence, result, key=str(uuid7()))
@@ -280,7 +280,7 @@ class WorkerLoop:
     async def _release(
         self, dispatch_id: str, fence: int, reason: str, usage: Usage = NO_USAGE
     ) -> None:
-        release, short_reason = self.client.release_dispatch, reason[:REASON_CHARS_MAX]
+        release, short_reason = self.client.dispatches.release, reason[:REASON_CHARS_MAX]
         call = partial(release, dispatch_id, fence, short_reason, usage=usage, key=str(uuid7()))
         try:
             await self._call_registered(call)
@@ -328,7 +328,7 @@ class WorkerLoop:
 
     async def _release_all(self, unfinished: Sequence[DispatchTask]) -> None:
         """Release them, and also dispatches whose claim response this worker never received."""
-        held_ids = set((await self.client.heartbeat_agent(self.agent_id)).held)
+        held_ids = set((await self.client.agents.heartbeat(self.agent_id)).held)
         turn_ids = {held_id for held_id in held_ids if is_turn_id(held_id)}
         for held_id in sorted(turn_ids):
             await self.turns.release(self.agent_id, held_id)

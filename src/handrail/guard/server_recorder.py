@@ -20,22 +20,18 @@ import msgspec
 from msgspec.structs import replace
 from uuid_utils import uuid7
 
-from handrail.client.call import Call
+from handrail.api.guarded_runs import GuardedRunCalls
+from handrail.api.operation import Call
 from handrail.client.clients import Client, SyncClient
 from handrail.client.errors import ClientError, ConflictError, UnreachableError
-from handrail.client.guard_calls import (
-    GuardedEvent,
-    GuardedRunStatus,
-    guarded_events_call,
-    guarded_run_call,
-)
 from handrail.guard.team_definition import first_agent, guard_events
 from handrail.kernel.decision import Value, prepare_types
 from handrail.kernel.definition.model import TerminalStatus
-from handrail.kernel.run.events import HandedOff, Reported, Started
+from handrail.kernel.run.events import GuardedEvent, HandedOff, Reported, Started
 from handrail.kernel.run.state import Stop
 from handrail.kernel.stop.rules import StopRule
 from handrail.views.approvals import Approval
+from handrail.views.guarded_run import GuardedRunStatus
 
 prepare_types(Stop)
 
@@ -134,7 +130,7 @@ class ServerRecorder:
         try:
             with self._send_lock:
                 self._send_pending(client, flush=True)
-                return client.request_guarded_approval(
+                return client.guarded_runs.request_approval(
                     self._run.recorded, question, seconds
                 ).question
         except ConflictError as error:
@@ -221,7 +217,7 @@ class ServerRecorder:
         started = self._run.events[0]
         assert isinstance(started, Started), "a guarded run begins with it"
         agent = self._run.first_agent or first_agent(self._run.events)
-        return guarded_run_call(
+        return GuardedRunCalls.begin.call(
             self._team,
             started.limits,
             title=started.title,
@@ -236,7 +232,7 @@ class ServerRecorder:
             _shorten_result(event)
             for event in guard_events(self._run.events[self._sent_count : self._sent_count + count])
         ]
-        return guarded_events_call(
+        return GuardedRunCalls.record.call(
             self._run.recorded, events, datetime.now(UTC), key=_idempotency_key()
         )
 
@@ -261,7 +257,7 @@ class ServerRecorder:
         """Fetch why the run has ended on the server, if it has, for the guard to end it here
         too.
         """
-        run = client.get_run(self._run.recorded) if self._run.recorded else None
+        run = client.runs.get(self._run.recorded) if self._run.recorded else None
         if run is not None and run.stop is not None and run.terminal_status is not None:
             stop = msgspec.convert(msgspec.to_builtins(run.stop), Stop)
             self._run.server_end = TerminalStatus(run.terminal_status), stop
@@ -273,7 +269,7 @@ def _wait_for_answer(client: SyncClient, approval_id: str, seconds: float) -> Ap
     deadline = time.monotonic() + seconds + DEADLINE_GRACE_SECONDS
     while time.monotonic() < deadline:
         try:
-            approval = client.get_approval(approval_id)
+            approval = client.approvals.get(approval_id)
         except ClientError as error:
             if not _is_retryable(error):
                 raise

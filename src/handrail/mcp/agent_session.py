@@ -175,7 +175,7 @@ class AgentSession:
         for name, state in view.channels.items():
             try:
                 if state in RESTING_STATES:
-                    await self.client.join_channel(name, self.agent_id)
+                    await self.client.channels.join(name, self.agent_id)
                 joined.append(name)
             except ClientError as error:
                 log_event(log, "channel_not_joined", channel=name, reason=str(error))
@@ -207,11 +207,11 @@ class AgentSession:
 
     async def _send_heartbeat(self) -> None:
         held_ids = sorted(self.held)
-        answer = await self.client.heartbeat_agent(self.agent_id, holding=held_ids)
+        answer = await self.client.agents.heartbeat(self.agent_id, holding=held_ids)
         for name in set(answer.ended) - self._finishing:
             self.drop(name, OVER_REASON)
         if answer.state is AgentState.IDLE:
-            await self.join_channels(await self.client.get_agent(self.agent_id))
+            await self.join_channels(await self.client.agents.get(self.agent_id))
 
     def _drop_all(self, why: str) -> None:
         for name in list(self.held):
@@ -233,7 +233,7 @@ class AgentSession:
         """Release everything, also what the server gave after its response was lost."""
         try:
             async with asyncio.timeout(RELEASE_SECONDS_MAX):
-                for name in (await self.client.heartbeat_agent(self.agent_id)).held:
+                for name in (await self.client.agents.heartbeat(self.agent_id)).held:
                     await self._release(name, reason)
         except (TimeoutError, ClientError) as error:
             log_event(log, "not_handed_back", reason=str(error) or "no server answers")
@@ -243,9 +243,9 @@ class AgentSession:
         try:
             if is_turn_id(name):
                 channel, _, number = name.rpartition(".t")
-                await self.client.control_turn(channel, "complete", turn=int(number))
+                await self.client.channels.control_turn(channel, "complete", turn=int(number))
             else:
-                await self.client.release_dispatch(name, fence_of(name), reason)
+                await self.client.dispatches.release(name, fence_of(name), reason)
         except (ConflictError, NotFoundError) as error:
             log_event(log, "result_dropped", dispatch_id=name, reason=str(error))
 

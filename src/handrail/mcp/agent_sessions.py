@@ -98,7 +98,7 @@ class AgentSessions:
             raise SessionRefusedError(401, str(error)) from error
         client = await client_context.__aenter__()
         try:
-            me = await client.get_me()
+            me = await client.sessions.get_me()
             if me.role != "agent":
                 message = f"the token is of {me.name}, who is no agent; make one with"
                 raise SessionRefusedError(

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from handrail.api.dispatches import DispatchReceipt
 from handrail.client.errors import ClientError
-from handrail.client.shapes import DispatchReceipt
 from handrail.mcp import tool_arguments as a
 from handrail.mcp.agent_session import AgentSession, ToolCallError, fence_of
 from handrail.mcp.rendering import (
@@ -74,7 +74,7 @@ async def register(session: AgentSession, arguments: a.RegisterArguments) -> str
         raise ToolCallError(
             f"to register again would lose what you have in hand ({names}); finish it"
         )
-    view = await session.client.register_agent(
+    view = await session.client.agents.register(
         session.agent_id, arguments.roles, capacity=arguments.capacity
     )
     session.start_heartbeats()
@@ -85,7 +85,7 @@ async def register(session: AgentSession, arguments: a.RegisterArguments) -> str
 
 async def claim(session: AgentSession, arguments: a.ClaimArguments) -> str:
     held_ids = sorted(session.held)
-    work = await session.client.claim_dispatch(
+    work = await session.client.dispatches.claim(
         session.agent_id, wait=arguments.wait, holding=held_ids
     )
     if work is None:
@@ -112,7 +112,7 @@ async def read_file(session: AgentSession, arguments: a.ReadFileArguments) -> st
     if info is None:
         names = ", ".join(file.name for file in bead.files) or "none"
         raise ToolCallError(f"the bead has no file '{arguments.name[:200]}'; there are: {names}")
-    content = await session.client.get_bead_file(bead.id, arguments.name)
+    content = await session.client.beads.get_file(bead.id, arguments.name)
     try:
         text = content.decode()
     except UnicodeDecodeError:
@@ -122,7 +122,7 @@ async def read_file(session: AgentSession, arguments: a.ReadFileArguments) -> st
 
 async def progress(session: AgentSession, arguments: a.ProgressArguments) -> str:
     name = session.resolve_dispatch_id(arguments.dispatch_id)
-    lease = await session.client.heartbeat_dispatch(name, fence_of(name))
+    lease = await session.client.dispatches.heartbeat(name, fence_of(name))
     if lease.ended:
         session.drop(name)
         return f"Stop working on {name}: {lease.reason}. {CLAIM_NEXT}"
@@ -151,7 +151,7 @@ async def _report(session: AgentSession, dispatch_id: str, result: dict[str, Any
     ]
     fence = fence_of(dispatch_id)
     with session.finishing(dispatch_id):
-        receipt = await session.client.report_result(
+        receipt = await session.client.dispatches.report(
             dispatch_id, fence, result, key=f"mcp-{digest}"
         )
     return _describe_receipt(receipt)
@@ -169,7 +169,7 @@ def _describe_receipt(receipt: DispatchReceipt) -> str:
 async def give_back(session: AgentSession, arguments: a.GiveBackArguments) -> str:
     name = session.resolve_dispatch_id(arguments.dispatch_id)
     with session.finishing(name):
-        await session.client.release_dispatch(name, fence_of(name), arguments.reason)
+        await session.client.dispatches.release(name, fence_of(name), arguments.reason)
     return f"You have given it back; it cost an attempt. {CLAIM_NEXT}"
 
 
@@ -178,13 +178,13 @@ async def give_back(session: AgentSession, arguments: a.GiveBackArguments) -> st
 
 async def say(session: AgentSession, arguments: a.SayArguments) -> str:
     view = session.held_turn(arguments.channel)
-    await session.client.post_message(
+    await session.client.channels.post(
         view.channel_id, arguments.text, to=arguments.to or None, turn=view.turn
     )
     if not arguments.end_turn:
         return "It was said, and the turn is still yours."
     with session.finishing(view.id):
-        await session.client.control_turn(view.channel_id, "complete", turn=view.turn)
+        await session.client.channels.control_turn(view.channel_id, "complete", turn=view.turn)
     return f"It was said, and the turn has gone on. {CLAIM_NEXT}"
 
 
@@ -192,7 +192,7 @@ async def hear(session: AgentSession, arguments: a.HearArguments) -> str:
     view = session.held_turn(arguments.channel)
     channel, until = view.channel_id, session.last_read_message.get(view.channel_id, 0)
     after = until if arguments.after is None else max(0, arguments.after)
-    messages = await session.client.list_messages(
+    messages = await session.client.channels.list_messages(
         channel, after=after, wait=arguments.wait, limit=MESSAGES_MAX
     )
     session.last_read_message[channel] = max((until, *(message.id for message in messages.items)))
@@ -207,10 +207,10 @@ async def turn(session: AgentSession, arguments: a.TurnArguments) -> str:
     channel, number = view.channel_id, view.turn
     if arguments.action == "complete":
         with session.finishing(view.id):
-            await session.client.control_turn(channel, "complete", turn=number)
+            await session.client.channels.control_turn(channel, "complete", turn=number)
         return f"The turn has gone on. {CLAIM_NEXT}"
     wait, why = arguments.seconds, arguments.reason
-    await session.client.control_turn(
+    await session.client.channels.control_turn(
         channel, arguments.action, turn=number, seconds=wait, reason=why
     )
     return "The turn is paused; go on with `resume`." if arguments.action == "wait" else "Go on."

@@ -15,7 +15,7 @@ def to_server(url: str, token: str) -> Send:
     client = SyncClient(Client(url, token, timeout=SEND_SECONDS, patience=SEND_SECONDS))
 
     def send(report: ErrorReport) -> object:
-        return client.report_bug(report)
+        return client.bugs.report(report)
 
     return send
 

@@ -8,6 +8,7 @@ object, with the functions below. The test walks the whole table.
 
 from typing import Literal
 
+from handrail.api.access import Access
 from handrail.kernel.decision import Value
 from handrail.kernel.definition.model import PERSON_LEVELS
 from handrail.kernel.run.state import Person
@@ -38,15 +39,6 @@ class Caller(Value):
 
     def is_at_least(self, role: PersonRole) -> bool:
         return PERSON_LEVELS.get(self.role, -1) >= PERSON_LEVELS[role]
-
-
-class Access(Value):
-    people: PersonRole | None = None
-    agents: bool = False
-    reporters: bool = False
-    open: bool = False
-    """Allowed without a token too."""
-    restriction: str = ""
 
 
 VIEWER = Access(people="viewer")

@@ -10,26 +10,17 @@ from typing import Literal
 
 import msgspec
 
+from handrail.api.shared import AuthoredBody
 from handrail.engine.engine import Engine
 from handrail.engine.log_events import log_event
-from handrail.kernel.decision import Value
 from handrail.server.access import Caller, check_same_author
 from handrail.server.problems import HTTPProblemError
-from handrail.server.request_body import NulFreeText
 from handrail.store.engine_store import NoteRow, iso
 
 log = logging.getLogger("handrail.http")
 
 EVIDENCE_CHARS_MAX = 1_000
 """Per text of a request."""
-
-
-class AuthoredBody(Value):
-    """Base of bodies: author fields are optional, and must name the token's owner."""
-
-    by: NulFreeText = ""
-    actor: NulFreeText = ""
-    filed_by: NulFreeText = ""
 
 
 async def check_author(

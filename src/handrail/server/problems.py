@@ -14,6 +14,7 @@ from litestar import Request, Response
 from litestar.exceptions import HTTPException, ValidationException
 from litestar.openapi.datastructures import ResponseSpec
 
+from handrail.api.shared import FieldError, ProblemDocument
 from handrail.engine.engine import InvalidDefinitionError
 from handrail.engine.errors import RefusedError
 from handrail.engine.log_events import log_event
@@ -25,26 +26,6 @@ log = logging.getLogger("handrail.http")
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_SECONDS = 1
-
-
-class FieldError(msgspec.Struct, frozen=True):
-    """One wrong field of the input."""
-
-    code: str
-    path: str
-    message: str
-    hint: str = ""
-
-
-class ProblemDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """The body of an error response."""
-
-    type: str
-    title: str
-    status: int
-    code: str
-    detail: str
-    errors: tuple[FieldError, ...] = ()
 
 
 class HTTPProblemError(Exception):

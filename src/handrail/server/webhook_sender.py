@@ -24,12 +24,12 @@ from typing import Any
 import httpx
 import msgspec
 
+from handrail.api.webhooks import LinkRecipient
 from handrail.engine.engine import Engine
 from handrail.engine.errors import RefusedError
 from handrail.engine.log_events import log_event
-from handrail.kernel.decision import Value, prepare_types
+from handrail.kernel.decision import prepare_types
 from handrail.kernel.run.state import Person
-from handrail.server.access import PersonRole
 from handrail.server.answer_links import link_path, make_link_row
 from handrail.server.credentials import SECRET_PREFIX
 from handrail.server.settings import ServerSettings
@@ -60,13 +60,6 @@ POLL_SECONDS_MIN = 0.2
 DELIVERIES_KEPT_DAYS = 30
 PRUNE_SECONDS = 3600
 STATUS_GONE = 410
-
-
-class LinkRecipient(Value):
-    """A person for whom a webhook carries answer links."""
-
-    name: str
-    role: PersonRole = "operator"
 
 
 prepare_types(LinkRecipient)

@@ -81,11 +81,10 @@ class PostedMessage(MessageView):
     disposition: Disposition
 
 
-class TurnView(View, kw_only=True):
+class TurnView(View, kw_only=True, tag="turn", tag_field="kind"):
     """A turn as its agent gets it: with all messages since its last one."""
 
     id: str
-    kind: Literal["turn"] = "turn"
     channel_id: str
     agent_id: str
     turn: int

@@ -1,7 +1,7 @@
 """A dispatch as an agent gets it, and its briefing: what the agent has to know to answer well."""
 
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
@@ -119,11 +119,10 @@ class HeldLock(View):
     expires_at: datetime | None
 
 
-class DispatchView(View):
+class DispatchView(View, tag="step", tag_field="kind"):
     """Contract: "A dispatch". `node` is set in a workflow, `agent` in a team."""
 
     id: str
-    kind: Literal["step"]
     execution_id: str
     bead: DispatchBead
     definition: str

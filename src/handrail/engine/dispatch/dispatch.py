@@ -206,7 +206,6 @@ def dispatch_view(
         lock = HeldLock(repository=repository, fence=position.lock, expires_at=lock_expires_at)
     return DispatchView(
         id=dispatch.id,
-        kind="step",
         execution_id=run.id,
         bead=DispatchBead(
             id=run.bead_id,

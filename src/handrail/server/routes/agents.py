@@ -11,17 +11,16 @@ from typing import Annotated, Any
 from litestar import Request, delete, get, patch, post
 from msgspec import Meta
 
+from handrail.api.agents import AgentHeartbeat, AgentPatch, HeartbeatRequest, NewAgent
 from handrail.engine.engine import Engine
-from handrail.kernel.agent_lifecycle import AgentState
 from handrail.server.access import Caller, check_own_agent
-from handrail.server.author_check import AuthoredBody, check_author
+from handrail.server.author_check import check_author
 from handrail.server.idempotency import MEMORY_ONLY, read_key
 from handrail.server.long_polls import LongPolls
 from handrail.server.paging import Cursor, Limit
 from handrail.server.problems import HTTPProblemError, problem_responses
 from handrail.views.agents import AgentView
 from handrail.views.pages import PAGE_ITEMS_DEFAULT, Page
-from handrail.views.view_types import View
 
 CAPACITY_MAX = 10_000
 AGENT_ROLES_MAX = 100
@@ -31,36 +30,6 @@ HeldDispatchIds = Annotated[
     tuple[Annotated[str, Meta(max_length=200)], ...], Meta(max_length=HELD_DISPATCHES_MAX)
 ]
 Seconds = Annotated[int, Meta(ge=0)] | Annotated[float, Meta(ge=0)]
-
-
-class NewAgent(AuthoredBody, kw_only=True):
-    """`capacity` is how many dispatches the agent works on at once."""
-
-    id: Annotated[str, Meta(min_length=1, max_length=200)]
-    roles: Annotated[tuple[AgentRole, ...], Meta(min_length=1, max_length=AGENT_ROLES_MAX)]
-    capacity: Annotated[int, Meta(ge=1, le=CAPACITY_MAX)] = 1
-
-
-class AgentPatch(AuthoredBody, kw_only=True):
-    enabled: bool
-
-
-class HeartbeatRequest(AuthoredBody):
-    """`holding` are the ids of the dispatches that the agent works on. With `wait` the answer is
-    held back for so many seconds: the open call tells the server when the agent is cut off."""
-
-    holding: HeldDispatchIds = ()
-    wait: Seconds = 0
-
-
-class AgentHeartbeat(View):
-    """`ended` are those of `holding` that are over: stop working on them. `held` is all that the
-    agent has claimed, `channels` its state in each of its channels."""
-
-    state: AgentState
-    ended: tuple[str, ...]
-    held: tuple[str, ...]
-    channels: dict[str, AgentState]
 
 
 @post("/agents", responses=problem_responses(409))

@@ -8,7 +8,7 @@ token is needed, and the person of a session does not count.
 
 import html
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 from urllib.parse import parse_qs
 
 import msgspec
@@ -17,12 +17,12 @@ from litestar.openapi.datastructures import ResponseSpec
 from litestar.openapi.spec import OpenAPIMediaType, Operation, RequestBody, Schema
 from litestar.openapi.spec.enums import OpenAPIType
 
+from handrail.api.approvals import LinkAnswer, LinkAnswered, LinkView, MadeLink, NewLink
 from handrail.engine.engine import Engine
 from handrail.engine.errors import RefusedError
-from handrail.kernel.decision import Value
 from handrail.kernel.definition.reader import parse_duration
 from handrail.kernel.run.state import ApprovalKind, Person
-from handrail.server.access import Caller, PersonRole
+from handrail.server.access import Caller
 from handrail.server.answer_links import (
     LINK_SECONDS_MAX,
     current_person,
@@ -35,7 +35,7 @@ from handrail.server.author_check import record_refused_attempt
 from handrail.server.credentials import NAME_CHARS_MAX
 from handrail.server.idempotency import SHOWN_ONCE
 from handrail.server.problems import FieldError, HTTPProblemError, problem_from, problem_responses
-from handrail.server.request_body import NulFreeText, decode_body
+from handrail.server.request_body import decode_body
 from handrail.server.routes.approvals import (
     DECISION_EFFECTS,
     REPLAYED_ANSWER_CODES,
@@ -43,9 +43,9 @@ from handrail.server.routes.approvals import (
 )
 from handrail.server.routes.web_app import SAME_SITE_VALUES
 from handrail.server.settings import ServerSettings
+from handrail.store.engine_store import iso, parse_iso
 from handrail.store.notifications import AnswerLinkRow
 from handrail.views.approvals import Approval
-from handrail.views.view_types import View
 
 BODY_BYTES_MAX = 1_000_000
 FORM_TYPE = "application/x-www-form-urlencoded"
@@ -70,49 +70,6 @@ BUTTON_HTML = """<form method="post"><input type="hidden" name="decision" value=
 <p><button>{label}</button> {told}</p></form>"""
 FIELD_HTML = """<p><label>{label}<br>
 <textarea name="text" rows="4" cols="60"{required}></textarea></label></p>"""
-
-
-class NewLink(Value):
-    """`name`: the link's person; default: the caller. An admin may name others, with a role."""
-
-    name: Name = ""
-    role: PersonRole = "operator"
-    expires: Annotated[str, msgspec.Meta(max_length=40)] = ""
-    """Such as "2d"; the link ends with its approval in any case."""
-
-
-class MadeLink(Value, omit_defaults=False):
-    """Shown only once; the server stores only a digest of the secret."""
-
-    id: str
-    approval_id: str
-    name: str
-    path: str
-    url: str
-    """Empty without the setting public_url."""
-    expires_at: str
-
-
-class LinkView(View):
-    """What the link will do: `does` has the effect of each decision."""
-
-    approval: Approval
-    name: str
-    expires_at: str
-    does: dict[str, str]
-
-
-class LinkAnswer(Value):
-    text: NulFreeText = ""
-    decision: Literal["approve", "reject", "revise"] | None = None
-
-
-class LinkAnswered(View):
-    """The approval after the answer, and the status of its run."""
-
-    approval: Approval
-    run_status: str
-    terminal_status: str | None
 
 
 @post(
@@ -145,7 +102,7 @@ async def make_link(
         name=row.name,
         path=path,
         url=f"{settings.public_url}{path}" if settings.public_url else "",
-        expires_at=row.expires_at,
+        expires_at=parse_iso(row.expires_at),
     )
 
 
@@ -193,7 +150,7 @@ async def show_link(request: Request[Any, Any, Any], engine: Engine, token: str)
     view = LinkView(
         approval=approval,
         name=person.name,
-        expires_at=row.expires_at,
+        expires_at=parse_iso(row.expires_at),
         does=_describe_decisions(approval),
     )
     if _wants_page(request):
@@ -344,7 +301,7 @@ def _approval_html(view: LinkView) -> str:
         result=html.escape(approval.result or str(approval.proposal or "")),
         question=html.escape(approval.question),
         person=html.escape(view.name),
-        until=html.escape(view.expires_at),
+        until=html.escape(iso(view.expires_at)),
         digest=html.escape(approval.digest[:16]),
         forms=forms,
     )

@@ -4,23 +4,21 @@ The kernel decides who may answer, and what an answer means. This module takes t
 token, and stores a replayed answer, to an approval that is settled or has changed, as evidence.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from litestar import Request, get, post
 from litestar.params import Parameter
 
+from handrail.api.approvals import AnsweredApproval, ApprovalAnswer
 from handrail.engine.engine import Engine
 from handrail.engine.errors import RefusedError
 from handrail.server.access import Caller
-from handrail.server.author_check import AuthoredBody, check_author, record_refused_attempt
+from handrail.server.author_check import check_author, record_refused_attempt
 from handrail.server.idempotency import read_key
 from handrail.server.paging import Cursor, Limit
 from handrail.server.problems import FieldError, HTTPProblemError, problem_responses
-from handrail.server.request_body import NulFreeText
 from handrail.views.approvals import Approval, ApprovalStatus
 from handrail.views.pages import PAGE_ITEMS_DEFAULT, Page
-from handrail.views.run_view import RunView
-from handrail.views.view_types import View
 
 ApprovalStatusQuery = Annotated[
     ApprovalStatus | None, Parameter(description="Questions that stand so; left out, all.")
@@ -32,21 +30,6 @@ DECISION_EFFECTS = {
 }
 REPLAYED_ANSWER_CODES = ("not_open", "changed", "ended", "answered_before")
 """Refusals of an answer to an approval that is not open, or has changed."""
-
-
-class ApprovalAnswer(AuthoredBody, kw_only=True):
-    """A text, a decision, or both. `digest` is the digest of what the person saw."""
-
-    text: NulFreeText = ""
-    decision: Literal["approve", "reject", "revise"] | None = None
-    digest: NulFreeText = ""
-
-
-class AnsweredApproval(View):
-    """The approval and the run after the answer."""
-
-    approval: Approval
-    execution: RunView
 
 
 @get("/approvals", responses=problem_responses())

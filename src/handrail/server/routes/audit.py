@@ -6,13 +6,13 @@ from litestar import Request, get
 from litestar.params import Parameter
 from msgspec.structs import asdict
 
+from handrail.api.audit import AuditVerification
 from handrail.engine.engine import Engine
 from handrail.server.access import Caller
 from handrail.server.audit_verifier import AuditVerifier
 from handrail.server.long_polls import LongPolls
 from handrail.server.paging import Cursor, Limit
 from handrail.server.problems import RETRY_SECONDS, HTTPProblemError, problem_responses
-from handrail.views.audit import Verification
 from handrail.views.event_view import EventView
 from handrail.views.pages import PAGE_ITEMS_DEFAULT, Page
 
@@ -30,12 +30,6 @@ HeadQuery = Annotated[
         description="A head that was kept elsewhere: it must be among those the record had.",
     ),
 ]
-
-
-class AuditVerification(Verification, frozen=True, kw_only=True, omit_defaults=False):
-    """What was verified, and what is wrong with it. Save the `head` elsewhere."""
-
-    ok: bool
 
 
 @get("/audit", responses=problem_responses(404))

@@ -6,17 +6,17 @@ from typing import Annotated, Any, Literal
 from litestar import Request, get, patch, post
 from litestar.openapi.spec import Operation, RequestBody
 from litestar.params import Parameter
-from msgspec import Meta
 
+from handrail.api.beads import BeadPatch, NewBead
+from handrail.api.runs import NewRun
 from handrail.engine.engine import Engine
 from handrail.engine.errors import RefusedError
 from handrail.server.access import Caller
-from handrail.server.author_check import AuthoredBody, check_author
+from handrail.server.author_check import check_author
 from handrail.server.idempotency import read_key
 from handrail.server.paging import Cursor, Limit
 from handrail.server.problems import HTTPProblemError, problem_responses, refusal_at_field
-from handrail.server.request_body import NulFreeText
-from handrail.views.beads import PRIORITY_MAX, BeadView
+from handrail.views.beads import BeadView
 from handrail.views.event_view import EventView
 from handrail.views.pages import PAGE_ITEMS_DEFAULT, Page
 from handrail.views.run_view import RunItem, RunView
@@ -31,31 +31,6 @@ BeadStatusQuery = Annotated[BeadStatus | None, Parameter(description="Beads that
 DefinitionIdQuery = Annotated[
     str | None, Parameter(max_length=1_000, description="Of this definition, by its id.")
 ]
-
-
-class NewBead(AuthoredBody, kw_only=True):
-    """Work to do; with `workflow_id`, the id or name of a definition, a run begins at once."""
-
-    title: Annotated[str, Meta(min_length=1, max_length=TITLE_CHARS_MAX, pattern=r"\S")]
-    description: NulFreeText = ""
-    workflow_id: NulFreeText | None = None
-    context: dict[str, Any] = {}
-    review: Literal["required", "skip"] | None = None
-    """Default: as the definition says."""
-    priority: Annotated[int, Meta(ge=-PRIORITY_MAX, le=PRIORITY_MAX)] = 0
-    """Higher is sooner."""
-
-
-class BeadPatch(AuthoredBody, kw_only=True):
-    context: dict[str, Any]
-    """Merged into the bead's context (RFC 7396): a null removes a key."""
-
-
-class NewRun(AuthoredBody, kw_only=True):
-    """Defaults: the definition of the last run, from its start."""
-
-    workflow_id: NulFreeText | None = None
-    from_node: NulFreeText | None = None
 
 
 @dataclass

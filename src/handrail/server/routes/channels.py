@@ -16,16 +16,22 @@ from typing import Annotated, Any, Literal
 import msgspec
 from litestar import Request, delete, get, post, put
 from litestar.params import Parameter
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import Meta
 
+from handrail.api.channels import (
+    ChannelUpdate,
+    NewChannel,
+    NewMember,
+    NewMessage,
+    TurnControl,
+)
 from handrail.engine.engine import Engine
 from handrail.engine.errors import RefusedError
 from handrail.kernel.agent_lifecycle import AgentState
 from handrail.kernel.channel import events as ev
-from handrail.kernel.channel.state import AGENT_TURNS_MAX, TURN_SECONDS_MAX, HumanMode, TurnOrder
-from handrail.kernel.decision import Value
+from handrail.kernel.channel.state import TURN_SECONDS_MAX
 from handrail.server.access import Caller, check_own_agent, check_same_author
-from handrail.server.author_check import AuthoredBody, check_author
+from handrail.server.author_check import check_author
 from handrail.server.idempotency import read_key
 from handrail.server.long_polls import LongPolls
 from handrail.server.paging import Cursor, Limit
@@ -35,7 +41,6 @@ from handrail.server.problems import (
     problem_responses,
     refusal_at_field,
 )
-from handrail.server.request_body import NulFreeText
 from handrail.views.channels import ChannelView, MessageView, PostedMessage
 from handrail.views.pages import PAGE_ITEMS_DEFAULT, Page
 
@@ -50,57 +55,6 @@ AGENT_ACTIONS: frozenset[TurnActionName] = frozenset({"complete", "wait", "resum
 PERSON_ACTIONS: frozenset[TurnActionName] = frozenset(
     {"resume", "override", "grant", "pause", "unpause"}
 )
-
-
-class TurnConfigInput(Value, rename="camel", forbid_unknown_fields=True):
-    """Settings of a channel; defaults: those of the installation, else the built-in ones."""
-
-    default_timeout_seconds: Seconds | UnsetType = UNSET
-    human_interrupt_mode: HumanMode | UnsetType = UNSET
-    announce_timeouts: bool | UnsetType = UNSET
-    announce_disconnects: bool | UnsetType = UNSET
-    auto_detect_turn_end: bool | UnsetType = UNSET
-    auto_detect_silence_seconds: Seconds | UnsetType = UNSET
-    wait_timeout_seconds: Seconds | UnsetType = UNSET
-    max_agent_turns: Annotated[int, Meta(ge=1, le=AGENT_TURNS_MAX)] | UnsetType = UNSET
-    order: TurnOrder | UnsetType = UNSET
-
-
-class NewChannel(AuthoredBody, kw_only=True):
-    id: Annotated[NulFreeText, Meta(min_length=1, max_length=200)]
-    turn_config: TurnConfigInput = msgspec.field(name="turnConfig", default=TurnConfigInput())
-
-
-class ChannelUpdate(AuthoredBody, kw_only=True):
-    turn_config: TurnConfigInput = msgspec.field(name="turnConfig")
-
-
-class NewMember(AuthoredBody, kw_only=True):
-    agent_id: Annotated[NulFreeText, Meta(min_length=1, max_length=200)]
-    timeout_seconds: Seconds | None = msgspec.field(name="timeoutSeconds", default=None)
-    priority: Annotated[int, Meta(ge=-1_000_000, le=1_000_000)] | None = None
-    """Higher goes first, in the order `priority`."""
-
-
-class NewMessage(AuthoredBody, kw_only=True):
-    """`turn` is the number of the turn in which an agent answers."""
-
-    text: Annotated[NulFreeText, Meta(min_length=1, max_length=100_000)]
-    to: NulFreeText | None = None
-    turn: Annotated[int, Meta(ge=0, le=2**53 - 1)] | None = None
-    author: NulFreeText = ""
-    agent_id: NulFreeText = ""
-
-
-class TurnControl(AuthoredBody, kw_only=True):
-    """`turn` is the number of the turn to act on: an old number is refused."""
-
-    action: TurnActionName
-    agent_id: NulFreeText = ""
-    turn: Annotated[int, Meta(ge=0, le=2**53 - 1)] | None = None
-    to: Literal["ACTIVE", "QUEUED"] | None = None
-    seconds: Seconds | None = None
-    reason: Annotated[NulFreeText, Meta(max_length=2_000)] = ""
 
 
 @get("/channels", responses=problem_responses())

@@ -6,40 +6,19 @@ from typing import Annotated, Any
 from litestar import get, post, put
 from litestar.params import Parameter
 
-from handrail.engine.document_parser import Document, load_document
+from handrail.api.definitions import DefinitionText, DefinitionValidation, ParsedDocument
+from handrail.engine.document_parser import load_document
 from handrail.engine.engine import Engine, StoredDefinition
-from handrail.kernel.decision import Value
-from handrail.kernel.definition.certificate import Bound
 from handrail.server.access import Caller
 from handrail.server.idempotency import MEMORY_ONLY
 from handrail.server.paging import Cursor, Limit
-from handrail.server.problems import FieldError, field_errors, problem_responses
+from handrail.server.problems import field_errors, problem_responses
 from handrail.views.definitions import DefinitionItem, DefinitionView
 from handrail.views.pages import PAGE_ITEMS_DEFAULT, Page
 
 VersionQuery = Annotated[
     int | None, Parameter(description="One of its versions; left out, the newest.")
 ]
-
-
-class DefinitionValidation(Value, omit_defaults=False):
-    valid: bool
-    errors: tuple[FieldError, ...]
-    bound: Bound | None
-    warnings: tuple[FieldError, ...]
-
-
-class DefinitionText(Value, forbid_unknown_fields=True):
-    """The text of a definition: JSON or YAML."""
-
-    text: str
-
-
-class ParsedDocument(Value, omit_defaults=False):
-    """`document` is null if the text cannot be parsed; `errors` name the lines."""
-
-    document: Document
-    errors: tuple[FieldError, ...]
 
 
 @post("/workflows", responses=problem_responses())

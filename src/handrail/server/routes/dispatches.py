@@ -8,87 +8,36 @@ Rules
 3. An agent cannot report evidence as measured by Handrail.
 """
 
-from datetime import datetime
 from typing import Annotated, Any
 
 from litestar import Request, Response, post
 from litestar.openapi.datastructures import ResponseSpec
 from msgspec import Meta
 
-from handrail.engine.dispatch.agent_results import NO_USAGE
+from handrail.api.dispatches import (
+    ClaimRequest,
+    DispatchLease,
+    DispatchReceipt,
+    DispatchResult,
+    HeldDispatch,
+)
 from handrail.engine.dispatch.dispatch import Dispatch
 from handrail.engine.engine import Engine
 from handrail.engine.errors import RefusedError
-from handrail.kernel.decision import Value
-from handrail.kernel.result import Outcome, Result, Usage
+from handrail.kernel.result import Outcome, Result
 from handrail.server.access import Caller, check_own_agent, check_same_author
-from handrail.server.author_check import AuthoredBody, check_author, record_refused_attempt
+from handrail.server.author_check import check_author, record_refused_attempt
 from handrail.server.idempotency import MEMORY_ONLY
 from handrail.server.long_polls import LongPolls
 from handrail.server.problems import FieldError, HTTPProblemError, problem_responses
-from handrail.server.routes.agents import HeldDispatchIds, check_roles, unregistered_problem
+from handrail.server.routes.agents import check_roles, unregistered_problem
 from handrail.views.channels import TurnView
 from handrail.views.dispatches import DispatchView
-from handrail.views.run_view import RunSummary
-from handrail.views.view_types import View
 
 Seconds = Annotated[int, Meta(ge=0)] | Annotated[float, Meta(ge=0)]
 Fence = Annotated[int, Meta(ge=0, le=2**53 - 1)]
 AUTHOR_FIELDS = ("agent_id", "agent", "author", "by", "actor")
 """Fields in which a body may name its agent."""
-
-
-class ClaimRequest(AuthoredBody, kw_only=True):
-    """`wait` is how many seconds to wait for a dispatch. `holding` are the ids of the dispatches
-    that the agent knows it holds: a claim whose answer was lost is given again."""
-
-    agent_id: str
-    wait: Seconds = 0
-    holding: HeldDispatchIds | None = None
-
-
-class HeldDispatch(Value):
-    """A call about a dispatch that the agent holds. The token names the agent."""
-
-    fence: Fence
-    reason: Annotated[str, Meta(max_length=2_000)] = ""
-    """Why the agent hands the dispatch back."""
-    usage: Usage = NO_USAGE
-    """What the attempt has used."""
-    agent_id: str = ""
-    agent: str = ""
-    author: str = ""
-    by: str = ""
-    actor: str = ""
-
-
-class DispatchResult(Result, frozen=True, kw_only=True):
-    """A result, with the fence of its dispatch. Without an `outcome`, the last line of `text`
-    decides."""
-
-    fence: Fence
-    agent_id: str = ""
-    agent: str = ""
-    author: str = ""
-    by: str = ""
-    actor: str = ""
-
-
-class DispatchLease(View):
-    """`ended`: stop working on the dispatch, for this reason."""
-
-    lease_expires_at: datetime | None
-    ended: bool
-    reason: str
-
-
-class DispatchReceipt(View):
-    """Not accepted: the result is unusable, the attempt is spent, and the agent's next dispatch
-    carries `reason`."""
-
-    accepted: bool
-    reason: str
-    execution: RunSummary
 
 
 NOTHING_TO_DO_RESPONSE = {204: ResponseSpec(data_container=None, description="Nothing to do.")}

@@ -1,57 +1,20 @@
 """Guarded runs: programs elsewhere begin them, record events, and request approvals."""
 
-from datetime import datetime
-from typing import Annotated, Any
+from typing import Any
 
 from litestar import Request, post
-from msgspec import Meta
 
+from handrail.api.guarded_runs import GuardedEvents, NewGuardedApproval, NewGuardedRun
 from handrail.engine.engine import Engine
 from handrail.guard import recording
-from handrail.kernel.decision import Value
-from handrail.kernel.definition.limits import Limits
-from handrail.kernel.run.events import Ended, GuardedEvent
-from handrail.kernel.run.guarded import ASK_SECONDS_MAX
+from handrail.kernel.run.events import Ended
 from handrail.server.access import Caller
 from handrail.server.author_check import AuthoredBody, check_author
 from handrail.server.idempotency import read_key
 from handrail.server.problems import problem_responses
-from handrail.server.request_body import NulFreeText
 from handrail.views.guarded_run import GuardedRunStatus
 
-NAME_CHARS_MAX, TITLE_CHARS_MAX = 200, 1_000
-EVENTS_MAX, PATHS_MAX = 1_000, 10_000
-ANSWER_SECONDS_MIN = 0.1
-Name = Annotated[str, Meta(min_length=1, max_length=NAME_CHARS_MAX, pattern=r"\S")]
-URL_SAFE_PATTERN = r"^[^/\\]*[^/\\.\s][^/\\]*$"
-TeamName = Annotated[str, Meta(min_length=1, max_length=NAME_CHARS_MAX, pattern=URL_SAFE_PATTERN)]
-
-
 REFUSAL_RESPONSES = problem_responses(403, 404, 409)
-
-
-class NewGuardedRun(Value):
-    """`team` is the name of the definition, `agent` acts first."""
-
-    team: TeamName
-    limits: Limits
-    agent: Name
-    title: Annotated[NulFreeText, Meta(max_length=TITLE_CHARS_MAX)] = ""
-    paths: Annotated[tuple[NulFreeText, ...], Meta(max_length=PATHS_MAX)] | None = None
-
-
-class GuardedEvents(Value):
-    """Results, handoffs and the end, in order; `at` is the time by the caller's clock."""
-
-    events: Annotated[tuple[GuardedEvent, ...], Meta(max_length=EVENTS_MAX)]
-    at: Annotated[datetime, Meta(tz=True)]
-
-
-class NewGuardedApproval(Value):
-    """Without an answer, the run ends after `seconds`."""
-
-    question: Annotated[NulFreeText, Meta(min_length=1)]
-    seconds: Annotated[float, Meta(ge=ANSWER_SECONDS_MIN, le=ASK_SECONDS_MAX)]
 
 
 @post("/guarded-runs", responses=problem_responses(409))

@@ -5,18 +5,13 @@ They need no token, so database errors are only in the log: their texts name hos
 
 from litestar import Response, get
 
+from handrail.api.server import Health
 from handrail.engine.engine import Engine
-from handrail.kernel.decision import Value
 from handrail.server.long_polls import LongPolls
 from handrail.store.engine_store import StoreError
 
 FAILED_REASON = "the engine has failed; the server's log says why"
 UNAVAILABLE_REASON = "the database does not answer; the server's log says why"
-
-
-class Health(Value):
-    status: str
-    reason: str = ""
 
 
 @get("/healthz")

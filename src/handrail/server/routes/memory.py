@@ -7,9 +7,10 @@ from litestar import delete, get, patch
 from litestar.params import Parameter
 from msgspec import Meta
 
+from handrail.api.memories import MemoryPatch
 from handrail.engine.engine import Engine
 from handrail.server.access import Caller
-from handrail.server.author_check import AuthoredBody, check_author
+from handrail.server.author_check import check_author
 from handrail.server.paging import Cursor, Limit
 from handrail.server.problems import problem_responses
 from handrail.server.request_body import NulFreeText
@@ -21,12 +22,6 @@ TextQuery = Annotated[
     Parameter(max_length=QUERY_CHARS_MAX, description="A part of the ticket or of the resolution."),
 ]
 Resolution = Annotated[NulFreeText, Meta(min_length=1, max_length=RESOLUTION_CHARS_MAX)]
-
-
-class MemoryPatch(AuthoredBody, kw_only=True):
-    """The new resolution, for similar tickets from now on."""
-
-    resolution: Resolution
 
 
 @get("/memory", responses=problem_responses())

@@ -1,19 +1,17 @@
 """Metrics: per definition for people and the web app, of the server for Prometheus."""
 
-from datetime import datetime
 from typing import Annotated
 
 from litestar import Response, get
 from litestar.params import Parameter
 from prometheus_client import CONTENT_TYPE_LATEST
 
+from handrail.api.definitions import WorkflowMetrics
 from handrail.engine.engine import Engine
 from handrail.server.access import API_PREFIX
 from handrail.server.paging import DATE_TIME_SCHEMA, parse_time
 from handrail.server.problems import problem_responses
 from handrail.server.prometheus import ServerMetrics
-from handrail.views.definition_statistics import DefinitionStatistics
-from handrail.views.view_types import View
 
 DefinitionIdQuery = Annotated[
     str | None, Parameter(max_length=1_000, description="Of this definition, by its id.")
@@ -22,13 +20,6 @@ SinceQuery = Annotated[
     str | None,
     Parameter(schema_extra=DATE_TIME_SCHEMA, description="Ended at this moment or later."),
 ]
-
-
-class WorkflowMetrics(View):
-    """Statistics of ended runs, by definition. `since`: ended at that time or later; null: all."""
-
-    items: tuple[DefinitionStatistics, ...]
-    since: datetime | None
 
 
 @get(f"{API_PREFIX}/metrics/workflows", responses=problem_responses())

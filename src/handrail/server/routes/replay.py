@@ -1,16 +1,15 @@
 """Replays of recorded runs under other stop rules, and limits proposed from them."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from litestar import get, post
 from litestar.params import Parameter
-from msgspec import Meta
 
+from handrail.api.runs import ReplayRequest
 from handrail.engine.engine import Engine
 from handrail.engine.errors import RefusedError
 from handrail.engine.services.definitions import InvalidDefinitionError
-from handrail.kernel.decision import Value
-from handrail.replay.replay_report import REPLAYED_RUNS_MAX, ReplayResults
+from handrail.replay.replay_report import ReplayResults
 from handrail.replay.tuning import TUNING_RUNS_DEFAULT, TUNING_RUNS_MAX, TuningReport
 from handrail.server.idempotency import MEMORY_ONLY
 from handrail.server.problems import (
@@ -19,7 +18,6 @@ from handrail.server.problems import (
     problem_responses,
     refusal_at_field,
 )
-from handrail.server.request_body import NulFreeText
 
 RUN_ID_REFUSALS = ("unknown_run", "too_many_events", "events_gone", "unknown_definition")
 """Refusals of a run that `ids` names."""
@@ -30,14 +28,6 @@ ShareQuery = Annotated[
 RunsQuery = Annotated[
     int, Parameter(ge=1, le=TUNING_RUNS_MAX, description="So many ended runs, the newest.")
 ]
-
-
-class ReplayRequest(Value):
-    """`rules`: fields of `stop_rules`, which override those of the definition, or the name of a
-    profile."""
-
-    ids: Annotated[tuple[NulFreeText, ...], Meta(min_length=1, max_length=REPLAYED_RUNS_MAX)]
-    rules: dict[str, Any] | NulFreeText
 
 
 @post("/executions/replay", status_code=200, responses=problem_responses(), opt={MEMORY_ONLY: True})

@@ -1,14 +1,14 @@
 """Runs: lists, views, waits, explanations, and overrides by people."""
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, assert_never
+from typing import Annotated, Any, assert_never
 
 from litestar import Request, Response, get, post
 from litestar.openapi.spec import OpenAPIMediaType, OpenAPIResponse, Operation, Schema
 from litestar.openapi.spec.enums import OpenAPIType
 from litestar.params import Parameter
-from msgspec import Meta
 
+from handrail.api.runs import OverrideRequest
 from handrail.engine.engine import Engine
 from handrail.engine.errors import RefusedError
 from handrail.engine.services.runs import OverrideCommand
@@ -16,7 +16,7 @@ from handrail.kernel.definition.model import TerminalStatus
 from handrail.kernel.run import commands as c
 from handrail.kernel.run.state import Person, RunStatus
 from handrail.server.access import Caller
-from handrail.server.author_check import AuthoredBody, check_author
+from handrail.server.author_check import check_author
 from handrail.server.idempotency import read_key
 from handrail.server.long_polls import LongPolls
 from handrail.server.paging import DATE_TIME_SCHEMA, Cursor, Limit, parse_time
@@ -26,7 +26,6 @@ from handrail.server.problems import (
     problem_responses,
     refusal_at_field,
 )
-from handrail.server.request_body import NulFreeText
 from handrail.views.pages import PAGE_ITEMS_DEFAULT, Page
 from handrail.views.report import RunReport, report_markdown
 from handrail.views.run_details import RunDetails, RunExplanation
@@ -69,15 +68,6 @@ RunIdsQuery = Annotated[
         description=f"Of runs, {RUN_IDS_MAX} at most, with commas between.",
     ),
 ]
-
-
-class OverrideRequest(AuthoredBody, kw_only=True):
-    """`move` needs `node`, `migrate` needs `version`; the run goes to `node`, else stays."""
-
-    action: Literal["move", "close", "pause", "resume", "migrate"]
-    reason: Annotated[str, Meta(pattern=r"^\s*[^\s\x00][^\x00]*$")]  # no ambiguity: linear
-    node: NulFreeText | None = None
-    version: Annotated[int, Meta(ge=1, le=2**31 - 1)] | None = None
 
 
 @dataclass

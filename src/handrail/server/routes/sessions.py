@@ -4,9 +4,12 @@ Sessions of others are as if they did not exist, except for an admin.
 """
 
 from litestar import delete, get
+from msgspec import convert
+from msgspec.structs import asdict
 
+from handrail.api.admin import SessionView
 from handrail.engine.engine import Engine
-from handrail.kernel.decision import Value
+from handrail.kernel.decision import prepare_types
 from handrail.server.access import Caller
 from handrail.server.authentication import CredentialCache
 from handrail.server.credentials import caller_from_credential
@@ -14,16 +17,7 @@ from handrail.server.problems import HTTPProblemError, problem_responses
 from handrail.store.store import CredentialRow
 from handrail.views.pages import Page
 
-
-class SessionView(Value, omit_defaults=False):
-    """`mine`: this request came with the session."""
-
-    id: str
-    name: str
-    role: str
-    created_at: str
-    expires_at: str | None
-    mine: bool
+prepare_types(SessionView)
 
 
 @get("/sessions", responses=problem_responses())
@@ -57,14 +51,7 @@ async def _visible_sessions(engine: Engine, caller: Caller) -> list[CredentialRo
 
 
 def _to_view(row: CredentialRow, caller: Caller) -> SessionView:
-    return SessionView(
-        id=row.id,
-        name=row.name,
-        role=row.role,
-        created_at=row.created_at,
-        expires_at=row.expires_at,
-        mine=row.id == caller.credential,
-    )
+    return convert({**asdict(row), "mine": row.id == caller.credential}, SessionView)
 
 
 HANDLERS = [sessions, end_session]

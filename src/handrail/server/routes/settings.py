@@ -1,27 +1,14 @@
 """The settings of this server."""
 
-from typing import Any
-
 from litestar import get
 
+from handrail.api.admin import SettingView
 from handrail.engine.engine import Engine
 from handrail.server.configuration import ORIGIN_DEFAULT
 from handrail.server.problems import problem_responses
 from handrail.server.setting_table import SETTINGS
 from handrail.server.settings import ServerSettings
 from handrail.views.pages import Page
-from handrail.views.view_types import View
-
-
-class SettingView(View):
-    """A setting with its value. `origin`: "default", "handrail.toml", a variable or a flag."""
-
-    name: str
-    value: Any
-    unit: str
-    default: Any
-    origin: str
-    help: str
 
 
 @get("/settings", responses=problem_responses())

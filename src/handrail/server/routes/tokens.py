@@ -1,65 +1,27 @@
 """Tokens and one-time sign-in links: admins make them, and each is shown once."""
 
-from typing import Annotated
+from typing import Any
 
 import msgspec
 from litestar import delete, get, post
+from msgspec.structs import asdict
 
+from handrail.api.admin import MadeToken, NewSignIn, NewToken, SignInLink, TokenView
 from handrail.engine.engine import Engine
-from handrail.kernel.decision import Value, prepare_types
+from handrail.kernel.decision import prepare_types
 from handrail.kernel.definition.reader import parse_duration
-from handrail.server.access import Caller, PersonRole, Role
+from handrail.server.access import Caller
 from handrail.server.authentication import CredentialCache
-from handrail.server.credentials import NAME_CHARS_MAX, SIGN_IN_SECONDS, issue_credential
+from handrail.server.credentials import SIGN_IN_SECONDS, issue_credential
 from handrail.server.idempotency import SHOWN_ONCE
 from handrail.server.problems import FieldError, HTTPProblemError, problem_responses
+from handrail.store.engine_store import parse_iso
 from handrail.store.store import CredentialRow
 from handrail.views.event_view import ENGINE_ACTOR
 from handrail.views.pages import Page
 
-Name = Annotated[str, msgspec.Meta(max_length=NAME_CHARS_MAX, pattern=r"^[^\x00-\x1f\x7f]*$(?!\n)")]
 EXPIRES_SECONDS_MAX = 10 * 365 * 86_400
-
-
-class NewToken(Value):
-    """`name` for a person, `agent` for an agent. `expires` such as "30d"; without it, never."""
-
-    role: Role
-    name: Name = ""
-    agent: Name = ""
-    works_as: tuple[Name, ...] | None = None
-    expires: str | None = None
-
-
-class TokenView(Value, omit_defaults=False):
-    id: str
-    role: str
-    name: str
-    agent: str
-    works_as: tuple[str, ...] | None
-    created_by: str
-    created_at: str
-    expires_at: str | None
-    revoked_at: str | None
-
-
-class MadeToken(TokenView, frozen=True, kw_only=True):
-    token: str
-    """Shown only once; the server stores only its digest."""
-
-
-prepare_types(MadeToken)
-
-
-class NewSignIn(Value):
-    name: Annotated[Name, msgspec.Meta(min_length=1)]
-    role: PersonRole = "viewer"
-
-
-class SignInLink(Value):
-    path: str
-    """A path on this server, to be opened in a browser, once."""
-    expires_at: str
+prepare_types(TokenView, MadeToken)
 
 
 @post("/tokens", responses=problem_responses(409), opt={SHOWN_ONCE: True})
@@ -67,7 +29,7 @@ async def make_token(engine: Engine, caller: Caller, data: NewToken) -> MadeToke
     """A new token; it is shown this once."""
     secret, row = issue_token(data, by=caller.name, engine=engine)
     await engine.add_credential(row)
-    return msgspec.convert({**msgspec.to_builtins(_to_view(row)), "token": secret}, MadeToken)
+    return msgspec.convert({**_view_fields(row), "token": secret}, MadeToken)
 
 
 def issue_token(request: NewToken, *, by: str, engine: Engine) -> tuple[str, CredentialRow]:
@@ -116,7 +78,8 @@ def _bad_token_request(path: str, message: str) -> HTTPProblemError:
 @get("/tokens", responses=problem_responses())
 async def tokens(engine: Engine) -> Page[TokenView]:
     """All tokens, without their secrets."""
-    return Page(items=tuple(_to_view(row) for row in await engine.credentials("token")))
+    rows = await engine.credentials("token")
+    return Page(items=tuple(msgspec.convert(_view_fields(row), TokenView) for row in rows))
 
 
 @delete("/tokens/{token_id:str}", responses=problem_responses(404))
@@ -146,24 +109,12 @@ async def issue_sign_in(engine: Engine, request: NewSignIn, *, by: str) -> SignI
     )
     await engine.add_credential(row)
     assert row.expires_at is not None
-    return SignInLink(path=f"/sign-in/{secret}", expires_at=row.expires_at)
+    return SignInLink(path=f"/sign-in/{secret}", expires_at=parse_iso(row.expires_at))
 
 
-def _to_view(row: CredentialRow) -> TokenView:
-    works_as = (
-        None if row.works_as is None else msgspec.json.decode(row.works_as, type=tuple[str, ...])
-    )
-    return TokenView(
-        id=row.id,
-        role=row.role,
-        name=row.name,
-        agent=row.agent or "",
-        works_as=works_as,
-        created_by=row.created_by,
-        created_at=row.created_at,
-        expires_at=row.expires_at,
-        revoked_at=row.revoked_at,
-    )
+def _view_fields(row: CredentialRow) -> dict[str, Any]:
+    works_as = None if row.works_as is None else msgspec.json.decode(row.works_as)
+    return {**asdict(row), "agent": row.agent or "", "works_as": works_as}
 
 
 HANDLERS = [make_token, tokens, revoke_token, make_sign_in]

@@ -14,8 +14,8 @@ from litestar import MediaType, Request, Response, get, post
 from litestar.datastructures import Cookie
 from litestar.openapi.datastructures import ResponseSpec
 
+from handrail.api.admin import Me
 from handrail.engine.engine import Engine
-from handrail.kernel.decision import Value
 from handrail.server.access import Caller, Role
 from handrail.server.authentication import SESSION_COOKIE, CredentialCache, read_session
 from handrail.server.credentials import SESSION_SECONDS, csrf_token, digest_secret, issue_credential
@@ -47,14 +47,6 @@ WEB_APP_UNBUILT_HTML = (
 )
 
 SIGNED_OUT_RESPONSE = {204: ResponseSpec(data_container=None, description="Signed out.")}
-
-
-class Me(Value, omit_defaults=False):
-    """The caller. The web app sends `csrf` in the header X-CSRF-Token."""
-
-    name: str
-    role: str
-    csrf: str | None
 
 
 @get("/api/v1/me", responses=problem_responses())

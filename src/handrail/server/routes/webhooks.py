@@ -5,23 +5,23 @@ how a receiver checks them.
 """
 
 import secrets
-from typing import Annotated
+from typing import TypeVar
 
 import msgspec
 from litestar import delete, get, post
+from msgspec.structs import asdict
 from uuid_utils import uuid7
 
+from handrail.api.webhooks import MadeWebhook, NewWebhook, WebhookView
 from handrail.engine.engine import Engine
 from handrail.engine.services.webhooks import event_types_of
-from handrail.kernel.decision import Value, prepare_types
 from handrail.server.access import Caller
 from handrail.server.credentials import NAME_CHARS_MAX
 from handrail.server.idempotency import SHOWN_ONCE
 from handrail.server.problems import FieldError, HTTPProblemError, problem_responses
 from handrail.server.settings import ServerSettings
-from handrail.server.webhook_sender import LinkRecipient, WebhookSender
+from handrail.server.webhook_sender import WebhookSender
 from handrail.server.webhook_targets import (
-    URL_CHARS_MAX,
     WebhookTargetError,
     parse_target_url,
     resolve_target,
@@ -29,51 +29,9 @@ from handrail.server.webhook_targets import (
 from handrail.store.engine_store import iso
 from handrail.store.notifications import WebhookRow
 from handrail.views.pages import Page
-from handrail.views.webhooks import DEFAULT_EVENT_TYPES, WEBHOOK_EVENT_TYPES, WebhookEventType
 
-PEOPLE_MAX = 50
 WEBHOOK_SECRET_PREFIX = "hrw_"  # noqa: S105 - how secrets begin
-Events = Annotated[
-    tuple[WebhookEventType, ...], msgspec.Meta(min_length=1, max_length=len(WEBHOOK_EVENT_TYPES))
-]
-People = Annotated[tuple[LinkRecipient, ...], msgspec.Meta(max_length=PEOPLE_MAX)]
-
-
-class NewWebhook(Value):
-    """`people` get a one-time link with each approval that they may answer. Default of `events`:
-    all but `channel.message`."""
-
-    url: Annotated[
-        str, msgspec.Meta(min_length=1, max_length=URL_CHARS_MAX, pattern=r"^[\x21-\x7e]+$")
-    ]
-    events: Events = DEFAULT_EVENT_TYPES
-    people: People = ()
-
-
-class WebhookView(Value, omit_defaults=False):
-    """`failures` counts failed attempts in a row, `waiting` the pending deliveries."""
-
-    id: str
-    url: str
-    events: tuple[WebhookEventType, ...]
-    people: tuple[LinkRecipient, ...]
-    enabled: bool
-    reason: str
-    failures: int
-    waiting: int
-    next_at: str
-    delivered_at: str | None
-    disabled_at: str | None
-    created_by: str
-    created_at: str
-
-
-class MadeWebhook(WebhookView, frozen=True, kw_only=True):
-    secret: str
-    """Shown only once."""
-
-
-prepare_types(LinkRecipient, MadeWebhook)
+V = TypeVar("V", bound=WebhookView)
 
 
 @get("/webhooks", responses=problem_responses())
@@ -83,7 +41,7 @@ async def webhooks(engine: Engine) -> Page[WebhookView]:
         engine.store.count_pending_deliveries
     )
     rows = await engine.webhooks()
-    return Page(items=tuple(_to_view(row, waiting.get(row.id, 0)) for row in rows))
+    return Page(items=tuple(_to_view(row, waiting.get(row.id, 0), WebhookView) for row in rows))
 
 
 @post("/webhooks", responses=problem_responses(409), opt={SHOWN_ONCE: True})
@@ -115,9 +73,7 @@ async def make_webhook(
     )
     await engine.add_webhook(row)
     webhook_sender.wake()
-    return msgspec.convert(
-        {**msgspec.to_builtins(_to_view(row, 0)), "secret": row.secret}, MadeWebhook
-    )
+    return _to_view(row, 0, MadeWebhook)
 
 
 @delete("/webhooks/{webhook_id:str}", responses=problem_responses(404))
@@ -136,7 +92,7 @@ async def enable_webhook(
     waiting: dict[str, int] = await engine.committer.call_store(
         engine.store.count_pending_deliveries
     )
-    return _to_view(await engine.webhook(webhook_id), waiting.get(webhook_id, 0))
+    return _to_view(await engine.webhook(webhook_id), waiting.get(webhook_id, 0), WebhookView)
 
 
 async def _check_new_webhook(new_webhook: NewWebhook, settings: ServerSettings) -> None:
@@ -161,22 +117,15 @@ async def _check_new_webhook(new_webhook: NewWebhook, settings: ServerSettings) 
             )
 
 
-def _to_view(row: WebhookRow, waiting: int) -> WebhookView:
-    return WebhookView(
-        id=row.id,
-        url=row.url,
-        events=event_types_of(row),
-        people=msgspec.json.decode(row.people, type=tuple[LinkRecipient, ...]),
-        enabled=row.disabled_at is None,
-        reason=row.reason,
-        failures=row.failures,
-        waiting=waiting,
-        next_at=row.next_at,
-        delivered_at=row.delivered_at,
-        disabled_at=row.disabled_at,
-        created_by=row.created_by,
-        created_at=row.created_at,
-    )
+def _to_view(row: WebhookRow, waiting: int, view_type: type[V]) -> V:
+    fields = {
+        **asdict(row),
+        "events": event_types_of(row),
+        "people": msgspec.json.decode(row.people),
+        "enabled": row.disabled_at is None,
+        "waiting": waiting,
+    }
+    return msgspec.convert(fields, view_type)
 
 
 HANDLERS = [webhooks, make_webhook, remove_webhook, enable_webhook]

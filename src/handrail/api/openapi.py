@@ -1,0 +1,165 @@
+"""The OpenAPI document of the API, from its declarations.
+
+python -m handrail.api.openapi        print it
+"""
+
+import sys
+from collections.abc import Iterator
+from datetime import datetime
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+
+from handrail.api.approvals import LinkAnswer
+from handrail.api.calls import OPERATIONS
+from handrail.api.events import LAST_EVENT_ID_HEADER, POSITION_CHARS_MAX
+from handrail.api.operation import ANY_MEDIA_TYPE, EventStream, Operation
+from handrail.api.server import ServerCalls
+from handrail.api.shared import JSON, PROBLEM, ProblemDocument
+
+Schema = dict[str, Any]
+
+COMMON_PROBLEMS = (400, 401, 403, 413, 422, 429, 503)
+"""Statuses of the problem documents that every call may answer with."""
+FORM, UPLOAD_FORM = "application/x-www-form-urlencoded", "multipart/form-data"
+BINARY: Schema = {"type": "string", "contentMediaType": ANY_MEDIA_TYPE}
+UNDOCUMENTED = (ServerCalls.get_openapi,)
+WITHOUT_PROBLEMS = (ServerCalls.get_health, ServerCalls.get_readiness)
+DESCRIPTION = """\
+Handrail runs teams of AI agents and people so that every run ends, with a reason.
+
+Send a token as `Authorization: Bearer TOKEN`. Every POST takes an `Idempotency-Key`: the same key
+and body again returns the first answer. Errors are RFC 9457 problem documents.
+"""
+
+
+def openapi_document() -> dict[str, Any]:
+    """Return the document as JSON values."""
+    operations = [item for item in OPERATIONS if item not in UNDOCUMENTED]
+    types = {ProblemDocument, LinkAnswer} | {
+        type_
+        for item in operations
+        for type_ in (item.body, item.query, item.response)
+        if type_ not in (None, bytes, str)
+    }
+    schemas, components = msgspec.json.schema_components(
+        types, ref_template="#/components/schemas/{name}"
+    )
+    _add_time_formats(components)
+    shapes = dict(zip(types, schemas, strict=True))
+    queries = {item.query.__name__ for item in operations if item.query is not None}
+    paths: dict[str, dict[str, Any]] = {}
+    for item in operations:
+        paths.setdefault(item.path, {})[item.method.lower()] = _describe(item, shapes, components)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Handrail", "version": "1", "description": DESCRIPTION},
+        "servers": [{"url": "/"}],
+        "security": [{"token": []}],
+        "paths": paths,
+        "components": {
+            "schemas": {name: shape for name, shape in components.items() if name not in queries},
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+
+
+def _add_time_formats(components: dict[str, Schema]) -> None:
+    """Add the format of times, which msgspec leaves out: a time without a zone has none."""
+    for struct in _subclasses(msgspec.Struct):
+        for field in msgspec.structs.fields(struct) if struct.__name__ in components else ():
+            if field.type in (datetime, datetime | None):
+                schema = components[struct.__name__]["properties"][field.encode_name]
+                alternatives = schema.get("anyOf", [schema])
+                alternatives[0]["format"] = "date-time"
+
+
+def _subclasses(struct: type[msgspec.Struct]) -> Iterator[type[msgspec.Struct]]:
+    for subclass in struct.__subclasses__():
+        yield subclass
+        yield from _subclasses(subclass)
+
+
+def _describe(
+    item: Operation[..., Any], shapes: dict[Any, Schema], components: dict[str, Schema]
+) -> dict[str, Any]:
+    described: dict[str, Any] = {
+        "operationId": item.name,
+        "summary": item.doc.partition("\n\n")[0].partition(". ")[0].rstrip("."),
+        "description": item.doc,
+        "parameters": _parameters(item, components),
+        "responses": _responses(item, shapes),
+    }
+    if item.body is not None:
+        content = {media_type: {"schema": schema} for media_type, schema in _bodies(item, shapes)}
+        described["requestBody"] = {"required": not item.is_body_optional, "content": content}
+    return described
+
+
+def _bodies(item: Operation[..., Any], shapes: dict[Any, Schema]) -> list[tuple[str, Schema]]:
+    if item.body is bytes:
+        form = {"type": "object", "properties": {"file": BINARY}, "required": ["file"]}
+        return [(UPLOAD_FORM, form), (ANY_MEDIA_TYPE, BINARY)]
+    schema = shapes[item.body]
+    return [(JSON, schema), *([(FORM, schema)] if item.body is LinkAnswer else [])]
+
+
+def _parameters(item: Operation[..., Any], components: dict[str, Schema]) -> list[dict[str, Any]]:
+    path = [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+        for name in item.path_arguments
+    ]
+    query: list[dict[str, Any]] = []
+    if item.query is not None:
+        shape = components[item.query.__name__]
+        query = [
+            {
+                "name": name,
+                "in": "query",
+                "required": name in shape.get("required", ()),
+                "description": _description(schema),
+                "schema": schema,
+            }
+            for name, schema in shape["properties"].items()
+        ]
+    if isinstance(item, EventStream):
+        last_event_id = {"type": "string", "maxLength": POSITION_CHARS_MAX}
+        query.append({"name": LAST_EVENT_ID_HEADER, "in": "header", "schema": last_event_id})
+    return path + query
+
+
+def _description(schema: Schema) -> str:
+    """A description may be that of a part: the other part is null."""
+    parts = [schema, *schema.get("anyOf", ())]
+    return next((part["description"] for part in parts if "description" in part), "")
+
+
+def _responses(item: Operation[..., Any], shapes: dict[Any, Schema]) -> dict[str, Any]:
+    success: dict[str, Any] = {"description": HTTPStatus(item.status).description}
+    if item.response is not None:
+        success["content"] = {
+            media_type: {"schema": _response_schema(item, media_type, shapes)}
+            for media_type in item.media_types
+        }
+    responses: dict[str, Any] = {str(item.status): success}
+    if item.empty:
+        responses["204"] = {"description": item.empty}
+    problem = {"content": {PROBLEM: {"schema": shapes[ProblemDocument]}}}
+    if item not in WITHOUT_PROBLEMS:
+        for status in sorted({*COMMON_PROBLEMS, *item.problems}):
+            phrase = HTTPStatus(status).description or HTTPStatus(status).phrase
+            responses[str(status)] = {"description": phrase, **problem}
+    return responses
+
+
+def _response_schema(
+    item: Operation[..., Any], media_type: str, shapes: dict[Any, Schema]
+) -> Schema:
+    if item.response is bytes:
+        return BINARY
+    return shapes[item.response] if media_type == JSON else {"type": "string"}
+
+
+if __name__ == "__main__":
+    sys.stdout.buffer.write(msgspec.json.encode(openapi_document()))

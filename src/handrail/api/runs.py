@@ -1,0 +1,252 @@
+"""Runs: started, listed, shown, explained, replayed, and overridden by people."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
+
+from handrail.api.access import VIEWER, Access
+from handrail.api.events import LAST_EVENT_TYPE, PositionQuery, StreamEvent
+from handrail.api.operation import C_co, CallGroup, Repeat, event_stream, operation
+from handrail.api.shared import (
+    JSON,
+    MARKDOWN,
+    AuthoredBody,
+    DateTime,
+    DefinitionId,
+    Document,
+    NulFreeText,
+    PageQuery,
+)
+from handrail.kernel.decision import Value
+from handrail.kernel.definition.model import TerminalStatus
+from handrail.kernel.run.state import RunStatus
+from handrail.replay.replay_report import REPLAYED_RUNS_MAX, ReplayResults
+from handrail.views.pages import Page
+from handrail.views.report import RunReport
+from handrail.views.run_details import RunDetails, RunExplanation
+from handrail.views.run_view import RUN_IDS_MAX, NoteView, RunItem, RunSummary, RunView
+from handrail.views.steps import StepDetails
+from handrail.views.view_types import TransitionView
+
+VERSION_MAX = 2**31 - 1
+REPLAY_SECONDS_MAX = 600.0
+"""The longest that replaying recorded runs may take."""
+OverrideAction = Literal["move", "close", "pause", "resume", "migrate"]
+RunStatusName = Literal["running", "waiting", "paused", "ended"]
+
+
+class NewRun(AuthoredBody, kw_only=True):
+    """Defaults: the definition of the last run, from its start."""
+
+    workflow_id: NulFreeText | None = None
+    from_node: NulFreeText | None = None
+
+
+class RunQuery(PageQuery):
+    status: Annotated[RunStatus | None, Meta(description="Runs with this status.")] = None
+    terminal_status: Annotated[TerminalStatus | None, Meta(description="Runs that ended so.")] = (
+        None
+    )
+    workflow_id: DefinitionId | None = None
+    q: (
+        Annotated[
+            str,
+            Meta(
+                max_length=200,
+                description="Part of the title, or the start of the id of the run or its bead.",
+            ),
+        ]
+        | None
+    ) = None
+    since: Annotated[DateTime, Meta(description="Begun at this time or later.")] | None = None
+    ended_since: Annotated[DateTime, Meta(description="Ended at this time or later.")] | None = None
+    ended_before: Annotated[DateTime, Meta(description="Ended before this time.")] | None = None
+
+
+class RunIdsQuery(Value):
+    ids: Annotated[
+        str,
+        Meta(
+            max_length=100 * RUN_IDS_MAX,
+            description=f"Of runs, {RUN_IDS_MAX} at most, with commas between.",
+        ),
+    ]
+
+
+class WaitQuery(Value):
+    wait: Annotated[
+        float, Meta(ge=0, description="Answer at the end of the run, or after so many seconds.")
+    ] = 0
+
+
+class OverrideRequest(AuthoredBody, kw_only=True):
+    """`move` needs `node`, `migrate` needs `version`; the run goes to `node`, else stays."""
+
+    action: OverrideAction
+    reason: Annotated[str, Meta(pattern=r"^\s*[^\s\x00][^\x00]*$")]  # no ambiguity: linear
+    node: NulFreeText | None = None
+    version: Annotated[int, Meta(ge=1, le=VERSION_MAX)] | None = None
+
+
+class ReplayRequest(Value):
+    """`rules`: fields of `stop_rules`, which override those of the definition, or the name of a
+    profile."""
+
+    ids: Annotated[tuple[NulFreeText, ...], Meta(min_length=1, max_length=REPLAYED_RUNS_MAX)]
+    rules: dict[str, Any] | NulFreeText
+
+
+class RunCalls(CallGroup[C_co]):
+    subject = "runs"
+
+    @operation(
+        "POST",
+        "/beads/{bead_id}/executions",
+        body=NewRun,
+        is_body_optional=True,
+        access=Access(
+            people="operator",
+            restriction="an operator does not begin behind an approval; a ceo begins anywhere",
+        ),
+        status=201,
+        problems=(404, 409),
+    )
+    def start(
+        self,
+        bead_id: str,
+        *,
+        workflow_id: str | None = None,
+        from_node: str | None = None,
+        key: str = "",
+    ) -> RunView:
+        """Start another run of the bead, or its first. 409 while a run of it is active."""
+        ...
+
+    @operation("GET", "/executions", query=RunQuery, access=VIEWER)
+    def list(
+        self,
+        *,
+        status: RunStatusName | None = None,
+        terminal_status: str | None = None,
+        workflow_id: str | None = None,
+        q: str | None = None,
+        since: datetime | str | None = None,
+        ended_since: datetime | str | None = None,
+        ended_before: datetime | str | None = None,
+        limit: int | None = None,
+        cursor: str = "",
+    ) -> Page[RunItem]:
+        """List runs, the newest first. `q` matches part of the title or the start of an id;
+        `since` compares with the run's start."""
+        ...
+
+    @operation("GET", "/executions/summaries", query=RunIdsQuery, access=VIEWER)
+    def list_summaries(self, ids: Sequence[str]) -> Page[RunSummary]:
+        """Return the steps, remaining limits and cost of these runs, at most 100. Unknown runs are
+        left out."""
+        ...
+
+    @operation("GET", "/executions/{execution_id}", query=WaitQuery, access=VIEWER, problems=(404,))
+    def get(self, execution_id: str, *, wait: float = 0) -> RunView:
+        """Return the run; with `wait`, when it ends or after that many seconds."""
+        ...
+
+    @operation("GET", "/executions/{execution_id}/whole", access=VIEWER, problems=(404,))
+    def get_details(self, execution_id: str) -> RunDetails:
+        """Return the run with its bead, steps, report and explanation, as of one moment."""
+        ...
+
+    @operation("GET", "/executions/{execution_id}/transitions", access=VIEWER, problems=(404,))
+    def list_transitions(self, execution_id: str) -> tuple[TransitionView, ...]:
+        """List the run's transitions in order, and who caused each."""
+        ...
+
+    @operation("GET", "/executions/{execution_id}/steps", access=VIEWER, problems=(404,))
+    def list_steps(self, execution_id: str) -> Page[StepDetails]:
+        """List every dispatch with its full result."""
+        ...
+
+    @operation("GET", "/executions/{execution_id}/notes", access=VIEWER, problems=(404,))
+    def list_notes(self, execution_id: str) -> Page[NoteView]:
+        """List refused attempts, the first 100: late, doubled and foreign results, answers to what
+        is settled, forged names. They changed nothing and are kept as evidence."""
+        ...
+
+    @operation(
+        "GET",
+        "/executions/{execution_id}/report",
+        access=VIEWER,
+        media_types=(JSON, MARKDOWN),
+        problems=(404,),
+    )
+    def get_report(self, execution_id: str) -> RunReport:
+        """Return the report: what happened, and why the run stopped. With `Accept: text/markdown`
+        it is a text for people."""
+        ...
+
+    @operation(
+        "GET",
+        "/executions/{execution_id}/report",
+        access=VIEWER,
+        media_types=(MARKDOWN,),
+        is_variant=True,
+    )
+    def get_report_markdown(self, execution_id: str) -> str:
+        """Return the report as Markdown."""
+        ...
+
+    @operation("GET", "/executions/{execution_id}/why", access=VIEWER, problems=(404,))
+    def explain(self, execution_id: str) -> RunExplanation:
+        """Explain why the run stopped, waits, or is not worked on, and what to do about it."""
+        ...
+
+    @operation(
+        "POST",
+        "/executions/{execution_id}/override",
+        body=OverrideRequest,
+        access=Access(
+            people="operator",
+            restriction="an operator only closes runs of beads it filed; a ceo does anything",
+        ),
+        problems=(404, 409),
+    )
+    def override(
+        self,
+        execution_id: str,
+        action: OverrideAction,
+        reason: str,
+        *,
+        node: str | None = None,
+        version: int | None = None,
+    ) -> RunView:
+        """Move, close, pause, resume or migrate the run, with a reason."""
+        ...
+
+    @operation(
+        "POST",
+        "/executions/replay",
+        body=ReplayRequest,
+        access=VIEWER,
+        repeat=Repeat.MEMORY,
+        seconds_max=REPLAY_SECONDS_MAX,
+    )
+    def replay(self, ids: Sequence[str], rules: Document | str) -> ReplayResults:
+        """Replay these runs under other stop rules, or under a profile: where each would have
+        stopped, by which rule, and what would have been saved. No agent is run, and nothing is
+        changed."""
+        ...
+
+    @event_stream(
+        "/executions/{execution_id}/events",
+        query=PositionQuery,
+        access=VIEWER,
+        problems=(404,),
+        empty="There will be no more events.",
+        last_type=LAST_EVENT_TYPE,
+    )
+    def follow(self, execution_id: str, after: int | None = None) -> StreamEvent:
+        """Follow the run's events, from the one after `after` to the last. 204 once all were
+        seen."""
+        ...
