@@ -24,7 +24,7 @@ class Kept:
         """Whether it is nobody's any more, and takes requests of the same size."""
         old = self.whose()
         return self.size == served.settings.body_bytes_max and (
-            old is None or (old.engine is not served.engine and old.engine._closed.is_set())
+            old is None or (old.engine is not served.engine and old.engine._access.closed.is_set())
         )
 
 

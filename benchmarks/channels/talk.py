@@ -34,18 +34,18 @@ class Talk:
     async def furnish(self) -> None:
         engine = self.engine
         for name, agents in self.rooms.items():
-            await engine.open_channel(name, engine.turn_config(ENDLESS), by="bench")
-            await engine.command_channel(name, ev.PauseChannel(), by="bench")
+            await engine.channels.open(name, engine.channels.turn_config(ENDLESS), by="bench")
+            await engine.channels.command(name, ev.PauseChannel(), by="bench")
             for agent in agents:
-                await engine.register(agent, [ROLE])
-                await engine.join_channel(name, agent, by="bench")
+                await engine.agents.register(agent, [ROLE])
+                await engine.channels.join(name, agent, by="bench")
 
     async def play(self) -> float:
         """Until all turns are taken; the seconds that it took."""
         tasks = [asyncio.create_task(self.agent(a)) for team in self.rooms.values() for a in team]
         start = time.perf_counter()
         for name in self.rooms:
-            await self.engine.command_channel(name, ev.UnpauseChannel(), by="bench")
+            await self.engine.channels.command(name, ev.UnpauseChannel(), by="bench")
         await self.over.wait()
         seconds = time.perf_counter() - start
         for task in tasks:
@@ -56,15 +56,15 @@ class Talk:
     async def agent(self, name: str) -> None:
         engine = self.engine
         while not self.over.is_set():
-            turn = await engine.claim_next(name, WAIT_SECONDS, [])
+            turn = await engine.claims.claim_next(name, WAIT_SECONDS, [])
             if not isinstance(turn, TurnView):
                 continue
             came, room = time.perf_counter(), turn.channel_id
             if room in self.done_at:
                 self.handovers.append(1000 * (came - self.done_at[room]))
-            await engine.say(room, name, TEXT, turn=turn.turn)
+            await engine.channels.say(room, name, TEXT, turn=turn.turn)
             self.done_at[room] = time.perf_counter()
-            await engine.command_channel(
+            await engine.channels.command(
                 room, ev.CompleteTurn(agent_id=name, turn=turn.turn), by=name
             )
             self.turns += 1

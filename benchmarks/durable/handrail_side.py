@@ -144,7 +144,7 @@ async def many_waiting(bench: Bench, runs: int) -> dict[str, float]:
         ends: list[float] = []
         for run in asked:
             answered = time.perf_counter()
-            await engine.answer(f"{run.id}.q1", "ok", by="ana")
+            await engine.approvals.answer(f"{run.id}.q1", "ok", by="ana")
             await run.result()
             next_steps.append(begun[-1] - answered)
             ends.append(time.perf_counter() - answered)

@@ -85,7 +85,7 @@ async def _round(
     service = make_shop(folder, names)
     await install_teams(engine, [HEALING_DEFINITION_ID], service=service, **employed)
     token, row = issue_token(NewToken(role="reporter", name="shop"), by="healing", engine=engine)
-    await engine.add_credential(row)
+    await engine.credentials.add(row)
     live, known = SampleServer(service, folder / "live", url, token), load_bugs()
     await asyncio.to_thread(live.start)
     room = asyncio.Semaphore(at_once)
@@ -100,7 +100,7 @@ async def _round(
         asked = [await asyncio.to_thread(live.send, known[name].request) for name in names]
     finally:
         await asyncio.to_thread(live.stop)
-    (figures,) = await engine.figures(HEALING_DEFINITION_ID)
+    (figures,) = await engine.statistics.by_definition(HEALING_DEFINITION_ID)
     return Round(
         cases=tuple(
             msgspec.structs.replace(case, healed=status == 200)
@@ -127,7 +127,7 @@ async def _case(engine: Engine, live: SampleServer, name: str, bug: ShopBug) -> 
     asked = approvals(attended.events)
     escalated = [one for one in asked if one.type == "escalation"]
     approved = [one.proposal for one in asked if one.decision == "approve"]
-    applied = [s for s in (await engine.steps(run.id)) if s.place == "apply"]
+    applied = [s for s in (await engine.run_queries.steps(run.id)) if s.place == "apply"]
     return Case(
         bug=name,
         fixable=bug.fixable,
@@ -147,11 +147,11 @@ async def _filed(engine: Engine, route: str) -> RunHandle:
     """The run of the bead that the shop's report made."""
     deadline = time.monotonic() + SECONDS_MAX
     while time.monotonic() < deadline:
-        for bug in (await engine.bugs(limit=100)).items:
-            bead = await engine.bead(bug.bead_id)
+        for bug in (await engine.bugs.list(limit=100)).items:
+            bead = await engine.beads.get(bug.bead_id)
             if bead.context["error"]["route"] == route and bead.execution_id:
-                return RunHandle(engine, bead.execution_id)
-        await engine.feed_changed(1.0)
+                return engine.run(bead.execution_id)
+        await engine.feed.wait(1.0)
     raise TimeoutError(f"nobody reported {route}")
 
 

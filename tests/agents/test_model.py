@@ -74,7 +74,7 @@ def plays(
             document["stop_rules"] |= rules or {}
             run = await started(engine, document, title="VPN drops every hour")
             ended = await run.result(60)
-            return ended, tuple(await engine.history(run.id)), stub
+            return ended, tuple(await engine.runs.history(run.id)), stub
 
     return go(play())
 

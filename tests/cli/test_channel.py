@@ -15,10 +15,10 @@ pytest_plugins = ["tests.cli.fixtures_both"]
 def room(both: Both) -> str:
     """A channel with two agents, who do nothing by themselves."""
     engine, do = both.served.engine, both.served.do
-    do(engine.open_channel("reviews", engine.turn_config({"order": "manual"}), by="olga"))
+    do(engine.channels.open("reviews", engine.channels.turn_config({"order": "manual"}), by="olga"))
     for agent in ("ada", "bob"):
-        do(engine.register(agent, ["talker"]))
-        do(engine.join_channel("reviews", agent, by="olga"))
+        do(engine.agents.register(agent, ["talker"]))
+        do(engine.channels.join("reviews", agent, by="olga"))
     return "reviews"
 
 

@@ -142,6 +142,6 @@ def test_it_is_recorded_on_a_server_that_is_named(tmp_path, monkeypatch):
         assert "vic (viewer) may not record guarded runs" in less.err
         monkeypatch.setenv("HANDRAIL_TOKEN", server.token("operator", "program"))
         told = call("guard", "their_team:once", "--input", "it", "--server", server.url, "--json")
-        state = server.do(server.engine.state(json.loads(told.out)["run"]))
+        state = server.do(server.engine.runs.state(json.loads(told.out)["run"]))
     assert (told.code, state.terminal_status) == (0, "done_success")
     assert not (tmp_path / ".handrail").exists()

@@ -20,7 +20,7 @@ def ask(request: pytest.FixtureRequest, both: Both) -> Any:
 def memory_id(both: Both) -> str:
     """What was learned from a run that is done."""
     kept = both.served.do(
-        both.served.engine.remember(
+        both.served.engine.memory.remember(
             execution_id=both.runs["revised"],
             bead_id="a bead",
             title="VPN drops\x1b[2J",

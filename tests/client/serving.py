@@ -139,5 +139,5 @@ class Server:
         secret, row = issue_credential(
             "token", name=name, role=role, by="test", now=self.engine.clock()
         )
-        self.do(self.engine.add_credential(row))
+        self.do(self.engine.credentials.add(row))
         return secret

@@ -314,7 +314,7 @@ def test_a_worker_that_was_lost_in_one_of_its_channels_is_queued_there_again(
         for name in ("reviews", "plans"):
             join(office, "ada", channel=name)
         lost = ev.TakeOffline(agent_id="ada", detail="it was silent")
-        server.do(server.engine.command_channel("reviews", lost, by="engine"))
+        server.do(server.engine.channels.command("reviews", lost, by="engine"))
         until(
             lambda: office.channels.get("reviews").states == {"ada": "QUEUED"}, "it is queued again"
         )

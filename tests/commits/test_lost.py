@@ -32,7 +32,7 @@ async def to_fix(run: RunHandle, asked: str) -> None:
     """What is on the branch is proposed as it stands, and says so."""
     await run.move("fix", by=ANA, reason="propose it again")
     (question,) = await run.questions(PATIENCE)
-    shown = approvals(await run.engine.history(run.id))[-1]
+    shown = approvals(await run.history())[-1]
     assert shown.id == question.id
     assert shown.type == "approval"
     assert shown.proposal["commit"]

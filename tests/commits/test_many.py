@@ -47,8 +47,8 @@ async def recorded(url: str) -> tuple[list[locks.LockEvent], dict[str, set[str]]
             event for row in engine.store.read_journal("lock:app") for event in decode(row.body)
         ]
         hands: dict[str, set[str]] = {}
-        for run in (await engine.executions(limit=100)).items:
-            events = await engine.history(run.id)
+        for run in (await engine.run_queries.list(limit=100)).items:
+            events = await engine.runs.history(run.id)
             fixed = {e.agent for e in events if isinstance(e, Reported) and e.step_id == "fix"}
             held = {e.agent for e in events if isinstance(e, Claimed) and e.step_id == "apply"}
             hands[run.id] = fixed | {agent.partition("@")[0] for agent in held}
@@ -190,7 +190,7 @@ def test_only_what_a_person_approved_is_committed(house: House, tmp_path: Path):
 
             async def swapped(dispatch):
                 other = {"proposal": msgspec.to_builtins(bad)}
-                await engine.patch_bead(dispatch.bead.id, other, ANA)
+                await engine.beads.patch(dispatch.bead.id, other, ANA)
                 return await commit(dispatch)
 
             await engine.add_agent(swapped, "engineering-manager", name="manager-0")

@@ -185,8 +185,8 @@ class Load:
         known = None
         while True:
             try:
-                known = known or await engine.register(name, ["outside"])
-                dispatch = await engine.claim(name, 0.2)
+                known = known or await engine.agents.register(name, ["outside"])
+                dispatch = await engine.claims.claim(name, 0.2)
                 if dispatch is None:
                     continue
                 await self._report(engine, dispatch, name, await self._work(dispatch))
@@ -198,7 +198,9 @@ class Load:
         """Whoever hears of an error says it again: it may not have been heard."""
         while True:
             try:
-                run = await engine.report(dispatch.execution_id, dispatch.fence, name, result)
+                run = await engine.dispatches.report(
+                    dispatch.execution_id, dispatch.fence, name, result
+                )
             except StoreError as error:
                 self.told("report", error)
                 await asyncio.sleep(0.02)
@@ -218,7 +220,7 @@ class Load:
         key = f"start-{number}"
         while True:
             try:
-                if await engine.stored_answer(key, "load") is not None:
+                if await engine.stored_answers.get(key, "load") is not None:
                     return
                 name = NAMES[number % len(NAMES)]
                 run = await engine.start(name, title=key, filed_by="load", key=key)
@@ -243,7 +245,7 @@ class Load:
     async def _open(self, engine: Engine) -> list[str]:
         found: list[str] = []
         for status in ("running", "waiting", "paused"):
-            page = await engine.committer.call_store(
+            page = await engine._access.call(
                 lambda s=status: engine.store.list_runs_by_id(status=s)
             )
             found += [row.id for row in page]
@@ -253,12 +255,10 @@ class Load:
         """Answers whatever is asked; under a key, as whoever does not know whether it was heard."""
         while True:
             try:
-                rows = await engine.committer.call_store(
-                    lambda: engine.store.list_approvals(status="open")
-                )
+                rows = await engine._access.call(lambda: engine.store.list_approvals(status="open"))
                 for row in rows:
                     approves = "approve" if row.type == "approval" else None
-                    run = await engine.answer(
+                    run = await engine.approvals.answer(
                         *(row.id, "go on"), by=ANA, decision=approves, digest=row.digest, key=row.id
                     )
                     self.acks.put(f"answer {row.id} {run.seq}")
@@ -272,7 +272,7 @@ class Load:
 
     async def _left(self, engine: Engine) -> bool:
         """Messages are cleared away shortly after the last run."""
-        return bool(await engine.committer.call_store(engine.store.list_messages, 1))
+        return bool(await engine._access.call(engine.store.list_messages, 1))
 
 
 async def live(url: str, folder: Path, seed: str, quota: int, **settings: float) -> None:

@@ -80,10 +80,10 @@ class Worker:
         self.engine, self.name = engine, name
 
     async def claim(self) -> Dispatch | None:
-        return await self.engine.claim(self.name)
+        return await self.engine.claims.claim(self.name)
 
     async def beat(self) -> bool:
-        return await self.engine.heartbeat_agent(self.name)
+        return await self.engine.agents.heartbeat(self.name)
 
     async def get(self) -> Dispatch:
         dispatch = await self.claim()
@@ -91,7 +91,9 @@ class Worker:
         return dispatch
 
     async def report(self, dispatch: Dispatch, result: Result | str = DONE):
-        return await self.engine.report(dispatch.run.id, dispatch.fence, self.name, result)
+        return await self.engine.dispatches.report(
+            dispatch.run.id, dispatch.fence, self.name, result
+        )
 
     async def work(self, result: Result | str = DONE):
         return await self.report(await self.get(), result)
@@ -102,7 +104,7 @@ _names = count(1)
 
 async def worker(engine: Engine, *roles: str, name: str = "", capacity: int = 1) -> Worker:
     name = name or f"worker-{next(_names)}"
-    await engine.register(name, roles or (ROLE,), capacity)
+    await engine.agents.register(name, roles or (ROLE,), capacity)
     return Worker(engine, name)
 
 
@@ -138,7 +140,7 @@ async def refused(work: Coroutine[Any, Any, object]) -> str:
 
 
 async def of(engine: Engine, run_id: str, kind: type[T]) -> list[T]:
-    return [event for event in await engine.history(run_id) if isinstance(event, kind)]
+    return [event for event in await engine.runs.history(run_id) if isinstance(event, kind)]
 
 
 def names(events: list[RunEvent]) -> list[str]:
@@ -147,8 +149,8 @@ def names(events: list[RunEvent]) -> list[str]:
 
 async def check_stored(engine: Engine, run_id: str) -> None:
     """What is stored of a run is what its journal says."""
-    run = await engine.state(run_id)
-    assert replay(await engine.history(run_id)) == run
+    run = await engine.runs.state(run_id)
+    assert replay(await engine.runs.history(run_id)) == run
     row = engine.store.load_runs([run_id])[run_id].row
     assert (row.status, row.seq) == (run.status, run.seq)
     open_fences = {t.fence for t in run.positions.values() if t.phase in ("offered", "claimed")}

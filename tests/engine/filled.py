@@ -48,7 +48,7 @@ async def fill(url: str, clock: ManualClock) -> dict[str, str]:
         coder = await worker(engine, ROLE, name="coder", capacity=100)
 
         async def get(who: Worker) -> Dispatch:
-            dispatch = await engine.claim(who.name, wait=PATIENCE)
+            dispatch = await engine.claims.claim(who.name, wait=PATIENCE)
             assert dispatch is not None, "there is something to do"
             return dispatch
 
@@ -62,18 +62,18 @@ async def fill(url: str, clock: ManualClock) -> dict[str, str]:
         clock.advance(days=2)
         await engine.tick()
         done = await asked("ended")
-        await engine.answer(done, "ok", by=ANA)
+        await engine.approvals.answer(done, "ok", by=ANA)
         again = await asked("revised")
-        await engine.answer(again, "not so", by=ANA, decision="revise")
+        await engine.approvals.answer(again, "not so", by=ANA, decision="revise")
         dispatch = await get(coder)
         await coder.report(dispatch)
         await refused(coder.report(dispatch))  # a note
-        await engine.answer(f"{runs['revised']}.q2", "yes", by=ANA)
+        await engine.approvals.answer(f"{runs['revised']}.q2", "yes", by=ANA)
         await asked("waiting")
         await asked("closed")
-        await engine.command(runs["closed"], c.Close(by=ANA, reason="not needed"))
+        await engine.runs.command(runs["closed"], c.Close(by=ANA, reason="not needed"))
         await asked("paused")
-        await engine.command(runs["paused"], c.Pause(by=ANA, reason="lunch"))
+        await engine.runs.command(runs["paused"], c.Pause(by=ANA, reason="lunch"))
         await engine.define(WORKS)
         both = (engine.start("works", title=name) for name in ("claimed", "offered"))
         runs["claimed"], runs["offered"] = (run.id for run in await asyncio.gather(*both))

@@ -27,13 +27,13 @@ def test_a_bead_without_a_definition_waits_for_one(url: str, clock: ManualClock)
     async def play():
         async with opened(url, clock) as engine:
             wanted = {"description": "It is slow.", "context": {"k": [1.5, "é"]}, "priority": 3}
-            bead = await engine.file_bead(title="A bug", filed_by="ola", **wanted)
+            bead = await engine.beads.create(title="A bug", filed_by="ola", **wanted)
             assert (bead.type, bead.status, bead.parent_id) == ("work", "open", None)
             assert (bead.execution_id, bead.workflow_id, bead.error) == (None, None, None)
             assert (bead.created_at, bead.filed_by) == (clock.now(), "ola")
             assert {name: getattr(bead, name) for name in wanted} == wanted
-            assert await engine.bead(bead.id) == bead
-            assert (await engine.beads()).items == (bead,)
+            assert await engine.beads.get(bead.id) == bead
+            assert (await engine.beads.list()).items == (bead,)
 
     go(play())
 
@@ -42,9 +42,9 @@ def test_a_bead_with_a_definition_runs_at_once(url: str, clock: ManualClock):
     async def play():
         async with opened(url, clock) as engine:
             await engine.define(ONE)
-            bead = await engine.file_bead(title="A bug", workflow_id="w", context={"k": 1})
+            bead = await engine.beads.create(title="A bug", workflow_id="w", context={"k": 1})
             assert (bead.status, bead.workflow_id) == ("in_progress", "w")
-            run = await engine.state(bead.execution_id or "")
+            run = await engine.runs.state(bead.execution_id or "")
             assert (run.bead_id, run.title, run.context) == (bead.id, "A bug", {"k": 1})
 
     go(play())
@@ -56,14 +56,14 @@ def test_under_the_same_key_the_same_bead_is_meant(url: str, clock: ManualClock,
         async with opened(url, clock) as engine:
             await engine.define(ONE)
             wanted = {"title": "A bug", "workflow_id": workflow_id, "filed_by": "ola", "key": "k"}
-            beads = await asyncio.gather(*(engine.file_bead(**wanted) for _ in range(3)))
+            beads = await asyncio.gather(*(engine.beads.create(**wanted) for _ in range(3)))
             assert len({bead.id for bead in beads}) == 1
-            assert (await engine.file_bead(**wanted)).id == beads[0].id
-            other = engine.file_bead(**{**wanted, "title": "Another bug"})
+            assert (await engine.beads.create(**wanted)).id == beads[0].id
+            other = engine.beads.create(**{**wanted, "title": "Another bug"})
             assert await refused(other) == "key_reused"
-            theirs = await engine.file_bead(**{**wanted, "filed_by": "eve"})
+            theirs = await engine.beads.create(**{**wanted, "filed_by": "eve"})
             assert theirs.id != beads[0].id
-            assert len((await engine.beads()).items) == 2
+            assert len((await engine.beads.list()).items) == 2
 
     go(play())
 
@@ -83,10 +83,12 @@ def test_what_cannot_be_filed_is_refused_and_nothing_is_stored(url: str, clock: 
                 "bad_key": {"key": "k" * 300},
             }
             for code, wanted in codes.items():
-                assert await refused(engine.file_bead(title="t", **wanted)) == code
-            assert await refused(engine.file_bead(title="a\0b")) == "unusable"
-            assert await refused(engine.file_bead(title="a\ud800b", workflow_id="w")) == "unusable"
-            assert (await engine.beads()).items == ()
+                assert await refused(engine.beads.create(title="t", **wanted)) == code
+            assert await refused(engine.beads.create(title="a\0b")) == "unusable"
+            assert (
+                await refused(engine.beads.create(title="a\ud800b", workflow_id="w")) == "unusable"
+            )
+            assert (await engine.beads.list()).items == ()
 
     go(play())
 
@@ -99,12 +101,12 @@ def test_the_context_of_a_run_that_goes_on_is_the_runs(url: str, clock: ManualCl
     async def play():
         async with opened(url, clock) as engine:
             await engine.define(chain(node("a"), node("b")))
-            bead = await engine.file_bead(title="t", workflow_id="w")
+            bead = await engine.beads.create(title="t", workflow_id="w")
             agent = await worker(engine)
             await agent.work(Result(outcome=Outcome.SUCCESS, data={"x": 1}))
-            assert (await engine.bead(bead.id)).context["x"] == 1
+            assert (await engine.beads.get(bead.id)).context["x"] == 1
             await agent.work(Result(outcome=Outcome.SUCCESS, data={"x": 2}))
-            (listed,) = (await engine.beads(status="closed")).items
+            (listed,) = (await engine.beads.list(status="closed")).items
             assert (listed.context["x"], listed.status) == (2, "closed")
 
     go(play())
@@ -115,21 +117,21 @@ def test_a_question_is_a_bead_below_the_work_with_its_dossier(url: str, clock: M
     async def play():
         async with opened(url, clock) as engine:
             await engine.define(chain(node("a", max_attempts=1)))
-            bead = await engine.file_bead(title="t", workflow_id="w", priority=4)
+            bead = await engine.beads.create(title="t", workflow_id="w", priority=4)
             failed = Result(outcome=Outcome.FAILURE, reason="no disk", text="it is full")
             await (await worker(engine)).work(failed)
-            (asked,) = (await engine.beads(type="approval")).items
+            (asked,) = (await engine.beads.list(type="approval")).items
             assert (asked.parent_id, asked.status, asked.priority) == (bead.id, "open", 4)
-            shown = await engine.bead(asked.id)
+            shown = await engine.beads.get(asked.id)
             assert (shown.type, shown.execution_id) == ("approval", bead.execution_id)
             assert shown.context["original_bead_id"] == bead.id
             assert shown.context["attempt_history"][0]["text"] == "it is full"
             assert "no disk" in shown.context["failure_reason"]
             assert shown.context["proposed_next_steps"]
-            await engine.answer(asked.id, decision="reject", by=ANA)
-            assert (await engine.bead(asked.id)).status == "closed"
-            assert await refused(engine.bead(f"{bead.execution_id}.q9")) == "unknown_bead"
-            assert await refused(engine.bead("nobody")) == "unknown_bead"
+            await engine.approvals.answer(asked.id, decision="reject", by=ANA)
+            assert (await engine.beads.get(asked.id)).status == "closed"
+            assert await refused(engine.beads.get(f"{bead.execution_id}.q9")) == "unknown_bead"
+            assert await refused(engine.beads.get("nobody")) == "unknown_bead"
 
     go(play())
 
@@ -138,16 +140,16 @@ def test_the_bead_of_an_aborted_run_says_why(url: str, clock: ManualClock):
     async def play():
         async with opened(url, clock) as engine:
             await engine.define(team({"p": ["p"]}, terminator="p", stop_rules={"max_handoffs": 1}))
-            bead = await engine.file_bead(title="t", workflow_id="t")
+            bead = await engine.beads.create(title="t", workflow_id="t")
             agent = await worker(engine, "p")
             for _ in range(2):
                 await agent.work(Result(outcome=Outcome.HANDOFF, to="p", reason="again"))
-            bead = await engine.bead(bead.id)
+            bead = await engine.beads.get(bead.id)
             assert bead.status == "error"
             assert bead.error is not None
             assert bead.error["rule"] == "max_handoffs"
             assert bead.error["execution_id"] == bead.execution_id
-            assert (await engine.beads(status="error")).items == (bead,)
+            assert (await engine.beads.list(status="error")).items == (bead,)
 
     go(play())
 
@@ -155,19 +157,19 @@ def test_the_bead_of_an_aborted_run_says_why(url: str, clock: ManualClock):
 def test_beads_are_listed_in_pages_the_newest_first(url: str, clock: ManualClock):
     async def play():
         async with opened(url, clock) as engine:
-            filed = [await engine.file_bead(title=f"{n}") for n in range(5)]
+            filed = [await engine.beads.create(title=f"{n}") for n in range(5)]
             found: list[str] = []
             cursor: str | None = ""
             while cursor is not None:
-                page = await engine.beads(cursor=cursor, limit=2)
+                page = await engine.beads.list(cursor=cursor, limit=2)
                 found += [bead.id for bead in page.items]
                 cursor = page.next_cursor
             assert found == [bead.id for bead in reversed(filed)]
-            assert (await engine.beads(limit=5)).next_cursor is None
-            assert await refused(engine.beads(limit=0)) == "bad_limit"
-            assert await refused(engine.beads(limit=501)) == "bad_limit"
-            assert await refused(engine.beads(cursor="a\0b")) == "bad_cursor"
-            assert await refused(engine.beads(status="done")) == "bad_status"
+            assert (await engine.beads.list(limit=5)).next_cursor is None
+            assert await refused(engine.beads.list(limit=0)) == "bad_limit"
+            assert await refused(engine.beads.list(limit=501)) == "bad_limit"
+            assert await refused(engine.beads.list(cursor="a\0b")) == "bad_cursor"
+            assert await refused(engine.beads.list(status="done")) == "bad_status"
 
     go(play())
 
@@ -178,11 +180,11 @@ def test_beads_are_listed_in_pages_the_newest_first(url: str, clock: ManualClock
 def test_a_patch_is_merged_into_the_context(url: str, clock: ManualClock):
     async def play():
         async with opened(url, clock) as engine:
-            bead = await engine.file_bead(title="t", context={"a": 1, "b": {"x": 1, "y": 2}})
-            patched = await engine.patch_bead(bead.id, {"a": None, "b": {"y": 3}, "c": []}, by=OLA)
+            bead = await engine.beads.create(title="t", context={"a": 1, "b": {"x": 1, "y": 2}})
+            patched = await engine.beads.patch(bead.id, {"a": None, "b": {"y": 3}, "c": []}, by=OLA)
             assert patched.context == {"b": {"x": 1, "y": 3}, "c": []}
             assert patched.updated_at > bead.updated_at
-            assert await engine.bead(bead.id) == patched
+            assert await engine.beads.get(bead.id) == patched
 
     go(play())
 
@@ -190,14 +192,14 @@ def test_a_patch_is_merged_into_the_context(url: str, clock: ManualClock):
 def test_no_patch_is_lost_among_many_at_once(shared_url: str, clock: ManualClock):
     async def play():
         async with opened(shared_url, clock) as one, opened(shared_url, clock) as two:
-            bead = await one.file_bead(title="t")
+            bead = await one.beads.create(title="t")
             patches = [
-                engine.patch_bead(bead.id, {f"{name}{n}": n}, by=OLA)
+                engine.beads.patch(bead.id, {f"{name}{n}": n}, by=OLA)
                 for n in range(4)
                 for name, engine in (("one", one), ("two", two))
             ]
             await asyncio.gather(*patches)
-            assert len((await one.bead(bead.id)).context) == 8
+            assert len((await one.beads.get(bead.id)).context) == 8
 
     go(play())
 
@@ -207,17 +209,17 @@ def test_a_patch_of_a_run_that_goes_on_voids_what_had_shown_the_old(url: str, cl
     async def play():
         async with opened(url, clock) as engine:
             await engine.define(ASKS)
-            bead = await engine.file_bead(title="t", workflow_id="w")
+            bead = await engine.beads.create(title="t", workflow_id="w")
             await (await worker(engine)).work()
             (question,) = await engine.run(bead.execution_id or "").questions(60)
-            patched = await engine.patch_bead(bead.id, {"x": 1}, by=OLA)
+            patched = await engine.beads.patch(bead.id, {"x": 1}, by=OLA)
             assert patched.context["x"] == 1
             (again,) = await engine.run(bead.execution_id or "").questions(60)
             assert again.id != question.id
-            assert (await engine.approval(question.id)).status == "void"
-            run = await engine.answer(again.id, "ok", by=ANA)
+            assert (await engine.approvals.get(question.id)).status == "void"
+            run = await engine.approvals.answer(again.id, "ok", by=ANA)
             assert run.context["x"] == 1
-            after = await engine.patch_bead(bead.id, {"x": 2}, by=OLA)
+            after = await engine.beads.patch(bead.id, {"x": 2}, by=OLA)
             assert (after.context["x"], after.status) == (2, "closed")
 
     go(play())
@@ -228,13 +230,13 @@ def test_who_may_not_change_a_bead_changes_nothing(url: str, clock: ManualClock)
         async with opened(url, clock) as engine:
             await engine.define(ONE)
             for workflow_id in ("", "w"):
-                bead = await engine.file_bead(title="t", workflow_id=workflow_id)
+                bead = await engine.beads.create(title="t", workflow_id=workflow_id)
                 keys = {"redispatch_requested": True}
-                assert await refused(engine.patch_bead(bead.id, keys, by=OLA)) == "engine_keys"
-                no = engine.patch_bead(bead.id, {"x": 1}, by=VIEWER)
+                assert await refused(engine.beads.patch(bead.id, keys, by=OLA)) == "engine_keys"
+                no = engine.beads.patch(bead.id, {"x": 1}, by=VIEWER)
                 assert await refused(no) == "not_allowed"
-                assert (await engine.bead(bead.id)).context == {}
-            assert await refused(engine.patch_bead("nobody", {}, by=OLA)) == "unknown_bead"
+                assert (await engine.beads.get(bead.id)).context == {}
+            assert await refused(engine.beads.patch("nobody", {}, by=OLA)) == "unknown_bead"
 
     go(play())
 
@@ -247,21 +249,21 @@ def test_a_bead_runs_again_as_it_was_filed_with_what_is_known_now(url: str, cloc
         async with opened(url, clock) as engine:
             await engine.define(chain(node("a"), node("b")))
             wanted = {"title": "t", "description": "d", "priority": 5, "filed_by": "ola"}
-            bead = await engine.file_bead(**wanted, context={"k": 1}, workflow_id="w")
-            assert await refused(engine.restart(bead.id)) == "bead_busy"
+            bead = await engine.beads.create(**wanted, context={"k": 1}, workflow_id="w")
+            assert await refused(engine.beads.restart(bead.id)) == "bead_busy"
             agent = await worker(engine)
             await agent.work(Result(outcome=Outcome.SUCCESS, data={"x": 1}))
             await engine.run(bead.execution_id or "").close(by=ANA, reason="enough")
-            await engine.patch_bead(bead.id, {"y": 2}, by=OLA)
-            again = await engine.restart(bead.id, from_node="b", by="eve")
+            await engine.beads.patch(bead.id, {"y": 2}, by=OLA)
+            again = engine.run(await engine.beads.restart(bead.id, from_node="b", by="eve"))
             run = await again.state()
             assert (run.title, run.description, run.filed_by) == ("t", "d", "ola")
             assert run.context == {"k": 1, "x": 1, "y": 2}
             assert list(run.positions) == ["b"]
-            runs = await engine.executions(bead_id=bead.id)
+            runs = await engine.run_queries.list(bead_id=bead.id)
             assert [item.priority for item in runs.items] == [5, 5]
             assert [item.id for item in runs.items] == [again.id, bead.execution_id]
-            assert (await engine.bead(bead.id)).execution_id == again.id
+            assert (await engine.beads.get(bead.id)).execution_id == again.id
 
     go(play())
 
@@ -270,14 +272,14 @@ def test_a_bead_that_never_ran_runs_for_the_first_time(url: str, clock: ManualCl
     async def play():
         async with opened(url, clock) as engine:
             await engine.define(ONE)
-            bead = await engine.file_bead(title="t")
-            assert await refused(engine.restart(bead.id)) == "no_workflow"
-            assert await refused(engine.restart("nobody")) == "unknown_bead"
-            no = engine.restart(bead.id, workflow_id="w", from_node="x")
+            bead = await engine.beads.create(title="t")
+            assert await refused(engine.beads.restart(bead.id)) == "no_workflow"
+            assert await refused(engine.beads.restart("nobody")) == "unknown_bead"
+            no = engine.beads.restart(bead.id, workflow_id="w", from_node="x")
             assert await refused(no) == "unknown_place"
-            run = await engine.restart(bead.id, workflow_id="w")
+            run = engine.run(await engine.beads.restart(bead.id, workflow_id="w"))
             await (await worker(engine)).work()
-            assert (await engine.bead(bead.id)).status == "closed"
+            assert (await engine.beads.get(bead.id)).status == "closed"
             assert (await run.state()).bead_id == bead.id
 
     go(play())
@@ -290,10 +292,12 @@ def test_a_bead_that_wants_a_review_wants_it_again(url: str, clock: ManualClock)
     async def play():
         async with opened(url, clock) as engine:
             await engine.define(document)
-            bead = await engine.file_bead(title="t", workflow_id="t", review="required")
+            bead = await engine.beads.create(title="t", workflow_id="t", review="required")
             run = engine.run(bead.execution_id or "")
             await run.close(by=ANA, reason="enough")
-            assert (await (await engine.restart(bead.id)).state()).review == "required"
+            assert (
+                await engine.runs.state(await engine.beads.restart(bead.id))
+            ).review == "required"
 
     go(play())
 
@@ -302,15 +306,15 @@ def test_under_the_same_key_a_bead_runs_again_once(url: str, clock: ManualClock)
     async def play():
         async with opened(url, clock) as engine:
             await engine.define(ONE)
-            bead = await engine.file_bead(title="t")
+            bead = await engine.beads.create(title="t")
             wanted = {"workflow_id": "w", "by": "ola", "key": "k"}
-            first = await engine.restart(bead.id, **wanted)
-            assert (await engine.restart(bead.id, **wanted)).id == first.id
+            first = await engine.beads.restart(bead.id, **wanted)
+            assert await engine.beads.restart(bead.id, **wanted) == first
             await (await worker(engine)).work(Result(outcome=Outcome.SUCCESS, data={"x": 1}))
-            assert (await engine.restart(bead.id, **wanted)).id == first.id
-            no = engine.restart(bead.id, **{**wanted, "from_node": "a"})
+            assert await engine.beads.restart(bead.id, **wanted) == first
+            no = engine.beads.restart(bead.id, **{**wanted, "from_node": "a"})
             assert await refused(no) == "key_reused"
-            assert len((await engine.executions(bead_id=bead.id)).items) == 1
+            assert len((await engine.run_queries.list(bead_id=bead.id)).items) == 1
 
     go(play())
 
@@ -324,18 +328,18 @@ def test_a_file_comes_back_as_it_went_in_and_with_the_dispatch(url: str, clock: 
     async def play():
         async with opened(url, clock) as engine:
             await engine.define(ONE)
-            bead = await engine.file_bead(title="t", workflow_id="w")
-            info = await engine.put_file(
+            bead = await engine.beads.create(title="t", workflow_id="w")
+            info = await engine.beads.put_file(
                 bead.id, "trace é.bin", content, content_type="image/png", by="ola"
             )
             assert (info.size, info.uploaded_by) == (256, "ola")
             assert info.sha256 == hashlib.sha256(content).hexdigest()
-            assert await engine.files(bead.id) == [info]
-            assert await engine.file(bead.id, "trace é.bin") == (info, content)
+            assert await engine.beads.files(bead.id) == [info]
+            assert await engine.beads.file(bead.id, "trace é.bin") == (info, content)
             dispatch = await (await worker(engine)).get()
             (given,) = dispatch.files
             assert (given.name, given.size, given.sha256) == (info.name, 256, info.sha256)
-            shown = await engine.dispatch_view(dispatch)
+            shown = await engine.dispatches.view(dispatch)
             assert shown.bead.files == (given,)
 
     go(play())
@@ -344,16 +348,16 @@ def test_a_file_comes_back_as_it_went_in_and_with_the_dispatch(url: str, clock: 
 def test_a_file_never_changes(url: str, clock: ManualClock):
     async def play():
         async with opened(url, clock) as engine:
-            bead = await engine.file_bead(title="t")
-            info = await engine.put_file(bead.id, "a", b"1")
+            bead = await engine.beads.create(title="t")
+            info = await engine.beads.put_file(bead.id, "a", b"1")
             clock.advance(5)
-            assert await engine.put_file(bead.id, "a", b"1", by="eve") == info
-            assert await refused(engine.put_file(bead.id, "a", b"2")) == "file_exists"
-            assert (await engine.file(bead.id, "a"))[1] == b"1"
+            assert await engine.beads.put_file(bead.id, "a", b"1", by="eve") == info
+            assert await refused(engine.beads.put_file(bead.id, "a", b"2")) == "file_exists"
+            assert (await engine.beads.file(bead.id, "a"))[1] == b"1"
             for n in range(1, BEAD_FILES_MAX):
-                await engine.put_file(bead.id, f"f{n}", b"")
-            assert await refused(engine.put_file(bead.id, "more", b"")) == "too_many_files"
-            assert await engine.put_file(bead.id, "a", b"1") == info
+                await engine.beads.put_file(bead.id, f"f{n}", b"")
+            assert await refused(engine.beads.put_file(bead.id, "more", b"")) == "too_many_files"
+            assert await engine.beads.put_file(bead.id, "a", b"1") == info
 
     go(play())
 
@@ -364,9 +368,9 @@ def test_a_file_never_changes(url: str, clock: ManualClock):
 def test_a_file_has_a_plain_name(file_url: str, clock: ManualClock, name: str):
     async def play():
         async with opened(file_url, clock) as engine:
-            bead = await engine.file_bead(title="t")
-            assert await refused(engine.put_file(bead.id, name, b"")) == "bad_name"
-            assert await engine.files(bead.id) == []
+            bead = await engine.beads.create(title="t")
+            assert await refused(engine.beads.put_file(bead.id, name, b"")) == "bad_name"
+            assert await engine.beads.files(bead.id) == []
 
     go(play())
 
@@ -374,15 +378,15 @@ def test_a_file_has_a_plain_name(file_url: str, clock: ManualClock, name: str):
 def test_what_is_no_file_of_a_bead_is_refused(file_url: str, clock: ManualClock):
     async def play():
         async with opened(file_url, clock) as engine:
-            bead = await engine.file_bead(title="t")
+            bead = await engine.beads.create(title="t")
             large = bytes(FILE_BYTES_MAX + 1)
-            assert await refused(engine.put_file(bead.id, "a", large)) == "file_too_large"
-            await engine.put_file(bead.id, "a", large[:-1])
-            wrong = engine.put_file(bead.id, "b", b"", content_type="text/plain\r\nX: y")
+            assert await refused(engine.beads.put_file(bead.id, "a", large)) == "file_too_large"
+            await engine.beads.put_file(bead.id, "a", large[:-1])
+            wrong = engine.beads.put_file(bead.id, "b", b"", content_type="text/plain\r\nX: y")
             assert await refused(wrong) == "bad_content_type"
-            assert await refused(engine.put_file("nobody", "a", b"")) == "unknown_bead"
-            assert await refused(engine.files("nobody")) == "unknown_bead"
-            assert await refused(engine.file("nobody", "a")) == "unknown_bead"
-            assert await refused(engine.file(bead.id, "b")) == "unknown_file"
+            assert await refused(engine.beads.put_file("nobody", "a", b"")) == "unknown_bead"
+            assert await refused(engine.beads.files("nobody")) == "unknown_bead"
+            assert await refused(engine.beads.file("nobody", "a")) == "unknown_bead"
+            assert await refused(engine.beads.file(bead.id, "b")) == "unknown_file"
 
     go(play())

@@ -104,8 +104,11 @@ def test_what_an_agent_outside_used_before_it_gave_up_is_counted(clock: ManualCl
             ada = await worker(engine, name="ada")
             first = await ada.get()
             used = Usage(tokens=30)
-            await engine.hand_back(first.id, "ada", first.fence, "no model", used)
-            assert await refused(engine.hand_back(first.id, "ada", first.fence, "", used)) == "late"
+            await engine.dispatches.hand_back(first.id, "ada", first.fence, "no model", used)
+            assert (
+                await refused(engine.dispatches.hand_back(first.id, "ada", first.fence, "", used))
+                == "late"
+            )
             await ada.work(DONE)
             ended = await run.result(60)
             assert (ended.terminal_status, ended.ledger.tokens) == ("done_success", 30)

@@ -20,18 +20,18 @@ def test_a_signature_has_one_bead_until_that_is_closed(url: str, clock: ManualCl
     async def play():
         async with opened(url, clock) as engine:
             await engine.define(HEALS)
-            first = await engine.report_bug(ERROR, by="rudi")
+            first = await engine.bugs.report(ERROR, by="rudi")
             clock.advance(60)
             for _ in range(3):
-                again = await engine.report_bug(ERROR, by="rudi")
+                again = await engine.bugs.report(ERROR, by="rudi")
             assert (first.filed, again.filed, again.count) == ("new", "known", 4)
-            (bug,) = (await engine.bugs()).items
+            (bug,) = (await engine.bugs.list()).items
             assert (bug.last_seen - bug.first_seen).total_seconds() == 60
             assert first.execution_id is not None
             await engine.run(first.execution_id).close(by=ANA, reason="fixed by hand")
-            back = await engine.report_bug(ERROR, by="rudi")
+            back = await engine.bugs.report(ERROR, by="rudi")
             assert (back.filed, back.earlier_bead_id) == ("regression", first.bead_id)
-            (bug,) = (await engine.bugs()).items
+            (bug,) = (await engine.bugs.list()).items
             assert (bug.bead_id, bug.count) == (back.bead_id, 1)
 
     go(play())
@@ -40,11 +40,11 @@ def test_a_signature_has_one_bead_until_that_is_closed(url: str, clock: ManualCl
 def test_two_engines_that_hear_of_it_at_once_file_one_bead(shared_url: str, clock: ManualClock):
     async def play():
         async with opened(shared_url, clock) as one, opened(shared_url, clock) as two:
-            reports = (engine.report_bug(ERROR, by="rudi") for engine in (one, two) * 10)
+            reports = (engine.bugs.report(ERROR, by="rudi") for engine in (one, two) * 10)
             found = await asyncio.gather(*reports)
             assert len({answer.bead_id for answer in found}) == 1
-            assert len((await one.beads()).items) == 1
-            (bug,) = (await two.bugs()).items
+            assert len((await one.beads.list()).items) == 1
+            (bug,) = (await two.bugs.list()).items
             assert bug.count == 20
 
     go(play())
@@ -58,11 +58,11 @@ def test_a_bead_that_was_filed_before_a_crash_is_found_again(
             with monkeypatch.context() as patch:
                 patch.setattr(engine.store, "put_bug", lambda row: False)  # it dies before
                 patch.setattr("handrail.engine.services.bugs.WRITE_ATTEMPTS_MAX", 1)
-                await engine.report_bug(ERROR, by="rudi")
+                await engine.bugs.report(ERROR, by="rudi")
             other = ErrorReport(**{**asdict(ERROR), "count": 7, "release": "2"})
-            answer = await engine.report_bug(other, by="rudi")
+            answer = await engine.bugs.report(other, by="rudi")
             assert (answer.filed, answer.count) == ("new", 7)
-            assert len((await engine.beads()).items) == 1
+            assert len((await engine.beads.list()).items) == 1
 
     go(play())
 

@@ -107,14 +107,14 @@ def test_engines_go_on_while_runs_are_archived(filled: Filled, tmp_path: Path):
     async def play():
         async with opened(filled.url, clock) as engine:
             coder = await worker(engine, ROLE, name="another")
-            first = await engine.claim(coder.name, wait=PATIENCE)
+            first = await engine.claims.claim(coder.name, wait=PATIENCE)
             with closing(filled.records(read_only=False)) as store:
                 archived(store, tmp_path / "a")
             assert first is not None
             await coder.report(first)
             assert await refused(engine.run(filled.runs["ended"]).state()) == "unknown_run"
             closing_it = c.Close(by=Person(name="ana"), reason="late")
-            late = engine.command(filled.runs["ended"], closing_it)
+            late = engine.runs.command(filled.runs["ended"], closing_it)
             assert await refused(late) == "unknown_run"
 
     go(play())
@@ -285,7 +285,7 @@ def test_a_backup_has_everything_and_can_be_restored(
     async def go_on():
         async with opened(shared_url, clock) as engine:
             coder = await worker(engine, ROLE, name="another")
-            dispatch = await engine.claim(coder.name, wait=PATIENCE)
+            dispatch = await engine.claims.claim(coder.name, wait=PATIENCE)
             assert dispatch is not None
             await coder.report(dispatch)
 
@@ -330,7 +330,7 @@ def test_a_running_engine_goes_on_from_what_was_restored(
             with closing(open_maintenance_store(shared_url)) as store:
                 retention.backup(store, tmp_path / "b")
                 coder = await worker(engine, ROLE, name="another")
-                dispatch = await engine.claim(coder.name, wait=PATIENCE)
+                dispatch = await engine.claims.claim(coder.name, wait=PATIENCE)
                 new = await engine.start("works", title="after the backup")
                 assert dispatch is not None
                 retention.restore(store, tmp_path / "b", clock.now())
@@ -339,7 +339,7 @@ def test_a_running_engine_goes_on_from_what_was_restored(
                 assert engine.id in store.list_engines()
             assert await refused(coder.report(dispatch)) == "not_claimed"
             assert await refused(engine.run(new.id).state()) == "unknown_run"
-            again = await engine.claim(coder.name, wait=PATIENCE)
+            again = await engine.claims.claim(coder.name, wait=PATIENCE)
             assert again is not None
             assert again.run.id == dispatch.run.id
             await coder.report(again)

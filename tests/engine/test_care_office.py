@@ -19,12 +19,12 @@ pytest_plugins = ["tests.fixtures_postgres"]
 
 async def fill(engine: Engine) -> str:
     await engine.define(chain(node("a")))
-    bead = await engine.file_bead(title="t", workflow_id="w")
-    await engine.put_file(bead.id, "every byte", bytes(range(256)))
+    bead = await engine.beads.create(title="t", workflow_id="w")
+    await engine.beads.put_file(bead.id, "every byte", bytes(range(256)))
     await engine.run(bead.execution_id or "").close(by=ANA, reason="enough")
-    await engine.add_credential(a.credential("c1", works_as='["coder"]'))
-    await engine.store_answers([a.key("http:k1")])
-    await engine.figures()
+    await engine.credentials.add(a.credential("c1", works_as='["coder"]'))
+    await engine.stored_answers.put([a.key("http:k1")])
+    await engine.statistics.by_definition()
     return bead.id
 
 
@@ -49,8 +49,8 @@ def test_a_backup_brings_back_everything_that_lies_beside_the_runs(
             before = await beside(engine, bead_id)
             with closing(open_maintenance_store(shared_url)) as records:
                 retention.backup(records, tmp_path / "b")
-            await engine.revoke_credential("c1")
-            await engine.put_file(bead_id, "another", b"")
+            await engine.credentials.revoke("c1")
+            await engine.beads.put_file(bead_id, "another", b"")
             assert await beside(engine, bead_id) != before
             with closing(open_maintenance_store(shared_url)) as records:
                 retention.restore(records, tmp_path / "b", clock.now())

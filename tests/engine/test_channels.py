@@ -36,28 +36,28 @@ ROOM = "reviews"
 
 async def room(engine: Engine, *agents: str, channel: str = ROOM, **config: Any) -> ChannelView:
     """A channel with these agents, who have registered."""
-    await engine.open_channel(channel, engine.turn_config(config), by="olga")
+    await engine.channels.open(channel, engine.channels.turn_config(config), by="olga")
     for agent in agents:
         if engine.store.get_agent(agent) is None:
-            await engine.register(agent, [ROLE])
-        await engine.join_channel(channel, agent, by="olga")
-    return await engine.channel(channel)
+            await engine.agents.register(agent, [ROLE])
+        await engine.channels.join(channel, agent, by="olga")
+    return await engine.channels.get(channel)
 
 
 async def take(engine: Engine, agent: str) -> TurnView:
-    found = await engine.claim_next(agent)
+    found = await engine.claims.claim_next(agent)
     assert isinstance(found, TurnView), "it has a turn"
     return found
 
 
 async def done(engine: Engine, turn: TurnView) -> ChannelView:
     command = ev.CompleteTurn(agent_id=turn.agent_id, turn=turn.turn)
-    return await engine.command_channel(turn.channel_id, command, by=turn.agent_id)
+    return await engine.channels.command(turn.channel_id, command, by=turn.agent_id)
 
 
 async def alive(engine: Engine, *agents: str) -> None:
     for agent in agents:
-        await engine.heartbeat_agent(agent)
+        await engine.agents.heartbeat(agent)
 
 
 def states(view: ChannelView) -> dict[str, str]:
@@ -83,7 +83,7 @@ def test_turns_go_round_in_the_order_of_joining(url: str, clock: ManualClock):
             for _ in range(6):
                 turn = await take(engine, view.active or "")
                 order.append(turn.agent_id)
-                await engine.say(ROOM, turn.agent_id, "hm", turn=turn.turn)
+                await engine.channels.say(ROOM, turn.agent_id, "hm", turn=turn.turn)
                 view = await done(engine, turn)
             assert "".join(order) == "abcabc"
             sound(engine)
@@ -100,9 +100,9 @@ def test_a_late_complete_ends_nobodys_turn_and_is_kept(url: str, clock: ManualCl
             clock.advance(60)
             await alive(engine, "a", "b")
             await engine.tick()
-            assert (await engine.channel(ROOM)).active == "b"
+            assert (await engine.channels.get(ROOM)).active == "b"
             assert await refused(done(engine, turn)) == "stale_turn"
-            assert (await engine.channel(ROOM)).active == "b"
+            assert (await engine.channels.get(ROOM)).active == "b"
             kept = engine.store.list_notes(CHANNEL_STREAM_PREFIX + ROOM)[0]
             assert [(one.actor, one.code) for one in kept] == [("a", "stale_turn")]
 
@@ -116,20 +116,20 @@ def test_a_turn_that_runs_out_goes_to_the_next_and_the_channel_is_told(
     async def play():
         async with opened(url, clock) as engine:
             await room(engine, "a", "b")
-            await engine.join_channel(ROOM, "b", by="olga", timeout_seconds=5)
+            await engine.channels.join(ROOM, "b", by="olga", timeout_seconds=5)
             clock.advance(59)
             await engine.tick()
-            assert (await engine.channel(ROOM)).active == "a"
+            assert (await engine.channels.get(ROOM)).active == "a"
             clock.advance(1)
             await alive(engine, "a", "b")
             await engine.tick()
-            view = await engine.channel(ROOM)
+            view = await engine.channels.get(ROOM)
             assert (view.active, view.queue) == ("b", ("a", "b"))
             clock.advance(5)
             await engine.tick()
-            view = await engine.channel(ROOM)
+            view = await engine.channels.get(ROOM)
             assert view.resting == "a full cycle without a message"
-            notices = [one.code for one in await engine.channel_log(ROOM) if one.kind == "notice"]
+            notices = [one.code for one in await engine.channels.log(ROOM) if one.kind == "notice"]
             assert notices == ["turn_timed_out", "turn_timed_out", "resting"]
 
     go(play())
@@ -145,19 +145,19 @@ def test_an_agent_that_falls_silent_loses_its_turn_and_is_not_queued_when_it_is_
             clock.advance(61)
             await alive(engine, "b")
             await engine.tick()
-            view = await engine.channel(ROOM)
+            view = await engine.channels.get(ROOM)
             assert states(view) == {"a": "OFFLINE", "b": "ACTIVE"}
             await alive(engine, "a")
             await engine.tick()
-            assert states(await engine.channel(ROOM)) == {"a": "IDLE", "b": "ACTIVE"}
+            assert states(await engine.channels.get(ROOM)) == {"a": "IDLE", "b": "ACTIVE"}
             clock.advance(61)
             await alive(engine, "a")
             await engine.tick()
-            posted = await engine.post(ROOM, "anybody?", by="ana")
+            posted = await engine.channels.post(ROOM, "anybody?", by="ana")
             assert posted.disposition == "logged"
-            view = await engine.join_channel(ROOM, "a", by="olga")
+            view = await engine.channels.join(ROOM, "a", by="olga")
             assert view.active == "a"
-            codes = [one.code for one in await engine.channel_log(ROOM) if one.kind == "notice"]
+            codes = [one.code for one in await engine.channels.log(ROOM) if one.kind == "notice"]
             assert codes == ["agent_disconnected", "agent_disconnected", "no_agents"]
 
     go(play())
@@ -168,15 +168,15 @@ def test_an_agent_that_registers_again_has_lost_its_turn(url: str, clock: Manual
     async def play():
         async with opened(url, clock) as engine:
             await room(engine, "a", "b")
-            await engine.register("a", [ROLE])
-            view = await engine.channel(ROOM)
+            await engine.agents.register("a", [ROLE])
+            view = await engine.channels.get(ROOM)
             assert states(view) == {"a": "IDLE", "b": "ACTIVE"}
-            await engine.register("b", [ROLE], key="same")
-            await engine.join_channel(ROOM, "b", by="olga")
-            await engine.register("b", [ROLE], key="same")
-            assert states(await engine.channel(ROOM))["b"] == "ACTIVE"
-            await engine.remove("b")
-            assert states(await engine.channel(ROOM))["b"] == "OFFLINE"
+            await engine.agents.register("b", [ROLE], key="same")
+            await engine.channels.join(ROOM, "b", by="olga")
+            await engine.agents.register("b", [ROLE], key="same")
+            assert states(await engine.channels.get(ROOM))["b"] == "ACTIVE"
+            await engine.agents.remove("b")
+            assert states(await engine.channels.get(ROOM))["b"] == "OFFLINE"
 
     go(play())
 
@@ -187,11 +187,11 @@ def test_a_disabled_agent_is_offline_in_its_channels_until_it_is_enabled(
     async def play():
         async with opened(url, clock) as engine:
             await room(engine, "a", "b")
-            view = await engine.enable("a", enabled=False)
+            view = await engine.agents.enable("a", enabled=False)
             assert view.channels == {ROOM: "OFFLINE"}
-            assert (await engine.channel(ROOM)).active == "b"
-            assert await refused(engine.join_channel(ROOM, "a", by="olga")) == "agent_disabled"
-            view = await engine.enable("a", enabled=True)
+            assert (await engine.channels.get(ROOM)).active == "b"
+            assert await refused(engine.channels.join(ROOM, "a", by="olga")) == "agent_disabled"
+            view = await engine.agents.enable("a", enabled=True)
             assert view.channels == {ROOM: "IDLE"}
 
     go(play())
@@ -210,7 +210,7 @@ def test_an_agent_in_two_channels_has_one_turn_at_a_time(url: str, clock: Manual
             view = await done(engine, turn)
             assert view.active == "b"
             turn = await take(engine, "c")
-            await engine.say("plans", "c", "hello", turn=turn.turn)
+            await engine.channels.say("plans", "c", "hello", turn=turn.turn)
             view = await done(engine, turn)
             assert view.active == "a"
             assert [m.state for m in engine.store.list_memberships("a") if m.turn] == ["ACTIVE"]
@@ -228,7 +228,7 @@ def test_a_turn_that_runs_out_passes_over_who_is_busy_elsewhere(url: str, clock:
             clock.advance(61)
             await alive(engine, "a", "b", "c")
             await engine.tick()
-            assert (await engine.channel(ROOM)).active == "c"
+            assert (await engine.channels.get(ROOM)).active == "c"
 
     go(play())
 
@@ -243,14 +243,14 @@ def test_channels_decided_together_give_an_agent_no_more_turns_than_it_has_room_
             names = [f"c{n}" for n in range(5)]
             for name in names:
                 await room(engine, "a", channel=name)
-                await engine.command_channel(name, ev.PauseChannel(), by="olga")
-            for turn in await engine.turns_of("a"):
+                await engine.channels.command(name, ev.PauseChannel(), by="olga")
+            for turn in await engine.channels.turns_of("a"):
                 await done(engine, turn)
-            await asyncio.gather(*(engine.post(name, "hello", by="ana") for name in names))
+            await asyncio.gather(*(engine.channels.post(name, "hello", by="ana") for name in names))
             await asyncio.gather(
-                *(engine.command_channel(name, ev.UnpauseChannel(), by="ana") for name in names)
+                *(engine.channels.command(name, ev.UnpauseChannel(), by="ana") for name in names)
             )
-            assert len(await engine.turns_of("a")) == 2
+            assert len(await engine.channels.turns_of("a")) == 2
 
     go(play())
 
@@ -267,7 +267,7 @@ def test_a_channel_whose_only_agent_was_busy_goes_on_when_it_is_free(url: str, c
                 await engine.committer.wait_idle()
                 await asyncio.sleep(0)
             await engine.tick()
-            assert (await engine.channel("plans")).active == "a"
+            assert (await engine.channels.get("plans")).active == "a"
 
     go(play())
 
@@ -279,22 +279,22 @@ def test_a_dispatch_and_a_turn_are_the_same_active(url: str, clock: ManualClock)
             await engine.define(chain(node("a")))
             await worker(engine, name="a")
             run = await engine.start("w")
-            dispatch = await engine.claim_next("a")
+            dispatch = await engine.claims.claim_next("a")
             assert dispatch is not None
             assert not isinstance(dispatch, TurnView)
             view = await room(engine, "a")
             assert (view.active, view.members[0].busy) == (None, True)
-            await engine.report(run.id, dispatch.fence, "a", DONE)
+            await engine.dispatches.report(run.id, dispatch.fence, "a", DONE)
             await engine.tick()
-            assert (await engine.channel(ROOM)).active == "a"
+            assert (await engine.channels.get(ROOM)).active == "a"
             second = await engine.start("w")
-            found = await engine.claim_next("a", holding=[])
+            found = await engine.claims.claim_next("a", holding=[])
             assert isinstance(found, TurnView)
-            assert await engine.claim_next("a", holding=[found.id]) is None
-            agent = await engine.agent_view("a")
+            assert await engine.claims.claim_next("a", holding=[found.id]) is None
+            agent = await engine.agents.get("a")
             assert (agent.state, agent.current_work) == (AgentState.ACTIVE, (found.id,))
             await done(engine, found)
-            step = await engine.claim_next("a", holding=[])
+            step = await engine.claims.claim_next("a", holding=[])
             assert not isinstance(step, TurnView)
             assert step is not None
             assert step.run.id == second.id
@@ -309,8 +309,8 @@ def test_an_agent_with_room_for_two_has_two_turns(url: str, clock: ManualClock):
             await worker(engine, name="a", capacity=2)
             for name in ("one", "two", "three"):
                 await room(engine, "a", channel=name)
-            assert (await engine.channel("two")).active == "a"
-            assert (await engine.channel("three")).active is None
+            assert (await engine.channels.get("two")).active == "a"
+            assert (await engine.channels.get("three")).active is None
             first = await take(engine, "a")
             second = await take(engine, "a")
             assert {first.channel_id, second.channel_id} == {"one", "two"}
@@ -326,13 +326,13 @@ def test_two_engines_that_grant_at_once_never_give_an_agent_two_turns(
         async with opened(shared_url, clock) as one, opened(shared_url, clock) as two:
             for name in ("x", "y"):
                 await room(one, channel=name, order="manual")
-            await one.register("a", [ROLE])
+            await one.agents.register("a", [ROLE])
             for name in ("x", "y"):
-                await one.join_channel(name, "a", by="olga")
+                await one.channels.join(name, "a", by="olga")
             grant = ev.GrantTurn(agent_id="a")
             both = await asyncio.gather(
-                one.command_channel("x", grant, by="ana"),
-                two.command_channel("y", grant, by="ana"),
+                one.channels.command("x", grant, by="ana"),
+                two.channels.command("y", grant, by="ana"),
                 return_exceptions=True,
             )
             assert Counter(isinstance(one, ChannelView) for one in both) == {True: 1, False: 1}
@@ -366,17 +366,20 @@ def test_a_person_speaks_in_a_turn_as_the_mode_says(
             await room(engine, "a", "b", humanInterruptMode=mode)
             turn = await take(engine, "a")
             assert turn.messages == ()
-            posted = await engine.post(ROOM, "stop!", by="ana")
+            posted = await engine.channels.post(ROOM, "stop!", by="ana")
             assert posted.disposition == became
-            view = await engine.channel(ROOM)
+            view = await engine.channels.get(ROOM)
             assert states(view)["a"] == active_state
-            log = await engine.channel_log(ROOM, reader="a")
+            log = await engine.channels.log(ROOM, reader="a")
             assert [one.text for one in log] == active_sees
             if mode == "interrupt":
-                assert await refused(engine.say(ROOM, "a", "but", turn=turn.turn)) == "not_active"
+                assert (
+                    await refused(engine.channels.say(ROOM, "a", "but", turn=turn.turn))
+                    == "not_active"
+                )
                 resumed = ev.ResumeTurn(agent_id="a", human=True)
                 assert (
-                    states(await engine.command_channel(ROOM, resumed, by="ana"))["a"] == "ACTIVE"
+                    states(await engine.channels.command(ROOM, resumed, by="ana"))["a"] == "ACTIVE"
                 )
                 assert [m.text for m in (await take(engine, "a")).messages] == ["stop!"]
             await done(engine, turn)
@@ -396,8 +399,10 @@ def test_nothing_that_was_said_is_lost_or_given_twice(url: str, clock: ManualClo
                 turn = await take(engine, view.active or "")
                 got[turn.agent_id] += [one.text for one in turn.messages]
                 said += [(turn.agent_id, f"{turn.agent_id}{number}"), ("ana", f"ana{number}")]
-                await engine.say(ROOM, turn.agent_id, f"{turn.agent_id}{number}", turn=turn.turn)
-                await engine.post(ROOM, f"ana{number}", by="ana")
+                await engine.channels.say(
+                    ROOM, turn.agent_id, f"{turn.agent_id}{number}", turn=turn.turn
+                )
+                await engine.channels.post(ROOM, f"ana{number}", by="ana")
                 view = await done(engine, turn)
             for agent, texts in got.items():
                 missed = [text for author, text in said if author != agent]
@@ -411,14 +416,16 @@ def test_the_same_message_sent_again_is_said_once(url: str, clock: ManualClock):
     async def play():
         async with opened(url, clock) as engine:
             await room(engine, "a", "b")
-            first = await engine.post(ROOM, "hello", by="ana", key="k1")
-            again = await engine.post(ROOM, "hello", by="ana", key="k1")
+            first = await engine.channels.post(ROOM, "hello", by="ana", key="k1")
+            again = await engine.channels.post(ROOM, "hello", by="ana", key="k1")
             assert again == first
             turn = await take(engine, "a")
-            one = await engine.say(ROOM, "a", "hi", turn=turn.turn, key="k1")
+            one = await engine.channels.say(ROOM, "a", "hi", turn=turn.turn, key="k1")
             await done(engine, turn)
-            assert (await engine.say(ROOM, "a", "hi", turn=turn.turn, key="k1")).id == one.id
-            assert len(await engine.channel_log(ROOM)) == 2
+            assert (
+                await engine.channels.say(ROOM, "a", "hi", turn=turn.turn, key="k1")
+            ).id == one.id
+            assert len(await engine.channels.log(ROOM)) == 2
 
     go(play())
 
@@ -430,13 +437,13 @@ def test_silence_after_an_answer_ends_the_turn_where_that_is_wanted(url: str, cl
             await room(engine, "a", "b", autoDetectTurnEnd=True)
             turn = await take(engine, "a")
             clock.advance(9)
-            await engine.say(ROOM, "a", "done", turn=turn.turn)
+            await engine.channels.say(ROOM, "a", "done", turn=turn.turn)
             clock.advance(9.9)
             await engine.tick()
-            assert (await engine.channel(ROOM)).active == "a"
+            assert (await engine.channels.get(ROOM)).active == "a"
             clock.advance(0.1)
             await engine.tick()
-            assert (await engine.channel(ROOM)).active == "b"
+            assert (await engine.channels.get(ROOM)).active == "b"
 
     go(play())
 
@@ -448,25 +455,25 @@ def test_a_wait_keeps_the_turn_until_it_is_resolved_or_over(url: str, clock: Man
             await room(engine, "a", "b")
             turn = await take(engine, "a")
             wait = ev.RequestWait(agent_id="a", turn=turn.turn, seconds=100, reason="the build")
-            view = await engine.command_channel(ROOM, wait, by="a")
+            view = await engine.channels.command(ROOM, wait, by="a")
             assert (view.active, states(view)["a"]) == (None, "WAITING")
             clock.advance(50)
             await alive(engine, "a", "b")
-            view = await engine.command_channel(
+            view = await engine.channels.command(
                 ROOM, ev.ResumeTurn(agent_id="a", turn=turn.turn), by="a"
             )
             assert view.active == "a"
-            await engine.command_channel(ROOM, wait, by="a")
+            await engine.channels.command(ROOM, wait, by="a")
             clock.advance(30)
             override = ev.OverrideWait(agent_id="a", to=AgentState.ACTIVE)
-            assert (await engine.command_channel(ROOM, override, by="ana")).active == "a"
-            await engine.command_channel(ROOM, wait, by="a")
+            assert (await engine.channels.command(ROOM, override, by="ana")).active == "a"
+            await engine.channels.command(ROOM, wait, by="a")
             await alive(engine, "a", "b")
             clock.advance(50)
             await alive(engine, "a", "b")
             clock.advance(50)
             await engine.tick()
-            view = await engine.channel(ROOM)
+            view = await engine.channels.get(ROOM)
             assert (view.active, states(view)["a"]) == ("b", "QUEUED")
 
     go(play())
@@ -479,14 +486,14 @@ def test_a_channel_rests_after_so_many_turns_and_wakes_for_a_person(url: str, cl
             view = await room(engine, "a", "b", maxAgentTurns=4)
             for _ in range(4):
                 turn = await take(engine, view.active or "")
-                await engine.say(ROOM, turn.agent_id, "go on", turn=turn.turn)
+                await engine.channels.say(ROOM, turn.agent_id, "go on", turn=turn.turn)
                 view = await done(engine, turn)
             assert (view.active, view.resting) == (None, "4 agent turns without a human message")
             assert set(states(view).values()) == {"QUEUED"}
-            assert await engine.claim_next("a") is None
-            posted = await engine.post(ROOM, "more", by="ana")
+            assert await engine.claims.claim_next("a") is None
+            posted = await engine.channels.post(ROOM, "more", by="ana")
             assert posted.disposition == "delivered"
-            assert (await engine.channel(ROOM)).active == "a"
+            assert (await engine.channels.get(ROOM)).active == "a"
 
     go(play())
 
@@ -501,8 +508,8 @@ def test_the_installation_says_how_long_turns_and_waits_are_where_a_channel_does
             assert (config.default_timeout_seconds, config.wait_timeout_seconds) == (7, 8)
             config = (await room(engine, channel="b", defaultTimeoutSeconds=9)).turn_config
             assert (config.default_timeout_seconds, config.max_agent_turns) == (9, 50)
-            wrong = engine.turn_config({"maxAgentTurns": 0})
-            assert await refused(engine.open_channel("c", wrong, by="olga")) == "bad_config"
+            wrong = engine.channels.turn_config({"maxAgentTurns": 0})
+            assert await refused(engine.channels.open("c", wrong, by="olga")) == "bad_config"
 
     go(play())
 
@@ -512,22 +519,22 @@ def test_priority_and_manual_orders(url: str, clock: ManualClock):
         async with opened(url, clock) as engine:
             await room(engine, order="priority")
             for agent, priority in (("a", 1), ("b", 5), ("c", 3)):
-                await engine.register(agent, [ROLE])
-                await engine.join_channel(ROOM, agent, by="olga", priority=priority)
+                await engine.agents.register(agent, [ROLE])
+                await engine.channels.join(ROOM, agent, by="olga", priority=priority)
             order: list[str] = []
             for _ in range(4):
-                view = await engine.channel(ROOM)
+                view = await engine.channels.get(ROOM)
                 turn = await take(engine, view.active or "")
                 order.append(turn.agent_id)
-                await engine.say(ROOM, turn.agent_id, "x", turn=turn.turn)
+                await engine.channels.say(ROOM, turn.agent_id, "x", turn=turn.turn)
                 await done(engine, turn)
             assert order == ["a", "b", "c", "b"], "a came first, alone; then by priority"
             view = await room(engine, "d", "e", channel="m", order="manual")
             assert view.active is None
-            view = await engine.command_channel("m", ev.GrantTurn(agent_id="e"), by="ana")
+            view = await engine.channels.command("m", ev.GrantTurn(agent_id="e"), by="ana")
             assert view.active == "e"
             assert await refused(
-                engine.command_channel("m", ev.GrantTurn(agent_id="d"), by="a")
+                engine.channels.command("m", ev.GrantTurn(agent_id="d"), by="a")
             ) == ("turn_held")
 
     go(play())
@@ -538,17 +545,17 @@ def test_a_closed_channel_is_gone_and_may_be_opened_again(url: str, clock: Manua
         async with opened(url, clock) as engine:
             await room(engine, "a", "b")
             old = await take(engine, "a")
-            await engine.post(ROOM, "hello", by="ana")
-            assert await refused(engine.open_channel(ROOM, by="olga")) == "channel_exists"
-            await engine.close_channel(ROOM, by="olga")
-            assert await refused(engine.channel(ROOM)) == "unknown_channel"
+            await engine.channels.post(ROOM, "hello", by="ana")
+            assert await refused(engine.channels.open(ROOM, by="olga")) == "channel_exists"
+            await engine.channels.close(ROOM, by="olga")
+            assert await refused(engine.channels.get(ROOM)) == "unknown_channel"
             assert await refused(done(engine, old)) == "unknown_channel"
-            assert (await engine.channels()).items == ()
-            assert (await engine.agent_view("a")).channels == {}
-            assert await refused(engine.close_channel(ROOM, by="olga")) == "unknown_channel"
+            assert (await engine.channels.list()).items == ()
+            assert (await engine.agents.get("a")).channels == {}
+            assert await refused(engine.channels.close(ROOM, by="olga")) == "unknown_channel"
             view = await room(engine, "a")
             assert (view.turn and view.turn.number, view.paused) == (2, False)
-            assert [one.text for one in await engine.channel_log(ROOM)] == ["hello"]
+            assert [one.text for one in await engine.channels.log(ROOM)] == ["hello"]
             assert await refused(done(engine, old)) == "stale_turn"
 
     go(play())
@@ -561,21 +568,21 @@ def test_a_turn_survives_an_engine_that_dies_and_an_outage_costs_it_nothing(
         engine = await crashing(shared_url, clock)
         await room(engine, "a", "b")
         turn = await take(engine, "a")
-        await engine.post(ROOM, "hello", by="ana")
+        await engine.channels.post(ROOM, "hello", by="ana")
         clock.advance(20)
         await engine.tick()
         await abandon_engine(engine)
         clock.advance(hours=1)
         async with opened(shared_url, clock) as again:
             await again.tick()
-            view = await again.channel(ROOM)
+            view = await again.channels.get(ROOM)
             assert view.active == "a"
             found = await take(again, "a")
             assert (found.id, [m.text for m in found.messages]) == (turn.id, ["hello"])
             clock.advance(41)
             await alive(again, "a", "b")
             await again.tick()
-            assert (await again.channel(ROOM)).active == "b"
+            assert (await again.channels.get(ROOM)).active == "b"
 
     go(play())
 
@@ -587,10 +594,10 @@ def test_whoever_waits_for_work_is_given_a_turn_as_soon_as_it_is_granted(
         async with opened(url, clock) as engine:
             await room(engine, "a", "b")
             first = await take(engine, "a")
-            waiting = asyncio.create_task(engine.claim_next("b", wait=10))
-            log = asyncio.create_task(engine.channel_log(ROOM, wait=10))
+            waiting = asyncio.create_task(engine.claims.claim_next("b", wait=10))
+            log = asyncio.create_task(engine.channels.log(ROOM, wait=10))
             await asyncio.sleep(0)
-            await engine.say(ROOM, "a", "your turn", turn=first.turn)
+            await engine.channels.say(ROOM, "a", "your turn", turn=first.turn)
             await done(engine, first)
             turn = await waiting
             assert isinstance(turn, TurnView)
@@ -606,11 +613,11 @@ def test_the_record_of_a_channel_is_chained_and_checked(shared_url: str, clock: 
             view = await room(engine, "a", "b")
             for _ in range(3):
                 turn = await take(engine, view.active or "")
-                await engine.say(ROOM, turn.agent_id, "x", turn=turn.turn)
+                await engine.channels.say(ROOM, turn.agent_id, "x", turn=turn.turn)
                 view = await done(engine, turn)
             await room(engine, "a", channel="closed")
-            await engine.close_channel("closed", by="olga")
-            shown = [event for _, event in await engine.feed(limit=200)]
+            await engine.channels.close("closed", by="olga")
+            shown = [event for _, event in await engine.feed.read(limit=200)]
             mine = [event for event in shown if event.get("stream") == CHANNEL_STREAM_PREFIX + ROOM]
             assert [event["seq"] for event in mine] == list(range(1, len(mine) + 1))
             assert mine[0]["type"] == "Opened"

@@ -80,18 +80,18 @@ class Talked:
 async def _talk(url: str, clock: ManualClock) -> None:
     async with opened(url, clock) as engine:
         for agent in ("ada", "bob"):
-            await engine.register(agent, [ROLE])
-        await engine.open_channel(ROOM, by="olga")
+            await engine.agents.register(agent, [ROLE])
+        await engine.channels.open(ROOM, by="olga")
         for agent in ("ada", "bob"):
-            await engine.join_channel(ROOM, agent, by="olga")
-        await engine.post(ROOM, SAID[0], by="ana", to="ada")
-        await engine.say(ROOM, "ada", SAID[1])
-        await engine.command_channel(ROOM, ev.CompleteTurn(agent_id="ada"), by="ada")
+            await engine.channels.join(ROOM, agent, by="olga")
+        await engine.channels.post(ROOM, SAID[0], by="ana", to="ada")
+        await engine.channels.say(ROOM, "ada", SAID[1])
+        await engine.channels.command(ROOM, ev.CompleteTurn(agent_id="ada"), by="ada")
         clock.advance(61)
         for agent in ("ada", "bob"):
-            await engine.heartbeat_agent(agent)
+            await engine.agents.heartbeat(agent)
         await engine.tick()
-        await engine.post(ROOM, SAID[2], by="ana")
+        await engine.channels.post(ROOM, SAID[2], by="ana")
 
 
 @pytest.fixture(scope="module")

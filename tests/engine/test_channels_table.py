@@ -25,14 +25,14 @@ class Stage:
         self.engine, self.clock = engine, clock
 
     async def tell(self, command: ev.ChannelCommand, by: str = "olga") -> None:
-        await self.engine.command_channel(ROOM, command, by=by)
+        await self.engine.channels.command(ROOM, command, by=by)
 
     async def set(self, state: AgentState, *, alone: bool, disabled: bool) -> None:
         config = {"order": "manual", "humanInterruptMode": "interrupt", "maxAgentTurns": 99}
-        await self.engine.open_channel(ROOM, self.engine.turn_config(config), by="olga")
+        await self.engine.channels.open(ROOM, self.engine.channels.turn_config(config), by="olga")
         for agent in ("a",) if alone else ("a", "b"):
-            await self.engine.register(agent, [ROLE])
-            await self.engine.join_channel(ROOM, agent, by="olga")
+            await self.engine.agents.register(agent, [ROLE])
+            await self.engine.channels.join(ROOM, agent, by="olga")
         if state in (AgentState.OFFLINE, AgentState.IDLE):
             await self.tell(ev.TakeOffline(agent_id="a"))
         if state is AgentState.OFFLINE and disabled:
@@ -45,7 +45,7 @@ class Stage:
             await self.tell(ev.RequestWait(agent_id="a", seconds=600), by="a")
 
     async def moves(self) -> list[tuple[AgentState, Trigger, AgentState]]:
-        told = [event for _, event in await self.engine.feed(limit=100)]
+        told = [event for _, event in await self.engine.feed.read(limit=100)]
         mine = [one for one in told if one.get("agent_id") == "a" and one["type"] == "Transitioned"]
         return [
             (AgentState(one["from"]), Trigger(one["trigger"]), AgentState(one["to"]))
@@ -56,7 +56,7 @@ class Stage:
         """Time passes, and everybody is alive."""
         self.clock.advance(seconds)
         for agent in ("a", "b"):
-            await self.engine.heartbeat_agent(agent)
+            await self.engine.agents.heartbeat(agent)
         await self.tell(ev.ChannelTick())
 
 
@@ -72,7 +72,7 @@ TRIES: dict[Trigger, Tried] = {
     Trigger.AGENT_CRASHES: _gone,
     Trigger.DISABLED: _told(ev.Disable(agent_id="a")),
     Trigger.ENABLED: _told(ev.Enable(agent_id="a")),
-    Trigger.ASSIGNED: lambda stage: stage.engine.join_channel(ROOM, "a", by="olga"),
+    Trigger.ASSIGNED: lambda stage: stage.engine.channels.join(ROOM, "a", by="olga"),
     Trigger.REMOVED: _told(ev.RemoveMember(agent_id="a")),
     Trigger.TURN_GRANTED: _told(ev.GrantTurn(agent_id="a")),
     Trigger.TURN_COMPLETE: _told(ev.CompleteTurn(agent_id="a"), "a"),
@@ -81,7 +81,7 @@ TRIES: dict[Trigger, Tried] = {
     Trigger.WAIT_REQUESTED: _told(ev.RequestWait(agent_id="a"), "a"),
     Trigger.WAIT_RESOLVED: _told(ev.ResumeTurn(agent_id="a"), "a"),
     Trigger.WAIT_TIMEOUT: lambda stage: stage.later(601),
-    Trigger.HUMAN_INTERRUPT: lambda stage: stage.engine.post(ROOM, "stop", by="ana"),
+    Trigger.HUMAN_INTERRUPT: lambda stage: stage.engine.channels.post(ROOM, "stop", by="ana"),
     Trigger.OVERRIDE_TO_ACTIVE: _told(ev.OverrideWait(agent_id="a", to=AgentState.ACTIVE)),
     Trigger.OVERRIDE_TO_QUEUED: _told(ev.OverrideWait(agent_id="a", to=AgentState.QUEUED)),
 }

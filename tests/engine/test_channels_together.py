@@ -10,9 +10,8 @@ from tests.engine.at_work import ROLE, go, opened
 from handrail.engine.audit.doctor import check_database
 from handrail.engine.audit.verification import verify
 from handrail.engine.commit.channel_change import decode_channel
-from handrail.engine.commit.committer import EngineBusyError
 from handrail.engine.engine import Engine
-from handrail.engine.errors import RefusedError
+from handrail.engine.errors import EngineBusyError, RefusedError
 from handrail.kernel.agent_lifecycle import AgentState
 from handrail.kernel.channel import events as ev
 from handrail.kernel.channel.state import check_invariants
@@ -47,17 +46,17 @@ class Crowd:
 
     async def furnish(self) -> None:
         for agent in AGENTS:
-            await self.engines[0].register(agent, [ROLE], self.chance.choice((1, 1, 1, 2)))
+            await self.engines[0].agents.register(agent, [ROLE], self.chance.choice((1, 1, 1, 2)))
         for n, name in enumerate(CHANNELS):
             given = {
                 "humanInterruptMode": MODES[n % 4],
                 "order": ORDERS[n % 3],
                 "maxAgentTurns": 5,
             }
-            config = self.engines[0].turn_config(given)
-            await self.engines[0].open_channel(name, config, by="olga")
+            config = self.engines[0].channels.turn_config(given)
+            await self.engines[0].channels.open(name, config, by="olga")
             for agent in self.chance.sample(AGENTS, 4):
-                await self.engines[0].join_channel(name, agent, by="olga")
+                await self.engines[0].channels.join(name, agent, by="olga")
 
     async def act(self) -> None:
         """One thing, which may be refused; nothing else may go wrong."""
@@ -71,7 +70,7 @@ class Crowd:
 
     async def claim(self, engine: Engine) -> None:
         agent = self.chance.choice(AGENTS)
-        found = await engine.claim_next(agent)
+        found = await engine.claims.claim_next(agent)
         if isinstance(found, TurnView):
             self.turns[found.id] = found
 
@@ -83,21 +82,21 @@ class Crowd:
     async def say(self, engine: Engine) -> None:
         turn = self.some()
         text = f"{turn.agent_id} {self.chance.random()}"
-        await engine.say(turn.channel_id, turn.agent_id, text, turn=turn.turn)
+        await engine.channels.say(turn.channel_id, turn.agent_id, text, turn=turn.turn)
         self.said[turn.channel_id].append(text)
 
     async def complete(self, engine: Engine) -> None:
         turn = self.some()
         self.turns.pop(turn.id, None)
         command = ev.CompleteTurn(agent_id=turn.agent_id, turn=turn.turn)
-        await engine.command_channel(turn.channel_id, command, by=turn.agent_id)
+        await engine.channels.command(turn.channel_id, command, by=turn.agent_id)
 
     async def old(self, engine: Engine) -> None:
         """A turn that is long over ends nothing."""
         turn = self.some()
         command = ev.CompleteTurn(agent_id=turn.agent_id, turn=turn.turn - 1)
         try:
-            await engine.command_channel(turn.channel_id, command, by=turn.agent_id)
+            await engine.channels.command(turn.channel_id, command, by=turn.agent_id)
         except RefusedError:
             return
         raise AssertionError(f"an old token ended {turn.id}")
@@ -107,7 +106,7 @@ class Crowd:
         number = self.chance.random()
         if number < 0.6:
             text = f"ana {number}"
-            await engine.post(name, text, by="ana")
+            await engine.channels.post(name, text, by="ana")
             self.said[name].append(text)
             return
         command = self.chance.choice(
@@ -121,28 +120,28 @@ class Crowd:
                 ev.UnpauseChannel(),
             )
         )
-        await engine.command_channel(name, command, by="ana")
+        await engine.channels.command(name, command, by="ana")
 
     async def wait(self, engine: Engine) -> None:
         turn = self.some()
         wait = ev.RequestWait(agent_id=turn.agent_id, turn=turn.turn, seconds=30)
-        await engine.command_channel(turn.channel_id, wait, by=turn.agent_id)
+        await engine.channels.command(turn.channel_id, wait, by=turn.agent_id)
 
     async def rejoin(self, engine: Engine) -> None:
         name, agent = self.chance.choice(CHANNELS), self.chance.choice(AGENTS)
-        await engine.join_channel(name, agent, by="olga")
+        await engine.channels.join(name, agent, by="olga")
 
     async def remove(self, engine: Engine) -> None:
         if self.chance.random() < 0.3:
             name, agent = self.chance.choice(CHANNELS), self.chance.choice(AGENTS)
-            await engine.leave_channel(name, agent, by="olga")
+            await engine.channels.leave(name, agent, by="olga")
 
     async def lose(self, engine: Engine) -> None:
         """The agent's process was started anew."""
         if self.chance.random() < 0.3:
             row = engine.store.get_agent(agent := self.chance.choice(AGENTS))
             assert row is not None
-            await engine.register(agent, [ROLE], row.capacity)
+            await engine.agents.register(agent, [ROLE], row.capacity)
 
 
 def sound(engine: Engine) -> None:
@@ -183,7 +182,7 @@ def test_everybody_at_once_on_two_engines_breaks_nothing(
                 if number % 5 == 4:
                     clock.advance(crowd.chance.choice((1, 20, 40)))
                     for agent in AGENTS:
-                        await one.heartbeat_agent(agent)
+                        await one.agents.heartbeat(agent)
                     await asyncio.gather(one.tick(), two.tick())
             await one.tick()
             sound(two)

@@ -77,7 +77,7 @@ async def awake(engine: Engine, machine: Machine, seconds: float, step: float = 
 
 async def ordered(engine: Engine, run_id: str) -> None:
     """Numbers and times of a run both go forward, in its events and its transitions."""
-    events = [(seq, event.at) async for seq, event in engine.events(run_id, follow=False)]
+    events = [(seq, event.at) async for seq, event in engine.runs.events(run_id, follow=False)]
     assert [seq for seq, _ in events] == list(range(1, len(events) + 1))
     times = [at for _, at in events]
     assert times == sorted(times)
@@ -180,7 +180,7 @@ def test_a_wall_that_went_back_while_nobody_was_there(file_url: str, machine: Ma
             assert not (await run.state()).has_ended, "not early"
             await awake(engine, machine, 0.3 * HOUR)
             assert (await run.state()).has_ended, "and not a day late"
-            assert not [e for e in await engine.history(run_id) if isinstance(e, ClocksPushed)]
+            assert not [e for e in await engine.runs.history(run_id) if isinstance(e, ClocksPushed)]
             await ordered(engine, run_id)
 
     go(play())
@@ -224,7 +224,7 @@ def test_a_jump_there_and_back_over_two_restarts(file_url: str, machine: Machine
             assert not (await run.state()).has_ended
             await awake(engine, machine, 0.3 * HOUR)
             assert (await run.state()).has_ended
-            pushed = [e for e in await engine.history(run_id) if isinstance(e, ClocksPushed)]
+            pushed = [e for e in await engine.runs.history(run_id) if isinstance(e, ClocksPushed)]
             assert sum(event.seconds for event in pushed) == pytest.approx(DAY, abs=60)
             await ordered(engine, run_id)
 
@@ -243,21 +243,23 @@ def test_clocks_stand_still_while_nobody_is_alive_and_only_then(
     async def play() -> None:
         async with alive(file_url, dies=dies) as engine:
             run_id = (await started(engine, ASKS)).id
-            deadline = (await engine.state(run_id)).pending_approvals.popitem()[1].deadline
+            deadline = (await engine.runs.state(run_id)).pending_approvals.popitem()[1].deadline
             await awake(engine, machine, 10 * HOUR)
         machine.passes(5 * HOUR)
         async with alive(file_url) as engine:
             await awake(engine, machine, 23.9 * HOUR - 10 * HOUR)
-            run = await engine.state(run_id)
+            run = await engine.runs.state(run_id)
             assert not run.has_ended
-            (pushed,) = [e for e in await engine.history(run_id) if isinstance(e, ClocksPushed)]
+            (pushed,) = [
+                e for e in await engine.runs.history(run_id) if isinstance(e, ClocksPushed)
+            ]
             assert pushed.seconds == pytest.approx(5 * HOUR, abs=15)
             (question,) = run.pending_approvals.values()
             assert question.deadline == deadline + timedelta(seconds=pushed.seconds)
             (row,) = engine.store.list_approvals(execution_id=run_id)
             assert parse_iso(row.deadline) == question.deadline, "and everybody is shown that"
             await awake(engine, machine, 0.3 * HOUR)
-            assert (await engine.state(run_id)).has_ended
+            assert (await engine.runs.state(run_id)).has_ended
 
     go(play())
 
@@ -272,10 +274,10 @@ def test_restarts_one_after_the_other_push_a_clock_once_for_each(file_url: str, 
                 pass
         async with alive(file_url) as engine:
             await awake(engine, machine, 23.9 * HOUR)
-            assert not (await engine.state(run_id)).has_ended
+            assert not (await engine.runs.state(run_id)).has_ended
             await awake(engine, machine, 0.3 * HOUR)
-            assert (await engine.state(run_id)).has_ended
-            pushed = [e for e in await engine.history(run_id) if isinstance(e, ClocksPushed)]
+            assert (await engine.runs.state(run_id)).has_ended
+            pushed = [e for e in await engine.runs.history(run_id) if isinstance(e, ClocksPushed)]
             assert sum(event.seconds for event in pushed) == pytest.approx(6 * HOUR, abs=60)
             await ordered(engine, run_id)
 
@@ -291,7 +293,7 @@ def test_an_answer_after_an_outage_longer_than_the_deadline_is_taken(
         machine.passes(3 * DAY)
         async with alive(file_url) as engine:
             (question,) = await engine.run(run_id).questions(0)
-            ended = await engine.answer(
+            ended = await engine.approvals.answer(
                 question.id, by=ANA, decision="approve", digest=question.digest
             )
             assert ended.terminal_status == "done_success"
@@ -310,12 +312,12 @@ def test_an_agent_outside_keeps_its_work_through_an_outage(file_url: str, machin
         machine.passes(2 * HOUR)
         async with alive(file_url) as engine:
             await engine.tick()
-            state = await engine.state(run_id)
+            state = await engine.runs.state(run_id)
             token = state.find_position(dispatch.fence)
             assert token is not None, "it is still at work"
             assert token.agent == "outside"
-            ended = await engine.report(run_id, dispatch.fence, "outside", DONE)
-            assert not [e for e in await engine.history(run_id) if isinstance(e, TimedOut)]
+            ended = await engine.dispatches.report(run_id, dispatch.fence, "outside", DONE)
+            assert not [e for e in await engine.runs.history(run_id) if isinstance(e, TimedOut)]
             assert ended.seq > state.seq
 
     go(play())
@@ -333,7 +335,7 @@ def test_a_timeout_of_work_fires_once_whatever_the_wall_does(file_url: str, mach
                     machine.passes(HOUR / 4.5)
                     await agent.beat()
                     await engine.tick()
-            events = await engine.history(run.id)
+            events = await engine.runs.history(run.id)
             fired = [event for event in events if isinstance(event, TimedOut)]
             assert [event.clock for event in fired] == ["work"]
             first = next(event for event in events if event.__class__.__name__ == "Claimed")

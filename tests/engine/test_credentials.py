@@ -16,11 +16,13 @@ def test_a_sign_in_is_used_once_before_it_expires(url: str, clock: ManualClock):
             good = a.credential("c1", kind="sign_in", expires_at=a.at(60))
             late = a.credential("c2", kind="sign_in", expires_at=a.at(60))
             for row in (good, late):
-                await engine.add_credential(row)
-            used = await asyncio.gather(*(engine.use_sign_in(good.digest) for _ in range(5)))
+                await engine.credentials.add(row)
+            used = await asyncio.gather(
+                *(engine.credentials.use_sign_in(good.digest) for _ in range(5))
+            )
             assert [row.id for row in used if row is not None] == ["c1"]
             clock.advance(60)
-            assert await engine.use_sign_in(late.digest) is None
+            assert await engine.credentials.use_sign_in(late.digest) is None
 
     go(play())
 
@@ -28,15 +30,15 @@ def test_a_sign_in_is_used_once_before_it_expires(url: str, clock: ManualClock):
 def test_tokens_are_listed_and_revoked(url: str, clock: ManualClock):
     async def play():
         async with opened(url, clock) as engine:
-            assert not await engine.has_tokens()
-            await engine.add_credential(a.credential("c1"))
-            assert await engine.has_tokens()
-            assert await engine.revoke_credential("c1")
-            assert not await engine.revoke_credential("c1")
-            (row,) = await engine.credentials("token")
+            assert not await engine.credentials.has_tokens()
+            await engine.credentials.add(a.credential("c1"))
+            assert await engine.credentials.has_tokens()
+            assert await engine.credentials.revoke("c1")
+            assert not await engine.credentials.revoke("c1")
+            (row,) = await engine.credentials.list("token")
             assert row.revoked_at == a.at()
-            assert await engine.credential(row.digest) == row
-            assert not await engine.has_tokens()
+            assert await engine.credentials.get(row.digest) == row
+            assert not await engine.credentials.has_tokens()
 
     go(play())
 
@@ -45,12 +47,12 @@ def test_kept_answers_are_given_again_for_a_day(url: str, clock: ManualClock):
     async def play():
         async with opened(url, clock) as engine:
             first = a.key("http:k1")
-            await engine.store_answers([first])
-            await engine.store_answers([a.key("http:k1", answer='"late"')])
-            assert await engine.stored_answer("http:k1", "ola") == first
-            assert await engine.stored_answer("http:k1", "eve") is None
+            await engine.stored_answers.put([first])
+            await engine.stored_answers.put([a.key("http:k1", answer='"late"')])
+            assert await engine.stored_answers.get("http:k1", "ola") == first
+            assert await engine.stored_answers.get("http:k1", "eve") is None
             clock.advance(2 * 86_400)
             await engine.tick()
-            assert await engine.stored_answer("http:k1", "ola") is None
+            assert await engine.stored_answers.get("http:k1", "ola") is None
 
     go(play())

@@ -177,7 +177,7 @@ def test_nobody_verifies_what_they_committed_and_nobody_waits_for_them(
             await engine.tick()
             other = await engine.start("other")
             assert (await other.result(60)).terminal_status == "done_success"
-            (waiting,) = await engine.why(run.id)
+            (waiting,) = await engine.run_queries.waits(run.id)
             assert waiting.code == "own_commit"
             engine.add_agent(lambda d: DONE, "qa-engineer", name="fresh eyes", capacity=1)
             while not (
@@ -332,7 +332,7 @@ def test_a_worker_that_dies_each_time_uses_up_the_attempts(url: str, clock: Manu
             run = await started(engine, ONE)
             for _ in range(3):
                 await (await worker(engine, name="ada")).get()
-                await engine.register("ada", (ROLE,))
+                await engine.agents.register("ada", (ROLE,))
                 await engine.tick()
             (question,) = await run.questions(60)
             assert question.kind == "escalation"

@@ -26,7 +26,7 @@ def test_what_lands_while_a_seat_asks_is_found(
             commit, reserve, heard = (
                 engine.store.commit,
                 engine.store.reserve_dispatches,
-                engine.committer.on_run_changed,
+                engine._notifier.run_changed,
             )
 
             def late_commit(*values: object) -> object:
@@ -46,7 +46,7 @@ def test_what_lands_while_a_seat_asks_is_found(
 
             monkeypatch.setattr(engine.store, "commit", late_commit)
             monkeypatch.setattr(engine.store, "reserve_dispatches", early_reserve)
-            monkeypatch.setattr(engine.committer, "on_run_changed", hear)
+            monkeypatch.setattr(engine._notifier, "run_changed", hear)
             run = asyncio.create_task(started(engine, ONE))
             await asyncio.to_thread(coming.wait)
             await engine.add_agent(lambda d: DONE, ROLE)

@@ -28,7 +28,7 @@ def test_why_a_run_is_not_worked_on(url: str, clock: ManualClock):
             run = await started(engine, chain(node("a"), node("ok", "approval"), node("b")))
 
             async def why() -> list[str]:
-                return [waiting.code for waiting in await engine.why(run.id)]
+                return [waiting.code for waiting in await engine.run_queries.waits(run.id)]
 
             assert await why() == ["no_agent"]
             agent = await worker(engine)
@@ -37,10 +37,10 @@ def test_why_a_run_is_not_worked_on(url: str, clock: ManualClock):
             assert await why() == ["offline"]
             await agent.beat()
             dispatch = await agent.get()
-            (waiting,) = await engine.why(run.id)
+            (waiting,) = await engine.run_queries.waits(run.id)
             assert (waiting.code, waiting.place) == ("claimed", "a")
             assert agent.name in waiting.message
-            await engine.register(agent.name, (ROLE,))
+            await engine.agents.register(agent.name, (ROLE,))
             assert await why() == ["lost"]
             await engine.tick()
             again = await worker(engine)
@@ -49,13 +49,13 @@ def test_why_a_run_is_not_worked_on(url: str, clock: ManualClock):
             assert await why() == ["paused"]
             await run.resume(by=ANA, reason="back")
             await again.report(dispatch)
-            (waiting,) = await engine.why(run.id)
+            (waiting,) = await engine.run_queries.waits(run.id)
             assert waiting.code == "asked"
             (question,) = await run.questions(60)
             assert question.id in waiting.hint
             await run.close(by=ANA, reason="enough")
             assert await why() == []
-            assert await refused(engine.why("nobody")) == "unknown_run"
+            assert await refused(engine.run_queries.waits("nobody")) == "unknown_run"
 
     go(play())
 
@@ -67,7 +67,7 @@ def test_why_names_nobody_who_takes_other_definitions_only(file_url: str, clock:
             run = await started(engine, ONE)
             clock.advance(30)
             await engine.tick()
-            (waiting,) = await engine.why(run.id)
+            (waiting,) = await engine.run_queries.waits(run.id)
             assert waiting.code == "not_theirs"
             assert "takes 'w': builtin@" in waiting.message
 
@@ -79,8 +79,8 @@ def test_why_knows_of_disabled_agents(file_url: str, clock: ManualClock):
         engine = await crashing(file_url, clock)
         run = await started(engine, ONE)
         agent = await worker(engine)
-        await engine.enable(agent.name, enabled=False)
-        assert [waiting.code for waiting in await engine.why(run.id)] == ["disabled"]
+        await engine.agents.enable(agent.name, enabled=False)
+        assert [waiting.code for waiting in await engine.run_queries.waits(run.id)] == ["disabled"]
         assert await refused(agent.claim()) == "agent_disabled"
         await abandon_engine(engine)
 

@@ -280,7 +280,7 @@ def test_what_is_no_result_costs_the_attempt_and_never_the_engine(
                 return
             (question,) = await run.questions(60)
             assert question.kind == "escalation"
-            events = await engine.history(run.id)
+            events = await engine.runs.history(run.id)
             faults = [e.message for e in events if isinstance(e, Faulted)]
             faults += [e.reason for e in events if isinstance(e, Lost)]
             assert len(faults) == 2

@@ -66,7 +66,7 @@ def test_a_run_goes_from_start_to_end_and_every_table_has_it(url: str, clock: Ma
             assert (row.status, row.terminal_status) == ("ended", "done_success")
             assert store.list_dispatches(run.id) == []
             await check_stored(engine, run.id)
-            assert names(await engine.history(run.id)) == [
+            assert names(await engine.runs.history(run.id)) == [
                 *("Started", "Moved", "Offered", "Claimed", "Reported", "Moved"),
                 *("Asked", "Answered", "Moved", "Ended"),
             ]
@@ -101,7 +101,7 @@ def test_accepted_means_durable(shared_url: str, clock: ManualClock):
         run = await engine.start("w", title="kept", key="k")
         await abandon_engine(engine)
         async with opened(shared_url, clock) as engine:
-            stored = await engine.state(run.id)
+            stored = await engine.runs.state(run.id)
             assert (stored.title, stored.seq) == ("kept", 3)
             assert [d.place for d in engine.store.list_dispatches(run.id)] == ["a"]
             assert (await engine.start("w", title="kept", key="k")).id == run.id
@@ -151,16 +151,16 @@ def test_the_same_answer_under_one_key_is_one_answer(url: str, clock: ManualCloc
         async with opened(url, clock) as engine:
             run = await started(engine, chain(node("ok", "approval"), node("a")))
             (question,) = await run.questions(60)
-            both = [engine.answer(question.id, "ok", by=ANA, key="k") for _ in range(2)]
+            both = [engine.approvals.answer(question.id, "ok", by=ANA, key="k") for _ in range(2)]
             one, two = await asyncio.gather(*both)
             assert one.seq == two.seq
-            later = await engine.answer(question.id, "ok", by=ANA, key="k")
+            later = await engine.approvals.answer(question.id, "ok", by=ANA, key="k")
             assert later.seq == one.seq
-            another = engine.answer(question.id, "no, blue", by=ANA, key="k")
+            another = engine.approvals.answer(question.id, "no, blue", by=ANA, key="k")
             assert await refused(another) == "key_reused"
             await run.close(by=ANA, reason="enough")
-            assert (await engine.answer(question.id, "ok", by=ANA, key="k")).has_ended
-            assert names(await engine.history(run.id)).count("Answered") == 1
+            assert (await engine.approvals.answer(question.id, "ok", by=ANA, key="k")).has_ended
+            assert names(await engine.runs.history(run.id)).count("Answered") == 1
 
     go(play())
 
@@ -198,7 +198,7 @@ def test_commands_to_one_run_from_many_tasks_at_once_are_taken_one_after_the_oth
         async with opened(url, clock) as engine:
             run = await started(engine, ASKS)
             patches = [c.Patch(by=ANA, patch={f"k{i}": i}) for i in range(50)]
-            await asyncio.gather(*(engine.command(run.id, patch) for patch in patches))
+            await asyncio.gather(*(engine.runs.command(run.id, patch) for patch in patches))
             closes = [run.close(by=ANA, reason=f"{i}") for i in range(10)]
             done = await asyncio.gather(*closes, return_exceptions=True)
             assert sum(isinstance(one, RefusedError) for one in done) == 9
@@ -233,7 +233,9 @@ def test_two_hundred_runs_at_once_end_each_for_itself(url: str, clock: ManualClo
                     continue
                 ended = await run.result(60)
                 assert ended.terminal_status == "done_success"
-                said = [e.result.text for e in await engine.history(run.id) if hasattr(e, "result")]
+                said = [
+                    e.result.text for e in await engine.runs.history(run.id) if hasattr(e, "result")
+                ]
                 assert said == [ended.bead_id] * 2
             await quiet(engine)
             for run in runs:
@@ -284,9 +286,9 @@ def test_overrides_carry_person_and_reason_in_the_events(url: str, clock: Manual
             await run.move("ok", by=ANA, reason="skip it")
             await engine.define(TWO)
             to = c.Migrate(by=ANA, definition_id="w", version=2, step_id="b", reason="newer")
-            assert (await engine.command(run.id, to)).version == 2
+            assert (await engine.runs.command(run.id, to)).version == 2
             await run.close(by=ANA, reason="enough")
-            events = await engine.history(run.id)
+            events = await engine.runs.history(run.id)
             acts = [e for e in events if isinstance(e, Paused | Resumed | Migrated | Ended)]
             acts += [e for e in events if isinstance(e, Moved) and e.renews]
             assert {(type(e).__name__, e.by) for e in acts} == {
@@ -312,11 +314,11 @@ def test_a_run_can_migrate_to_another_definition_of_the_same_version(
         run = await started(engine, ASKS)
         await engine.define({**TWO, "name": "other"})
         to = c.Migrate(by=ANA, definition_id="other", version=1, step_id="b", reason="better")
-        await engine.command(run.id, to)
+        await engine.runs.command(run.id, to)
         (row,) = engine.store.list_runs_by_id()
         assert (row.workflow_id, row.workflow_version) == ("other", 1)
         nowhere = c.Migrate(by=ANA, definition_id="none", version=7, step_id="b", reason="x")
-        assert await refused(engine.command(run.id, nowhere)) == "unknown_definition"
+        assert await refused(engine.runs.command(run.id, nowhere)) == "unknown_definition"
         await abandon_engine(engine)
         async with opened(shared_url, clock) as engine:
             engine.add_agent(lambda d: DONE, "qa-engineer")
@@ -395,7 +397,7 @@ def test_a_pause_at_the_moment_of_a_claim_leaves_the_work_in_hand(url: str, cloc
             await engine.add_agent(lambda d: DONE, ROLE)
             await run.pause(by=ANA, reason="lunch")  # in one commit with the claim
             await quiet(engine)
-            last = names(await engine.history(run.id))[-4:]
+            last = names(await engine.runs.history(run.id))[-4:]
             assert last == ["Claimed", "Paused", "Reported", "Moved"]
             await run.resume(by=ANA, reason="back")
             assert len(await run.questions(60)) == 1

@@ -92,9 +92,11 @@ def test_a_command_to_a_run_that_does_not_exist_is_refused(url: str, clock: Manu
     async def play():
         async with opened(url, clock) as engine:
             assert await refused(engine.run("nobody").close(by=ANA, reason="x")) == "unknown_run"
-            assert await refused(engine.state("nobody")) == "unknown_run"
+            assert await refused(engine.runs.state("nobody")) == "unknown_run"
             assert await refused(engine.start("nothing")) == "unknown_definition"
-            assert await refused(engine.answer("nobody.q1", "ok", by=ANA)) == "unknown_run"
+            assert (
+                await refused(engine.approvals.answer("nobody.q1", "ok", by=ANA)) == "unknown_run"
+            )
 
     go(play())
 
@@ -106,7 +108,9 @@ def test_more_commands_than_the_engine_holds_are_refused_and_the_rest_goes_on(
         async with opened(url, clock) as engine:
             run = await started(engine, ASKS)
             monkeypatch.setattr(committer, "QUEUED_COMMANDS_MAX", 5)
-            patches = [engine.command(run.id, c.Patch(by=ANA, patch={"k": i})) for i in range(9)]
+            patches = [
+                engine.runs.command(run.id, c.Patch(by=ANA, patch={"k": i})) for i in range(9)
+            ]
             done = await asyncio.gather(*patches, return_exceptions=True)
             assert sum(isinstance(one, committer.EngineBusyError) for one in done) == 4
             assert (await run.close(by=ANA, reason="x")).has_ended
@@ -194,7 +198,7 @@ def test_a_connection_that_is_made_while_the_engine_closes_is_closed_too(
 
     async def play():
         async with opened(postgres_url, clock) as engine:
-            reader, close = engine.store.open_reader, engine.committer.close
+            reader, close = engine.store.open_reader, engine._access.close_threads
 
             def late() -> Store:
                 asked.set()
@@ -207,8 +211,8 @@ def test_a_connection_that_is_made_while_the_engine_closes_is_closed_too(
                 close()
 
             monkeypatch.setattr(engine.store, "open_reader", late)
-            monkeypatch.setattr(engine.committer, "close", closing)
-            asking = asyncio.create_task(engine.locks())
+            monkeypatch.setattr(engine._access, "close_threads", closing)
+            asking = asyncio.create_task(engine.locks.list())
             await asyncio.to_thread(asked.wait, PATIENCE)
             asking.cancel()  # its thread goes on
 

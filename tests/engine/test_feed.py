@@ -22,7 +22,7 @@ ASKS = chain(node("a"), node("ok", "approval"))
 async def read(engine: Engine, after: str = "", limit: int = 3) -> list[FeedEvent]:
     """To the end, in small pages."""
     found: list[FeedEvent] = []
-    while page := await engine.feed(after, limit):
+    while page := await engine.feed.read(after, limit):
         found += page
         after = page[-1][0]
     return found
@@ -34,23 +34,23 @@ async def work(engine: Engine, runs: int = 3) -> list[str]:
     begun = await asyncio.gather(*(engine.start("w", filed_by="ola") for _ in range(runs)))
     for _ in begun:
         await agent.work()
-    await engine.answer(f"{begun[0].id}.q1", "ok", by=ANA)
+    await engine.approvals.answer(f"{begun[0].id}.q1", "ok", by=ANA)
     return [run.id for run in begun]
 
 
 def test_the_feed_is_every_event_of_every_run_in_order(url: str, clock: ManualClock):
     async def play():
         async with opened(url, clock) as engine:
-            assert await engine.feed() == []
-            assert await engine.position() == "1-0"
+            assert await engine.feed.read() == []
+            assert await engine.feed.position() == "1-0"
             runs = await work(engine)
             told = await read(engine)
             positions = [tuple(map(int, position.split("-"))) for position, _ in told]
             assert positions == sorted(set(positions))
             for run_id in runs:
                 mine = [event for _, event in told if event["execution_id"] == run_id]
-                assert mine == await engine.history_of(run_id, limit=500)
-            assert await engine.feed(await engine.position()) == []
+                assert mine == await engine.run_queries.events(run_id, limit=500)
+            assert await engine.feed.read(await engine.feed.position()) == []
 
     go(play())
 
@@ -64,10 +64,10 @@ def test_whoever_goes_on_from_any_position_sees_the_rest(shared_url: str, clock:
             for n, (position, _) in enumerate(whole):
                 engine, limit = ((one, 500), (two, 2))[n % 2]
                 assert await read(engine, position, limit) == whole[n + 1 :]
-            end = await two.position()
+            end = await two.feed.position()
             run = await two.start("w")
             later = await read(one, end)
-            assert [event for _, event in later] == await two.history_of(run.id)
+            assert [event for _, event in later] == await two.run_queries.events(run.id)
 
     go(play())
 
@@ -76,7 +76,7 @@ def test_the_end_of_the_feed_is_where_the_next_commit_begins(url: str, clock: Ma
     async def play():
         async with opened(url, clock) as engine:
             await work(engine)
-            end = await engine.position()
+            end = await engine.feed.position()
             await asyncio.gather(*(engine.start("w") for _ in range(5)))
             told = await read(engine, end)
             assert [event["type"] for _, event in told].count("started") == 5
@@ -103,9 +103,9 @@ def test_a_position_that_nobody_gave_out_is_refused(file_url: str, clock: Manual
     async def play():
         async with opened(file_url, clock) as engine:
             for wrong in ("x", "1", "1-", "-1", "1-x", "1--1", "1-1-1", "9" * 99 + "-1", "١-١"):
-                assert await refused(engine.feed(wrong)) == "bad_cursor"
-                assert await refused(engine.audit(wrong)) == "bad_cursor"
-            assert await engine.feed("99999-3") == []
+                assert await refused(engine.feed.read(wrong)) == "bad_cursor"
+                assert await refused(engine.feed.page(wrong)) == "bad_cursor"
+            assert await engine.feed.read("99999-3") == []
 
     go(play())
 
@@ -117,13 +117,13 @@ def test_whoever_follows_is_told_at_once(url: str, clock: ManualClock):
     async def play():
         async with opened(url, clock) as engine:
             await engine.define(ONE)
-            end = await engine.position()
-            assert not await engine.feed_changed(0.001, end)
-            waiting = asyncio.create_task(engine.feed_changed(60, end))
+            end = await engine.feed.position()
+            assert not await engine.feed.wait(0.001, end)
+            waiting = asyncio.create_task(engine.feed.wait(60, end))
             await asyncio.sleep(0)
             await engine.start("w")
             assert await waiting
-            assert await engine.feed_changed(60, end)  # there is more already
+            assert await engine.feed.wait(60, end)  # there is more already
 
     go(play())
 
@@ -134,7 +134,7 @@ def test_what_is_committed_between_looking_and_waiting_is_not_missed(url: str, c
             await work(engine)
             after = (await read(engine))[-1][0]
             await engine.start("w")
-            assert await engine.feed_changed(60, after)
+            assert await engine.feed.wait(60, after)
 
     go(play())
 
@@ -144,8 +144,8 @@ def test_what_another_engine_commits_is_told_within_a_pulse(shared_url: str, clo
         async with opened(shared_url, clock) as one, opened(shared_url, clock) as two:
             await one.define(ONE)
             await one.tick()
-            end = await one.position()
-            waiting = asyncio.create_task(one.feed_changed(60, end))
+            end = await one.feed.position()
+            waiting = asyncio.create_task(one.feed.wait(60, end))
             await asyncio.sleep(0.01)
             await two.start("w")
             assert not waiting.done()
@@ -168,7 +168,7 @@ def test_the_audit_backwards_is_the_feed(url: str, clock: ManualClock):
                 found: list[FeedEvent] = []
                 cursor: str | None = ""
                 while cursor is not None:
-                    page = await engine.audit(cursor, limit, newest_first=newest_first)
+                    page = await engine.feed.page(cursor, limit, newest_first=newest_first)
                     assert len(page.items) <= limit
                     found += page.items
                     cursor = page.next_cursor
@@ -191,7 +191,7 @@ def test_the_audit_of_people_has_their_acts_and_the_ends(
                 found: list[FeedEvent] = []
                 cursor: str | None = ""
                 while cursor is not None:
-                    page = await engine.audit(cursor, 2, newest_first=newest_first, people=True)
+                    page = await engine.feed.page(cursor, 2, newest_first=newest_first, people=True)
                     found += page.items
                     cursor = page.next_cursor
                 kinds = sorted(event["type"] for _, event in found)
@@ -228,7 +228,7 @@ def test_what_was_archived_leaves_a_gap_that_is_passed_over(file_url: str, clock
             found: list[FeedEvent] = []
             cursor: str | None = ""
             while cursor is not None:
-                page = await engine.audit(cursor, 2)
+                page = await engine.feed.page(cursor, 2)
                 found += page.items
                 cursor = page.next_cursor
             assert found == after[::-1]

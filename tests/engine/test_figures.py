@@ -37,7 +37,7 @@ async def ended(engine: Engine, clock: ManualClock, *, seconds: float, failures:
 
 
 async def of_w(engine: Engine, **wanted: object) -> DefinitionStatistics:
-    (found,) = await engine.figures("w", **wanted)
+    (found,) = await engine.statistics.by_definition("w", **wanted)
     return found
 
 
@@ -46,7 +46,7 @@ def test_figures_are_those_of_the_runs_that_ended(url: str, clock: ManualClock):
     async def play():
         async with opened(url, clock) as engine:
             await engine.define(TWO)
-            assert await engine.figures() == []
+            assert await engine.statistics.by_definition() == []
             for seconds, failures in ((10, 0), (20, 1), (40, 3)):
                 await ended(engine, clock, seconds=seconds, failures=failures)
             going = await engine.start("w")
@@ -76,12 +76,17 @@ def test_figures_are_by_definition_and_since_a_moment(url: str, clock: ManualClo
             since = clock.now()
             await (await engine.start("v")).close(by=ANA, reason="enough")
             await ended(engine, clock, seconds=30)
-            assert [one.workflow_id for one in await engine.figures()] == ["v", "w"]
+            assert [one.workflow_id for one in await engine.statistics.by_definition()] == [
+                "v",
+                "w",
+            ]
             assert (await of_w(engine)).time_to_resolution.p50 == 20
             late = await of_w(engine, since=since)
             assert (late.runs, late.time_to_resolution.p50) == (1, 30)
-            assert await engine.figures("w", since=since + timedelta(hours=1)) == []
-            assert await engine.figures("nothing") == []
+            assert (
+                await engine.statistics.by_definition("w", since=since + timedelta(hours=1)) == []
+            )
+            assert await engine.statistics.by_definition("nothing") == []
 
     go(play())
 
@@ -142,7 +147,7 @@ def test_figures_outlive_the_runs(file_url: str, clock: ManualClock):
             clock.advance(60)
             with closing(open_maintenance_store(file_url)) as records:
                 assert archive(records, file, by="root", now=clock.now()).runs == 1
-            assert (await engine.executions()).items == ()
+            assert (await engine.run_queries.list()).items == ()
             assert await of_w(engine) == before
 
     go(play())

@@ -73,9 +73,9 @@ def test_commits_are_offered_one_at_a_time_in_the_order_in_which_they_asked(
                 assert len(lock_of(engine).queue) == 3 - position
                 dispatch = await agent.get()
                 assert (dispatch.run.id, dispatch.lock) == (run_id, position + 1)
-                assert await engine.claim(agent.name, holding=[dispatch.id]) is None
+                assert await engine.claims.claim(agent.name, holding=[dispatch.id]) is None
                 if position < 3:
-                    (waiting,) = await engine.why(runs[-1])
+                    (waiting,) = await engine.run_queries.waits(runs[-1])
                     assert waiting.code == "lock"
                     assert run_id in waiting.message
                 await agent.report(dispatch)
@@ -320,7 +320,7 @@ def test_the_history_of_a_lock_is_in_the_journal(file_url: str, clock: ManualClo
             bodies = "".join(entry.body for entry in engine.store.read_journal("lock:web"))
             for name in ("LockRequested", "LockGranted", "LockReleased"):
                 assert bodies.count(f'"{name}"') == 1
-            events: list[RunEvent] = await engine.history(run_id)
+            events: list[RunEvent] = await engine.runs.history(run_id)
             assert events[-1].at - events[0].at < timedelta(seconds=1)
 
     go(play())

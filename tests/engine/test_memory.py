@@ -129,7 +129,7 @@ async def resolved(
 
 
 async def remember(engine: Engine, run: Run, resolution: str = MTU) -> MemoryView | None:
-    return await engine.remember(
+    return await engine.memory.remember(
         execution_id=run.id,
         bead_id=run.bead_id,
         title=run.title,
@@ -140,7 +140,7 @@ async def remember(engine: Engine, run: Run, resolution: str = MTU) -> MemoryVie
 
 
 async def found(engine: Engine, title: str, **more: Any) -> list[str]:
-    return [one.memory.resolution for one in await engine.recall(title, **more)]
+    return [one.memory.resolution for one in await engine.memory.recall(title, **more)]
 
 
 def played(url: str, clock: ManualClock, play: Any, **settings: Any) -> None:
@@ -157,15 +157,15 @@ def test_a_similar_ticket_is_found_with_its_score_and_an_unrelated_one_is_not(
 ):
     async def play(engine: Engine):
         run = await resolved(engine, "VPN drops every hour")
-        (one,) = await engine.recall("the VPN disconnects every hour")
+        (one,) = await engine.memory.recall("the VPN disconnects every hour")
         memory = one.memory
         assert one.score == 1
         assert (memory.resolution, memory.status, memory.times_used) == (MTU, "kept", 0)
         assert (memory.execution_id, memory.bead_id) == (run.id, run.bead_id)
         assert (memory.remembered_by, memory.created_at) == ("memory", clock.now())
-        assert await engine.memory(memory.id) == memory
+        assert await engine.memory.get(memory.id) == memory
         for other in ("VPN certificate has expired", "the coffee is cold", "???", ""):
-            assert await engine.recall(other) == ()
+            assert await engine.memory.recall(other) == ()
 
     played(url, clock, play)
 
@@ -179,7 +179,7 @@ def test_every_database_finds_the_same_with_the_same_scores(
         pairs = SIMILAR_TUNED + UNRELATED_TUNED
         for title, _ in dict(pairs).items():
             await resolved(engine, title, f"resolution of {title}")
-        answers = [await engine.recall(other) for _, other in pairs]
+        answers = [await engine.memory.recall(other) for _, other in pairs]
         told.append([(one.memory.resolution, one.score) for all_ in answers for one in all_])
 
     for url in (file_url, postgres_url):
@@ -208,13 +208,13 @@ def test_texts_are_bounded_and_may_hold_anything(url: str, clock: ManualClock):
     async def play(engine: Engine):
         run = await resolved(engine, "VPN drops")
         ticket = {"execution_id": run.id, "bead_id": run.bead_id, "by": "memory"}
-        kept = await engine.remember(**ticket, title=f"VPN {odd}", text=odd, resolution=odd)
+        kept = await engine.memory.remember(**ticket, title=f"VPN {odd}", text=odd, resolution=odd)
         assert kept is not None
         assert len(kept.resolution) == RESOLUTION_CHARS_MAX
         assert "\x00" not in kept.resolution
-        await engine.recall(odd, odd)
-        assert await engine.remember(**ticket, title="?!", resolution=MTU) is None
-        assert await engine.remember(**ticket, title="VPN", resolution="  ") is None
+        await engine.memory.recall(odd, odd)
+        assert await engine.memory.remember(**ticket, title="?!", resolution=MTU) is None
+        assert await engine.memory.remember(**ticket, title="VPN", resolution="  ") is None
 
     played(url, clock, play)
 
@@ -228,11 +228,11 @@ def test_of_more_than_the_setting_says_those_not_used_for_longest_are_forgotten(
             clock.advance(1)
             runs.append(await resolved(engine, f"ticket number{n}", f"answer {n}"))
         clock.advance(1)
-        (first,) = await engine.recall("ticket number0")
-        await engine.use_memory(first.memory.id, bead_id="b", execution_id="r")
+        (first,) = await engine.memory.recall("ticket number0")
+        await engine.memory.use(first.memory.id, bead_id="b", execution_id="r")
         clock.advance(1)
         await resolved(engine, "ticket number3", "answer 3")
-        left = [one.title for one in (await engine.memories()).items]
+        left = [one.title for one in (await engine.memory.list()).items]
         assert left == ["ticket number3", "ticket number2", "ticket number0"]
 
     played(url, clock, play, memory_max=3)
@@ -241,10 +241,10 @@ def test_of_more_than_the_setting_says_those_not_used_for_longest_are_forgotten(
 def test_however_many_are_a_little_alike_so_many_are_weighed(url: str, clock: ManualClock):
     async def play(engine: Engine):
         for n in range(CANDIDATES_MAX + 20):
-            await engine.remember(
+            await engine.memory.remember(
                 execution_id=f"r{n}", bead_id=f"b{n}", title=f"VPN case{n}", resolution=MTU, by="m"
             )
-        assert await engine.recall("VPN case7") == (), "nobody knows how these runs ended"
+        assert await engine.memory.recall("VPN case7") == (), "nobody knows how these runs ended"
 
     played(url, clock, play)
 
@@ -256,7 +256,7 @@ def test_only_a_run_that_ended_well_is_remembered(url: str, clock: ManualClock):
     async def play(engine: Engine):
         await resolved(engine, "VPN drops every hour", ends=Outcome.FAILURE)
         assert await found(engine, "VPN drops every hour") == []
-        (one,) = (await engine.memories()).items
+        (one,) = (await engine.memory.list()).items
         assert one.status == "failed"
 
     played(url, clock, play)
@@ -279,17 +279,17 @@ def test_a_ticket_opened_again_drops_what_it_taught_and_is_not_given_the_same_an
 ):
     async def play(engine: Engine):
         teacher = await resolved(engine, "VPN drops every hour")
-        (one,) = await engine.recall("VPN drops hourly every hour")
+        (one,) = await engine.memory.recall("VPN drops hourly every hour")
         mine = {"bead_id": "b2", "execution_id": "r2"}
-        await engine.use_memory(one.memory.id, **mine)
-        await engine.use_memory(one.memory.id, **mine)
-        assert (await engine.memory(one.memory.id)).times_used == 1
+        await engine.memory.use(one.memory.id, **mine)
+        await engine.memory.use(one.memory.id, **mine)
+        assert (await engine.memory.get(one.memory.id)).times_used == 1
         assert await found(engine, "VPN drops every hour", **mine) == [MTU]
         again = {"bead_id": "b2", "execution_id": "r3"}
         assert await found(engine, "VPN drops every hour", **again) == []
         await resolved(engine, "VPN drops every hour", "Another.", bead_id=teacher.bead_id)
         assert await found(engine, "VPN drops every hour") == ["Another."]
-        by_run = {m.execution_id: m.status for m in (await engine.memories()).items}
+        by_run = {m.execution_id: m.status for m in (await engine.memory.list()).items}
         assert by_run[teacher.id] == "reopened"
         assert list(by_run.values()).count("kept") == 1
 
@@ -301,18 +301,18 @@ def test_two_engines_on_one_database_share_their_memory(shared_url: str, clock: 
         async with opened(shared_url, clock) as one, opened(shared_url, clock) as other:
             await hire(one)
             await resolved(one, "VPN drops every hour")
-            (recalled,) = await other.recall("VPN disconnects every hour")
+            (recalled,) = await other.memory.recall("VPN disconnects every hour")
             told = (f"by engine {n}" for n in range(6))
             engines = (one, other) * 3
             changes = (
-                e.correct_memory(recalled.memory.id, text, by="olga")
+                e.memory.correct(recalled.memory.id, text, by="olga")
                 for e, text in zip(engines, told, strict=True)
             )
             await asyncio.gather(*changes)
-            last = await one.memory(recalled.memory.id)
-            assert last == await other.memory(recalled.memory.id)
+            last = await one.memory.get(recalled.memory.id)
+            assert last == await other.memory.get(recalled.memory.id)
             assert last.corrected_by == "olga"
-            trail = await one.audit_trail(people=True)
+            trail = await one.audit.trail(people=True)
             assert [e["type"] for e in trail.items].count("memory_corrected") == 6
 
     go(play())
@@ -326,15 +326,15 @@ def test_a_correction_is_what_is_found_from_then_on_and_says_who_and_when(
 ):
     async def play(engine: Engine):
         run = await resolved(engine, "VPN drops every hour")
-        (one,) = await engine.recall("VPN drops every hour")
+        (one,) = await engine.memory.recall("VPN drops every hour")
         clock.advance(60)
-        kept = await engine.correct_memory(one.memory.id, " Restart it. ", by="olga")
+        kept = await engine.memory.correct(one.memory.id, " Restart it. ", by="olga")
         assert (kept.resolution, kept.corrected_by) == ("Restart it.", "olga")
         assert kept.corrected_at == clock.now()
         assert await found(engine, "VPN drops every hour") == ["Restart it."]
         await remember(engine, run)
         assert await found(engine, "VPN drops every hour") == ["Restart it."]
-        (event, *_) = (await engine.audit_trail(actor="olga", people=True)).items
+        (event, *_) = (await engine.audit.trail(actor="olga", people=True)).items
         assert (event["type"], event["was"], event["resolution"]) == (
             "memory_corrected",
             MTU,
@@ -347,16 +347,16 @@ def test_a_correction_is_what_is_found_from_then_on_and_says_who_and_when(
 def test_what_is_removed_is_gone_and_the_record_says_who_removed_it(url: str, clock: ManualClock):
     async def play(engine: Engine):
         await resolved(engine, "VPN drops every hour", "the password is hunter2")
-        (one,) = await engine.recall("VPN drops every hour")
-        await engine.forget(one.memory.id, by="olga")
+        (one,) = await engine.memory.recall("VPN drops every hour")
+        await engine.memory.forget(one.memory.id, by="olga")
         assert await found(engine, "VPN drops every hour") == []
-        (event,) = (await engine.audit_trail(actor="olga")).items
+        (event,) = (await engine.audit.trail(actor="olga")).items
         assert (event["type"], event["memory_id"]) == ("memory_removed", one.memory.id)
         assert "hunter2" not in str(event)
         for change in (
-            engine.forget(one.memory.id, by="olga"),
-            engine.memory(one.memory.id),
-            engine.correct_memory(one.memory.id, "x", by="olga"),
+            engine.memory.forget(one.memory.id, by="olga"),
+            engine.memory.get(one.memory.id),
+            engine.memory.correct(one.memory.id, "x", by="olga"),
         ):
             with pytest.raises(RefusedError, match="there is no memory"):
                 await change
@@ -367,13 +367,13 @@ def test_what_is_removed_is_gone_and_the_record_says_who_removed_it(url: str, cl
 def test_what_is_withdrawn_is_not_corrected_but_may_be_removed(url: str, clock: ManualClock):
     async def play(engine: Engine):
         await resolved(engine, "VPN drops", ends=Outcome.FAILURE)
-        (one,) = (await engine.memories()).items
+        (one,) = (await engine.memory.list()).items
         with pytest.raises(RefusedError, match="its run did not end well; remove it"):
-            await engine.correct_memory(one.id, "x", by="olga")
+            await engine.memory.correct(one.id, "x", by="olga")
         with pytest.raises(RefusedError, match="says something"):
-            await engine.correct_memory(one.id, "  ", by="olga")
-        await engine.forget(one.id, by="olga")
-        assert (await engine.memories()).items == ()
+            await engine.memory.correct(one.id, "  ", by="olga")
+        await engine.memory.forget(one.id, by="olga")
+        assert (await engine.memory.list()).items == ()
 
     played(url, clock, play)
 
@@ -386,15 +386,15 @@ def test_a_memory_outlives_the_archive_of_its_run_as_it_stood(
 ):
     async def play(engine: Engine):
         await resolved(engine, "VPN drops every hour")
-        (one,) = await engine.recall("VPN drops every hour")
+        (one,) = await engine.memory.recall("VPN drops every hour")
         user = await resolved(engine, "another ticket entirely")
-        await engine.use_memory(one.memory.id, bead_id=user.bead_id, execution_id=user.id)
-        await engine.correct_memory(one.memory.id, "Restart it.", by="olga")
+        await engine.memory.use(one.memory.id, bead_id=user.bead_id, execution_id=user.id)
+        await engine.memory.correct(one.memory.id, "Restart it.", by="olga")
 
     def look(*expected: str):
         async def after(engine: Engine):
             assert await found(engine, "VPN drops every hour") == list(expected)
-            for one in (await engine.memories()).items:
+            for one in (await engine.memory.list()).items:
                 assert one.status == "kept"
 
         return after
@@ -414,8 +414,8 @@ def test_a_memory_outlives_the_archive_of_its_run_as_it_stood(
     played(shared_url, clock, look("Restart it."))
 
     async def forget(engine: Engine):
-        for one in (await engine.memories()).items:
-            await engine.forget(one.id, by="olga")
+        for one in (await engine.memory.list()).items:
+            await engine.memory.forget(one.id, by="olga")
 
     played(shared_url, clock, forget)
     played(shared_url, clock, look())

@@ -52,20 +52,20 @@ def test_an_agent_is_idle_active_and_offline_in_turn(url: str, clock: ManualCloc
     async def play():
         async with opened(url, clock) as engine:
             (first,) = await begun(engine, 1)
-            view = await engine.register("ada", [ROLE, "qa-engineer", ROLE], 2)
+            view = await engine.agents.register("ada", [ROLE, "qa-engineer", ROLE], 2)
             assert (view.roles, view.capacity, view.in_process) == ((ROLE, "qa-engineer"), 2, False)
             assert (view.state, view.enabled, view.current_work) == ("IDLE", True, ())
             assert (view.channels, view.last_seen) == ({}, clock.now())
-            await engine.claim("ada")
-            view = await engine.agent_view("ada")
+            await engine.claims.claim("ada")
+            view = await engine.agents.get("ada")
             assert (view.state, view.current_work) == ("ACTIVE", (first,))
-            assert await engine.agents() == [view]
+            assert await engine.agents.list() == [view]
             clock.advance(60)
-            assert (await engine.agent_view("ada")).state == "ACTIVE"
+            assert (await engine.agents.get("ada")).state == "ACTIVE"
             clock.advance(1)
-            assert (await engine.agent_view("ada")).state == "OFFLINE"
-            assert await engine.note_activity("ada")
-            assert (await engine.agent_view("ada")).state == "ACTIVE"
+            assert (await engine.agents.get("ada")).state == "OFFLINE"
+            assert await engine.agents.note_activity("ada")
+            assert (await engine.agents.get("ada")).state == "ACTIVE"
 
     go(play())
 
@@ -74,13 +74,13 @@ def test_a_function_is_listed_and_is_nobody_from_outside(url: str, clock: Manual
     async def play():
         async with opened(url, clock) as engine:
             await engine.add_agent(lambda d: DONE, ROLE, name="fix", capacity=7)
-            (view,) = await engine.agents()
+            (view,) = await engine.agents.list()
             assert (view.in_process, view.capacity, view.state) == (True, 7, "IDLE")
-            assert await refused(engine.register(view.id, [ROLE])) == "agent_taken"
-            assert await refused(engine.claim(view.id)) == "unknown_agent"
-            assert await refused(engine.remove(view.id)) == "agent_taken"
-            assert not await engine.heartbeat_agent(view.id)
-            assert await engine.agents() == [view]
+            assert await refused(engine.agents.register(view.id, [ROLE])) == "agent_taken"
+            assert await refused(engine.claims.claim(view.id)) == "unknown_agent"
+            assert await refused(engine.agents.remove(view.id)) == "agent_taken"
+            assert not await engine.agents.heartbeat(view.id)
+            assert await engine.agents.list() == [view]
 
     go(play())
 
@@ -89,17 +89,19 @@ def test_what_is_no_agent_is_refused(file_url: str, clock: ManualClock):
     async def play():
         async with opened(file_url, clock) as engine:
             for name in ("", "a\nb", "x" * 201):
-                assert await refused(engine.register(name, [ROLE])) == "bad_agent"
+                assert await refused(engine.agents.register(name, [ROLE])) == "bad_agent"
             for roles in ([], [""], ["a\0"], ["x" * 300], ["r"] * 101):
-                assert await refused(engine.register("ada", roles)) == "no_roles"
+                assert await refused(engine.agents.register("ada", roles)) == "no_roles"
             for capacity in (0, -1, 10_001):
-                assert await refused(engine.register("ada", [ROLE], capacity)) == "bad_capacity"
-            assert await refused(engine.claim("ada")) == "unknown_agent"
-            assert await refused(engine.agent_view("ada")) == "unknown_agent"
-            assert await refused(engine.enable("ada", enabled=True)) == "unknown_agent"
-            assert await refused(engine.remove("ada")) == "unknown_agent"
-            assert not await engine.note_activity("ada")
-            assert await engine.agents() == []
+                assert (
+                    await refused(engine.agents.register("ada", [ROLE], capacity)) == "bad_capacity"
+                )
+            assert await refused(engine.claims.claim("ada")) == "unknown_agent"
+            assert await refused(engine.agents.get("ada")) == "unknown_agent"
+            assert await refused(engine.agents.enable("ada", enabled=True)) == "unknown_agent"
+            assert await refused(engine.agents.remove("ada")) == "unknown_agent"
+            assert not await engine.agents.note_activity("ada")
+            assert await engine.agents.list() == []
 
     go(play())
 
@@ -108,14 +110,14 @@ def test_a_repeat_under_the_same_key_is_the_same_stay(url: str, clock: ManualClo
     async def play():
         async with opened(url, clock) as engine:
             await begun(engine, 1)
-            await engine.register("ada", [ROLE], key="boot-1")
-            dispatch = await engine.claim("ada")
+            await engine.agents.register("ada", [ROLE], key="boot-1")
+            dispatch = await engine.claims.claim("ada")
             assert dispatch is not None
-            await engine.register("ada", [ROLE, "qa-engineer"], 3, key="boot-1")
+            await engine.agents.register("ada", [ROLE, "qa-engineer"], 3, key="boot-1")
             await engine.tick()
             assert await of(engine, dispatch.run.id, Lost) == []
-            assert (await engine.agent_view("ada")).capacity == 3
-            await engine.register("ada", [ROLE], key="boot-2")
+            assert (await engine.agents.get("ada")).capacity == 3
+            await engine.agents.register("ada", [ROLE], key="boot-2")
             await engine.tick()
             assert len(await of(engine, dispatch.run.id, Lost)) == 1
 
@@ -128,17 +130,17 @@ def test_who_is_disabled_loses_its_work_and_gets_none_until_enabled(url: str, cl
             await begun(engine, 1)
             ada = await worker(engine, name="ada")
             dispatch = await ada.get()
-            view = await engine.enable("ada", enabled=False)
+            view = await engine.agents.enable("ada", enabled=False)
             assert (view.enabled, view.state) == (False, "OFFLINE")
             assert await refused(ada.claim()) == "agent_disabled"
             assert await ada.beat()
             await engine.tick()
             assert len(await of(engine, dispatch.run.id, Lost)) == 1
-            await engine.register("ada", [ROLE])
+            await engine.agents.register("ada", [ROLE])
             assert await refused(ada.claim()) == "agent_disabled"
-            assert (await engine.enable("ada", enabled=True)).state == "IDLE"
+            assert (await engine.agents.enable("ada", enabled=True)).state == "IDLE"
             assert (await ada.get()).attempt == 2
-            await engine.remove("ada")
+            await engine.agents.remove("ada")
             assert await refused(ada.claim()) == "unknown_agent"
             await engine.tick()
             assert len(await of(engine, dispatch.run.id, Lost)) == 2
@@ -151,7 +153,7 @@ def test_calls_are_signs_of_life_that_are_written_now_and_then(
 ):
     async def play():
         async with opened(url, clock) as engine:
-            await engine.register("ada", [ROLE])
+            await engine.agents.register("ada", [ROLE])
             written: list[str] = []
             beat = engine.store.heartbeat_session
             monkeypatch.setattr(
@@ -160,12 +162,14 @@ def test_calls_are_signs_of_life_that_are_written_now_and_then(
                 lambda *told: (written.append(told[1]), beat(*told))[1],
             )
             for _ in range(10):  # in 9 seconds, of which every fifth is a third of a heartbeat
-                assert all(await asyncio.gather(*(engine.note_activity("ada") for _ in range(5))))
+                assert all(
+                    await asyncio.gather(*(engine.agents.note_activity("ada") for _ in range(5)))
+                )
                 clock.advance(1)
             assert len(written) == 2
-            assert await engine.heartbeat_agent("ada")
+            assert await engine.agents.heartbeat("ada")
             assert len(written) == 3
-            assert (await engine.agent_view("ada")).last_seen == clock.now()
+            assert (await engine.agents.get("ada")).last_seen == clock.now()
 
     go(play())
 
@@ -173,15 +177,17 @@ def test_calls_are_signs_of_life_that_are_written_now_and_then(
 def test_a_stay_that_was_replaced_elsewhere_is_noticed(shared_url: str, clock: ManualClock):
     async def play():
         async with opened(shared_url, clock) as one, opened(shared_url, clock) as two:
-            await one.register("ada", [ROLE])
-            assert await one.note_activity("ada")
-            await two.register("ada", ["qa-engineer"])
+            await one.agents.register("ada", [ROLE])
+            assert await one.agents.note_activity("ada")
+            await two.agents.register("ada", ["qa-engineer"])
             clock.advance(20)
-            assert await one.note_activity("ada")  # the old session is over; the agent is there
-            assert (await one.agent_view("ada")).last_seen == clock.now()
-            await two.remove("ada")
+            assert await one.agents.note_activity(
+                "ada"
+            )  # the old session is over; the agent is there
+            assert (await one.agents.get("ada")).last_seen == clock.now()
+            await two.agents.remove("ada")
             clock.advance(20)
-            assert not await one.note_activity("ada")
+            assert not await one.agents.note_activity("ada")
 
     go(play())
 
@@ -195,10 +201,10 @@ def test_an_agent_at_its_capacity_is_given_again_what_it_may_not_know_of(
     async def play():
         async with opened(url, clock) as engine:
             first, second, third = await begun(engine, 3)
-            await engine.register("ada", [ROLE], 2)
+            await engine.agents.register("ada", [ROLE], 2)
 
             async def claim(holding: list[str] | None = None) -> str | None:
-                dispatch = await engine.claim("ada", holding=holding)
+                dispatch = await engine.claims.claim("ada", holding=holding)
                 return dispatch.id if dispatch is not None else None
 
             assert await claim() == first
@@ -210,7 +216,7 @@ def test_an_agent_at_its_capacity_is_given_again_what_it_may_not_know_of(
             assert await claim([first, second]) is None
             run_id = first.partition(".")[0]
             assert len(await of(engine, run_id, Claimed)) == 1
-            await engine.report(run_id, 1, "ada", DONE)
+            await engine.dispatches.report(run_id, 1, "ada", DONE)
             assert await claim([]) == second  # before there is anything new
             assert await claim([second]) == third
 
@@ -221,17 +227,19 @@ def test_claims_at_once_never_bring_more_than_the_capacity(url: str, clock: Manu
     async def play():
         async with opened(url, clock) as engine:
             await begun(engine, 8)
-            await engine.register("ada", [ROLE], 3)
-            found = await asyncio.gather(*(engine.claim("ada", holding=["x"]) for _ in range(10)))
+            await engine.agents.register("ada", [ROLE], 3)
+            found = await asyncio.gather(
+                *(engine.claims.claim("ada", holding=["x"]) for _ in range(10))
+            )
             ids = {dispatch.id for dispatch in found if dispatch is not None}
             assert len(ids) <= 3
             while len(ids) < 3:
-                dispatch = await engine.claim("ada", holding=sorted(ids))
+                dispatch = await engine.claims.claim("ada", holding=sorted(ids))
                 assert dispatch is not None
                 ids.add(dispatch.id)
-            held = (await engine.agent_view("ada")).current_work
+            held = (await engine.agents.get("ada")).current_work
             assert set(held) == ids
-            assert await engine.claim("ada", holding=sorted(ids)) is None
+            assert await engine.claims.claim("ada", holding=sorted(ids)) is None
 
     go(play())
 
@@ -240,15 +248,15 @@ def test_those_who_wait_are_served_as_work_comes_within_the_capacity(url: str, c
     async def play():
         async with opened(url, clock) as engine:
             await engine.define(ONE)
-            await engine.register("ada", [ROLE], 2)
-            waiting = [asyncio.create_task(engine.claim("ada", 60, [])) for _ in range(2)]
+            await engine.agents.register("ada", [ROLE], 2)
+            waiting = [asyncio.create_task(engine.claims.claim("ada", 60, [])) for _ in range(2)]
             await until(lambda: len(list(engine.matcher.free_slots(ROLE))) == 2)
-            assert await engine.claim("ada", 60, []) is None  # two are on their way already
+            assert await engine.claims.claim("ada", 60, []) is None  # two are on their way already
             runs = await asyncio.gather(*(engine.start("w") for _ in range(4)))
             found = await asyncio.gather(*waiting)
             assert {d.run.id for d in found if d is not None} <= {run.id for run in runs}
             assert len({d.id for d in found if d is not None}) == 2
-            assert len((await engine.agent_view("ada")).current_work) == 2
+            assert len((await engine.agents.get("ada")).current_work) == 2
 
     go(play())
 
@@ -259,11 +267,11 @@ def test_a_look_at_what_is_held_that_has_grown_old_is_taken_again(
     async def play():
         async with opened(url, clock) as engine:
             await engine.define(ONE)
-            await engine.register("ada", [ROLE])
-            waiting = asyncio.create_task(engine.claim("ada", 60, []))
+            await engine.agents.register("ada", [ROLE])
+            waiting = asyncio.create_task(engine.claims.claim("ada", 60, []))
             await until(lambda: len(list(engine.matcher.free_slots(ROLE))) == 1)
             looked, go_on = asyncio.Event(), asyncio.Event()
-            io = engine.committer.call_store
+            io = engine._access.call
 
             async def slow(function: Any, *values: object) -> Any:
                 found = await io(function, *values)
@@ -272,8 +280,8 @@ def test_a_look_at_what_is_held_that_has_grown_old_is_taken_again(
                     await go_on.wait()
                 return found
 
-            monkeypatch.setattr(engine.committer, "call_store", slow)
-            second = asyncio.create_task(engine.claim("ada", 0, ["other"]))
+            monkeypatch.setattr(engine._access, "call", slow)
+            second = asyncio.create_task(engine.claims.claim("ada", 0, ["other"]))
             await looked.wait()  # it has seen that nothing is held
             for _ in range(2):
                 await engine.start("w")
@@ -291,8 +299,8 @@ def test_a_claim_that_nobody_waits_for_any_more_leaves_no_seat(url: str, clock: 
     async def play():
         async with opened(url, clock) as engine:
             await engine.define(ONE)
-            await engine.register("ada", [ROLE])
-            waiting = asyncio.create_task(engine.claim("ada", 60))
+            await engine.agents.register("ada", [ROLE])
+            waiting = asyncio.create_task(engine.claims.claim("ada", 60))
             await until(lambda: len(list(engine.matcher.free_slots(ROLE))) == 1)
             waiting.cancel()
             await asyncio.wait((waiting,))
@@ -300,7 +308,7 @@ def test_a_claim_that_nobody_waits_for_any_more_leaves_no_seat(url: str, clock: 
             run = await engine.start("w")
             await quiet(engine)
             assert await of(engine, run.id, Claimed) == []
-            dispatch = await engine.claim("ada", holding=[])
+            dispatch = await engine.claims.claim("ada", holding=[])
             assert dispatch is not None
             assert dispatch.run.id == run.id
 
@@ -311,8 +319,8 @@ def test_who_waits_for_work_is_alive_all_the_while(file_url: str, clock: ManualC
     async def play():
         async with opened(file_url, clock, heartbeat=0.02) as engine:
             await engine.define(ONE)
-            await engine.register("ada", [ROLE])
-            waiting = asyncio.create_task(engine.claim("ada", 60))
+            await engine.agents.register("ada", [ROLE])
+            waiting = asyncio.create_task(engine.claims.claim("ada", 60))
             await until(lambda: len(list(engine.matcher.free_slots(ROLE))) == 1)
             for _ in range(4):
                 clock.advance(30)
@@ -332,14 +340,14 @@ def test_a_dispatch_is_given_again_by_another_engine(shared_url: str, clock: Man
     async def play():
         async with opened(shared_url, clock) as one:
             (first,) = await begun(one, 1)
-            await one.register("ada", [ROLE])
-            given = await one.claim("ada")
+            await one.agents.register("ada", [ROLE])
+            given = await one.claims.claim("ada")
             assert given is not None
             async with opened(shared_url, clock) as two:
-                again = await two.claim("ada", holding=[])
+                again = await two.claims.claim("ada", holding=[])
                 assert again is not None
                 assert (again.id, again.position) == (first, given.position)
-                taken = await two.report_dispatch(first, "ada", 1, DONE)
+                taken = await two.dispatches.report_result(first, "ada", 1, DONE)
                 assert taken.run.terminal_status == "done_success"
 
     go(play())
@@ -353,10 +361,10 @@ def test_a_dispatch_is_shown_in_full(url: str, clock: ManualClock):
         async with opened(url, clock) as engine:
             wanted = {"title": "t", "description": "d", "context": {"k": 1}}
             run = await started(engine, TWO, **wanted)
-            await engine.register("ada", [ROLE])
-            await engine.report(run.id, (await claimed(engine)).fence, "ada", DONE)
+            await engine.agents.register("ada", [ROLE])
+            await engine.dispatches.report(run.id, (await claimed(engine)).fence, "ada", DONE)
             dispatch = await claimed(engine)
-            view = await engine.dispatch_view(dispatch)
+            view = await engine.dispatches.view(dispatch)
             assert (view.id, view.kind, view.execution_id) == (f"{run.id}.d2", "step", run.id)
             assert (view.node, view.agent, view.definition) == ("b", None, "w")
             assert (view.attempt, view.max_attempts, view.fence, view.role) == (1, 3, 2, ROLE)
@@ -367,14 +375,14 @@ def test_a_dispatch_is_shown_in_full(url: str, clock: ManualClock):
             assert view.lease_expires_at is not None
             assert (view.lease_expires_at - clock.now()).total_seconds() == 60
             assert view.remaining == dispatch.remaining > 0
-            again = await engine.dispatch_of(view.id)
-            assert await engine.dispatch_view(again) == view
+            again = await engine.dispatches.get(view.id)
+            assert await engine.dispatches.view(again) == view
 
     go(play())
 
 
 async def claimed(engine: Engine):
-    dispatch = await engine.claim("ada", holding=[])
+    dispatch = await engine.claims.claim("ada", holding=[])
     assert dispatch is not None
     return dispatch
 
@@ -384,9 +392,9 @@ def test_a_commit_is_shown_with_its_lock(url: str, clock: ManualClock):
     async def play():
         async with opened(url, clock) as engine:
             await started(engine, chain(node("c", repository="web", **COMMIT)))
-            await engine.register("ada", ["engineering-manager"])
+            await engine.agents.register("ada", ["engineering-manager"])
             await engine.tick()
-            lock = (await engine.dispatch_view(await claimed(engine))).lock
+            lock = (await engine.dispatches.view(await claimed(engine))).lock
             assert lock is not None
             assert (lock.repository, lock.fence) == ("web", 1)
             assert lock.expires_at is not None
@@ -399,9 +407,9 @@ def test_only_an_open_dispatch_is_found(file_url: str, clock: ManualClock):
     async def play():
         async with opened(file_url, clock) as engine:
             (first,) = await begun(engine, 1)
-            await engine.register("ada", [ROLE])
+            await engine.agents.register("ada", [ROLE])
             assert (await claimed(engine)).id == first
-            await engine.report_dispatch(first, "ada", 1, DONE)
+            await engine.dispatches.report_result(first, "ada", 1, DONE)
             wrong = [
                 first,
                 f"{first}9",
@@ -414,7 +422,7 @@ def test_only_an_open_dispatch_is_found(file_url: str, clock: ManualClock):
                 "a.d" + "9" * 99,
             ]
             for name in wrong:
-                assert await refused(engine.dispatch_of(name)) == "unknown_dispatch"
+                assert await refused(engine.dispatches.get(name)) == "unknown_dispatch"
 
     go(play())
 
@@ -426,18 +434,18 @@ def test_a_heartbeat_keeps_what_was_claimed(url: str, clock: ManualClock):
     async def play():
         async with opened(url, clock) as engine:
             (first,) = await begun(engine, 1)
-            await engine.register("ada", [ROLE])
+            await engine.agents.register("ada", [ROLE])
             await claimed(engine)
             for _ in range(4):
                 await pulses(engine, clock, 50)
-                beat = await engine.heartbeat_dispatch(first, "ada", 1)
+                beat = await engine.dispatches.heartbeat(first, "ada", 1)
                 assert (beat.may_continue, beat.code) == (True, "")
                 assert beat.lease_expires_at is not None
                 assert (beat.lease_expires_at - clock.now()).total_seconds() == 60
             run_id = first.partition(".")[0]
             assert await of(engine, run_id, Lost) == []
             await pulses(engine, clock, 70)
-            beat = await engine.heartbeat_dispatch(first, "ada", 1)
+            beat = await engine.dispatches.heartbeat(first, "ada", 1)
             assert (beat.may_continue, beat.code) == (False, "late")
             assert "lost" in beat.message
 
@@ -449,17 +457,17 @@ def test_a_heartbeat_says_when_to_stop(url: str, clock: ManualClock):
         async with opened(url, clock) as engine:
             first, second = await begun(engine, 2)
             for name in ("ada", "bob"):
-                await engine.register(name, [ROLE])
+                await engine.agents.register(name, [ROLE])
             await claimed(engine)
             codes = {("bob", 1): "foreign", ("ada", 2): "late", ("nobody", 1): "foreign"}
             for (name, fence), code in codes.items():
-                beat = await engine.heartbeat_dispatch(first, name, fence)
+                beat = await engine.dispatches.heartbeat(first, name, fence)
                 assert (beat.may_continue, beat.code) == (False, code)
-            assert (await engine.heartbeat_dispatch(second, "ada", 1)).code == "late"  # on offer
-            await engine.register("ada", [ROLE])
-            assert (await engine.heartbeat_dispatch(first, "ada", 1)).code == "foreign"
+            assert (await engine.dispatches.heartbeat(second, "ada", 1)).code == "late"  # on offer
+            await engine.agents.register("ada", [ROLE])
+            assert (await engine.dispatches.heartbeat(first, "ada", 1)).code == "foreign"
             await engine.run(first.partition(".")[0]).close(by=ANA, reason="enough")
-            beat = await engine.heartbeat_dispatch(first, "ada", 1)
+            beat = await engine.dispatches.heartbeat(first, "ada", 1)
             assert (beat.may_continue, beat.code) == (False, "ended")
 
     go(play())
@@ -475,17 +483,22 @@ def test_a_foreign_late_or_doubled_result_changes_nothing_and_is_kept(url: str, 
             (first,) = await begun(engine, 1)
             run_id = first.partition(".")[0]
             for name in ("ada", "bob"):
-                await engine.register(name, [ROLE])
-            unclaimed = engine.report_dispatch(first, "ada", 1, DONE)
+                await engine.agents.register(name, [ROLE])
+            unclaimed = engine.dispatches.report_result(first, "ada", 1, DONE)
             assert await refused(unclaimed) == "not_claimed"
             await claimed(engine)
-            before = await engine.state(run_id)
-            assert await refused(engine.report_dispatch(first, "bob", 1, DONE)) == "foreign"
-            assert await refused(engine.report_dispatch(first, "ada", 7, DONE)) == "wrong_fence"
-            assert await engine.state(run_id) == before
-            taken = await engine.report_dispatch(first, "ada", 1, DONE)
+            before = await engine.runs.state(run_id)
+            assert (
+                await refused(engine.dispatches.report_result(first, "bob", 1, DONE)) == "foreign"
+            )
+            assert (
+                await refused(engine.dispatches.report_result(first, "ada", 7, DONE))
+                == "wrong_fence"
+            )
+            assert await engine.runs.state(run_id) == before
+            taken = await engine.dispatches.report_result(first, "ada", 1, DONE)
             assert (taken.accepted, taken.reason) == (True, "")
-            assert await refused(engine.report_dispatch(first, "ada", 1, DONE)) == "ended"
+            assert await refused(engine.dispatches.report_result(first, "ada", 1, DONE)) == "ended"
             notes, counted = engine.store.list_notes(run_id)
             codes = ["not_claimed", "foreign", "wrong_fence", "ended"]
             assert ([note.code for note in notes], counted) == (codes, 4)
@@ -498,11 +511,11 @@ def test_a_refused_move_is_told_at_once_and_with_the_next_turn(url: str, clock: 
     async def play():
         async with opened(url, clock) as engine:
             run = await started(engine, TEAM)
-            await engine.register("ada", ["p", "q"])
+            await engine.agents.register("ada", ["p", "q"])
             wrong = Result(outcome=Outcome.HANDOFF, to="nobody", reason="x")
             for n in (1, 2, 3):
                 dispatch = await claimed(engine)
-                taken = await engine.report_dispatch(dispatch.id, "ada", n, wrong)
+                taken = await engine.dispatches.report_result(dispatch.id, "ada", n, wrong)
                 assert not taken.accepted
                 if n < 3:
                     assert "nobody" in taken.reason
@@ -517,14 +530,14 @@ def test_a_result_after_a_refused_one_is_accepted(url: str, clock: ManualClock):
     async def play():
         async with opened(url, clock) as engine:
             await started(engine, TEAM)
-            await engine.register("ada", ["p", "q"])
+            await engine.agents.register("ada", ["p", "q"])
             wrong = Result(outcome=Outcome.HANDOFF, to="nobody", reason="x")
             right = replace(wrong, to="q")
             assert not (
-                await engine.report_dispatch((await claimed(engine)).id, "ada", 1, wrong)
+                await engine.dispatches.report_result((await claimed(engine)).id, "ada", 1, wrong)
             ).accepted
             assert (
-                await engine.report_dispatch((await claimed(engine)).id, "ada", 2, right)
+                await engine.dispatches.report_result((await claimed(engine)).id, "ada", 2, right)
             ).accepted
 
     go(play())
@@ -538,19 +551,19 @@ def test_what_is_handed_back_is_offered_to_somebody_else(url: str, clock: Manual
         async with opened(url, clock) as engine:
             (first,) = await begun(engine, 1)
             for name in ("ada", "bob"):
-                await engine.register(name, [ROLE])
-            assert await refused(engine.hand_back(first, "ada", 1, "")) == "late"
+                await engine.agents.register(name, [ROLE])
+            assert await refused(engine.dispatches.hand_back(first, "ada", 1, "")) == "late"
             await claimed(engine)
-            assert await refused(engine.hand_back(first, "bob", 1, "")) == "foreign"
-            assert await refused(engine.hand_back(first, "ada", 2, "")) == "late"
-            run = await engine.hand_back(first, "ada", 1, "shutting down")
+            assert await refused(engine.dispatches.hand_back(first, "bob", 1, "")) == "foreign"
+            assert await refused(engine.dispatches.hand_back(first, "ada", 2, "")) == "late"
+            run = await engine.dispatches.hand_back(first, "ada", 1, "shutting down")
             (lost,) = await of(engine, run.id, Lost)
             assert "shutting down" in lost.reason
             assert [e.attempt for e in await of(engine, run.id, Offered)] == [1, 2]
-            again = await engine.claim("bob")
+            again = await engine.claims.claim("bob")
             assert again is not None
             assert again.id == dispatch_id(run.id, 2)
-            assert await refused(engine.hand_back(first, "ada", 1, "")) == "late"
+            assert await refused(engine.dispatches.hand_back(first, "ada", 1, "")) == "late"
 
     go(play())
 

@@ -39,7 +39,7 @@ def test_only_what_others_wrote_is_looked_at(
                 await engine.tick()
             assert looks == []
             async with opening.open(shared_url, clock=clock.now, visit=True) as guest:
-                await guest.answer(f"{run.id}.q1", "ok", by=ANA)
+                await guest.approvals.answer(f"{run.id}.q1", "ok", by=ANA)
             await engine.tick()
             assert len(looks) == 1
             assert (await ended).terminal_status == "done_success"

@@ -68,10 +68,10 @@ def test_after_a_crash_a_run_goes_on_and_nothing_reported_is_done_again(
         run = await started(engine, THREE)
         engine.add_agent(code, ROLE, "qa-engineer")
         await until(lambda: ("c", 1) in worked)
-        before = await engine.history(run.id)
+        before = await engine.runs.history(run.id)
         await abandon_engine(engine)
         async with opened(shared_url, clock) as engine:
-            assert (await engine.history(run.id))[: len(before)] == before
+            assert (await engine.runs.history(run.id))[: len(before)] == before
             engine.add_agent(code, ROLE, "qa-engineer")
             await pulses(engine, clock, 70)  # PostgreSQL cannot know that the other one is dead
             assert (await engine.run(run.id).result(60)).terminal_status == "done_success"
@@ -153,7 +153,7 @@ def test_a_question_survives_a_crash_and_an_old_answer_does_not_fit_a_new_one(
             run = engine.run(run.id)
             (same,) = await run.questions(60)
             assert same == question
-            await engine.command(run.id, c.Patch(by=ANA, patch={"amount": 7}))
+            await engine.runs.command(run.id, c.Patch(by=ANA, patch={"amount": 7}))
             (new,) = await run.questions(60)
             assert (new.deadline, new.digest != question.digest) == (question.deadline, True)
             old = run.answer(question.id, "ok", by="bob", digest=question.digest)
@@ -211,7 +211,7 @@ def test_time_in_which_an_engine_had_nothing_to_do_is_no_outage(
         async with opened(shared_url, clock) as engine:
             ((began, ended),) = engine.committer.outages
             assert 3_600 <= (ended - began).total_seconds() <= 4_200
-            await engine.command(run.id, c.Tick())
+            await engine.runs.command(run.id, c.Tick())
             (pushed,) = await of(engine, run.id, ClocksPushed)
             assert pushed.seconds == (ended - began).total_seconds()
 
@@ -228,7 +228,7 @@ def test_a_clock_fires_once_even_if_two_engines_look(shared_url: str, clock: Man
             await one.define(chain(node("ok", "approval")))
             runs = [await one.start("w") for _ in range(20)]
             for run in runs:
-                await two.command(run.id, c.Patch(by=ANA, patch={"k": 1}))
+                await two.runs.command(run.id, c.Patch(by=ANA, patch={"k": 1}))
             clock.advance(days=8)
             await asyncio.gather(one.tick(), two.tick())
             for run in runs:
@@ -246,8 +246,8 @@ def test_two_engines_hand_a_run_to_and_fro(shared_url: str, clock: ManualClock):
         async with opened(shared_url, clock) as one, opened(shared_url, clock) as two:
             document = chain(*(node(f"n{i}", role=(ROLE, "qa-engineer")[i % 2]) for i in range(6)))
             await one.define(document)
-            one.add_agent(lambda d: DONE, ROLE)
-            two.add_agent(lambda d: DONE, "qa-engineer")
+            one.local_agents.add(lambda d: DONE, ROLE)
+            two.local_agents.add(lambda d: DONE, "qa-engineer")
             runs = [await (one, two)[i % 2].start("w") for i in range(10)]
             for _ in range(8):
                 for engine in (one, two):
@@ -273,7 +273,7 @@ def test_who_asks_one_engine_is_not_refused_for_what_it_has_not_heard_of_yet(
             agent.engine = one
             after = await agent.report(dispatch)  # claimed at one engine, reported at another
             (question,) = after.pending_approvals.values()
-            ended = await two.answer(question.id, "ok", by=ANA)
+            ended = await two.approvals.answer(question.id, "ok", by=ANA)
             assert ended.terminal_status == "done_success"
 
     go(play())
@@ -341,7 +341,9 @@ def test_commands_of_two_engines_to_one_run_are_all_taken(
         async with opened(shared_url, clock) as one, opened(shared_url, clock) as two:
             run = await started(one, ASKS)
             patches = [c.Patch(by=ANA, patch={f"k{i}": i}) for i in range(40)]
-            both = [(one, two)[i % 2].command(run.id, patch) for i, patch in enumerate(patches)]
+            both = [
+                (one, two)[i % 2].runs.command(run.id, patch) for i, patch in enumerate(patches)
+            ]
             await asyncio.gather(*both)
             assert {f"k{i}" for i in range(40)} <= set((await run.state()).context)
             await check_stored(two, run.id)
@@ -356,7 +358,7 @@ def test_what_was_decided_on_an_old_copy_is_decided_again(shared_url: str, clock
     async def play():
         async with opened(shared_url, clock) as one, opened(shared_url, clock) as two:
             run = await started(one, ASKS)
-            before = await two.command(run.id, c.Patch(by=ANA, patch={"k": 1}))
+            before = await two.runs.command(run.id, c.Patch(by=ANA, patch={"k": 1}))
             moved = await run.move("ok", by=ANA, reason="two events")
             assert moved.seq == before.seq + 2
             assert moved.context["k"] == 1
@@ -379,7 +381,7 @@ def test_the_functions_of_an_engine_that_died_are_lost_by_silence(
         async with opened(shared_url, clock) as alive:
             dead = await crashing(shared_url, clock)
             run = await started(dead, ASKS)
-            dead.add_agent(sleep, ROLE)
+            dead.local_agents.add(sleep, ROLE)
             await begun.wait()
             await abandon_engine(dead)
             await pulses(alive, clock, 50)

@@ -56,8 +56,8 @@ def test_an_ended_run_has_its_report_as_markdown_and_json(tmp_path: Path, well: 
     async def play() -> tuple[str, Any]:
         async with opened("sqlite://", ManualClock(), **places(tmp_path)) as engine:
             run_id = await plays(engine, well=well)
-            await engine.reports_written()
-            return run_id, await engine.report_of(run_id)
+            await engine.reports.wait_written()
+            return run_id, await engine.run_queries.report(run_id)
 
     run_id, report = go(play())
     runs = tmp_path / "runs"
@@ -79,7 +79,7 @@ def test_an_aborted_run_has_an_entry_in_the_issues_file_and_others_have_none(
 ) -> None:
     async def play(*, well: bool) -> Any:
         async with opened("sqlite://", ManualClock(), **places(tmp_path)) as engine:
-            return await engine.report_of(await plays(engine, well=well))
+            return await engine.run_queries.report(await plays(engine, well=well))
 
     go(play(well=True))
     assert not (tmp_path / "issues.md").exists()
@@ -96,7 +96,7 @@ def test_an_embedded_engine_writes_nothing_unless_it_is_told_where(
     async def play(**settings: str) -> None:
         async with opened("sqlite://", ManualClock(), **settings) as engine:
             await plays(engine)
-            await engine.reports_written()
+            await engine.reports.wait_written()
 
     go(play())
     go(play(runs_folder="-", issues_file="-"))
@@ -115,7 +115,7 @@ def test_a_report_that_an_engine_owed_when_it_was_killed_is_written_by_the_next(
 
     async def opens() -> None:
         async with opened(url, clock, **places(tmp_path)) as engine:
-            await engine.reports_written()
+            await engine.reports.wait_written()
 
     run_id = go(play())
     report = tmp_path / "runs" / f"{run_id}.json"
@@ -160,7 +160,7 @@ async def play():
     url = f"sqlite:///{folder / 'work.db'}"
     async with opened(url, ManualClock(), **places(folder)) as engine:
         await plays(engine)
-        await engine.reports_written()
+        await engine.reports.wait_written()
 
 
 reports._replace_file, reports.append_issue = replaced, appended
@@ -181,8 +181,8 @@ def test_a_process_killed_while_it_writes_leaves_everything_once(tmp_path: Path,
     async def opens() -> str:
         url = f"sqlite:///{tmp_path / 'work.db'}"
         async with opened(url, ManualClock(), **places(tmp_path)) as engine:
-            await engine.reports_written()
-            (item,) = (await engine.executions()).items
+            await engine.reports.wait_written()
+            (item,) = (await engine.run_queries.list()).items
             return item.id
 
     run_id = go(opens())
@@ -200,7 +200,7 @@ def test_runs_from_before_reports_were_wanted_are_owed_none(tmp_path: Path) -> N
         async with opened(url, clock, **settings) as engine:
             if not settings:
                 await plays(engine)
-            await engine.reports_written()
+            await engine.reports.wait_written()
 
     go(play())
     clock.advance(seconds=1)
@@ -253,7 +253,7 @@ def test_a_place_that_cannot_be_written_is_a_warning_and_the_run_ends_all_the_sa
     async def play() -> str:
         async with opened("sqlite://", ManualClock(), **wanted) as engine:
             run_id = await plays(engine)
-            await engine.reports_written()
+            await engine.reports.wait_written()
             return run_id
 
     with caplog.at_level(logging.WARNING):
@@ -273,10 +273,10 @@ def test_a_report_that_cannot_be_made_keeps_no_other_from_being_written(
     async def play() -> list[str]:
         async with opened("sqlite://", ManualClock(), **places(tmp_path)) as engine:
             first = await plays(engine, well=True)
-            await engine.reports_written()
+            await engine.reports.wait_written()
             second = await engine.start("pair", title="T")
             await second.result(PATIENCE)
-            await engine.reports_written()
+            await engine.reports.wait_written()
             return [first, second.id]
 
     monkeypatch.setattr("handrail.engine.services.report_files.report_markdown", breaks)
@@ -311,7 +311,7 @@ def test_an_id_that_is_no_plain_name_leads_nowhere_else(tmp_path: Path) -> None:
 def test_writing_it_again_changes_nothing(tmp_path: Path) -> None:
     async def play() -> Any:
         async with opened("sqlite://", ManualClock()) as engine:
-            return await engine.report_of(await plays(engine))
+            return await engine.run_queries.report(await plays(engine))
 
     report = go(play())
     folder, issues = str(tmp_path / "runs"), str(tmp_path / "issues.md")

@@ -6,7 +6,7 @@ import threading
 import pytest
 from tests.patience import PATIENCE
 
-from handrail.engine.commit.own_commits import OwnCommits
+from handrail.engine.commit.committer import OwnCommits
 from handrail.engine.threads import StoreThreads
 from handrail.store.engine_store import CommitRow, StoreError
 

@@ -43,12 +43,12 @@ def test_a_visit_beside_an_engine_is_heard_by_it(shared_url: str, clock: ManualC
             await engine.define(ASKS)
             async with visiting(shared_url, clock) as guest:
                 run = await guest.start("w", title="from outside")
-                assert (await guest.executions()).items[0].title == "from outside"
+                assert (await guest.run_queries.list()).items[0].title == "from outside"
             await engine.tick()
             await (await worker(engine)).work()
             (question,) = await engine.run(run.id).questions(60)
             async with visiting(shared_url, clock) as guest:
-                answered = await guest.answer(question.id, "ok", by=ANA)
+                answered = await guest.approvals.answer(question.id, "ok", by=ANA)
                 assert answered.terminal_status == "done_success"
             assert (await engine.run(run.id).result(60)).terminal_status == "done_success"
             await check_stored(engine, run.id)
@@ -66,13 +66,15 @@ def test_a_look_leaves_no_trace(shared_url: str, clock: ManualClock):
         before = await trace(shared_url, clock)
         clock.advance(30 * DAY)  # every clock has run out, and every lease
         async with visiting(shared_url, clock, **with_clocks) as guest:
-            (item,) = (await guest.executions()).items
+            (item,) = (await guest.run_queries.list()).items
             assert (item.id, item.status) == (run.id, "running")
-            view = await guest.view(run.id)
+            view = await guest.run_queries.view(run.id)
             assert view.status == "running"
-            assert (await guest.agent_view("ada")).state == "OFFLINE"
-            assert [waiting.code for waiting in await guest.why(run.id)] == ["claimed"]
-            await guest.figures()
+            assert (await guest.agents.get("ada")).state == "OFFLINE"
+            assert [waiting.code for waiting in await guest.run_queries.waits(run.id)] == [
+                "claimed"
+            ]
+            await guest.statistics.by_definition()
             await asyncio.sleep(0.02)  # many pulses of an engine that had one
         assert await trace(shared_url, clock) == before
 
@@ -105,14 +107,14 @@ def test_a_word_to_a_sleeping_database_costs_no_run_its_time(shared_url: str, cl
             (question,) = await other.questions(60)
         clock.advance(8 * DAY)  # the deadline was in seven
         async with visiting(shared_url, clock) as guest:
-            run = await guest.answer(f"{asked.id}.q1", "ok", by=ANA)
+            run = await guest.approvals.answer(f"{asked.id}.q1", "ok", by=ANA)
             assert run.terminal_status == "done_success"
             (pushed,) = await of(guest, asked.id, ClocksPushed)
             assert pushed.seconds == 8 * DAY
         clock.advance(DAY)
         async with opened(shared_url, clock) as engine:
             await engine.tick()
-            (kept,) = (await engine.state(other.id)).pending_approvals.values()
+            (kept,) = (await engine.runs.state(other.id)).pending_approvals.values()
             assert (kept.deadline - question.deadline).total_seconds() == 9 * DAY
 
     go(play())
@@ -182,10 +184,10 @@ async def _names(events: Any) -> list[str]:
 def test_a_visit_to_an_empty_database_finds_it_empty(url: str, clock: ManualClock):
     async def play():
         async with visiting(url, clock) as guest:
-            assert (await guest.executions()).items == ()
-            assert (await guest.beads()).items == ()
-            assert await guest.agents() == []
-            assert await guest.feed() == []
-            assert await refused(guest.state("nobody")) == "unknown_run"
+            assert (await guest.run_queries.list()).items == ()
+            assert (await guest.beads.list()).items == ()
+            assert await guest.agents.list() == []
+            assert await guest.feed.read() == []
+            assert await refused(guest.runs.state("nobody")) == "unknown_run"
 
     go(play())

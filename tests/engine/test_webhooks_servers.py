@@ -32,7 +32,7 @@ def test_servers_on_one_postgresql_tell_each_thing_once(postgres_url: str):
                 events='["approval.opened"]',
                 people="[]",
                 secret="hrw_x",
-                since=await first.last_commit(),
+                since=await first.feed.last_commit(),
                 created_by="test",
                 created_at=now,
                 failures=0,
@@ -42,13 +42,13 @@ def test_servers_on_one_postgresql_tell_each_thing_once(postgres_url: str):
                 disabled_at=None,
                 reason="",
             )
-            await first.add_webhook(row)
+            await first.webhooks.add(row)
             await first.define(chain(node("fix"), node("look", "approval"), id="asks"), by="t")
 
             def fix(_: Any) -> Result:
                 return Result(outcome=Outcome.SUCCESS, text="done")
 
-            await first.add_agent(fix, ROLE, name="fixer")
+            await first.local_agents.add(fix, ROLE, name="fixer")
             settings = ServerSettings(webhook_private=True)
             couriers = [WebhookSender(engine, settings) for engine in (first, second)]
             asked: list[str] = []

@@ -303,13 +303,13 @@ def test_the_engine_tells_all_of_it(url: str, clock: ManualClock):
             agent = await worker(engine)
             dispatch = await agent.get()
             other = await engine.start("w")
-            found = await engine.explain(other.id)
+            found = await engine.run_queries.why(other.id)
             assert [one.code for one in found.waiting] == ["full"]
             assert found.next == found.waiting[0].hint
             await engine.define(chain(node("a"), node("b")))
-            assert len((await engine.explain(run.id)).notes) == 1
+            assert len((await engine.run_queries.why(run.id)).notes) == 1
             await agent.report(dispatch, DONE)
-            assert (await engine.explain(run.id)).next == "nothing is left to do"
+            assert (await engine.run_queries.why(run.id)).next == "nothing is left to do"
 
     go(play())
 

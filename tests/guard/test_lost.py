@@ -160,7 +160,7 @@ def test_a_server_that_comes_and_goes_is_told_all_of_it(tmp_path, monkeypatch):
             run.handoff(source, target)
             with one:
                 soon(lambda: run.recorded)
-                soon(lambda at=target: at in one.do(one.engine.state(run.recorded)).positions)
+                soon(lambda at=target: at in one.do(one.engine.runs.state(run.recorded)).positions)
         one.start()
     try:
         with Client(one.url, one.token("ceo", "ann")) as person:

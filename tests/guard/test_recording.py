@@ -61,7 +61,7 @@ def test_a_guarded_run_is_on_record_as_it_was_and_ends_the_same_when_it_is_repla
     run = play(database, story)
     with handrail.open(database, visit=True) as engine:
         kept = engine.run(run.recorded).report()
-        (replayed,) = engine.do(engine.engine.replay([run.recorded], "strict")).items
+        (replayed,) = engine.do(engine.engine.replays.replay([run.recorded], "strict")).items
     seen = run.report()
     assert kept.why == seen.why or kept.stop.rule == "terminated"
     assert kept.terminal_status == seen.terminal_status
@@ -86,8 +86,8 @@ def test_a_recorded_run_can_be_replayed_under_other_rules(database):
     long = play(database, several_steps)
     with handrail.open(database, visit=True) as engine:
         names = [loop.recorded, red.recorded, long.recorded]
-        sooner = engine.do(engine.engine.replay(names, {"max_steps": 2})).items
-        later = engine.do(engine.engine.replay(names, {"same_error_limit": 9})).items
+        sooner = engine.do(engine.engine.replays.replay(names, {"max_steps": 2})).items
+        later = engine.do(engine.engine.replays.replay(names, {"same_error_limit": 9})).items
     assert [one.verdict for one in sooner] == ["sooner"] * 3
     assert [one.verdict for one in later] == ["same", "beyond", "same"]
 
@@ -98,7 +98,7 @@ def test_an_error_of_the_host_program_is_on_record(database):
         _ = 1 / 0
     with handrail.open(database, visit=True) as engine:
         state = engine.run(run.recorded).state()
-        (replayed,) = engine.do(engine.engine.replay([run.recorded], "strict")).items
+        (replayed,) = engine.do(engine.engine.replays.replay([run.recorded], "strict")).items
     assert "ZeroDivisionError" in state.stop.reason
     assert replayed.verdict == "same"
 
@@ -110,7 +110,7 @@ def test_a_run_began_when_it_began_and_not_when_it_was_written(database):
         run.handoff("a", "b")
         clock.advance(30)
     with handrail.open(database, visit=True) as engine:
-        (row,) = engine.do(engine.engine.executions()).items
+        (row,) = engine.do(engine.engine.run_queries.list()).items
     assert row.duration == 120
     store = open_maintenance_store(database, read_only=True)
     try:

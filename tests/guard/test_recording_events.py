@@ -80,10 +80,10 @@ class Told:
                 msgspec.json.decode(row.definition), self.engine.settings.kernel
             )[0]
 
-        return replay_report(await self.engine.history(self.id), plan_of, rules)
+        return replay_report(await self.engine.runs.history(self.id), plan_of, rules)
 
     async def status(self, question: str) -> str:
-        return (await self.engine.approval(question)).status
+        return (await self.engine.approvals.get(question)).status
 
 
 @asynccontextmanager
@@ -148,19 +148,19 @@ async def is_acted_on(one: Told, chance: random.Random) -> None:
             c.PushClocks(seconds=5),
         )
     )
-    await one.engine.command(one.id, act)
+    await one.engine.runs.command(one.id, act)
 
 
 async def is_closed(one: Told, chance: random.Random) -> None:
-    await one.engine.command(one.id, c.Close(by=ANN, reason="enough"))
+    await one.engine.runs.command(one.id, c.Close(by=ANN, reason="enough"))
 
 
 async def is_answered(one: Told, chance: random.Random) -> None:
     asked, one.asked = one.asked, ""
     if asked and chance.random() < 0.15:
-        await one.engine.answer(asked, by=ANN, decision="reject")
+        await one.engine.approvals.answer(asked, by=ANN, decision="reject")
     elif asked:
-        await one.engine.answer(asked, "10 euros at most", by=ANN)
+        await one.engine.approvals.answer(asked, "10 euros at most", by=ANN)
 
 
 async def is_told(one: Told, chance: random.Random) -> None:
@@ -214,7 +214,7 @@ async def play(seed: int) -> None:
         one.clock.advance(days=40)
         await one.engine.tick()
         await one.engine.tick()
-        state, here = await one.engine.state(one.id), one.run.stop
+        state, here = await one.engine.runs.state(one.id), one.run.stop
         assert state.stop is not None, "it has ended"
         found = await one.replayed()
         assert found.verdict is Verdict.SAME, (seed, found.told)
@@ -243,14 +243,14 @@ def test_a_program_lives_as_long_as_it_is_heard_of_and_not_much_longer():
                 one.clock.advance(seconds=60)
                 await one.tell()
                 await one.engine.tick()
-            heard = [e for e in await one.engine.history(one.id) if isinstance(e, HeardOf)]
+            heard = [e for e in await one.engine.runs.history(one.id) if isinstance(e, HeardOf)]
             assert len(heard) == 50  # not each of them is worth a line
             one.clock.advance(seconds=SILENCE - 1)
             await one.engine.tick()
-            assert not (await one.engine.state(one.id)).has_ended
+            assert not (await one.engine.runs.state(one.id)).has_ended
             one.clock.advance(seconds=2)
             await one.engine.tick()
-            state = await one.engine.state(one.id)
+            state = await one.engine.runs.state(one.id)
             assert state.stop is not None
             assert (state.stop.rule, state.stop.agent) == ("agent_lost", "a")
 
@@ -278,7 +278,7 @@ def test_a_program_that_waits_for_a_person_gives_signs_of_life_too():
                 one.clock.advance(seconds=SILENCE / 2)
                 with suppress(RefusedError):  # once nobody has answered
                     await one.tell()
-            state = await one.engine.state(one.id)
+            state = await one.engine.runs.state(one.id)
             assert state.stop is not None
             assert state.stop.rule == "human_deadline"
 
@@ -295,7 +295,7 @@ def test_nobody_starts_a_run_of_a_guarded_team_nor_moves_one():
                 c.Migrate(by=ANN, definition_id="team", version=1, step_id="a", reason="back"),
             ):
                 with pytest.raises(RefusedError, match="elsewhere"):
-                    await one.engine.command(one.id, act)
+                    await one.engine.runs.command(one.id, act)
 
     asyncio.run(story())
 
@@ -310,7 +310,7 @@ def test_a_word_that_is_told_again_is_taken_once_though_its_answer_was_lost():
             for _ in range(3):
                 one.count = 1
                 await one.tell()
-            assert (await one.engine.state(one.id)).ledger.handoffs == 1
+            assert (await one.engine.runs.state(one.id)).ledger.handoffs == 1
 
     asyncio.run(story())
 
@@ -321,7 +321,7 @@ def test_the_time_without_a_server_is_no_silence_of_the_program(tmp_path):
     async def ended_after(seconds: float, one: Told) -> bool:
         clock.advance(seconds=seconds)
         await one.engine.tick()
-        return (await one.engine.state(one.id)).has_ended
+        return (await one.engine.runs.state(one.id)).has_ended
 
     async def story() -> None:
         async with open_engine(url, clock=clock.now, background=False) as engine:

@@ -194,7 +194,7 @@ def test_a_server_that_comes_later_is_told_all_of_it(tmp_path, monkeypatch):
             run.complete()
             assert run.recorder is not None
             run.recorder.close()
-            state = server.do(server.engine.state(run.recorded))
+            state = server.do(server.engine.runs.state(run.recorded))
     assert (state.ledger.handoffs, run.unrecorded) == (3, 0)
 
 

@@ -38,7 +38,7 @@ async def sitting(
     """An agent of that name, and its seat. `token`: what its token says beside."""
     now = house.clock.now()
     secret, row = issue_credential("token", name=name, role="agent", by="test", now=now, **token)
-    await house.engine.add_credential(row)
+    await house.engine.credentials.add(row)
     transport = httpx.ASGITransport(app=house.served.asgi)  # pyright: ignore[reportArgumentType]
     async with handrail.Client(ADDRESS, secret, transport=transport) as client:
         seat = AgentSession(client, name, heartbeat_seconds=BEAT, clock=clock or Time())

@@ -28,16 +28,16 @@ def play(tmp_path: Path) -> Played:
 
 
 async def work_of(house: House, agent: str = "coder-1") -> tuple[str, ...]:
-    return (await house.engine.agent_view(agent)).current_work
+    return (await house.engine.agents.get(agent)).current_work
 
 
 async def heard(house: House) -> bool:
     """Whether the server has heard of the agent since the clock was last moved."""
-    return (await house.engine.agent_view("coder-1")).last_seen == house.clock.now()
+    return (await house.engine.agents.get("coder-1")).last_seen == house.clock.now()
 
 
 async def run_of(house: House, bead: dict[str, Any]) -> str:
-    return (await house.engine.state(bead["execution_id"])).status
+    return (await house.engine.runs.state(bead["execution_id"])).status
 
 
 def test_what_is_in_hand_is_kept_alive_while_the_agent_works_and_does_not_call(play: Played):

@@ -87,8 +87,8 @@ def test_a_storm_of_ten_thousand_errors_of_five_signatures_makes_five_beads():
             for n in range(10_000):
                 assert await ask(served, f"/fail/{n % 5}") == [-1]
             await asyncio.to_thread(reporter.close, SECONDS)
-            assert len((await engine.beads()).items) == 5
-            bugs = (await engine.bugs()).items
+            assert len((await engine.beads.list()).items) == 5
+            bugs = (await engine.bugs.list()).items
             assert len(bugs) == 5
             assert sum(bug.count for bug in bugs) == 10_000
             assert (reporter.dropped, reporter.failed) == (0, 0)
@@ -105,7 +105,7 @@ def test_813_errors_of_the_callers_own_make_no_bead(status: int):
             for _ in range(813):
                 assert await ask(served, f"/status/{status}") == [status]
             await asyncio.to_thread(reporter.close, SECONDS)
-            assert (await engine.beads()).items == ()
+            assert (await engine.beads.list()).items == ()
 
     go(play())
 

@@ -40,11 +40,13 @@ def conversation(site: Site) -> None:
 
 def answer(site: Site, run: str, text: str) -> None:
     """The open question of that run, answered by a person; then it stands again."""
-    site.do(site.engine.answer(question(site, run), text, by=Person(name="ana", role="ceo")))
+    site.do(
+        site.engine.approvals.answer(question(site, run), text, by=Person(name="ana", role="ceo"))
+    )
     site.settled(run)
 
 
 def question(site: Site, run: str) -> str:
     """The id of the open question of that run."""
-    (one,) = site.do(site.engine.approvals(status="open", execution_id=run)).items
+    (one,) = site.do(site.engine.approvals.list(status="open", execution_id=run)).items
     return one.id

@@ -76,15 +76,15 @@ class Site(Server):
     def settled(self, run: str, *statuses: str) -> Any:
         """The run, once it stands so."""
         wanted, end = statuses or ("waiting", "ended"), time.monotonic() + PATIENCE
-        while (view := self.do(self.engine.view(run))).status not in wanted:
+        while (view := self.do(self.engine.run_queries.view(run))).status not in wanted:
             assert time.monotonic() < end, f"run {run} is {view.status}, not {wanted}"
-            self.do(self.engine.wait(run, 0.05))
+            self.do(self.engine.runs.wait(run, 0.05))
         return view
 
     def patience(self, run: str) -> None:
         """Until a long run has ended."""
         for _ in range(60):
-            if self.do(self.engine.wait(run, 5)).has_ended:
+            if self.do(self.engine.runs.wait(run, 5)).has_ended:
                 return
         raise AssertionError(f"run {run} goes on and on")
 

@@ -30,42 +30,44 @@ class Talk:
         self.path = f"/channels/{quote(self.name)}"
         times = {"defaultTimeoutSeconds": 3600.0, "waitTimeoutSeconds": 3600.0}
         given = {"humanInterruptMode": HumanMode(mode), **times, **config}
-        site.do(site.engine.open_channel(self.name, site.engine.turn_config(given), by=ANA))
+        site.do(
+            site.engine.channels.open(self.name, site.engine.channels.turn_config(given), by=ANA)
+        )
         for agent in agents:
-            site.do(site.engine.register(agent, ["reviewer"]))
-            site.do(site.engine.join_channel(self.name, agent, by=ANA))
+            site.do(site.engine.agents.register(agent, ["reviewer"]))
+            site.do(site.engine.channels.join(self.name, agent, by=ANA))
 
     def view(self) -> ChannelView:
-        return self.site.do(self.site.engine.channel(self.name))
+        return self.site.do(self.site.engine.channels.get(self.name))
 
     def say(self, agent: str, text: str) -> None:
-        self.site.do(self.site.engine.say(self.name, agent, text))
+        self.site.do(self.site.engine.channels.say(self.name, agent, text))
 
     def post(self, text: str) -> None:
-        self.site.do(self.site.engine.post(self.name, text, by=ANA))
+        self.site.do(self.site.engine.channels.post(self.name, text, by=ANA))
 
     def done(self, agent: str) -> None:
         """It has nothing more to say in its turn."""
         self.site.do(
-            self.site.engine.command_channel(self.name, ev.CompleteTurn(agent_id=agent), by=agent)
+            self.site.engine.channels.command(self.name, ev.CompleteTurn(agent_id=agent), by=agent)
         )
 
     def waits(self, agent: str, reason: str = "the build") -> None:
         command = ev.RequestWait(agent_id=agent, reason=reason)
-        self.site.do(self.site.engine.command_channel(self.name, command, by=agent))
+        self.site.do(self.site.engine.channels.command(self.name, command, by=agent))
 
     def given(self, agent: str) -> list[str] | None:
         """What its turn has brought it so far; None while it has no turn to answer in."""
-        turn = self.site.do(self.site.engine.turn_of(self.name, agent))
+        turn = self.site.do(self.site.engine.channels.turn_of(self.name, agent))
         return None if turn is None else [one.text for one in turn.messages]
 
     def reads(self, agent: str) -> list[str]:
         """What has reached it."""
-        found = self.site.do(self.site.engine.channel_log(self.name, reader=agent))
+        found = self.site.do(self.site.engine.channels.log(self.name, reader=agent))
         return [one.text for one in found if one.kind == "message"]
 
 
 def clear(site: Site) -> None:
     """No channel is left."""
-    for one in site.do(site.engine.channels()).items:
-        site.do(site.engine.close_channel(one.id, by=ANA))
+    for one in site.do(site.engine.channels.list()).items:
+        site.do(site.engine.channels.close(one.id, by=ANA))

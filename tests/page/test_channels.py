@@ -117,7 +117,7 @@ def test_a_person_overrides_a_wait_either_way(site: Site):
 
 def test_a_person_makes_a_channel_lets_agents_in_and_grants_every_turn(site: Site):
     for agent in ("ada", "bo"):
-        site.do(site.engine.register(agent, ["reviewer"]))
+        site.do(site.engine.agents.register(agent, ["reviewer"]))
     page = site.visit("/channels", role="operator", name="olga")
     expect(page.get_by_text("No channels yet")).to_be_visible()
     page.get_by_role("button", name="New channel").click()

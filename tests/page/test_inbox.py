@@ -71,7 +71,7 @@ def test_what_somebody_else_answered_says_so(site: Site):
     one = question(site, run)
     page = site.visit(f"/inbox/{one}")
     page.get_by_label("Your answer").fill("with 10% tax")
-    site.do(site.engine.answer(one, "OK", by=Person(name="bo", role="ceo")))
+    site.do(site.engine.approvals.answer(one, "OK", by=Person(name="bo", role="ceo")))
     expect(page.get_by_role("alert")).to_contain_text("bo has answered this: approve")
     expect(page.get_by_role("button", name="Approve")).to_have_count(0)
 
@@ -79,13 +79,13 @@ def test_what_somebody_else_answered_says_so(site: Site):
 def test_what_changed_while_it_was_read_is_greyed_with_the_new_one_beside_it(site: Site):
     site.define(chain(node("fix"), node("look", "approval", revise_to="fix"), id="asks"))
     run = site.file("asks", "A fix", context={"proposal": "one"})
-    bead = site.do(site.engine.view(run)).bead_id
+    bead = site.do(site.engine.run_queries.view(run)).bead_id
     work(site)
     site.settled(run, "waiting")
     old = question(site, run)
     page = site.visit(f"/inbox/{old}")
     expect(page.get_by_role("button", name="Approve")).to_be_visible()
-    site.do(site.engine.patch_bead(bead, {"proposal": "two"}, ANA))
+    site.do(site.engine.beads.patch(bead, {"proposal": "two"}, ANA))
     expect(page.get_by_role("alert")).to_contain_text("This changed while you were reading")
     page.get_by_role("link", name="What is asked now").click()
     expect(page.get_by_role("button", name="Approve")).to_be_visible()
@@ -107,7 +107,7 @@ def test_of_several_who_must_agree_it_is_said_who_has_and_who_is_asked(site: Sit
     page = site.visit(f"/inbox/{question(site, run)}", name="bo")
     told = page.locator(".quorum")
     expect(told).to_contain_text("0 of 2 have approved; still asked: ana, bo")
-    site.do(site.engine.answer(question(site, run), "OK", by=ANA))
+    site.do(site.engine.approvals.answer(question(site, run), "OK", by=ANA))
     expect(told).to_contain_text("1 of 2 have approved: ana; still asked: bo")
     decide(page, "a")
     expect(page.get_by_text("Approved.")).to_be_visible()

@@ -22,7 +22,7 @@ def field(page: Page):
 
 
 def round_of(site: Site, run: str) -> int:
-    return len(site.do(site.engine.view(run)).iterations)
+    return len(site.do(site.engine.run_queries.view(run)).iterations)
 
 
 def revise(site: Site, page: Page, run: str, text: str) -> None:
@@ -46,7 +46,7 @@ def test_the_question_shows_the_result_above_a_text_field(asked: tuple[Site, Pag
     assert above is not None
     assert below is not None
     assert above["y"] + above["height"] <= below["y"]
-    (one,) = site.do(site.engine.approvals(status="open", execution_id=run)).items
+    (one,) = site.do(site.engine.approvals.list(status="open", execution_id=run)).items
     assert one.type == "clarification_request"
     expect(page.get_by_role("button", name="Approve")).to_contain_text("the run is done")
     expect(page.get_by_role("button", name="Retry")).to_contain_text("goes back to Planner")
@@ -81,7 +81,7 @@ def test_retry_sends_the_text_as_typed_to_the_planner_and_the_new_result_is_aske
     expect(page.get_by_text("Enter sends it back: goes back to Planner")).to_be_visible()
     revise(site, page, run, typed)
     expect(page.locator(".diff")).to_contain_text("tax 10%")
-    view = site.do(site.engine.view(run))
+    view = site.do(site.engine.run_queries.view(run))
     assert [one.text for one in view.iterations][:1] == [typed]
     assert view.iterations[0].task == TITLE, "the task as it was first said"
     path = [(one.from_, one.to) for one in view.handoff_sequence]
@@ -114,7 +114,7 @@ def test_five_revisions_in_a_row_are_kept_complete_and_in_order(asked: tuple[Sit
 def test_a_revision_may_go_to_another_specialist(asked: tuple[Site, Page, str]):
     site, page, run = asked
     revise(site, page, run, "audit this instead: draw a sample")
-    view = site.do(site.engine.view(run))
+    view = site.do(site.engine.run_queries.view(run))
     assert view.iterations[-1].agent.split("@")[0] == "audit"
     expect(page.get_by_role("heading", name="Approve the result of audit")).to_be_visible()
 
@@ -129,7 +129,7 @@ def test_a_task_that_skips_review_is_done_without_a_question(site: Site):
     page.get_by_role("button", name="Begin").click()
     expect(page.locator(".sentence")).to_contain_text("Done")
     run = page.url.rpartition("/")[2]
-    assert site.do(site.engine.approvals(execution_id=run)).items == ()
+    assert site.do(site.engine.approvals.list(execution_id=run)).items == ()
 
 
 @pytest.mark.requirement("R4.2")
@@ -142,7 +142,7 @@ def test_what_could_mean_either_is_asked_again_and_stays_typed(
     send(field(page))
     expect(page.get_by_text("That could mean either.")).to_be_visible()
     expect(field(page)).to_have_value(text)
-    assert site.do(site.engine.view(run)).status == "waiting"
+    assert site.do(site.engine.run_queries.view(run)).status == "waiting"
 
 
 def test_retry_with_an_approval_asks_which_is_meant(asked: tuple[Site, Page, str]):
@@ -150,6 +150,6 @@ def test_retry_with_an_approval_asks_which_is_meant(asked: tuple[Site, Page, str
     field(page).fill("looks good to me")
     page.get_by_role("button", name="Retry").click()
     expect(page.get_by_text("reads as an approval")).to_be_visible()
-    assert site.do(site.engine.view(run)).status == "waiting"
+    assert site.do(site.engine.run_queries.view(run)).status == "waiting"
     page.get_by_role("alert").get_by_role("button", name="Approve").click()
     expect(page.get_by_text("Approved.")).to_be_visible()

@@ -127,7 +127,9 @@ def test_every_override_asks_for_a_reason_and_does_what_it_says(held: tuple[Site
     take_over(page, "Close", "it is enough")
     expect(sentence).to_contain_text("Closed")
 
-    told = [(one.act, one.by, one.reason) for one in site.do(site.engine.report_of(run)).acts]
+    told = [
+        (one.act, one.by, one.reason) for one in site.do(site.engine.run_queries.report(run)).acts
+    ]
     assert ("closed", "ana", "it is enough") in told or ("close", "ana", "it is enough") in told
     assert {reason for _, _, reason in told} >= {"lunch", "after lunch", "the new one"}
     expect(page.locator(".mark-person").first).to_be_attached()

@@ -147,7 +147,7 @@ def test_what_happens_is_seen_in_every_open_tab_within_a_second(site: Site):
             tab.evaluate(WATCH, [".sentence .state", "Running" if n % 2 else "Paused"])
         begun = time.time()
         talk.post(f"Word {n}.")
-        site.do(site.engine.override(run, act))
+        site.do(site.engine.runs.override(run, act))
         waits.append(max(tab.evaluate(SEEN) for tab in tabs) - begun)
     print(f"{len(tabs)} tabs: the last one shows it after {min(waits):.2f} s")
     assert min(waits) < UPDATE_SECONDS

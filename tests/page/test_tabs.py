@@ -30,7 +30,7 @@ def test_of_the_tabs_of_a_browser_one_asks_and_the_others_are_told(site: Site):
     run, tabs = several(site)
     asked: list[str] = []
     tabs[0].context.on("request", lambda one: asked.append(one.url))
-    site.do(site.engine.override(run, PAUSE))
+    site.do(site.engine.runs.override(run, PAUSE))
     for tab in tabs:
         expect(tab.locator(".sentence .state")).to_have_text("Paused")
     of_run = [one for one in asked if run in one]
@@ -49,7 +49,7 @@ def test_a_tab_whose_question_hangs_keeps_no_other_from_knowing(site: Site):
             hung.append(route)
 
     tabs[0].context.route("**/whole", hang_once)
-    site.do(site.engine.override(run, PAUSE))
+    site.do(site.engine.runs.override(run, PAUSE))
     for tab in tabs:
         expect(tab.locator(".sentence .state")).to_have_text("Paused")
     (one,) = hung

@@ -64,7 +64,7 @@ def test_a_definition_is_written_as_yaml_too_with_errors_at_their_line(site: Sit
     expect(page.locator(".valid")).to_be_visible()
     page.get_by_role("button", name="Save as a new version").click()
     expect(page.get_by_text("version 2, by ana")).to_be_visible()
-    assert site.do(site.engine.definition("finance")).definition["description"] == "Checked."
+    assert site.do(site.engine.definitions.get("finance")).definition["description"] == "Checked."
 
 
 def test_a_new_definition_is_drawn_checked_and_stored(site: Site):

@@ -121,7 +121,7 @@ async def through_helpdesk(engine: Engine, one: Injection) -> Way:
     await run.answer(question.id, text, by=ANA)
     await run.result(60)
     way = await went(engine, run.id)
-    faults = [e for e in await engine.history(run.id) if isinstance(e, Faulted)]
+    faults = [e for e in await engine.runs.history(run.id) if isinstance(e, Faulted)]
     places = {fault.step_id for fault in faults}
     assert {"memory", "network"} <= places <= {"memory", "network", "ticketing"}
     return way
@@ -149,7 +149,7 @@ async def through_finance(engine: Engine, one: Injection) -> Way:
     )
     with suppress(RefusedError):  # a name that is none is refused, and that is the end of it
         name = text.splitlines()[-1][:100]
-        await engine.put_file((await run.state()).bead_id, name, b"x", by="ola")
+        await engine.beads.put_file((await run.state()).bead_id, name, b"x", by="ola")
     (question,) = await run.questions(60)
     await run.answer(question.id, text, by=ANA, decision="revise")
     (again,) = await run.questions(60)
@@ -160,7 +160,7 @@ async def through_finance(engine: Engine, one: Injection) -> Way:
 
 
 async def went(engine: Engine, run_id: str) -> Way:
-    run, events = await engine.state(run_id), await engine.history(run_id)
+    run, events = await engine.runs.state(run_id), await engine.runs.history(run_id)
     assert run.stop is not None
     return Way(
         handoffs=tuple((one.from_, one.to) for one in handoff_sequence(events) if one.accepted),

@@ -76,7 +76,7 @@ async def limited(house: House, name: str, *works_as: str) -> Outsider:
     secret, row = issue_credential(
         "token", name=name, role="agent", by="test", now=house.clock.now(), works_as=works_as
     )
-    await house.engine.add_credential(row)
+    await house.engine.credentials.add(row)
     transport = httpx.ASGITransport(app=house.served.asgi)  # pyright: ignore[reportArgumentType]
     headers = {"Authorization": f"Bearer {secret}"}
     return Outsider(
@@ -86,7 +86,7 @@ async def limited(house: House, name: str, *works_as: str) -> Outsider:
 
 async def seq_of(house: House, execution_id: str) -> int:
     """How much has happened to a run."""
-    return (await house.engine.state(execution_id)).seq
+    return (await house.engine.runs.state(execution_id)).seq
 
 
 async def warned(house: House, execution_id: str) -> list[str]:

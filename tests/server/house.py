@@ -79,7 +79,7 @@ class House:
             secret, row = issue_credential(
                 "token", name=name, role=role, by="test", now=self.clock.now()
             )
-            await self.engine.add_credential(row)
+            await self.engine.credentials.add(row)
             client = await self._enter({"Authorization": f"Bearer {secret}"})
             self._clients[name, role] = client
         return self._clients[name, role]

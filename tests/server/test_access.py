@@ -100,8 +100,8 @@ async def furnished(house: House) -> dict[str, dict[str, str]]:
         assert upload.status_code == 201, upload.text
         dispatch = told(await working.post("/dispatches/claim", json={"agent_id": agent}))
         assert dispatch["bead"]["id"] == bead["id"]
-        await house.engine.open_channel(f"of-{agent}", by=CEO)
-        await house.engine.join_channel(f"of-{agent}", agent, by=CEO)
+        await house.engine.channels.open(f"of-{agent}", by=CEO)
+        await house.engine.channels.join(f"of-{agent}", agent, by=CEO)
         found[whose] = {
             "workflow_id": workflow,
             "channel_id": f"of-{agent}",

@@ -204,7 +204,7 @@ async def test_a_made_up_link_is_nobodys_and_guessing_is_slow(house: House):
 async def test_the_secret_is_kept_nowhere(house: House):
     approval, link = await _asked(house)
     secret = link.rsplit("/", 1)[1]
-    row = await house.engine.link(digest_secret(secret))
+    row = await house.engine.approvals.link(digest_secret(secret))
     assert row is not None
     assert secret not in str(row)
     assert row.approval_id == approval["id"]
@@ -232,8 +232,8 @@ async def test_whoever_lost_the_role_meanwhile_does_not_answer(house: House):
     approval = await house.asked()
     bob = await house.client("bob", "ceo")
     link = _path(await _link(bob, approval))
-    (token,) = [one for one in await house.engine.credentials("token") if one.name == "bob"]
-    await house.engine.revoke_credential(token.id)
+    (token,) = [one for one in await house.engine.credentials.list("token") if one.name == "bob"]
+    await house.engine.credentials.revoke(token.id)
     problem(await house.nobody.post(link, json={"decision": "approve"}), 403, "not_allowed")
     await house.client("bob", "operator")
     problem(await house.nobody.post(link, json={"decision": "approve"}), 403, "not_allowed")

@@ -54,7 +54,7 @@ async def test_the_audit_has_everything_in_the_order_of_commits_the_last_first(a
     for one in reversed(found):
         by_run.setdefault(one["execution_id"], []).append(one["seq"])
     for run_id, numbers in by_run.items():
-        events = await any_house.engine.history(run_id)
+        events = await any_house.engine.runs.history(run_id)
         assert numbers == list(range(1, len(events) + 1))
     assert len(by_run) == 3
     for one in found:
@@ -64,7 +64,7 @@ async def test_the_audit_has_everything_in_the_order_of_commits_the_last_first(a
 async def test_an_event_of_the_audit_is_the_event_of_the_history(house: House):
     runs = await busy(house)
     found = await pages(house.viewer, "/audit", execution_id=runs["answered"], limit=3)
-    shown = await house.engine.history_of(runs["answered"], 0, 500)
+    shown = await house.engine.run_queries.events(runs["answered"], 0, 500)
     assert [{k: v for k, v in one.items() if k != "commit"} for one in reversed(found)] == shown
     everything = await pages(house.viewer, "/audit")
     assert [one for one in everything if one["execution_id"] == runs["answered"]] == found

@@ -150,8 +150,8 @@ async def test_an_agent_reads_files_of_beads_that_it_works_on_and_of_no_other(ho
     told(await house.operator.post(f"/beads/{mine['id']}/executions", json=body), 201)
     my_file, other_file = (f"/beads/{bead['id']}/files/a" for bead in (mine, other))
     problem(await house.agent.get(my_file), 403, "foreign_bead")  # not claimed yet
-    await house.engine.register(AGENT, [WORKER])
-    dispatch = await house.engine.claim(AGENT)
+    await house.engine.agents.register(AGENT, [WORKER])
+    dispatch = await house.engine.claims.claim(AGENT)
     assert dispatch is not None
     assert (await house.agent.get(my_file)).content == b"a"
     problem(await house.agent.get(other_file), 403, "foreign_bead")

@@ -77,7 +77,7 @@ async def passes(house: House, seconds: float, *alive: Seat) -> None:
         house.clock.advance(min(30, seconds))
         seconds -= 30
         for seat in alive:
-            await house.engine.heartbeat_agent(seat.name)
+            await house.engine.agents.heartbeat(seat.name)
         await house.engine.tick()
 
 
@@ -304,7 +304,7 @@ async def test_a_crash_in_a_turn_passes_it_and_the_agent_comes_back_idle(house: 
 async def test_an_agent_whose_line_was_cut_is_gone_before_its_lease_is_over(house: House):
     ada, bob = await room(house, "ada", "bob", defaultTimeoutSeconds=600)
     await ada.turn()
-    await house.engine.agent_disconnected("ada")  # as its open connection does when it ends
+    await house.engine.agents.disconnected("ada")  # as its open connection does when it ends
     await passes(house, 29, bob)
     assert (await shown(house))["states"]["ada"] == "ACTIVE", "it may call again"
     await passes(house, 2, bob)
@@ -315,7 +315,7 @@ async def test_an_agent_whose_line_was_cut_is_gone_before_its_lease_is_over(hous
 async def test_who_calls_again_after_its_line_was_cut_keeps_its_turn(house: House):
     ada, bob = await room(house, "ada", "bob", defaultTimeoutSeconds=600)
     await ada.turn()
-    await house.engine.agent_disconnected("ada")  # as its open connection does when it ends
+    await house.engine.agents.disconnected("ada")  # as its open connection does when it ends
     told(await ada.http.post("/agents/ada/heartbeat", json={}))
     await passes(house, 55, bob)
     assert (await shown(house))["states"]["ada"] == "ACTIVE"
@@ -327,7 +327,7 @@ async def test_a_dispatch_keeps_the_lease_that_it_was_told_though_the_line_was_c
     await ada.done(await ada.turn())
     await house.file("plain")
     assert (await ada.claim())["kind"] == "step"
-    await house.engine.agent_disconnected("ada")  # as its open connection does when it ends
+    await house.engine.agents.disconnected("ada")  # as its open connection does when it ends
     await passes(house, 50, bob)
     assert len(told(await house.ceo.get("/agents/ada"))["current_work"]) == 1
 
@@ -568,7 +568,7 @@ async def _bring(house: House, ada: Seat, bob: Seat, state: AgentState) -> None:
     if state in (AgentState.OFFLINE, AgentState.IDLE):
         await passes(house, 90, bob)
     if state is AgentState.IDLE:
-        await house.engine.heartbeat_agent("ada")
+        await house.engine.agents.heartbeat("ada")
         await house.engine.tick()
     if state in (AgentState.ACTIVE, AgentState.WAITING):
         await ordered(house, "grant", "ada")

@@ -79,8 +79,10 @@ class Reader:
 
 
 async def history(house: House, execution_id: str) -> list[dict[str, Any]]:
-    run = await house.engine.state(execution_id)
-    return json.loads(json.dumps(await house.engine.history_of(execution_id, 0, max(1, run.seq))))
+    run = await house.engine.runs.state(execution_id)
+    return json.loads(
+        json.dumps(await house.engine.run_queries.events(execution_id, 0, max(1, run.seq)))
+    )
 
 
 async def finished(house: House) -> str:
@@ -156,7 +158,7 @@ async def test_a_reader_that_is_cut_anywhere_sees_every_event_once(
 ) -> None:
     """Pieces are cut to a few bytes, so that the connection breaks in the middle of frames too."""
     chance = Random(seed)
-    house.engine.settings = replace(house.engine.settings, heartbeat=0.01, pulse=0.01)
+    use_settings(house, heartbeat=0.01, pulse=0.01)
     await house.define(STEPS)
     run = (await house.file("steps"))["execution_id"]
     reader = Reader(house, f"/executions/{run}/events" if what == "run" else "/events?after=0")
@@ -204,10 +206,15 @@ def twins(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock) ->
     return [House(url, clock), House(url, clock)]
 
 
+def use_settings(house: House, **changes: float) -> None:
+    engine = house.engine
+    engine.settings = engine.runs._settings = replace(engine.settings, **changes)
+
+
 def only_told(house: House) -> None:
     """Whoever waits there looks up when it is told to, and not by itself."""
-    house.engine._has_background = True
-    house.engine.settings = replace(house.engine.settings, heartbeat=3_600)
+    house.engine.maintenance.is_running = True
+    use_settings(house, heartbeat=3_600)
 
 
 @pytest.mark.parametrize("what", ["run", "everything"])
@@ -239,7 +246,7 @@ async def test_a_reader_goes_on_at_another_server_of_the_database(
 
 async def test_whoever_has_seen_the_end_of_a_run_need_not_come_back(house: House) -> None:
     run = await finished(house)
-    last = str((await house.engine.state(run)).seq)
+    last = str((await house.engine.runs.state(run)).seq)
     path = f"/executions/{run}/events"
     answer = await house.viewer.get(path, headers={"Last-Event-ID": last})
     assert (answer.status_code, answer.content) == (204, b"")
@@ -284,7 +291,7 @@ async def test_only_who_may_look_can_follow(house: House) -> None:
 
 
 async def test_while_nothing_happens_there_is_a_comment_now_and_then(house: House) -> None:
-    house.engine.settings = replace(house.engine.settings, heartbeat=0.001, pulse=0.001)
+    use_settings(house, heartbeat=0.001, pulse=0.001)
     await house.define(PLAIN)
     run = (await house.file("plain"))["execution_id"]
     for path in (f"/executions/{run}/events", "/events"):

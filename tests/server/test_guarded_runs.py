@@ -96,7 +96,7 @@ async def test_only_what_a_guard_says_is_taken_over(house: House):
     told(await tell(house, run_id, odd, handoff(number=2**60, task="t", already_done=True)))
     bead = told(await house.viewer.get(f"/executions/{run_id}"))["bead_id"]
     assert "goal" not in told(await house.viewer.get(f"/beads/{bead}"))["context"]
-    history = await house.engine.history(run_id)
+    history = await house.engine.runs.history(run_id)
     (handed,) = [event for event in history if isinstance(event, HandedOff)]
     assert (handed.number, handed.task, handed.already_done) == (1, "", False)
 
@@ -123,7 +123,7 @@ MANY = [{"command": f"c{n}", "exit_code": 0, "stderr": ""} for n in range(51)]
 async def test_what_no_guard_says_is_refused_and_changes_nothing(house: House, limits, events):
     run_id = await begun(house, limits=limits)
     problem(await tell(house, run_id, *events), 422, "unusable")
-    assert len(await house.engine.history(run_id)) == 1
+    assert len(await house.engine.runs.history(run_id)) == 1
 
 
 async def test_a_team_whose_agents_have_always_new_names_is_seen_anew(house: House):

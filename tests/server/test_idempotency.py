@@ -197,4 +197,4 @@ async def test_what_a_claim_was_answered_is_not_written_down(house: House):
     )
     assert (again.status_code, again.content) == (200, first.content)
     await house.served.idempotent_responses.flush()
-    assert await house.engine.stored_answer("http:claim", f"agent:{AGENT}") is None
+    assert await house.engine.stored_answers.get("http:claim", f"agent:{AGENT}") is None

@@ -19,7 +19,6 @@ from tests.server.logged import Logged, logging_to
 
 from handrail.engine import log_events
 from handrail.engine.engine import Engine
-from handrail.engine.listeners import EngineNotification
 from handrail.engine.log_events import (
     CHANNEL_EVENTS,
     COMMON_FIELDS,
@@ -28,6 +27,7 @@ from handrail.engine.log_events import (
     RUN_EVENTS,
     log_event,
 )
+from handrail.engine.notifier import EngineNotification
 from handrail.kernel.result import Outcome, Result
 from handrail.kernel.run.events import RunEvent
 from handrail.server import logs

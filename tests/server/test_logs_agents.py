@@ -199,18 +199,18 @@ async def test_of_two_servers_each_tells_what_it_heard_and_nothing_is_told_twice
 
         with logging_to() as log:
             await one.define(PLAIN)
-            await one.register("coder-7", [WORKER])
+            await one.agents.register("coder-7", [WORKER])
             await looks()
             await two.start("plain")
             dispatch = await claimed(two)
             await looks()
-            await one.report_dispatch(dispatch, "coder-7", fence(dispatch), success())
+            await one.dispatches.report_result(dispatch, "coder-7", fence(dispatch), success())
             await looks()
             await two.start("plain")
             await claimed(one)
             await silence(clock, one, two)
             await looks()
-            await two.heartbeat_agent("coder-7")
+            await two.agents.heartbeat("coder-7")
             await looks()
             await silence(clock, one, two)
             await looks()
@@ -219,7 +219,7 @@ async def test_of_two_servers_each_tells_what_it_heard_and_nothing_is_told_twice
 
 
 async def claimed(engine: Engine) -> str:
-    dispatch = await engine.claim("coder-7")
+    dispatch = await engine.claims.claim("coder-7")
     assert dispatch is not None, "there is something to do"
     return f"{dispatch.run.id}.d{dispatch.fence}"
 

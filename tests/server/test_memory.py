@@ -16,7 +16,7 @@ async def taught(house: House, *titles: str) -> list[str]:
     house.works()
     for title in titles:
         bead = await house.file("plain", title=title)
-        kept = await house.engine.remember(
+        kept = await house.engine.memory.remember(
             execution_id=bead["execution_id"],
             bead_id=bead["id"],
             title=title,

@@ -47,7 +47,7 @@ class Busy:
     async def do(self, runs: int) -> None:
         await self.house.define(FIXES, LOOKS)
         for role in ROLES:
-            await self.engine.register(f"the-{role}", [role])
+            await self.engine.agents.register(f"the-{role}", [role])
         while len(self.runs) < runs:
             started = await self.engine.start(self.chance.choice(["fixes", "looks"]))
             self.runs.append(started.id)
@@ -65,8 +65,8 @@ class Busy:
 
     async def _work(self, role: str) -> bool:
         name = f"the-{role}"
-        await self.engine.heartbeat_agent(name)
-        dispatch = await self.engine.claim(name)
+        await self.engine.agents.heartbeat(name)
+        dispatch = await self.engine.claims.claim(name)
         if dispatch is None:
             return False
         more = (Outcome.CONTINUE,) * 3 if dispatch.run.definition_id == "looks" else ()
@@ -75,7 +75,7 @@ class Busy:
         self.house.clock.advance(self.chance.choice([0, 0.5, 3]))
         result = Result(outcome=outcome, text="so", usage=usage)
         where = f"{dispatch.run.id}.d{dispatch.fence}"
-        await self.engine.report_dispatch(where, name, dispatch.fence, result)
+        await self.engine.dispatches.report_result(where, name, dispatch.fence, result)
         return True
 
     async def _answer(self) -> bool:
@@ -83,7 +83,7 @@ class Busy:
         if not opened:
             return False
         decision = self.chance.choice(["approve", "reject"])
-        await self.engine.answer(opened[0].id, "so be it", by=ANA, decision=decision)
+        await self.engine.approvals.answer(opened[0].id, "so be it", by=ANA, decision=decision)
         return True
 
 
@@ -151,7 +151,7 @@ def escalated(events: list[RunEvent]) -> bool:
 async def histories(house: House, runs: list[str]) -> dict[str, list[list[RunEvent]]]:
     found: dict[str, list[list[RunEvent]]] = defaultdict(list)
     for run_id in runs:
-        events = await house.engine.history(run_id)
+        events = await house.engine.runs.history(run_id)
         found[events[0].definition_id].append(events)  # pyright: ignore[reportAttributeAccessIssue]
     return found
 
@@ -226,7 +226,7 @@ async def test_retries_and_cycles_are_told_for_each_node(house: House):
 async def test_a_run_that_a_person_closed_is_no_success(house: House):
     await house.define(PLAIN)
     run = await house.engine.start("plain")
-    await house.engine.command(run.id, c.Close(by=ANA, reason="not needed"))
+    await house.engine.runs.command(run.id, c.Close(by=ANA, reason="not needed"))
     (found,) = told(await house.viewer.get("/metrics/workflows"))["items"]
     assert (found["runs"], found["success_rate"]) == (1, 0.0)
 

@@ -82,7 +82,7 @@ class Play:
         secret, row = issue_credential(
             "token", name=name, role=role, by="test", now=self.house.clock.now()
         )
-        await self.house.engine.add_credential(row)
+        await self.house.engine.credentials.add(row)
         headers = {"Authorization": f"Bearer {secret}"}
         http = httpx.AsyncClient(
             transport=self.transport, base_url=ADDRESS + API_PREFIX, headers=headers, timeout=None
@@ -110,15 +110,15 @@ class Play:
 
     async def _ended(self) -> None:
         for run in self.runs.values():
-            while not (await self.house.engine.state(run)).has_ended:
+            while not (await self.house.engine.runs.state(run)).has_ended:
                 await asyncio.sleep(0.01)
 
     async def end_of(self, run: str) -> End:
         """How it ended, where it went, who handed to whom; not when, nor by which of the agents."""
-        view = await self.house.engine.view(run)
+        view = await self.house.engine.run_queries.view(run)
         went = [
             (one.from_node_id, one.to_node_id, one.outcome, one.reason)
-            for one in await self.house.engine.transitions(run)
+            for one in await self.house.engine.run_queries.transitions(run)
         ]
         hands = [(one.from_, one.to, one.reason, one.accepted) for one in view.handoff_sequence]
         assert view.stop is not None

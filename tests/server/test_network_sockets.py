@@ -109,7 +109,7 @@ def test_whoever_comes_when_the_house_is_full_is_told_so(tmp_path: Path) -> None
 
 def test_a_claim_whose_connection_is_closed_gives_its_place_back(server: Server) -> None:
     token = server.token("agent", "coder-7")
-    server.do(server.engine.register("coder-7", (WORKER,)))
+    server.do(server.engine.agents.register("coder-7", (WORKER,)))
     body = {"agent_id": "coder-7", "wait": 60}
     with sent(server, token, "POST /api/v1/dispatches/claim", body):
         waiting(server, 1)
@@ -141,8 +141,8 @@ def test_a_stream_ends_well_when_the_server_does(server: Server) -> None:
 
 def test_an_answer_that_nobody_takes_does_not_outlive_the_server(server: Server) -> None:
     """uvicorn would wait for a while, and then leave the connection as it is."""
-    bead = server.do(server.engine.file_bead(title="a bug"))
-    server.do(server.engine.put_file(bead.id, "big", bytes(IN_FLIGHT_MAX)))
+    bead = server.do(server.engine.beads.create(title="a bug"))
+    server.do(server.engine.beads.put_file(bead.id, "big", bytes(IN_FLIGHT_MAX)))
     token, path = server.token("viewer"), f"GET /api/v1/beads/{bead.id}/files/big"
     with sent(server, token, path, room=4_096) as line:
         heard(line, "200 OK")
@@ -173,7 +173,7 @@ def test_a_reader_that_does_not_read_costs_the_server_nothing(
         async def work() -> None:
             server.engine.add_agent(lambda dispatch: SAID, WORKER, name="talker")
             async with asyncio.timeout(PATIENCE):
-                while (await server.engine.state(run)).status != "waiting":
+                while (await server.engine.runs.state(run)).status != "waiting":
                     await asyncio.sleep(0.01)
 
         server.do(work())
@@ -187,11 +187,11 @@ def test_a_line_that_an_agent_held_open_and_lost_makes_its_last_sign_of_life_an_
     server: Server,
 ):
     token = server.token("agent", "ada")
-    server.do(server.engine.register("ada", [WORKER]))
+    server.do(server.engine.agents.register("ada", [WORKER]))
     line = sent(server, token, "POST /api/v1/agents/ada/heartbeat", {"wait": 30})
     waiting(server, 1)
-    before = server.do(server.engine.agent_view("ada")).last_seen
+    before = server.do(server.engine.agents.get("ada")).last_seen
     line.close()
     waiting(server, 0)
-    after = server.do(server.engine.agent_view("ada")).last_seen
+    after = server.do(server.engine.agents.get("ada")).last_seen
     assert after < before, "it is found silent after two heartbeats, not after a lease"

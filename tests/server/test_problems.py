@@ -5,7 +5,8 @@ import json
 import pytest
 from tests.server.house import ADDRESS, House, problem, told
 
-from handrail.engine.engine import Engine
+from handrail.engine.queries.event_feed import EventFeed
+from handrail.engine.services.beads import BeadService
 from handrail.store.engine_store import StoreError
 
 OURS = ("approvals", "beads", "executions", "workflows")
@@ -86,10 +87,10 @@ async def test_every_wrong_place_is_named_with_what_to_do(house: House):
 async def test_our_own_mistake_is_told_without_its_inside(
     house: House, monkeypatch: pytest.MonkeyPatch
 ):
-    async def broken(self: Engine, bead_id: str) -> None:
+    async def broken(self: BeadService, bead_id: str) -> None:
         raise RuntimeError("the secret password is 1234")
 
-    monkeypatch.setattr(Engine, "bead", broken)
+    monkeypatch.setattr(BeadService, "get", broken)
     answer = await house.viewer.get("/beads/x")
     problem(answer, 500, "internal")
     assert "1234" not in answer.text
@@ -99,10 +100,10 @@ async def test_our_own_mistake_is_told_without_its_inside(
 async def test_a_database_that_is_away_asks_to_try_again(
     house: House, monkeypatch: pytest.MonkeyPatch
 ):
-    async def away(self: Engine, bead_id: str) -> None:
+    async def away(self: BeadService, bead_id: str) -> None:
         raise StoreError("no connection to db.example, port 5432")
 
-    monkeypatch.setattr(Engine, "bead", away)
+    monkeypatch.setattr(BeadService, "get", away)
     answer = await house.viewer.get("/beads/x")
     problem(answer, 503, "unavailable")
     assert int(answer.headers["retry-after"]) > 0
@@ -112,10 +113,10 @@ async def test_a_database_that_is_away_asks_to_try_again(
 async def test_whoever_asks_for_the_health_is_not_told_where_the_database_is(
     house: House, monkeypatch: pytest.MonkeyPatch
 ):
-    async def away(self: Engine) -> int:
+    async def away(self: EventFeed) -> int:
         raise StoreError("no connection to db.example, port 5432")
 
-    monkeypatch.setattr(Engine, "position", away)
+    monkeypatch.setattr(EventFeed, "position", away)
     answer = await house.nobody.get(f"{ADDRESS}/readyz")
     assert answer.status_code == 503
     assert answer.json()["status"] == "unavailable"

@@ -157,7 +157,7 @@ async def test_a_database_that_is_away_is_told_and_the_rest_goes_on(house: House
     def away(limit: int) -> Any:
         raise StoreError("no route to it")
 
-    house.engine.reader.count_open_work = away  # pyright: ignore[reportAttributeAccessIssue]
+    house.engine._access.reader.count_open_work = away  # pyright: ignore[reportAttributeAccessIssue]
     found = await scraped(house)
     assert found("handrail_database_up") == 0
     assert found("handrail_engine_up") == 1
@@ -166,11 +166,11 @@ async def test_a_database_that_is_away_is_told_and_the_rest_goes_on(house: House
 
 
 async def test_an_engine_that_failed_is_told(house: House):
-    house.engine.failure = RuntimeError("over")
+    house.engine._access.failure = RuntimeError("over")
     try:
         found = Scraped((await house.served.metrics.scrape()).decode())
     finally:
-        house.engine.failure = None
+        house.engine._access.failure = None
     assert found("handrail_engine_up") == 0
     assert found("handrail_database_up") == 0
 

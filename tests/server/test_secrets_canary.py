@@ -150,7 +150,7 @@ async def test_no_secret_is_seen_again_whatever_is_done_with_it(
         secret, row = issue_credential(
             "token", name="root", role="admin", by="test", now=house.clock.now()
         )
-        await house.engine.add_credential(row)
+        await house.engine.credentials.add(row)
         canaries.secrets["the admin's token"] = secret
         canaries.secrets["a wrong token"] = WRONG
         made = await canaries.send(
@@ -205,8 +205,8 @@ async def failing(canaries: Canaries, monkeypatch: pytest.MonkeyPatch, secret: s
         raise RuntimeError(f"no {secret} and no {code} in postgresql://u:{PASSWORD}@host/db")
 
     canaries.secrets["the password"] = PASSWORD
-    monkeypatch.setattr(canaries.house.engine, "use_sign_in", fails)
-    monkeypatch.setattr(canaries.house.engine, "figures", fails)
+    monkeypatch.setattr(canaries.house.engine.credentials, "use_sign_in", fails)
+    monkeypatch.setattr(canaries.house.engine.statistics, "by_definition", fails)
     assert (await canaries.send("POST", f"/sign-in/{code}")).status_code == 500
     answer = await canaries.send("GET", f"{API_PREFIX}/metrics/workflows", headers=bearer(secret))
     assert answer.status_code == 500

@@ -7,7 +7,7 @@ from tests.engine.at_work import chain, node
 from tests.server.crew import Outsider, outsider
 from tests.server.house import PLAIN, WORKER, House, problem, told
 
-from handrail.engine.core import NOTE_BYTES_MAX
+from handrail.engine.dispatch.refused_notes import NOTE_BYTES_MAX
 from handrail.kernel.json_values import VALUE_BYTES_MAX
 from handrail.kernel.run import size_limits
 from handrail.server.access import ACCESS_TABLE, API_PREFIX
@@ -94,4 +94,4 @@ async def test_whoever_only_looks_leaves_no_answer_on_disk(house: House) -> None
         assert told(answer)["document"] == {"name": "plain"}
     assert answer.headers["idempotent-replayed"] == "true"
     await house.served.idempotent_responses.flush()
-    assert await house.engine.stored_answer("http:k1", "viewer:vera") is None
+    assert await house.engine.stored_answers.get("http:k1", "viewer:vera") is None

@@ -88,7 +88,7 @@ class Office:
             self.viewer.get(f"/executions/{filed['execution_id']}", params={"wait": SECONDS})
         )
         assert run["status"] == "ended", run["current_node_id"]
-        self.server.do(asyncio.wait_for(self.server.engine.reports_written(), SECONDS))
+        self.server.do(asyncio.wait_for(self.server.engine.reports.wait_written(), SECONDS))
         return run
 
     def report(self, run: dict[str, Any]) -> dict[str, Any]:

@@ -34,16 +34,16 @@ def go(work: Coroutine[Any, Any, None]) -> None:
 
 async def worked(run: RunHandle) -> list[str]:
     """The nodes at which somebody worked, one for each dispatch."""
-    return [step.place for step in steps(await run.engine.history(run.id))]
+    return [step.place for step in steps(await run.history())]
 
 
 async def taken_back(engine: Engine) -> RunHandle:
     """The run that takes a commit back."""
     for _ in range(100):
-        found = await engine.executions(workflow_id=REVERT_WORKFLOW_ID)
+        found = await engine.run_queries.list(workflow_id=REVERT_WORKFLOW_ID)
         if found.items:
-            return RunHandle(engine, found.items[0].id)
-        await engine.feed_changed(PATIENCE / 100)
+            return engine.run(found.items[0].id)
+        await engine.feed.wait(PATIENCE / 100)
     raise AssertionError("nothing was taken back")
 
 
@@ -72,7 +72,7 @@ def test_a_bug_is_reproduced_investigated_approved_committed_verified_and_stays(
             assert author.startswith("backend-engineer@")
             assert committer.startswith("engineering-manager@")
             assert bead == ended.bead_id
-            assert not (await engine.executions(workflow_id=REVERT_WORKFLOW_ID)).items
+            assert not (await engine.run_queries.list(workflow_id=REVERT_WORKFLOW_ID)).items
             await forged_bead_is_refused(ward, engine, run)
 
     go(play())
@@ -108,7 +108,7 @@ def test_a_failed_verification_is_applied_again_three_times_then_escalated_and_t
             escalated = await question(run, "escalation")
             assert (await worked(run))[3:] == ["apply", "verification"] * 4
             assert "3 reworks used up" in escalated.text
-            (dossier,) = approvals(await engine.history(run.id))[1:]
+            (dossier,) = approvals(await engine.runs.history(run.id))[1:]
             assert dossier.original_bead_id == (await run.state()).bead_id
             assert dossier.node_id == "verification"
             assert "the shelf is empty" in dossier.attempt_history[-1].text
@@ -141,7 +141,7 @@ def test_a_patch_that_does_not_fit_any_more_is_made_anew_and_approved_anew(tmp_p
             assert second["patch_id"] != first["patch_id"]
             assert (await run.result(PATIENCE)).terminal_status == "done_success"
             assert "return self.rate * hours * 1" in ward.read(PEOPLE)
-            passed = [t.to_node_id for t in transitions(await engine.history(run.id))]
+            passed = [t.to_node_id for t in transitions(await engine.runs.history(run.id))]
             assert passed.count("approval") == passed.count("apply") == 2
 
     go(play())
@@ -160,7 +160,7 @@ def test_a_fix_that_a_person_turns_down_is_not_proposed_again(tmp_path: Path):
             second = await approve(run)
             assert second["patch_id"] != first["patch_id"]
             assert (await run.result(PATIENCE)).terminal_status == "done_success"
-            said = [step.text for step in steps(await engine.history(run.id))]
+            said = [step.text for step in steps(await engine.runs.history(run.id))]
             assert any("one that a person has turned down" in text for text in said)
 
     go(play())
@@ -175,7 +175,7 @@ def test_a_repair_in_a_protected_folder_is_told_to_the_ceo_and_not_made(tmp_path
             run = await ward.report(engine, "protected")
             escalated = await question(run, "escalation")
             assert "5 of 5 attempts" in escalated.text
-            (dossier,) = approvals(await engine.history(run.id))
+            (dossier,) = approvals(await engine.runs.history(run.id))
             assert [one.n for one in dossier.attempt_history] == [1, 2, 3, 4, 5]
             assert "vendor/weights.py" in dossier.attempt_history[-1].text
             assert "must not be touched" in dossier.attempt_history[-1].text
@@ -195,7 +195,7 @@ def test_what_a_run_pushed_while_it_was_closed_is_taken_back_by_whoever_heals_ne
 
     async def closed_meanwhile(healers: HealingAgents, dispatch: Dispatch) -> Result:
         told = await commits(healers, dispatch)
-        await RunHandle(healers.engine, dispatch.run.id).close(by=ANA, reason="not this one")
+        await healers.engine.run(dispatch.run.id).close(by=ANA, reason="not this one")
         return told
 
     async def play():
@@ -217,7 +217,9 @@ def test_what_a_run_pushed_while_it_was_closed_is_taken_back_by_whoever_heals_ne
             assert (await back.result(PATIENCE)).terminal_status == "done_success"
             assert ward.read(PEOPLE) == before
         async with ward.healed(url) as engine:
-            assert len((await engine.executions(workflow_id=REVERT_WORKFLOW_ID)).items) == 1, "once"
+            assert (
+                len((await engine.run_queries.list(workflow_id=REVERT_WORKFLOW_ID)).items) == 1
+            ), "once"
 
     monkeypatch.setattr(HealingAgents, "apply", closed_meanwhile)
     go(play())

@@ -14,7 +14,6 @@ from tests.teams.ward import ANA, PATIENCE, Ward, approve, question
 
 from handrail.engine.dispatch.dispatch import Dispatch
 from handrail.engine.engine import Engine
-from handrail.engine.services.run_handle import RunHandle
 from handrail.kernel.result import Check, Outcome, Result
 from handrail.teams.healing import HealingAgents, agents
 from handrail.teams.healing.agents import InvestigationResult, ReproductionSetup
@@ -76,7 +75,7 @@ async def repair(bench: ReproductionSetup) -> InvestigationResult:
 
 
 async def outcomes(engine: Engine, run_id: str) -> list[str]:
-    past = steps(await engine.history(run_id))
+    past = steps(await engine.runs.history(run_id))
     return [step.outcome for step in past if step.place == "investigation"]
 
 
@@ -124,7 +123,7 @@ def test_what_a_killed_server_left_in_the_copy_is_neither_reproduced_nor_propose
             run = await ward.report(engine, "missing-self")
             await asyncio.wait_for(began.wait(), PATIENCE)
         async with ward.healed(url) as engine:
-            proposal = await approve(RunHandle(engine, run.id))
+            proposal = await approve(engine.run(run.id))
             assert proposal["cause"]["told"] == "`rate` lacks its self"
             assert [path for path in proposal["files"] if not path.startswith("tests/")] == [PEOPLE]
             assert "hack" not in proposal["patch"]
@@ -354,7 +353,7 @@ def test_an_unfinished_change_is_carried_over_a_question_to_a_person_by_the_reco
                 proposal = (await run.state()).context["proposal"]
                 assert "+# which way?" in proposal["patch"]
                 assert proposal["base"] == git(ward.bare, "rev-parse", "main^")
-                outcome = [s.outcome for s in steps(await engine.history(run.id))]
+                outcome = [s.outcome for s in steps(await engine.runs.history(run.id))]
                 assert outcome[1:] == [Outcome.CONTINUE, Outcome.ASK, Outcome.SUCCESS]
 
     monkeypatch.setenv("OPENAI_API_KEY", KEY)

@@ -31,7 +31,7 @@ async def started(engine: Engine) -> RunHandle:
 
 
 async def dossier(run: RunHandle) -> Approval:
-    (found,) = approvals(await run.engine.history(run.id))
+    (found,) = approvals(await run.history())
     assert (found.type, found.status) == ("escalation", "open")
     assert found.original_bead_id == (await run.state()).bead_id
     assert found.failure_reason

@@ -63,7 +63,7 @@ def test_a_model_that_cheats_is_measured_and_one_that_mends_is_proposed(
                 assert '"/people/fee"' in proposal["patch"].replace("'", '"')
                 assert proposal["cause"]["told"] == "`rate` lacks its self."
                 assert [one["exit_code"] for one in proposal["tests"]] == [0, 0]
-                tried = [s for s in steps(await engine.history(run.id)) if s.place != "triage"]
+                tried = [s for s in steps(await engine.runs.history(run.id)) if s.place != "triage"]
                 assert [one.outcome for one in tried] == ["continue", "continue", "success"]
                 assert "not done: vendor/weights.py" in tried[1].text
                 assert "not done: .githooks/pre-commit" in tried[1].text

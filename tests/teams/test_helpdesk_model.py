@@ -75,11 +75,11 @@ def test_a_model_keeps_a_resolution_and_finds_it_for_the_next_ticket_like_it(
                 handle = await engine.start("helpdesk", title=title)
                 ended.append(await handle.result(PATIENCE))
             first, again = ended
-            told = [[s.place for s in await engine.steps(run.id)] for run in ended]
+            told = [[s.place for s in await engine.run_queries.steps(run.id)] for run in ended]
             assert [run.terminal_status for run in ended] == ["done_success"] * 2, told
             assert "network" in told[0]
             assert told[1] == ["orchestrator", "memory", "orchestrator", "ticketing"]
-            (memory,) = (await engine.memories()).items
+            (memory,) = (await engine.memory.list()).items
             assert (memory.resolution, memory.times_used) == (MTU, 1)
             assert (memory.execution_id, memory.status) == (first.id, "kept")
             assert again.context["resolution"] == MTU

@@ -64,9 +64,9 @@ class Ward:
 
     async def report(self, engine: Engine, bug: str) -> RunHandle:
         """What the middleware would report of it."""
-        filed = await engine.report_bug(reported(bug), by="shop")
+        filed = await engine.bugs.report(reported(bug), by="shop")
         assert filed.execution_id is not None
-        return RunHandle(engine, filed.execution_id)
+        return engine.run(filed.execution_id)
 
     def push(self, path: str, text: str) -> None:
         """What a person commits by hand."""

@@ -59,7 +59,7 @@ def spans(traces: TraceExporter, sent: InMemorySpanExporter) -> Sequence[Readabl
 async def hired(engine: Engine, *definitions: dict[str, Any]) -> Worker:
     for one in definitions:
         await engine.define(one, by="ana")
-    await engine.register("coder-1", [ROLE])
+    await engine.agents.register("coder-1", [ROLE])
     return Worker(engine, "coder-1")
 
 
@@ -86,10 +86,10 @@ def test_a_run_is_a_trace_with_a_span_for_each_dispatch_and_each_question(
             run = await engine.start("fix", title="a bug")
             dispatch = await worker.get()
             clock.advance(seconds=30)
-            await engine.report(run.id, dispatch.fence, "coder-1", result)
+            await engine.dispatches.report(run.id, dispatch.fence, "coder-1", result)
             clock.advance(seconds=90)
-            (question,) = (await engine.state(run.id)).pending_approvals
-            await engine.answer(question, "approve", by=CEO)
+            (question,) = (await engine.runs.state(run.id)).pending_approvals
+            await engine.approvals.answer(question, "approve", by=CEO)
             return run.id
 
     run_id = go(play())
@@ -133,9 +133,11 @@ def test_what_was_lost_and_a_run_that_was_stopped_are_errors(
             run = await engine.start("one", title="a bug")
             for _ in range(2):
                 dispatch = await worker.get()
-                await engine.hand_back(dispatch.id, "coder-1", dispatch.fence, "I cannot")
+                await engine.dispatches.hand_back(
+                    dispatch.id, "coder-1", dispatch.fence, "I cannot"
+                )
 
-            assert (await engine.state(run.id)).status != "running"
+            assert (await engine.runs.state(run.id)).status != "running"
 
     go(play())
     found = spans(traces, sent)
@@ -162,7 +164,7 @@ def test_a_dispatch_that_outlives_its_engine_is_one_whole_span(
         clock.advance(seconds=20)
         async with opened(url, clock) as engine:
             engine.listeners.add(traces)
-            await engine.report(run.id, dispatch.fence, "coder-1", DONE)
+            await engine.dispatches.report(run.id, dispatch.fence, "coder-1", DONE)
 
     go(play())
     agent, run = spans(traces, sent)

@@ -146,7 +146,7 @@ class Demo:
     async def ready(self, engine: Engine, url: str) -> bool:
         """Start the samples once the server listens; return whether it shall go on."""
         has_open_approvals = (
-            bool((await engine.approvals(status="open", limit=1)).items) and not self.once
+            bool((await engine.approvals.list(status="open", limit=1)).items) and not self.once
         )
         bugs = tuple(sample.bug for sample in SAMPLES if sample.bug)
         self.shop = DemoShop(
@@ -163,7 +163,7 @@ class Demo:
                 if sample.bug:
                     self.shop.watch(run)
             await _wait_until_settled(engine)
-        open_count = len((await engine.approvals(status="open")).items)
+        open_count = len((await engine.approvals.list(status="open")).items)
         link = await issue_sign_in(engine, NewSignIn(name="you", role="admin"), by="demo")
         commands = ("runs", "answer", "show --watch RUN")
         lines = (
@@ -210,7 +210,7 @@ class Demo:
 async def _wait_until_settled(engine: Engine) -> None:
     """Wait until every run has ended or waits for a person, or a moment has passed."""
     for _ in range(SETTLE_POLLS_MAX):
-        if not (await engine.executions(status="running", limit=1)).items:
+        if not (await engine.run_queries.list(status="running", limit=1)).items:
             return
         await asyncio.sleep(0.1)
 

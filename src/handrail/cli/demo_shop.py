@@ -55,7 +55,7 @@ class DemoShop:
         """Serve the shop, with a credential to report."""
         token_request = NewToken(role="reporter", name="shop")
         token, row = issue_token(token_request, by="demo", engine=self.engine)
-        await self.engine.add_credential(row)
+        await self.engine.credentials.add(row)
         self.live = SampleServer(self.service, self.folder / "live", self.url, token)
         await asyncio.to_thread(self.live.start)
 
@@ -106,10 +106,10 @@ class DemoShop:
     async def _wait_for_run(self, request: ShopRequest) -> RunHandle:
         deadline = time.monotonic() + REPORT_SECONDS_MAX
         while time.monotonic() < deadline:
-            for bug in (await self.engine.bugs()).items:
-                bead = await self.engine.bead(bug.bead_id)
+            for bug in (await self.engine.bugs.list()).items:
+                bead = await self.engine.beads.get(bug.bead_id)
                 is_open = bead.execution_id and bug.bead_status not in CLOSED_STATUSES
                 if is_open and bead.context["error"]["route"] == request.path:
-                    return RunHandle(self.engine, str(bead.execution_id))
-            await self.engine.feed_changed(1.0)
+                    return self.engine.run(str(bead.execution_id))
+            await self.engine.feed.wait(1.0)
         raise TimeoutError(f"the shop did not report that {request.path} fails; run it again")

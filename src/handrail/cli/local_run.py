@@ -109,8 +109,8 @@ async def run_bead(
 
 async def _require_idle_database(engine: Engine, database: str) -> None:
     """Refuse a database that is at work: the agents here rehearse, and must not get real work."""
-    running = await engine.executions(status="running", limit=1)
-    if running.items or await engine.maintenance.has_live_peers(engine.clock()):
+    running = await engine.run_queries.list(status="running", limit=1)
+    if running.items or await engine.has_live_peers():
         message = f"{database} is in use, and the agents of `handrail run` are scripted"
         raise InputError(f"{message}; name another database, or file a bead at the server")
 
@@ -228,7 +228,9 @@ def print_end(
 
 async def _run_document(engine: Engine, interactive_run: InteractiveRun) -> dict[str, Any]:
     """Return the run as the API returns it, with its open approvals."""
-    document = msgspec.to_builtins(await engine.view(interactive_run.run.id), str_keys=True)
+    document = msgspec.to_builtins(
+        await engine.run_queries.view(interactive_run.run.id), str_keys=True
+    )
     document["questions"] = [
         msgspec.to_builtins(approval) for approval in interactive_run.run.pending_approvals.values()
     ]

@@ -45,7 +45,7 @@ def run(
     from handrail.agents.model import BadModelError
     from handrail.cli import local_run
     from handrail.cli.definitions import find_definition
-    from handrail.engine.core import RefusedError
+    from handrail.engine.errors import RefusedError
 
     with as_input_error(StoreError, RefusedError, BadModelError):
         source = find_definition(definition)

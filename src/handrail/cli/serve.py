@@ -73,7 +73,7 @@ async def _serve(configuration: "Configuration", *, builtin_agents: bool) -> int
                 service=service,
             )
         lines = [f"Handrail is at {url}"]
-        if not await engine.has_tokens():
+        if not await engine.credentials.has_tokens():
             lines.append("Nobody has a token yet: handrail token create --role admin")
             lines.append(f"To open the page: handrail sign-in --url {url}")
         print("\n".join(lines), flush=True)

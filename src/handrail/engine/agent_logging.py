@@ -11,32 +11,20 @@ the oldest engine that is alive logs it.
 """
 
 import asyncio
-import logging
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from handrail.engine.commit.stream_change import RunChange
 from handrail.engine.engine import Engine
-from handrail.engine.listeners import AgentPresenceChanged, EngineClosed, EngineNotification
-from handrail.engine.log_events import AGENT_EVENTS, LogMessage
-from handrail.engine.run_logging import make_record
-from handrail.kernel.agent_lifecycle import (
-    LOST_TRIGGERS,
-    TRANSITIONS,
-    AgentState,
-    Trigger,
-    log_name,
-)
+from handrail.engine.event_logging import log_transition
+from handrail.engine.notifier import AgentPresenceChanged, EngineClosed, EngineNotification
+from handrail.kernel.agent_lifecycle import LOST_TRIGGERS, TRANSITIONS, AgentState, Trigger
 from handrail.kernel.run.events import Claimed, Faulted, Lost, Reported, TimedOut
 from handrail.kernel.run.state import CLAIMED
 from handrail.store.engine_store import StoreError
 from handrail.views.agents import AgentView
 from handrail.views.steps import dispatch_id
 
-log = logging.getLogger("handrail.agents")
-
-EVENT_NAME = "state_transition"
-LEVEL = AGENT_EVENTS[EVENT_NAME].level
 AGENTS_MAX = 100_000
 REFRESH_SECONDS = 5.0
 
@@ -216,24 +204,14 @@ class AgentLogger:
         return record
 
     def _transition(
-        self, agent: str, agent_record: _AgentRecord, at: datetime, *triggers: Trigger
+        self, agent: str, record: _AgentRecord, at: datetime, *triggers: Trigger
     ) -> None:
         """Apply triggers by the table; a trigger without an entry for the state changes nothing."""
         for trigger in triggers:
-            old, new = (
-                agent_record.state,
-                TRANSITIONS.get((agent_record.state, trigger), agent_record.state),
-            )
-            agent_record.state = new
-            if new is not old and log.isEnabledFor(LEVEL):
-                fields = {
-                    "agentId": agent,
-                    "from": old.value,
-                    "to": new.value,
-                    "trigger": log_name(trigger),
-                    "channel": None,
-                }
-                log.handle(make_record(log.name, LEVEL, LogMessage(EVENT_NAME, fields, at)))
+            old = record.state
+            record.state = TRANSITIONS.get((old, trigger), old)
+            if record.state is not old:
+                log_transition(agent, old, record.state, trigger, None, at)
 
 
 async def watch_agents(engine: Engine, logger: AgentLogger) -> None:
@@ -250,10 +228,6 @@ async def watch_agents(engine: Engine, logger: AgentLogger) -> None:
 
 async def refresh_agents(engine: Engine, logger: AgentLogger, *, log_silent: bool = True) -> None:
     version = logger.version()
-    agents = await engine.agents()
-    logger.refresh(
-        agents,
-        engine.clock(),
-        version,
-        log_silent=log_silent and await engine.maintenance.is_oldest_engine(),
-    )
+    agents = await engine.agents.list()
+    log_silent = log_silent and await engine.is_oldest()
+    logger.refresh(agents, engine.clock(), version, log_silent=log_silent)

@@ -1,6 +1,11 @@
-"""The exception of a refused command."""
+"""The engine's exceptions, beside the store's."""
+
+from collections.abc import Sequence
+from typing import NoReturn
 
 from handrail.kernel.decision import Refusal
+from handrail.kernel.definition.model import DocumentProblem
+from handrail.store.engine_store import StoreError
 
 
 class RefusedError(Exception):
@@ -9,3 +14,27 @@ class RefusedError(Exception):
     def __init__(self, refusal: Refusal) -> None:
         super().__init__(f"{refusal.message}; {refusal.hint}" if refusal.hint else refusal.message)
         self.refusal = refusal
+
+
+def refuse(code: str, message: str, hint: str = "") -> NoReturn:
+    raise RefusedError(Refusal(code=code, message=message, hint=hint))
+
+
+class InvalidDefinitionError(Exception):
+    """A document is not a valid definition. `problems` are all of them, each with its place."""
+
+    def __init__(self, problems: Sequence[DocumentProblem]) -> None:
+        super().__init__("; ".join(map(str, problems)))
+        self.problems = tuple(problems)
+
+
+class UnknownDefinitionError(LookupError):
+    """No definition has that id and version, or it is no longer valid."""
+
+
+class EngineBusyError(StoreError):
+    """The engine's command queue is full."""
+
+
+class EventsGoneError(StoreError):
+    """Events are missing: their run was archived meanwhile, or they were removed."""

@@ -10,8 +10,8 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from handrail.engine.core import RefusedError
 from handrail.engine.dispatch.dispatch import result_text
+from handrail.engine.errors import RefusedError
 from handrail.engine.services.run_handle import RunHandle
 from handrail.kernel.decision import Value
 from handrail.kernel.run.events import RunEvent
@@ -81,7 +81,7 @@ class InteractiveRun:
 
     async def run_to_end(self) -> None:
         """Run to the end, or to an approval that stays unanswered; look at `run` then."""
-        async for _ in self.handle.engine.changes(self.handle.id):
+        async for _ in self.handle.changes():
             await self._read_events()
             for approval in tuple(self.run.pending_approvals.values()):
                 if not await self._prompt(approval):

@@ -11,7 +11,7 @@ from uuid_utils import uuid7
 from handrail.engine.clock import Clock, steady_clock
 from handrail.engine.dispatch.local_agents import CAPACITY_DEFAULT
 from handrail.engine.dispatch.local_executor import AgentFunction
-from handrail.engine.engine import Engine, StoredDefinition
+from handrail.engine.engine import Engine
 from handrail.engine.settings import EngineSettings
 from handrail.kernel.run.events import RunEvent
 from handrail.kernel.run.machine import Person, Run
@@ -19,6 +19,7 @@ from handrail.kernel.run.state import PendingApproval
 from handrail.store.engine_store import StoreError, parse_iso
 from handrail.store.store import Store
 from handrail.store.urls import open_store
+from handrail.views.definitions import StoredDefinition
 from handrail.views.report import RunReport
 
 T = TypeVar("T")

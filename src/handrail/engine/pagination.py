@@ -2,13 +2,8 @@
 
 from typing import NoReturn
 
-from handrail.engine.errors import RefusedError
-from handrail.kernel.decision import Refusal
+from handrail.engine.errors import refuse
 from handrail.views.pages import CURSOR_CHARS_MAX, PAGE_ITEMS_MAX
-
-
-def refuse(code: str, message: str, hint: str = "") -> NoReturn:
-    raise RefusedError(Refusal(code=code, message=message, hint=hint))
 
 
 def check_limit(limit: int) -> int:

@@ -12,11 +12,12 @@ from contextlib import suppress
 from functools import partial
 from queue import SimpleQueue
 from threading import Thread
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from handrail.engine.log_events import log_event
 from handrail.store.engine_store import StoreError
 
+P = ParamSpec("P")
 T = TypeVar("T")
 log = logging.getLogger("handrail.engine")
 
@@ -31,11 +32,12 @@ class StoreThreads:
         self._threads: list[Thread] = []
         self._closed = False
 
-    async def run(self, function: Callable[..., T], *args: object) -> T:
+    async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Return or raise what the function does."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
-        self._submit(partial(_run_and_resolve, loop, future, function, args))
+        call = partial(function, *args, **kwargs)
+        self._submit(partial(_run_and_resolve, loop, future, call))
         return await future
 
     def run_soon(self, function: Callable[[T], None], argument: T) -> None:
@@ -72,12 +74,11 @@ class StoreThreads:
 def _run_and_resolve(
     loop: asyncio.AbstractEventLoop,
     future: asyncio.Future[Any],
-    function: Callable[..., object],
-    args: tuple[object, ...],
+    function: Callable[[], object],
 ) -> None:
     result, error = None, None
     try:
-        result = function(*args)
+        result = function()
     except BaseException as raised:  # the caller gets every exception
         error = raised
     with suppress(RuntimeError):  # the loop is closed: no caller waits any more

@@ -19,9 +19,8 @@ from msgspec.structs import replace
 from uuid_utils import uuid7
 
 from handrail.engine.engine import Engine
-from handrail.engine.errors import RefusedError
+from handrail.engine.errors import RefusedError, refuse
 from handrail.engine.opening import open as open_engine
-from handrail.engine.pagination import refuse
 from handrail.guard.team_definition import guard_events, team_definition, team_share
 from handrail.kernel.definition.limits import Limits
 from handrail.kernel.json_values import find_json_problem
@@ -66,7 +65,7 @@ async def _write_run(engine: Engine, events: Sequence[RunEvent], team: str) -> s
         started_at=first.at,
         events=tuple(guard_events(events)),
     )
-    await engine.execute(command.run_id, command)
+    await engine.runs.execute(command.run_id, command)
     return command.run_id
 
 
@@ -86,7 +85,7 @@ async def begin_run(
     Refused: not_guarded, unusable.
     """
     _refuse_if_unusable(find_json_problem([team, title, agent, paths or ()]))
-    earlier = await engine.stored_answer(KEY_PREFIX + key, by) if key else None
+    earlier = await engine.stored_answers.get(KEY_PREFIX + key, by) if key else None
     if earlier is not None:
         return decode_guarded_run_status(earlier.answer)
     start = {"start": agent} if agent else {}
@@ -107,7 +106,7 @@ async def begin_run(
     )
     status = GuardedRunStatus(id=command.run_id, status=RunStatus.RUNNING)
     key_row = _key_row(engine, key, by, msgspec.json.encode(status).decode())
-    result = await engine.execute(command.run_id, command, key=key_row)
+    result = await engine.runs.execute(command.run_id, command, key=key_row)
     return (
         status
         if result.duplicate_of is None
@@ -152,7 +151,7 @@ async def open_approval(
 async def _submit(
     engine: Engine, run_id: str, command: c.Observe | c.Ask, key: str
 ) -> GuardedRunStatus:
-    result = await engine.execute(run_id, command, key=_key_row(engine, key, command.by))
+    result = await engine.runs.execute(run_id, command, key=_key_row(engine, key, command.by))
     if result.duplicate_of is not None:
         return decode_guarded_run_status(result.duplicate_of.answer)
     assert result.run is not None, "it was accepted"
@@ -161,8 +160,8 @@ async def _submit(
 
 async def _extend_team(engine: Engine, run_id: str, command: c.Observe) -> c.Observe:
     """Store the team with what the events show of it; return the command with that version."""
-    run = await engine.state(run_id)
-    known_document = (await engine.definition(run.definition_id, run.version)).definition
+    run = await engine.runs.state(run_id)
+    known_document = (await engine.definitions.get(run.definition_id, run.version)).definition
     active_agent = next(iter(run.positions), "")
     document = team_definition(
         known_document["name"], run.limits, command.events, known_document, active_agent
@@ -181,7 +180,7 @@ async def _extend_team(engine: Engine, run_id: str, command: c.Observe) -> c.Obs
 async def _known_team(engine: Engine, team: str) -> dict[str, Any]:
     """Return the team as seen before; an empty dictionary if it never was."""
     try:
-        stored = await engine.definition(team)
+        stored = await engine.definitions.get(team)
     except RefusedError:
         return {}
     is_guarded = stored.definition.get("metadata", {}).get("guarded")

@@ -25,7 +25,7 @@ def to_engine(engine: Engine, *, by: str = "middleware") -> Send:
     loop = asyncio.get_running_loop()
 
     def send(report: ErrorReport) -> object:
-        future = asyncio.run_coroutine_threadsafe(engine.report_bug(report, by=by), loop)
+        future = asyncio.run_coroutine_threadsafe(engine.bugs.report(report, by=by), loop)
         return future.result(SEND_SECONDS)
 
     return send

@@ -65,7 +65,7 @@ def link_path(secret: str) -> str:
 async def find_valid_link(engine: Engine, secret: str) -> AnswerLinkRow:
     """Return the link of a secret, if it is still valid. Does not check the approval."""
     secret_digest = digest_secret(secret)
-    row = await engine.link(secret_digest)
+    row = await engine.approvals.link(secret_digest)
     if row is None or not hmac.compare_digest(row.digest, secret_digest):
         message = "this link is not known here; ask for a new one"
         raise HTTPProblemError(401, "bad_link", message)
@@ -81,7 +81,7 @@ async def find_valid_link(engine: Engine, secret: str) -> AnswerLinkRow:
 async def current_person(engine: Engine, row: AnswerLinkRow) -> Person:
     """Return the link's person with their current role."""
     role = msgspec.convert(row.role, PersonRole)
-    tokens = [token for token in await engine.credentials("token") if token.name == row.name]
+    tokens = [token for token in await engine.credentials.list("token") if token.name == row.name]
     callers = [caller_from_credential(token, engine.clock()) for token in tokens]
     levels = [PERSON_LEVELS.get(caller.role, -1) for caller in callers if caller is not None]
     if tokens and not levels:

@@ -17,9 +17,8 @@ from litestar.openapi.spec import Components, SecurityScheme
 from litestar.types import ASGIApp
 
 from handrail.engine.agent_logging import AgentLogger, watch_agents
-from handrail.engine.channel_logging import ChannelLogger
 from handrail.engine.engine import Engine
-from handrail.engine.run_logging import RunLogger
+from handrail.engine.event_logging import ChannelLogger, RunLogger
 from handrail.server import problems, web_app
 from handrail.server.access import ACCESS_TABLE, API_PREFIX
 from handrail.server.audit_verifier import AuditVerifier

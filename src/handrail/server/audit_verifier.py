@@ -82,7 +82,7 @@ class AuditVerifier:
             return await asyncio.get_running_loop().run_in_executor(None, self._verify, head, check)
 
     def _verify(self, head: str | None, check: RunningCheck) -> Verification:
-        records = self.engine.store.open_maintenance()
+        records = self.engine.audit.open_maintenance()
         if records is None:
             message = "the database is in the memory of this server, where only it can look"
             hint = "serve a database on disk, or verify a backup of it: handrail verify"

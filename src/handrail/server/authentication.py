@@ -48,8 +48,8 @@ class CredentialCache:
         cached_at, row = self._rows.get(key, (float("-inf"), None))
         if now - cached_at < CREDENTIAL_CACHE_SECONDS:
             return row
-        row = await self.engine.credential(key)
-        if not self.engine.store.inline:
+        row = await self.engine.credentials.get(key)
+        if not self.engine.credentials.is_local:
             self._rows[key] = (now, row)
             while len(self._rows) > CACHED_CREDENTIALS_MAX:
                 self._rows.popitem(last=False)
@@ -82,7 +82,7 @@ class AuthenticationMiddleware:
         if not access.open:
             self._authorize(request, access, caller)
         if caller is not None and caller.role == "agent":
-            await self.credentials.engine.note_activity(caller.name)
+            await self.credentials.engine.agents.note_activity(caller.name)
         await self.app(scope, receive, send)
 
     def _authorize(

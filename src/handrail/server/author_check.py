@@ -53,4 +53,4 @@ async def record_refused_attempt(
         body = msgspec.json.encode(evidence).decode()
         at = iso(engine.clock())
         note = NoteRow(execution_id=run_id, at=at, actor=name, code=code, body=body)
-        await engine.committer.call_store(engine.store.add_note, note)
+        await engine.runs.add_note(note)

@@ -92,7 +92,7 @@ class IdempotentResponses:
         )
         self._responses[key, actor] = reserved
         try:
-            row = await self.engine.stored_answer(key, actor)
+            row = await self.engine.stored_answers.get(key, actor)
         except BaseException:
             self.store(key, actor, None)
             raise
@@ -168,7 +168,7 @@ class IdempotentResponses:
         rows, self._unwritten = self._unwritten, []
         try:
             if rows:
-                await self.engine.store_answers(rows)
+                await self.engine.stored_answers.put(rows)
         except StoreError:
             self._unwritten = [*rows, *self._unwritten][:UNWRITTEN_ROWS_MAX]  # for the next flush
             raise

@@ -93,7 +93,7 @@ async def _serve_database(
     ready: Callable[[Engine, str], Awaitable[bool]] | None,
 ) -> None:
     async with open_engine(database, settings=engine_settings) as engine:
-        if not is_loopback(host) and not await engine.has_tokens():
+        if not is_loopback(host) and not await engine.credentials.has_tokens():
             message = f"nobody has a token, so {host} is not listened on: anybody could come"
             raise CannotServeError(f"{message}; make one with `handrail token create --role admin`")
         server_app = ServerApp(engine, settings)

@@ -22,7 +22,7 @@ from prometheus_client.metrics_core import Metric
 
 from handrail.engine.commit.stream_change import RunChange
 from handrail.engine.engine import Engine
-from handrail.engine.listeners import CommitCompleted, EngineNotification
+from handrail.engine.notifier import CommitCompleted, EngineNotification
 from handrail.kernel.run.events import Ended, Started
 from handrail.server.access import ACCESS_TABLE as CALLS
 from handrail.server.long_polls import LongPolls
@@ -161,7 +161,7 @@ class ServerMetrics:
 
     async def _query_store(self) -> list[OpenWorkCount] | None:
         if self._query is None:
-            self._query = asyncio.create_task(self.engine.open_counts())
+            self._query = asyncio.create_task(self.engine.audit.open_counts())
             self._query.add_done_callback(self._clear_query)
         done, _ = await asyncio.wait((self._query,), timeout=STORE_SECONDS_MAX)
         for task in done:

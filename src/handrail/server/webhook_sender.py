@@ -34,7 +34,7 @@ from handrail.server.answer_links import link_path, make_link_row
 from handrail.server.credentials import SECRET_PREFIX
 from handrail.server.settings import ServerSettings
 from handrail.server.webhook_targets import WebhookTargetError, parse_target_url, resolve_target
-from handrail.store.engine_store import StoreError, iso
+from handrail.store.engine_store import StoreError
 from handrail.store.notifications import DeliveryRow, WebhookRow
 from handrail.views.approvals import Approval
 
@@ -89,7 +89,7 @@ class WebhookSender:
                 has_webhooks = False
             await asyncio.sleep(POLL_SECONDS_MIN)
             if has_webhooks:
-                await self.engine.feed_changed(POLL_SECONDS_MAX)
+                await self.engine.feed.wait(POLL_SECONDS_MAX)
             else:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(
@@ -104,14 +104,14 @@ class WebhookSender:
 
     async def send_due(self) -> bool:
         """Send all due deliveries; return False if no webhook is enabled."""
-        if not any(row.disabled_at is None for row in await self.engine.webhooks()):
+        webhooks = self.engine.webhooks
+        if not await webhooks.list_enabled():
             return False
         for _ in range(FEED_PAGES_MAX):
-            if not await self.engine.make_deliveries():
+            if not await webhooks.make_deliveries():
                 break
-        await self.engine.fire_reminders()
-        rows = await self.engine.webhooks()
-        await asyncio.gather(*(self._send_pending(row) for row in rows if row.disabled_at is None))
+        await webhooks.fire_reminders()
+        await asyncio.gather(*(self._send_pending(row) for row in await webhooks.list_enabled()))
         await self._prune()
         return True
 
@@ -119,10 +119,7 @@ class WebhookSender:
         now = self.engine.clock()
         if now - self._pruned_at >= timedelta(seconds=PRUNE_SECONDS):
             self._pruned_at = now
-            before = iso(now - timedelta(days=DELIVERIES_KEPT_DAYS))
-            await self.engine.committer.call_store(
-                self.engine.store.delete_old_notifications, before
-            )
+            await self.engine.webhooks.prune(timedelta(days=DELIVERIES_KEPT_DAYS))
 
     async def _send_pending(self, hook: WebhookRow) -> None:
         async with self._slots:
@@ -132,35 +129,26 @@ class WebhookSender:
 
     async def _send_next(self, hook: WebhookRow) -> bool:
         """Send the next delivery; return True if it succeeded, and the next may follow."""
-        io, store, now = self.engine.committer.call_store, self.engine.store, self.engine.clock()
-        if await io(store.get_next_delivery, hook.id) is None:
-            return False
-        lease_until = iso(now + timedelta(seconds=LEASE_SECONDS))
-        if not await io(store.lease_webhook, hook.id, iso(now), lease_until):
-            return False
-        delivery: DeliveryRow | None = await io(store.get_next_delivery, hook.id)
-        if delivery is None:  # another server was faster
-            await io(store.release_webhook, hook.id)
+        lease = timedelta(seconds=LEASE_SECONDS)
+        delivery = await self.engine.webhooks.take_delivery(hook.id, lease)
+        if delivery is None:
             return False
         status, problem = await self._send_delivery(hook, delivery)
-        if not problem:
-            await io(store.record_delivery, hook.id, delivery.id, iso(self.engine.clock()))
-            return True
-        await self._record_failure(hook, status, problem)
-        return False
+        if problem:
+            await self._record_failure(hook, status, problem)
+            return False
+        await self.engine.webhooks.mark_delivered(hook.id, delivery.id)
+        return True
 
     async def _record_failure(self, hook: WebhookRow, status: int, problem: str) -> None:
-        (current,) = [r for r in await self.engine.webhooks() if r.id == hook.id] or [hook]
-        failures, now = current.failures + 1, self.engine.clock()
+        webhooks = self.engine.webhooks
+        current = next((row for row in await webhooks.list() if row.id == hook.id), hook)
+        failures = current.failures + 1
         is_last = failures >= ATTEMPTS_MAX or status == STATUS_GONE
         wait_seconds = min(BACKOFF_SECONDS_FIRST * 2 ** (failures - 1), BACKOFF_SECONDS_MAX)
         reason = f"{failures} attempts in a row failed, the last: {problem}" if is_last else problem
-        next_at, disabled_at = (
-            iso(now + timedelta(seconds=wait_seconds)),
-            iso(now) if is_last else None,
-        )
-        io, store = self.engine.committer.call_store, self.engine.store
-        await io(store.record_delivery_failure, hook.id, next_at, reason, disabled_at)
+        wait = timedelta(seconds=wait_seconds)
+        await webhooks.mark_failed(hook.id, reason, wait, disable=is_last)
         if is_last:
             log_event(log, "webhook_disabled", webhook_id=hook.id, reason=reason)
         else:
@@ -221,7 +209,7 @@ class WebhookSender:
             return delivery.body.encode()
         links: list[dict[str, str]] = []
         with suppress(RefusedError):  # the approval no longer exists
-            approval = await self.engine.approval(body["approval"]["id"])
+            approval = await self.engine.approvals.get(body["approval"]["id"])
             links = [
                 link
                 for person in people
@@ -236,8 +224,8 @@ class WebhookSender:
         secret = link_secret(hook.secret, delivery.id, recipient.name)
         row = make_link_row(secret, approval, person, by=hook.created_by, now=self.engine.clock())
         try:
-            await self.engine.check_may_answer(approval.id, person)
-            await self.engine.add_link(row)
+            await self.engine.approvals.check_may_answer(approval.id, person)
+            await self.engine.approvals.add_link(row)
         except RefusedError:
             return None
         public_url = self.settings.public_url

@@ -48,7 +48,7 @@ async def define_builtins(engine: Engine, names: Iterable[str] = BUILTIN_IDS) ->
     """Define these in the engine. A definition that a person has changed stays as it is."""
     for name in names:
         try:
-            definition = await engine.definition(name)
+            definition = await engine.definitions.get(name)
         except RefusedError:
             definition = None
         if definition is None or definition.id != name or definition.created_by == BUILTIN_AUTHOR:

@@ -163,11 +163,11 @@ def _title(dispatch: Dispatch) -> str:
 async def _recall(engine: Engine, dispatch: Dispatch) -> ResolvedTicket | None:
     """Return the best match in memory, and record it as the answer of this run."""
     bead, run_id = dispatch.bead, dispatch.run.id
-    memories = await engine.recall(
+    memories = await engine.memory.recall(
         bead.title, bead.description, bead_id=bead.id, execution_id=run_id, limit=1
     )
     for recalled_memory in memories:
-        await engine.use_memory(recalled_memory.memory.id, bead_id=bead.id, execution_id=run_id)
+        await engine.memory.use(recalled_memory.memory.id, bead_id=bead.id, execution_id=run_id)
         return ResolvedTicket(
             recalled_memory.memory.title,
             recalled_memory.memory.resolution,
@@ -179,7 +179,7 @@ async def _recall(engine: Engine, dispatch: Dispatch) -> ResolvedTicket | None:
 
 async def _remember(engine: Engine, dispatch: Dispatch, resolution: str) -> str:
     """Store the resolution and return the memory's id; "" if there is nothing to store."""
-    memory = await engine.remember(
+    memory = await engine.memory.remember(
         execution_id=dispatch.run.id,
         bead_id=dispatch.bead.id,
         title=dispatch.bead.title,

@@ -25,7 +25,6 @@ from handrail.engine.commit.batch import CommandResult
 from handrail.engine.commit.plan_cache import PlanCache
 from handrail.engine.commit.projection import decode_events, rebuild_run
 from handrail.engine.engine import Engine
-from handrail.engine.maintenance.loop import Maintenance
 from handrail.engine.settings import EngineSettings
 from handrail.kernel.definition.model import Settings
 from handrail.kernel.definition.plan import Plan
@@ -55,16 +54,13 @@ async def abandon_engine(engine: Engine, *, close: bool = True) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-    engine.committer.close()
+    engine._access.close_threads()  # pyright: ignore[reportPrivateUsage] - a crash has no API
     if close:
         engine.store.close()
 
 
-class _NoMaintenance(Maintenance):
+async def _do_nothing() -> None:
     """Maintenance that does nothing."""
-
-    async def run_once(self) -> None:
-        pass
 
 
 class _PlansPerSeed(PlanCache):
@@ -94,9 +90,14 @@ class CrashableEngine:
 
     def _open_engine(self) -> Engine:
         settings = EngineSettings()
-        engine = Engine(self.store, clock=lambda: self.now, settings=settings, engine_id="engine")
-        engine.maintenance = _NoMaintenance(engine.committer, engine.clock, settings, engine.id)
-        engine.plans = engine.committer.plans = self.plans
+        engine = Engine(
+            self.store,
+            clock=lambda: self.now,
+            settings=settings,
+            engine_id="engine",
+            plans=self.plans,
+        )
+        engine.maintenance.run_once = _do_nothing
         engine.committer.deliver = _drop_message
         dead = list(self.store.list_engines())
         self._loop.run_until_complete(engine.open(dead_engines=dead, background=False))

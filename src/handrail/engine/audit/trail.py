@@ -6,7 +6,10 @@ from typing import Any
 import msgspec
 
 from handrail.engine.pagination import check_cursor, check_limit, refuse_cursor
-from handrail.engine.queries.event_feed import WithEventFeed
+from handrail.engine.queries.event_feed import EventFeed
+from handrail.engine.queries.run_reader import RunReader
+from handrail.engine.store_access import StoreAccess
+from handrail.store.maintenance import MaintenanceStore
 from handrail.store.store import OpenWorkCount, Store
 from handrail.views.event_view import EventView, event_view, is_human_act_or_end
 from handrail.views.pages import PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX, Page
@@ -20,10 +23,13 @@ SEQ_DIGITS_MAX = 15
 EventFilter = Callable[[EventView], bool]
 
 
-class WithAuditTrail(WithEventFeed):
-    """An engine with an audit trail."""
+class AuditTrail:
+    """Lists what was recorded, and counts what is open."""
 
-    async def audit_trail(
+    def __init__(self, access: StoreAccess, feed: EventFeed, reader: RunReader) -> None:
+        self._access, self._feed, self._reader = access, feed, reader
+
+    async def trail(
         self,
         cursor: str = "",
         limit: int = PAGE_ITEMS_DEFAULT,
@@ -44,9 +50,9 @@ class WithAuditTrail(WithEventFeed):
             return is_by and (not people or is_human_act_or_end(event))
 
         if execution_id is not None:
-            run = await self.state(execution_id)
+            run = await self._reader.state(execution_id)
             before = min(_parse_cursor(cursor), run.seq + 1) if cursor else run.seq + 1
-            return await self._query(
+            return await self._access.query(
                 lambda store: _trail_of_run(store, run.id, before, limit, matches)
             )
         return await self._trail_of_all(cursor, limit, matches, people=people)
@@ -56,7 +62,7 @@ class WithAuditTrail(WithEventFeed):
     ) -> Page[EventView]:
         items: list[EventView] = []
         for _ in range(SCANNED_PAGES_MAX):
-            page = await self.audit(cursor, PAGE_ITEMS_MAX, people=people)
+            page = await self._feed.page(cursor, PAGE_ITEMS_MAX, people=people)
             for position, event in page.items:
                 if len(items) == limit:
                     return Page(items=tuple(items), next_cursor=cursor)
@@ -70,7 +76,12 @@ class WithAuditTrail(WithEventFeed):
 
     async def open_counts(self) -> list[OpenWorkCount]:
         """Count what is open now, each kind up to COUNTED_MAX."""
-        return await self._query(lambda store: store.count_open_work(COUNTED_MAX))
+        return await self._access.query(lambda store: store.count_open_work(COUNTED_MAX))
+
+    def open_maintenance(self) -> MaintenanceStore | None:
+        """Open the record for a check, read-only; call it on a thread, and close the result. None
+        if the database is in memory, where no other connection can read it."""
+        return self._access.store.open_maintenance()
 
 
 def _trail_of_run(

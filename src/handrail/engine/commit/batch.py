@@ -15,7 +15,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from handrail.engine.commit.channel_change import ChannelStreamChange
-from handrail.engine.commit.plan_cache import PlanCache, UnknownDefinitionError
+from handrail.engine.commit.plan_cache import PlanCache
 from handrail.engine.commit.projection import CachedRun, encode
 from handrail.engine.commit.stream_change import (
     Command,
@@ -26,6 +26,7 @@ from handrail.engine.commit.stream_change import (
     StreamChange,
 )
 from handrail.engine.dispatch.matcher import AgentSlot, DispatchMatcher
+from handrail.engine.errors import UnknownDefinitionError
 from handrail.engine.log_events import log_event
 from handrail.kernel.decision import Refusal, Value
 from handrail.kernel.run import commands as c
@@ -35,6 +36,7 @@ from handrail.store.engine_store import (
     DispatchRow,
     IdempotencyKeyRow,
     LockRow,
+    RunRow,
     StreamWrite,
     parse_iso,
 )
@@ -51,6 +53,8 @@ class CommandResult(Value):
     """The outcome of a command: the run after it, or the reason for the refusal."""
 
     run: Run | None = None
+    row: RunRow | None = None
+    """The run's row, if the batch changed it."""
     refusal: Refusal | None = None
     duplicate_of: IdempotencyKeyRow | None = None
     """The first answer, if the command repeats an earlier one under the same idempotency key."""

@@ -1,8 +1,7 @@
 """Load channels for a batch: their rows, and what their members hold elsewhere at this moment."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
 
 from handrail.engine.commit.batch import Batch
 from handrail.engine.commit.channel_change import (
@@ -10,19 +9,16 @@ from handrail.engine.commit.channel_change import (
     ChannelRequest,
     ChannelStreamChange,
 )
+from handrail.engine.store_access import StoreAccess
 from handrail.kernel.channel.events import AddMember
-from handrail.store.channels import AgentLoad, ChannelRow
-from handrail.store.engine_store import EngineStore
-
-StoreCall = Callable[..., Awaitable[Any]]
 
 
 async def load_channels(
-    call_store: StoreCall, store: EngineStore, batch: Batch, streams: Sequence[str], now: datetime
+    access: StoreAccess, batch: Batch, streams: Sequence[str], now: datetime
 ) -> None:
     """Load every channel that the batch names."""
     names = [stream.removeprefix(CHANNEL_STREAM_PREFIX) for stream in streams]
-    rows: dict[str, ChannelRow] = await call_store(store.load_channels, names)
+    rows = await access.call(access.store.load_channels, names)
     changes: list[ChannelStreamChange] = []
     for stream, name in zip(streams, names, strict=True):
         try:
@@ -33,9 +29,7 @@ async def load_channels(
     for job in batch.jobs:
         if isinstance(job.command, ChannelRequest) and isinstance(job.command.command, AddMember):
             agents.add(job.command.command.agent_id)
-    agent_loads: dict[str, AgentLoad] = (
-        await call_store(store.get_agent_loads, sorted(agents)) if agents else {}
-    )
+    agent_loads = await access.call(access.store.get_agent_loads, sorted(agents)) if agents else {}
     for change in changes:
         change.agent_loads = agent_loads
         batch.add_channel(change, now)

@@ -17,15 +17,13 @@ Rules
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from time import perf_counter
-from typing import TypeVar
 
 from handrail.engine.clock import Clock
 from handrail.engine.commit.batch import Batch, CommandJob, CommandResult, Outage
 from handrail.engine.commit.channel_change import CHANNEL_STREAM_PREFIX, ChannelStreamChange
 from handrail.engine.commit.channel_loading import load_channels
-from handrail.engine.commit.own_commits import OwnCommits
 from handrail.engine.commit.plan_cache import PlanCache
 from handrail.engine.commit.projection import CachedRun, cache_run, rebuild_run
 from handrail.engine.commit.stream_change import (
@@ -38,17 +36,18 @@ from handrail.engine.commit.stream_change import (
     is_at_rest,
 )
 from handrail.engine.dispatch.matcher import AgentSlot, DispatchMatcher
-from handrail.engine.listeners import CommitCompleted, Listeners
+from handrail.engine.errors import EngineBusyError
 from handrail.engine.log_events import log_event
-from handrail.engine.threads import StoreThreads
+from handrail.engine.notifier import ChangeNotifier, CommitCompleted
+from handrail.engine.store_access import StoreAccess
 from handrail.kernel import lock as locks
 from handrail.kernel.definition.plan import Plan
 from handrail.kernel.run import commands as c
 from handrail.kernel.run.machine import Run
 from handrail.store.engine_store import (
     CommitOutcomeUnknownError,
+    CommitRow,
     DispatchRow,
-    EngineStore,
     IdempotencyKeyRow,
     MessageRow,
     RunRow,
@@ -57,7 +56,6 @@ from handrail.store.engine_store import (
     iso,
 )
 
-T = TypeVar("T")
 log = logging.getLogger("handrail.engine")
 
 BATCH_COMMANDS_MAX = 500
@@ -67,30 +65,44 @@ COMMITS_IN_FLIGHT_MAX = 2
 QUEUED_COMMANDS_MAX = 100_000
 WRITE_CONFLICTS_MAX = 8
 CACHED_RUNS_MAX = 20_000
-STORE_THREADS = 4
 STORE_RETRY_SECONDS = 0.1
 """Wait of a free slot before it queries an unavailable database again."""
 
 
-class EngineBusyError(StoreError):
-    """The engine's command queue is full."""
+class OwnCommits:
+    """The latest commits without another engine's between them; the database numbers all
+    commits. An engine that is alone need not read what it wrote itself."""
+
+    def __init__(self) -> None:
+        self._first = self._last = 0
+
+    def add(self, commit: CommitRow | None) -> None:
+        """Add a commit, in the order in which commits are made. None: nothing was written."""
+        if commit is not None:
+            self._first = self._first if commit.n == self._last + 1 else commit.n
+            self._last = commit.n
+
+    def covers(self, after: int, last: int) -> bool:
+        """Whether this engine made all commits after `after`, up to `last`."""
+        return last == after or (self._first <= after + 1 and last <= self._last)
 
 
 class GroupCommitter:
     def __init__(
-        self, store: EngineStore, clock: Clock, plans: PlanCache, matcher: DispatchMatcher
+        self,
+        access: StoreAccess,
+        clock: Clock,
+        plans: PlanCache,
+        matcher: DispatchMatcher,
+        notifier: ChangeNotifier,
     ) -> None:
-        self.store, self.clock, self.plans, self.matcher = store, clock, plans, matcher
+        self._access, self._store = access, access.store
+        self.clock, self.plans, self.matcher, self._notifier = clock, plans, matcher, notifier
         self.outages: list[Outage] = []
-        self.on_run_changed: Callable[[RunChange], None] = _ignore_change
-        """Called with every changed run, once the change is on disk."""
-        self.on_channel_changed: Callable[[ChannelStreamChange], None] = _ignore_change
-        self.listeners = Listeners()
         self._jobs: deque[CommandJob] = deque()
         self._cached_runs: dict[str, CachedRun] = {}
         self._work_available = asyncio.Event()
         self._idle = asyncio.Event()
-        self._threads = StoreThreads(0 if store.inline else STORE_THREADS, "handrail-store")
         self._commits_in_flight: dict[asyncio.Task[None], Batch] = {}
         self._roles_to_recheck: set[str] = set()
         """Roles without further offers in the database, but perhaps in the commit in flight."""
@@ -163,13 +175,6 @@ class GroupCommitter:
             self._idle.clear()
             self._work_available.set()
 
-    async def call_store(self, function: Callable[..., T], *args: object) -> T:
-        """Call a store's method, on a thread if the store wants one."""
-        return function(*args) if self.store.inline else await self._threads.run(function, *args)
-
-    def close(self) -> None:
-        self._threads.close()
-
     # The loop
 
     async def run_forever(self) -> None:
@@ -228,7 +233,7 @@ class GroupCommitter:
     def _next_jobs(self) -> list[CommandJob]:
         """Take the oldest jobs whose streams are not in flight."""
         if not self._commits_in_flight:
-            jobs_max = BATCH_COMMANDS_MAX if self.store.inline else PIPELINED_BATCH_COMMANDS_MAX
+            jobs_max = BATCH_COMMANDS_MAX if self._store.inline else PIPELINED_BATCH_COMMANDS_MAX
             return [self._jobs.popleft() for _ in range(min(len(self._jobs), jobs_max))]
         busy_streams = self._streams_in_flight()
         jobs: list[CommandJob] = []
@@ -250,7 +255,7 @@ class GroupCommitter:
             await self._load(batch, offers)
             writes = batch.decide(offers, self.clock())
             if unconfirmed := batch.unconfirmed_answers():
-                loaded_runs = await self.call_store(self.store.load_runs, unconfirmed)
+                loaded_runs = await self._access.call(self._store.load_runs, unconfirmed)
                 heads = {stream: stored.row.head for stream, stored in loaded_runs.items()}
                 batch.stale = {
                     s for s in unconfirmed if heads.get(s) != self._cached_runs[s].row.head
@@ -262,7 +267,7 @@ class GroupCommitter:
         except Exception as error:
             self._fail_batch(batch, _as_store_error(error))
             raise
-        if self.store.inline or not writes:
+        if self._store.inline or not writes:
             await self._commit(batch, writes)
             return
         if len(self._commits_in_flight) >= COMMITS_IN_FLIGHT_MAX:
@@ -293,26 +298,28 @@ class GroupCommitter:
     async def _write_batch(self, writes: Sequence[StreamWrite]) -> Sequence[bool]:
         at, started_at = iso(self.clock()), perf_counter()
         try:
-            commit, written = await self.call_store(self.store.commit, writes, at)
+            commit, written = await self._access.call(self._store.commit, writes, at)
         except CommitOutcomeUnknownError as unsure:
             log_event(log, "commit_unsure")
             try:
-                return await self.call_store(self._find_written, writes)
+                return await self._access.call(self._find_written, writes)
             except StoreError:
                 self.uncertain_claims += [row for w in writes for row in w.dispatches if row.agent]
                 raise unsure from None
         self.own_commits.add(commit)
-        if self.listeners:
-            self.listeners.notify(CommitCompleted(len(writes), perf_counter() - started_at))
+        if self._notifier.listeners:
+            self._notifier.listeners.notify(
+                CommitCompleted(len(writes), perf_counter() - started_at)
+            )
         return written
 
     def _find_written(self, writes: Sequence[StreamWrite]) -> list[bool]:
         """After a broken commit: which entries are on disk, once the commit cannot arrive any
         more."""
-        self.store.check_commit_settled()
+        self._store.check_commit_settled()
         written: list[bool] = []
         for write in writes:
-            entries = self.store.read_journal(write.entry.stream, write.entry.seq - 1, 1)
+            entries = self._store.read_journal(write.entry.stream, write.entry.seq - 1, 1)
             written.append(bool(entries) and entries[0].hash == write.entry.hash)
         return written
 
@@ -328,7 +335,7 @@ class GroupCommitter:
             self.matcher.maybe_waiting.discard(role)
             self._roles_to_recheck.update((role,) if self._commits_in_flight else ())
             try:
-                reserved = await self.call_store(self.store.reserve_dispatches, role, limit)
+                reserved = await self._access.call(self._store.reserve_dispatches, role, limit)
             except StoreError:
                 self.matcher.maybe_waiting.add(role)
                 raise
@@ -354,7 +361,7 @@ class GroupCommitter:
             for s in unknown - (new - retried)
             if not s.startswith((LOCK_STREAM_PREFIX, CHANNEL_STREAM_PREFIX))
         ]
-        loaded_runs = await self.call_store(self.store.load_runs, runs) if runs else {}
+        loaded_runs = await self._access.call(self._store.load_runs, runs) if runs else {}
         await self._load_plans(batch, [stored.row for stored in loaded_runs.values()])
         for stream, stored in loaded_runs.items():
             try:
@@ -364,15 +371,17 @@ class GroupCommitter:
                 batch.loaded_streams.add(stream)
             except Exception as error:  # a failing run fails alone
                 batch.fail_stream(stream, error)
-        lock_rows = await self.call_store(self.store.load_locks, lock_names) if lock_names else {}
+        lock_rows = (
+            await self._access.call(self._store.load_locks, lock_names) if lock_names else {}
+        )
         for name in lock_names:
             batch.add_lock(LOCK_STREAM_PREFIX + name, lock_rows.get(name), self.clock())
         if channel_streams := [s for s in unknown if s.startswith(CHANNEL_STREAM_PREFIX)]:
-            await load_channels(self.call_store, self.store, batch, channel_streams, self.clock())
+            await load_channels(self._access, batch, channel_streams, self.clock())
         for job in batch.jobs:
             if job.key is not None:
-                first_answer = await self.call_store(
-                    self.store.get_idempotency_key, job.key.key, job.key.actor
+                first_answer = await self._access.call(
+                    self._store.get_idempotency_key, job.key.key, job.key.actor
                 )
                 if first_answer is not None:
                     batch.duplicates[job] = first_answer
@@ -391,7 +400,7 @@ class GroupCommitter:
         self.plans.trim(versions)
         for workflow_id, version in versions:
             if not self.plans.has(workflow_id, version):
-                row = await self.call_store(self.store.get_definition, workflow_id, version)
+                row = await self._access.call(self._store.get_definition, workflow_id, version)
                 self.plans.add(workflow_id, version, row)
 
     # Settling
@@ -418,9 +427,9 @@ class GroupCommitter:
                 for message in change.messages:
                     self.deliver(message)
                 if isinstance(change, RunChange):
-                    self.on_run_changed(change)
+                    self._notifier.run_changed(change)
                 elif isinstance(change, ChannelStreamChange):
-                    self.on_channel_changed(change)
+                    self._notifier.channel_changed(change)
 
     def _reply_all(self, batch: Batch, conflicted: set[str]) -> None:
         retries: list[CommandJob] = []
@@ -468,8 +477,15 @@ class GroupCommitter:
         duplicate_of = batch.duplicates.get(job) if job.key is not None else None
         run = change.run if change is not None else None
         channel = change if isinstance(change, ChannelStreamChange) else None
+        after = change.after if isinstance(change, RunChange) else None
         job.on_done(
-            CommandResult(run=run, refusal=job.refusal, duplicate_of=duplicate_of, channel=channel)
+            CommandResult(
+                run=run,
+                row=after.row if after is not None else None,
+                refusal=job.refusal,
+                duplicate_of=duplicate_of,
+                channel=channel,
+            )
         )
 
     def _notify(self, job: CommandJob, result: CommandResult | Exception) -> None:
@@ -514,11 +530,7 @@ class GroupCommitter:
                 )
             )
             return
-        self.call_store_soon(self.store.delete_message, job.message_id)
-
-    def call_store_soon(self, function: Callable[[T], None], argument: T) -> None:
-        """Make a small write that may fail; no caller waits for it."""
-        self._threads.run_soon(function, argument)
+        self._access.call_soon(self._store.delete_message, job.message_id)
 
 
 _COMMANDS_WITH_DEFINITION = (c.Start, c.Migrate, c.Observe)
@@ -526,7 +538,3 @@ _COMMANDS_WITH_DEFINITION = (c.Start, c.Migrate, c.Observe)
 
 def _as_store_error(error: BaseException) -> StoreError:
     return StoreError(f"the engine has failed: {error}")
-
-
-def _ignore_change(change: RunChange | ChannelStreamChange) -> None:
-    """Default callback of an engine without listeners."""

@@ -4,6 +4,7 @@ from collections.abc import Set
 
 import msgspec
 
+from handrail.engine.errors import UnknownDefinitionError
 from handrail.kernel.definition.model import Settings
 from handrail.kernel.definition.plan import Plan, check_definition
 from handrail.store.engine_store import DefinitionRow
@@ -11,13 +12,11 @@ from handrail.store.engine_store import DefinitionRow
 CACHED_PLANS_MAX = 500
 
 
-class UnknownDefinitionError(LookupError):
-    """No definition has that id and version, or it is no longer valid."""
-
-
 class PlanCache:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
+        self.newest: dict[str, DefinitionRow] = {}
+        """Newest definitions by id or name, until another engine may have stored a new version."""
         self._plans: dict[tuple[str, int], Plan | str] = {}
 
     def has(self, workflow_id: str, version: int) -> bool:

@@ -108,13 +108,14 @@ def project(
         only_moved = False
         row = execution_row(before, run, entry, due, at, extra.priority)
     old_run = before.run if before is not None else None
+    has_new_status = old_run is None or old_run.status is not run.status
     dispatches, closed = _dispatch_rows(old_run, run, row, at, extra.sessions)
     write = StreamWrite(
         expected_head=head,
         entry=entry,
         row=row,
         position_only=only_moved,
-        bead=_bead_row(before, run, row),
+        bead=bead_row(run, row) if has_new_status or run.has_ended else None,
         transitions=transition_rows(run, events),
         approvals=approval_rows(old_run, run, events, at),
         dispatches=dispatches,
@@ -261,11 +262,9 @@ def _is_open(position: Position) -> bool:
     return position.phase is CLAIMED or position.phase is OFFERED
 
 
-def _bead_row(before: CachedRun | None, run: Run, row: RunRow) -> BeadRow | None:
+def bead_row(run: Run, row: RunRow) -> BeadRow:
     """The bead's row: its status follows the run; its context is stored when the run comes to
     rest."""
-    if before is not None and before.run.status is run.status and not run.has_ended:
-        return None
     error = bead_error(run)
     if error is not None:
         status = "error"

@@ -48,12 +48,23 @@ def validate_result(returned: object, role: str, *, trusted: bool) -> Result | s
     if not isinstance(value, (Result, dict)):
         return f"'{role}' returned a {type(returned).__name__}, not a Result"
     data = value.data if isinstance(value, Result) else cast("object", value)
-    if data and (problem := find_json_problem(data)):  # JSON would turn a NaN into null
-        return f"'{role}' returned what cannot be sent: {problem}"
+    if problem := data_problem(data, role):
+        return problem
     try:
         result = _decode(_encode(value))
     except (TypeError, ValueError, RecursionError) as error:
         return f"'{role}' returned what cannot be sent: {describe_error(error)}"
-    if result.evidence.measured and not trusted:
-        return replace(result, evidence=replace(result.evidence, measured=False))
-    return result
+    return result if trusted else without_measured(result)
+
+
+def data_problem(data: object, role: str) -> str:
+    """What makes the data of a result unusable, or "". JSON would turn a NaN into null."""
+    problem = find_json_problem(data) if data else ""
+    return problem and f"'{role}' returned what cannot be sent: {problem}"
+
+
+def without_measured(result: Result) -> Result:
+    """The result, with evidence that is only claimed: Handrail did not measure it."""
+    if not result.evidence.measured:
+        return result
+    return replace(result, evidence=replace(result.evidence, measured=False))

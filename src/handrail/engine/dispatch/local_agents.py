@@ -1,15 +1,18 @@
 """Agents that are functions in this process: the decorator, and their registration."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from typing import Any
 
 from uuid_utils import uuid7
 
+from handrail.engine.clock import Clock
+from handrail.engine.commit.committer import GroupCommitter
 from handrail.engine.commit.projection import encode
-from handrail.engine.dispatch.local_executor import AgentFunction, FunctionSlot
-from handrail.engine.dispatch.matcher import AgentSlot
-from handrail.engine.dispatch.remote import WithRemoteAgents
-from handrail.engine.listeners import AgentPresenceChanged
+from handrail.engine.dispatch.local_executor import AgentFunction, FunctionSlot, LocalExecutor
+from handrail.engine.notifier import AgentPresenceChanged, ChangeNotifier
+from handrail.engine.settings import EngineSettings
+from handrail.engine.store_access import StoreAccess
 from handrail.kernel.agent_lifecycle import Trigger
 from handrail.store.engine_store import AgentRow, StoreError, iso
 
@@ -17,22 +20,39 @@ CAPACITY_DEFAULT = 100
 """Dispatches that a function works on at once, unless it sets its own capacity."""
 
 
-class WithLocalAgents(WithRemoteAgents):
-    """An engine with agents, local and remote."""
+class LocalAgents:
+    """Registers functions of this process as agents."""
 
-    def agent(
+    def __init__(
+        self,
+        access: StoreAccess,
+        committer: GroupCommitter,
+        executor: LocalExecutor,
+        notifier: ChangeNotifier,
+        clock: Clock,
+        settings: EngineSettings,
+        engine_id: str,
+        spawn: Callable[[Coroutine[Any, Any, None]], Awaitable[None]],
+    ) -> None:
+        self._access, self._store, self._committer = access, access.store, committer
+        self._executor, self._listeners = executor, notifier.listeners
+        self._clock, self._settings, self._engine_id = clock, settings, engine_id
+        self._spawn = spawn
+        """Runs a coroutine that fails the engine if it fails."""
+
+    def decorator(
         self, *roles: str, name: str = "", capacity: int = CAPACITY_DEFAULT, trusted: bool = False
     ) -> Callable[[AgentFunction], AgentFunction]:
         """Decorate a function that works as these roles. `trusted`: its evidence counts as
         measured."""
 
         def register(function: AgentFunction) -> AgentFunction:
-            self.add_agent(function, *roles, name=name, capacity=capacity, trusted=trusted)
+            self.add(function, *roles, name=name, capacity=capacity, trusted=trusted)
             return function
 
         return register
 
-    def add_agent(
+    def add(
         self,
         function: AgentFunction,
         *roles: str,
@@ -46,54 +66,46 @@ class WithLocalAgents(WithRemoteAgents):
         assert roles, "an agent works as some role"
         assert capacity > 0, "an agent has room for at least one dispatch"
         base_name = name or getattr(function, "__name__", "agent")
-        agent_id = f"{base_name}@{self.id[-8:]}"
-        session = uuid7().hex
         row = AgentRow(
-            id=agent_id,
+            id=f"{base_name}@{self._engine_id[-8:]}",
             roles=encode(roles).decode(),
             capacity=capacity,
             enabled=True,
-            session=session,
-            engine=self.id,
-            beat_at=iso(self.clock()),
+            session=uuid7().hex,
+            engine=self._engine_id,
+            beat_at=iso(self._clock()),
         )
         slot = FunctionSlot(
-            agent_id,
-            roles,
-            session,
-            capacity,
-            function,
-            trusted=trusted,
-            executor=self.local_executor,
+            row.id, roles, row.session, capacity, function, self._executor, trusted=trusted
         )
         slot.definitions = frozenset(only)
-        if not self.store.inline:
-            return self._spawn(self._register_slot(row, slot))
-        self.store.put_agent(row)
-        self._activate_slot(slot)
+        if not self._store.inline:
+            return self._spawn(self._register(row, slot))
+        self._store.put_agent(row)
+        self._activate(slot)
         joined: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         joined.set_result(None)
         return joined
 
-    async def _register_slot(self, row: AgentRow, slot: AgentSlot) -> None:
-        """Register the slot; wait for an unavailable database as long as the engine does."""
+    async def _register(self, row: AgentRow, slot: FunctionSlot) -> None:
+        """Register the function; wait for an unavailable database as long as the engine does."""
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + self.settings.store_patience
+        deadline = loop.time() + self._settings.store_patience
         while True:
             try:
-                await self._call_store(self.store.put_agent, row)
+                await self._access.call(self._store.put_agent, row)
                 break
             except StoreError:
                 if loop.time() > deadline:
                     raise
-                await asyncio.sleep(self.settings.pulse)
-        self._activate_slot(slot)
+                await asyncio.sleep(self._settings.pulse)
+        self._activate(slot)
 
-    def _activate_slot(self, slot: AgentSlot) -> None:
-        self.matcher.add(slot)
-        self.committer.wake()
-        if self.listeners:
-            presence = Trigger.AGENT_STARTS, self.clock()
-            self.listeners.notify(
-                AgentPresenceChanged(slot.agent, *presence, slot.session, in_process=True)
+    def _activate(self, slot: FunctionSlot) -> None:
+        self._committer.matcher.add(slot)
+        self._committer.wake()
+        if self._listeners:
+            presence = AgentPresenceChanged(
+                slot.agent, Trigger.AGENT_STARTS, self._clock(), slot.session, in_process=True
             )
+            self._listeners.notify(presence)

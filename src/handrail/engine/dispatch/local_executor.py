@@ -20,8 +20,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from typing import cast
 
+from handrail.engine.clock import Clock
 from handrail.engine.commit.batch import CommandJob, CommandResult
 from handrail.engine.commit.committer import GroupCommitter
+from handrail.engine.commit.stream_change import RunChange
 from handrail.engine.dispatch.agent_results import (
     NO_USAGE,
     describe_error,
@@ -30,14 +32,16 @@ from handrail.engine.dispatch.agent_results import (
 )
 from handrail.engine.dispatch.dispatch import Dispatch
 from handrail.engine.dispatch.matcher import AgentSlot
+from handrail.engine.dispatch.refused_notes import refused_note
 from handrail.engine.log_events import log_event
+from handrail.engine.queries.run_reader import RunReader
+from handrail.engine.store_access import StoreAccess
 from handrail.kernel.result import Result
 from handrail.kernel.run import commands as c
+from handrail.kernel.run.effects import CancelDispatch
 from handrail.store.engine_store import StoreError
 
 AgentFunction = Callable[[Dispatch], object]
-FindDispatch = Callable[[str, int], Dispatch | None]
-OnLateReport = Callable[[str, c.Report, str], object]
 log = logging.getLogger("handrail.engine")
 
 AGENT_THREADS_MAX = 100
@@ -56,17 +60,12 @@ class FunctionSlot(AgentSlot):
         session: str,
         capacity: int,
         function: AgentFunction,
+        executor: "LocalExecutor",
         *,
         trusted: bool,
-        executor: "LocalExecutor",
     ) -> None:
         super().__init__(name, roles, session, capacity, self.start)
-        self.function, self.trusted, self.executor, self.capacity = (
-            function,
-            trusted,
-            executor,
-            capacity,
-        )
+        self.function, self.executor, self.trusted = function, executor, trusted
         call_method: object = getattr(function, "__call__", None)  # noqa: B004 - an object's own
         is_coroutine = inspect.iscoroutinefunction
         self.is_async = is_coroutine(function) or is_coroutine(call_method)
@@ -79,13 +78,9 @@ class LocalExecutor:
     """Runs the functions of one engine."""
 
     def __init__(
-        self, committer: GroupCommitter, find_dispatch: FindDispatch, on_late_report: OnLateReport
+        self, access: StoreAccess, committer: GroupCommitter, reader: RunReader, clock: Clock
     ) -> None:
-        self.committer, self.find_dispatch, self.on_late_report = (
-            committer,
-            find_dispatch,
-            on_late_report,
-        )
+        self._access, self.committer, self._reader, self._clock = access, committer, reader, clock
         self._queued: OrderedDict[tuple[str, int], tuple[FunctionSlot, Dispatch]] = OrderedDict()
         self._next_task: asyncio.Task[None] | None = None
         """The task that will run waiting dispatches, if it has not begun."""
@@ -96,7 +91,7 @@ class LocalExecutor:
 
     def start(self, slot: FunctionSlot, run_id: str, fence: int) -> None:
         """Start the function: its claim is on disk."""
-        dispatch = self.find_dispatch(run_id, fence)
+        dispatch = self._reader.cached_dispatch(run_id, fence)
         if dispatch is None or self.closed:  # ended in the same commit
             self._release(slot)
             return
@@ -121,7 +116,13 @@ class LocalExecutor:
         if self._queued:
             self._ensure_task()
 
-    def cancel(self, run_id: str, fence: int) -> None:
+    def on_run_changed(self, change: RunChange) -> None:
+        """Cancel what the change cancels."""
+        for effect in change.effects:
+            if isinstance(effect, CancelDispatch):
+                self._cancel(change.stream, effect.fence)
+
+    def _cancel(self, run_id: str, fence: int) -> None:
         """Cancel a dispatch that no longer counts (H5.5). A function on a thread cannot be stopped;
         its result will be late."""
         key = run_id, fence
@@ -164,18 +165,17 @@ class LocalExecutor:
         except asyncio.CancelledError:
             if asyncio.current_task() in self._cancelled_tasks:
                 raise
-            self._submit_result(
-                slot, run_id, c.Lose(fence=fence, reason="the agent cancelled itself")
-            )
+            command = c.Lose(fence=fence, reason="the agent cancelled itself")
+            ResultSubmission(self, slot, run_id, command).submit()
         except (Exception, SystemExit) as error:  # costs its attempt, whatever it is
-            self._submit_result(slot, run_id, _lost_command(slot.agent, fence, error))
+            command = _lost_command(slot.agent, fence, error)
+            ResultSubmission(self, slot, run_id, command).submit()
         else:
-            agent = slot.agent
             if isinstance(result, Result):
-                report = c.Report(fence=fence, agent=agent, result=result)
+                report = c.Report(fence=fence, agent=slot.agent, result=result)
             else:
-                report = c.Report(fence=fence, agent=agent, malformed=result)
-            self._submit_result(slot, run_id, report)
+                report = c.Report(fence=fence, agent=slot.agent, malformed=result)
+            ResultSubmission(self, slot, run_id, report).submit()
         finally:
             self._tasks.pop((run_id, fence), None)
             self._release(slot)
@@ -184,9 +184,6 @@ class LocalExecutor:
         self.committer.matcher.release(slot)
         if not self.committer.matcher.maybe_waiting.isdisjoint(slot.roles):
             self.committer.wake()
-
-    def _submit_result(self, slot: FunctionSlot, run_id: str, command: c.Report | c.Lose) -> None:
-        ResultSubmission(self, slot, run_id, command).submit()
 
     def on_refused(self, run_id: str, command: c.Report | c.Lose, result: CommandResult) -> None:
         """Handle a refused result. While the dispatch is open it costs the attempt, and the agent
@@ -198,7 +195,8 @@ class LocalExecutor:
             reason = refusal.message
             log_event(log, "result_refused", execution_id=run_id, code=refusal.code, reason=reason)
             if isinstance(command, c.Report):
-                self.on_late_report(run_id, command, refusal.code)
+                note = refused_note(run_id, command, refusal.code, self._clock())
+                self._access.call_soon(self._access.store.add_note, note)
             return
         problem = f"{refusal.message}; {refusal.hint}"
         resubmitted = c.Report(fence=command.fence, agent=command.agent, malformed=problem)

@@ -5,25 +5,31 @@ session is lost when another begins. Every call of an agent is a sign of life (`
 
 Rows of agents are cached until other engines may have written. An old row does no harm: a session
 that is over is detected at its next sign of life, and what it claims is soon offered again.
+
+The channels of an agent that comes or goes get to know it from here: an agent that registers again
+begins anew, has lost its turns, is IDLE, and is not queued until somebody assigns it (T4).
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime, timedelta
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import msgspec
 from uuid_utils import uuid7
 
-from handrail.engine.commit.channel_change import turn_id
+from handrail.engine.clock import Clock
+from handrail.engine.commit.channel_change import CHANNEL_STREAM_PREFIX, ChannelRequest, turn_id
+from handrail.engine.commit.committer import GroupCommitter
 from handrail.engine.commit.projection import encode
-from handrail.engine.core import EngineCore
-from handrail.engine.listeners import AgentPresenceChanged
-from handrail.engine.pagination import refuse
+from handrail.engine.errors import refuse
+from handrail.engine.notifier import AgentPresenceChanged, ChangeNotifier
+from handrail.engine.settings import EngineSettings
+from handrail.engine.store_access import StoreAccess
 from handrail.kernel.agent_lifecycle import AgentState, Trigger
+from handrail.kernel.channel import events as ev
 from handrail.store.channels import ChannelMemberRow
 from handrail.store.engine_store import AgentRow, DispatchRow, iso, parse_iso
-from handrail.store.store import Store
 from handrail.views.agents import AgentView
 from handrail.views.steps import dispatch_id
 
@@ -39,12 +45,22 @@ STATES_BUSIEST_FIRST = (AgentState.ACTIVE, AgentState.WAITING, AgentState.QUEUED
 """An agent in several channels is shown in the first of these states that it has in any."""
 
 
-class WithAgentRegistry(EngineCore):
-    """An engine with a registry of agents."""
+class AgentService:
+    """Agents outside of this process, and a list of all agents."""
 
-    def __init__(self, store: Store, **options: Any) -> None:  # noqa: ANN401 - as Core
-        super().__init__(store, **options)
-        self._agent_rows: dict[str, AgentRow] = {}
+    def __init__(
+        self,
+        access: StoreAccess,
+        committer: GroupCommitter,
+        notifier: ChangeNotifier,
+        update_presence: Callable[[], Awaitable[None]],
+        clock: Clock,
+        settings: EngineSettings,
+    ) -> None:
+        self._access, self._store, self._committer = access, access.store, committer
+        self._listeners, self._update_presence = notifier.listeners, update_presence
+        self._clock, self._settings = clock, settings
+        self._rows: dict[str, AgentRow] = {}
         self._last_signs: dict[str, datetime] = {}
         """Session -> when this engine last wrote a sign of life."""
 
@@ -54,8 +70,9 @@ class WithAgentRegistry(EngineCore):
         """Register an agent outside of this process with these roles. It loses what it had claimed
         before; under the same `key` its session continues, and it loses nothing. Refused:
         bad_agent, no_roles, bad_capacity, agent_taken."""
-        self._check_open()
+        self._access.check_open()
         _check_agent(agent_id, roles, capacity)
+        before = await self._access.call(self._store.get_agent, agent_id)
         keyed_session = hashlib.sha256(encode([agent_id, key])).hexdigest()[:32]
         row = AgentRow(
             id=agent_id,
@@ -64,164 +81,159 @@ class WithAgentRegistry(EngineCore):
             enabled=True,
             session=keyed_session if key else uuid7().hex,
             engine=None,
-            beat_at=iso(self.clock()),
+            beat_at=iso(self._clock()),
         )
-        if not await self._call_store(self.store.register_agent, row):
+        if not await self._access.call(self._store.register_agent, row):
             message = f"'{agent_id}' is a function of an engine"
             refuse("agent_taken", message, "take another id")
-        self._drop_cached_agent(agent_id)
-        view = await self.agent_view(agent_id)
-        if self.listeners and view.enabled:
-            self._notify_presence(agent_id, Trigger.AGENT_STARTS, row.session)
-        return view
+        self._drop_row(agent_id)
+        view = await self.get(agent_id)
+        if view.enabled:
+            self._notify(agent_id, Trigger.AGENT_STARTS, row.session)
+        if not view.channels or before is None or before.session == row.session:
+            return view
+        take_offline = ev.TakeOffline(agent_id=agent_id, detail="it registered again")
+        bring_online = ev.BringOnline(agent_id=agent_id)
+        await self._execute_on_channels(view.channels, take_offline, bring_online)
+        return await self.get(agent_id)
 
-    async def agents(self) -> list[AgentView]:
-        """All agents, by id."""
-        rows, held, members = await self._query(
-            lambda store: (
-                store.list_agents(),
-                store.list_claimed_dispatches(),
-                store.list_memberships(),
-            )
-        )
-        by_session: dict[str | None, list[DispatchRow]] = {}
-        for dispatch in held:
-            by_session.setdefault(dispatch.session, []).append(dispatch)
-        by_agent: dict[str, list[ChannelMemberRow]] = {}
-        for member in members:
-            by_agent.setdefault(member.agent_id, []).append(member)
-        return [
-            self._agent_view_of(row, by_session.get(row.session, []), by_agent.get(row.id, []))
-            for row in rows
-        ]
-
-    async def agent_view(self, agent_id: str) -> AgentView:
+    async def get(self, agent_id: str) -> AgentView:
         """Return one agent. Refused: unknown_agent."""
-        row = await self._call_store(self.store.get_agent, agent_id)
+        row = await self._access.call(self._store.get_agent, agent_id)
         if row is None:
             refuse_unknown_agent(agent_id)
-        held = await self._call_store(self.store.list_claimed_dispatches, row.session)
-        return self._agent_view_of(
-            row, held, await self._call_store(self.store.list_memberships, agent_id)
-        )
+        held = await self._access.call(self._store.list_claimed_dispatches, row.session)
+        members = await self._access.call(self._store.list_memberships, agent_id)
+        return self._view(row, held, members)
 
     async def enable(self, agent_id: str, *, enabled: bool) -> AgentView:
         """Enable or disable an agent. A disabled agent is offline, and loses what it has claimed.
         Refused: unknown_agent."""
-        self._check_open()
-
-        def change() -> bool:
-            return self.store.set_agent_enabled(agent_id, enabled=enabled)
-
-        if not await self._call_store(change):
+        self._access.check_open()
+        if not await self._access.call(self._store.set_agent_enabled, agent_id, enabled=enabled):
             refuse_unknown_agent(agent_id)
-        self._drop_cached_agent(agent_id)
-        view = await self.agent_view(agent_id)
-        if self.listeners and (not enabled or view.state is not AgentState.OFFLINE):
-            self._notify_presence(agent_id, Trigger.ENABLED if enabled else Trigger.DISABLED)
-        return view
+        self._drop_row(agent_id)
+        view = await self.get(agent_id)
+        if not enabled or view.state is not AgentState.OFFLINE:
+            self._notify(agent_id, Trigger.ENABLED if enabled else Trigger.DISABLED)
+        if not view.channels:
+            return view
+        await self._update_presence()
+        return await self.get(agent_id)
 
     async def remove(self, agent_id: str) -> None:
         """Remove an agent; it loses what it has claimed. Refused: unknown_agent, agent_taken."""
-        self._check_open()
-        row = await self._call_store(self.store.get_agent, agent_id)
+        self._access.check_open()
+        row = await self._access.call(self._store.get_agent, agent_id)
         if row is None:
             refuse_unknown_agent(agent_id)
         if row.engine is not None:
             message = f"'{agent_id}' is a function of an engine, and goes with it"
             refuse("agent_taken", message, "disable it, or close the engine")
-        await self._call_store(self.store.remove_agent, agent_id)
-        self._drop_cached_agent(agent_id)
-        if self.listeners:
-            self._notify_presence(agent_id, Trigger.AGENT_STOPS)
+        await self._access.call(self._store.remove_agent, agent_id)
+        self._drop_row(agent_id)
+        self._notify(agent_id, Trigger.AGENT_STOPS)
+        members = await self._access.call(self._store.list_memberships, agent_id)
+        take_offline = ev.TakeOffline(agent_id=agent_id, detail="it was removed")
+        await self._execute_on_channels([member.channel_id for member in members], take_offline)
 
-    async def heartbeat_agent(self, agent_id: str) -> bool:
+    async def _execute_on_channels(
+        self, channels: Iterable[str], *commands: ev.ChannelCommand
+    ) -> None:
+        for channel_id in channels:
+            for command in commands:
+                request = ChannelRequest(command=command)
+                await self._committer.execute(CHANNEL_STREAM_PREFIX + channel_id, request)
+
+    async def heartbeat(self, agent_id: str) -> bool:
         """Keep the agent and all its claims alive; False if the agent is unknown."""
-        self._check_open()
+        self._access.check_open()
         for _ in range(2):  # the cached session may be over
-            row = await self._remote_agent(agent_id)
+            row = await self.find_remote(agent_id)
             if row is None:
                 return False
             if await self._write_heartbeat(row):
                 return True
         return False
 
-    async def agent_disconnected(self, agent_id: str) -> None:
+    async def disconnected(self, agent_id: str) -> None:
         """The agent's open connection was cut. Unless it calls again soon it is gone, and its turns
         with it. It keeps its claims for the lease that it was given."""
-        row = await self._remote_agent(agent_id)
-        if row is None or await self._call_store(self.store.list_claimed_dispatches, row.session):
+        row = await self.find_remote(agent_id)
+        if row is None or await self._access.call(self._store.list_claimed_dispatches, row.session):
             return
-        settings = self.settings
+        settings = self._settings
         spared_seconds = settings.lease - DISCONNECT_GRACE_HEARTBEATS * settings.heartbeat
         if spared_seconds > 0:
             self._last_signs.pop(row.session, None)
-            backdated_at = self.clock() - timedelta(seconds=spared_seconds)
-            await self._call_store(self.store.heartbeat_session, row.session, iso(backdated_at))
+            backdated_at = iso(self._clock() - timedelta(seconds=spared_seconds))
+            await self._access.call(self._store.heartbeat_session, row.session, backdated_at)
 
     async def note_activity(self, agent_id: str) -> bool:
         """Record a call of an agent as a heartbeat: written now and then, else in memory."""
-        row = await self._remote_agent(agent_id)
+        row = await self.find_remote(agent_id)
         last = self._last_signs.get(row.session) if row is not None else None
-        interval = timedelta(seconds=self.settings.heartbeat / SIGNS_PER_HEARTBEAT)
-        if last is not None and self.clock() - last < interval:
+        interval = timedelta(seconds=self._settings.heartbeat / SIGNS_PER_HEARTBEAT)
+        if last is not None and self._clock() - last < interval:
             return True
-        return await self.heartbeat_agent(agent_id)
+        return await self.heartbeat(agent_id)
 
-    async def _remote_agent(self, agent_id: str) -> AgentRow | None:
-        """Return an agent outside of all engines."""
-        row = self._agent_rows.get(agent_id)
+    async def find_remote(self, agent_id: str) -> AgentRow | None:
+        """The row of an agent outside of all engines."""
+        row = self._rows.get(agent_id)
         if row is None:
-            row = await self._call_store(self.store.get_agent, agent_id)
+            row = await self._access.call(self._store.get_agent, agent_id)
             if row is not None:
-                self._agent_rows[agent_id] = row
+                self._rows[agent_id] = row
         return row if row is not None and row.engine is None else None
 
+    def lease_expires_at(self, row: AgentRow) -> datetime:
+        """When the agent loses what it holds, unless it gives a sign of life before."""
+        last = self._last_signs.get(row.session) or parse_iso(row.beat_at)
+        return last + timedelta(seconds=self._settings.lease)
+
+    async def on_foreign_commits(self) -> None:
+        """Forget what other engines may have changed."""
+        self._rows.clear()
+        if len(self._last_signs) > CACHED_SESSIONS_MAX:
+            self._last_signs.clear()
+
     async def _write_heartbeat(self, row: AgentRow) -> bool:
-        now = self.clock()
+        now = self._clock()
         before = self._last_signs.get(row.session)
         self._last_signs[row.session] = now  # concurrent calls need not write it too
         try:
-            alive = await self._call_store(self.store.heartbeat_session, row.session, iso(now))
+            alive = await self._access.call(self._store.heartbeat_session, row.session, iso(now))
         except BaseException:
             self._restore_sign(row.session, before)
             raise
         if not alive:
             self._restore_sign(row.session, None)
-            self._agent_rows.pop(row.id, None)
-        elif self.listeners and row.enabled:
-            self._notify_presence(row.id, Trigger.AGENT_STARTS, row.session)
+            self._rows.pop(row.id, None)
+        elif row.enabled:
+            self._notify(row.id, Trigger.AGENT_STARTS, row.session)
         return alive
 
-    def _notify_presence(self, agent_id: str, trigger: Trigger, session: str = "") -> None:
-        self.listeners.notify(AgentPresenceChanged(agent_id, trigger, self.clock(), session))
+    def _notify(self, agent_id: str, trigger: Trigger, session: str = "") -> None:
+        if self._listeners:
+            self._listeners.notify(AgentPresenceChanged(agent_id, trigger, self._clock(), session))
 
     def _restore_sign(self, session: str, before: datetime | None) -> None:
         self._last_signs.pop(session, None)
         if before is not None:
             self._last_signs[session] = before
 
-    def _drop_cached_agent(self, agent_id: str) -> None:
+    def _drop_row(self, agent_id: str) -> None:
         """Drop the cached row of a changed agent."""
-        row = self._agent_rows.pop(agent_id, None)
+        row = self._rows.pop(agent_id, None)
         if row is not None:
             self._last_signs.pop(row.session, None)
 
-    def _lease_expires_at(self, row: AgentRow) -> datetime:
-        last = self._last_signs.get(row.session) or parse_iso(row.beat_at)
-        return last + timedelta(seconds=self.settings.lease)
-
-    async def _on_foreign_commits(self) -> None:
-        self._agent_rows.clear()
-        if len(self._last_signs) > CACHED_SESSIONS_MAX:
-            self._last_signs.clear()
-        await super()._on_foreign_commits()
-
-    def _agent_view_of(
+    def _view(
         self, row: AgentRow, held: Sequence[DispatchRow], members: Sequence[ChannelMemberRow]
     ) -> AgentView:
         last_seen = parse_iso(row.beat_at)
-        is_silent = self.clock() - last_seen > timedelta(seconds=self.settings.offline_after)
+        is_silent = self._clock() - last_seen > timedelta(seconds=self._settings.offline_after)
         channels = {member.channel_id: AgentState(member.state) for member in members}
         states = {*channels.values(), AgentState.ACTIVE if held else AgentState.IDLE}
         state = next(state for state in STATES_BUSIEST_FIRST if state in states)
@@ -242,6 +254,26 @@ class WithAgentRegistry(EngineCore):
             last_seen=last_seen,
             in_process=row.engine is not None,
         )
+
+    async def list(self) -> list[AgentView]:
+        """All agents, by id."""
+        rows, held, members = await self._access.query(
+            lambda store: (
+                store.list_agents(),
+                store.list_claimed_dispatches(),
+                store.list_memberships(),
+            )
+        )
+        by_session: dict[str | None, list[DispatchRow]] = {}
+        for dispatch in held:
+            by_session.setdefault(dispatch.session, []).append(dispatch)
+        by_agent: dict[str, list[ChannelMemberRow]] = {}
+        for member in members:
+            by_agent.setdefault(member.agent_id, []).append(member)
+        return [
+            self._view(row, by_session.get(row.session, []), by_agent.get(row.id, []))
+            for row in rows
+        ]
 
 
 def _check_agent(agent_id: str, roles: Sequence[str], capacity: int) -> None:

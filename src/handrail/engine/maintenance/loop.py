@@ -7,29 +7,25 @@ pass finds the rest.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 
 from handrail.engine.clock import Clock
 from handrail.engine.commit.batch import CommandResult
 from handrail.engine.commit.channel_change import CHANNEL_STREAM_PREFIX, ChannelRequest
-from handrail.engine.commit.committer import EngineBusyError, GroupCommitter
+from handrail.engine.commit.committer import GroupCommitter
 from handrail.engine.commit.stream_change import LOCK_STREAM_PREFIX, Command, LockChange
+from handrail.engine.errors import EngineBusyError
 from handrail.engine.log_events import log_event
+from handrail.engine.maintenance.foreign_commits import ForeignCommits
 from handrail.engine.settings import EngineSettings
+from handrail.engine.store_access import StoreAccess
 from handrail.kernel import lock as locks
 from handrail.kernel.channel import events as ev
 from handrail.kernel.run import commands as c
 from handrail.kernel.run.machine import next_due
-from handrail.store.channels import PresenceChange, PresenceChangeKind
-from handrail.store.engine_store import (
-    DefinitionRow,
-    DispatchRow,
-    EngineStore,
-    StoreError,
-    iso,
-    parse_iso,
-)
+from handrail.store.channels import PresenceChangeKind
+from handrail.store.engine_store import DispatchRow, StoreError, iso, parse_iso
 
 log = logging.getLogger("handrail.engine")
 
@@ -42,30 +38,30 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 class Maintenance:
     def __init__(
-        self, committer: GroupCommitter, clock: Clock, settings: EngineSettings, engine_id: str
+        self,
+        access: StoreAccess,
+        committer: GroupCommitter,
+        foreign_commits: ForeignCommits,
+        clock: Clock,
+        settings: EngineSettings,
+        engine_id: str,
     ) -> None:
-        self.committer, self.clock, self.settings, self.engine_id = (
-            committer,
-            clock,
-            settings,
-            engine_id,
-        )
-        self.store: EngineStore = committer.store
+        self._access, self._store, self._committer = access, access.store, committer
+        self._foreign_commits, self._clock = foreign_commits, clock
+        self._settings, self._engine_id = settings, engine_id
         self.leases_extended_until = clock()
         """Until then agents may be silent: they could not have been heard."""
-        self.newest_definitions: dict[str, DefinitionRow] = {}
-        """Newest definitions by name as of the last pass: another engine may store a new
-        version."""
         self.has_peers = False
         """Whether other engines are alive: then a run may end without this engine's knowledge."""
-        self.on_foreign_commits: Callable[[], Awaitable[None]] = _ignore_foreign_commits
-        """Called when other engines may have written."""
+        self.is_running = False
+        """Whether all this is checked without being asked to."""
         self._heartbeat_at: datetime | None = None
         self._pruned_at: datetime | None = None
 
     async def run_forever(self) -> None:
         """Check again and again. Wait for an unavailable database, at most `store_patience`; when
         it is back, the time without it was an outage."""
+        self.is_running = True
         loop = asyncio.get_running_loop()
         last_success, is_away = loop.time(), False
         while True:
@@ -76,22 +72,22 @@ class Maintenance:
                 last_success, is_away = loop.time(), False
             except StoreError as error:
                 log_event(log, "database_away", reason=str(error))
-                if loop.time() - last_success > self.settings.store_patience:
+                if loop.time() - last_success > self._settings.store_patience:
                     raise
                 is_away = True
-            await asyncio.sleep(self.settings.pulse)
+            await asyncio.sleep(self._settings.pulse)
 
     async def run_once(self) -> None:
         """Check everything once, and perform all that follows."""
-        now = self.clock()
+        now = self._clock()
         await self._heartbeat(now)
-        if await self.committer.call_store(self.store.has_changed):
-            self.newest_definitions.clear()
+        if await self._access.call(self._store.has_changed):
+            self._committer.plans.newest.clear()
             self.has_peers = await self.has_live_peers(now)
             await self._load_outages()
-            self.committer.matcher.recheck_all()
-            self.committer.wake()
-            await self.on_foreign_commits()
+            self._committer.matcher.recheck_all()
+            self._committer.wake()
+            await self._foreign_commits.notify()
         await self._deliver_messages()
         await self._check_locks(now)
         await self._fire_timers(now)
@@ -102,46 +98,46 @@ class Maintenance:
 
     @property
     def heartbeat_seconds(self) -> float:
-        return self.settings.lease / HEARTBEATS_PER_LEASE
+        return self._settings.lease / HEARTBEATS_PER_LEASE
 
     async def _heartbeat(self, now: datetime) -> None:
         if self._heartbeat_at is None or now - self._heartbeat_at >= timedelta(
             seconds=self.heartbeat_seconds
         ):
-            await self.committer.call_store(self.store.heartbeat_engine, self.engine_id, iso(now))
+            await self._access.call(self._store.heartbeat_engine, self._engine_id, iso(now))
             self._heartbeat_at = now
 
     async def has_live_peers(self, now: datetime) -> bool:
-        return bool(await self._live_engines(now) - {self.engine_id})
+        return bool(await self._live_engines(now) - {self._engine_id})
 
     async def is_oldest_engine(self) -> bool:
         """Whether no older engine is alive; ids are in the order of time."""
-        return min(await self._live_engines(self.clock()) | {self.engine_id}) == self.engine_id
+        return min(await self._live_engines(self._clock()) | {self._engine_id}) == self._engine_id
 
     async def _live_engines(self, now: datetime) -> set[str]:
-        dead_since = iso(now - timedelta(seconds=self.settings.lease))
-        beats = await self.committer.call_store(self.store.list_engines)
+        dead_since = iso(now - timedelta(seconds=self._settings.lease))
+        beats = await self._access.call(self._store.list_engines)
         return {name for name, at in beats.items() if name and at > dead_since}
 
     async def record_outage(self, *, is_alone: bool) -> None:
         """Record an outage: while no engine was alive, clocks did not run and agents were not
         heard."""
-        now = self.clock()
-        last = await self.committer.call_store(self.store.get_last_alive)
+        now = self._clock()
+        last = await self._access.call(self._store.get_last_alive)
         if last is not None and (now - parse_iso(last)).total_seconds() > self.heartbeat_seconds:
             if is_alone or not await self.has_live_peers(now):
-                await self.committer.call_store(self.store.add_outage, last, iso(now))
+                await self._access.call(self._store.add_outage, last, iso(now))
                 log_event(log, "outage_found", began=last, ended=iso(now))
-            self.leases_extended_until = now + timedelta(seconds=self.settings.lease)
+            self.leases_extended_until = now + timedelta(seconds=self._settings.lease)
         await self._load_outages()
 
     async def _load_outages(self) -> None:
-        rows = await self.committer.call_store(self.store.list_outages, iso(EPOCH))
-        self.committer.outages = [(parse_iso(began), parse_iso(ended)) for began, ended in rows]
+        rows = await self._access.call(self._store.list_outages, iso(EPOCH))
+        self._committer.outages = [(parse_iso(began), parse_iso(ended)) for began, ended in rows]
 
     async def _execute_all(self, jobs: Iterable[tuple[str, Command]]) -> list[CommandResult]:
         """Execute the jobs. A failing run fails alone; an unavailable database fails all."""
-        requests = [self.committer.execute(stream, command) for stream, command in jobs]
+        requests = [self._committer.execute(stream, command) for stream, command in jobs]
         results: list[CommandResult] = []
         for result in await asyncio.gather(*requests, return_exceptions=True):
             if isinstance(result, CommandResult):
@@ -154,47 +150,43 @@ class Maintenance:
         return results
 
     async def _fire_timers(self, now: datetime) -> None:
-        due = await self.committer.call_store(self.store.list_due_runs, iso(now), PAGE_ROWS)
+        due = await self._access.call(self._store.list_due_runs, iso(now), PAGE_ROWS)
         results = await self._execute_all((run_id, c.Tick()) for run_id in due)
         early: list[tuple[str, bytes, str]] = []
-        loaded_runs = await self.committer.call_store(self.store.load_runs, due) if due else {}
+        loaded_runs = await self._access.call(self._store.load_runs, due) if due else {}
         for run_id, result in zip(due, results, strict=True):
             run, stored = result.run, loaded_runs.get(run_id)
             if run is None or run.has_ended or stored is None:
                 continue
-            if not self.committer.plans.has(run.definition_id, run.version):
+            if not self._committer.plans.has(run.definition_id, run.version):
                 continue  # too many plans are in use, it was dropped: next pass
-            at = next_due(self.committer.plan_of(run), run)
+            at = next_due(self._committer.plan_of(run), run)
             execution = stored.row
             if at is not None and at > now and execution.seq == run.seq:
                 early.append((run_id, execution.head, iso(at)))
         if early:
-            await self.committer.call_store(self.store.postpone_runs, early)
+            await self._access.call(self._store.postpone_runs, early)
 
     async def _expire_leases(self, now: datetime) -> None:
         """Offer the work of dead agents again; tell a person of work that no live agent can do."""
         since = self._silent_since(now)
-        orphans = await self.committer.call_store(
-            self.store.list_orphaned_dispatches, since, PAGE_ROWS
-        )
+        orphans = await self._access.call(self._store.list_orphaned_dispatches, since, PAGE_ROWS)
         await self._execute_all((row.execution_id, _lose_command(row)) for row in orphans)
         await self._resolve_uncertain_claims()
-        grace = iso(now - timedelta(seconds=self.settings.kernel.role_grace))
-        unmanned = await self.committer.call_store(
-            self.store.list_unmatched_dispatches, since, grace, PAGE_ROWS
+        grace = iso(now - timedelta(seconds=self._settings.kernel.role_grace))
+        unmanned = await self._access.call(
+            self._store.list_unmatched_dispatches, since, grace, PAGE_ROWS
         )
         await self._execute_all((row.execution_id, c.MissRole(fence=row.fence)) for row in unmanned)
         if orphans:
-            self.committer.wake()
+            self._committer.wake()
 
     async def _resolve_uncertain_claims(self) -> None:
         """Give up uncertain claims that are on disk after all: no agent works on them."""
-        if self.committer.uncertain_claims:
-            await self.committer.call_store(self.store.check_commit_settled)
-        for row in tuple(self.committer.uncertain_claims):
-            dispatches = await self.committer.call_store(
-                self.store.list_dispatches, row.execution_id
-            )
+        if self._committer.uncertain_claims:
+            await self._access.call(self._store.check_commit_settled)
+        for row in tuple(self._committer.uncertain_claims):
+            dispatches = await self._access.call(self._store.list_dispatches, row.execution_id)
             claim = (row.fence, row.session, row.claimed_at)
             matches = [
                 match
@@ -202,41 +194,38 @@ class Maintenance:
                 if (match.fence, match.session, match.claimed_at) == claim
             ]
             await self._execute_all((match.execution_id, _lose_command(match)) for match in matches)
-            self.committer.uncertain_claims.remove(row)
+            self._committer.uncertain_claims.remove(row)
 
     def _silent_since(self, now: datetime) -> str:
         is_extended = now < self.leases_extended_until
-        return iso(EPOCH if is_extended else now - timedelta(seconds=self.settings.lease))
+        return iso(EPOCH if is_extended else now - timedelta(seconds=self._settings.lease))
 
     async def _deliver_messages(self) -> None:
-        for message in await self.committer.call_store(self.store.list_messages, PAGE_ROWS):
-            self.committer.deliver(message)
+        for message in await self._access.call(self._store.list_messages, PAGE_ROWS):
+            self._committer.deliver(message)
 
     async def _check_locks(self, now: datetime) -> None:
         """Extend a lock well before it is stale while its holder's agent is alive or its dispatch
         is on offer; a silent holder loses it then."""
         due_before = iso(now + timedelta(seconds=locks.STALE_SECONDS / 2))
-        for name in await self.committer.call_store(
-            self.store.list_due_locks, due_before, PAGE_ROWS
-        ):
-            lock_rows = await self.committer.call_store(self.store.load_locks, [name])
+        for name in await self._access.call(self._store.list_due_locks, due_before, PAGE_ROWS):
+            lock_rows = await self._access.call(self._store.load_locks, [name])
             lock = LockChange(LOCK_STREAM_PREFIX + name, lock_rows[name]).lock
             holder = lock.holder
             if holder is not None and await self._is_holder_alive(holder, now):
                 request = holder.request
                 heartbeat = locks.Heartbeat(run=request.run, step=request.step, fence=holder.fence)
-                await self.committer.execute(LOCK_STREAM_PREFIX + name, heartbeat)
+                await self._committer.execute(LOCK_STREAM_PREFIX + name, heartbeat)
             else:
-                await self.committer.execute(LOCK_STREAM_PREFIX + name, locks.LockTick())
+                await self._committer.execute(LOCK_STREAM_PREFIX + name, locks.LockTick())
 
     async def _is_holder_alive(self, holder: locks.LockHolder, now: datetime) -> bool:
         since = self._silent_since(now)
         if now >= self.leases_extended_until:  # a lease may exceed the lock's own timeout
             since = max(since, iso(now - timedelta(seconds=locks.STALE_SECONDS / 2)))
-        rows = await self.committer.call_store(self.store.list_dispatches, holder.request.run)
+        rows = await self._access.call(self._store.list_dispatches, holder.request.run)
         agents = {
-            agent.session: agent
-            for agent in await self.committer.call_store(self.store.list_agents)
+            agent.session: agent for agent in await self._access.call(self._store.list_agents)
         }
         own_dispatches = [row for row in rows if row.place == holder.request.step]
         if any(row.agent is None for row in own_dispatches):  # the run's own clock ends that
@@ -245,7 +234,7 @@ class Maintenance:
         return any(at > since for at in beats)
 
     async def _expire_turns(self, now: datetime) -> None:
-        due = await self.committer.call_store(self.store.list_due_channels, iso(now), PAGE_ROWS)
+        due = await self._access.call(self._store.list_due_channels, iso(now), PAGE_ROWS)
         await self._execute_all(
             (CHANNEL_STREAM_PREFIX + name, ChannelRequest(command=ev.ChannelTick())) for name in due
         )
@@ -253,10 +242,8 @@ class Maintenance:
     async def update_presence(self) -> None:
         """Tell channels which agents are gone and which are back; waiting channels, which are
         free."""
-        since = self._silent_since(self.clock())
-        changes: list[PresenceChange] = await self.committer.call_store(
-            self.store.list_presence_changes, since, PAGE_ROWS
-        )
+        since = self._silent_since(self._clock())
+        changes = await self._access.call(self._store.list_presence_changes, since, PAGE_ROWS)
         await self._execute_all(
             (CHANNEL_STREAM_PREFIX + change.channel_id, ChannelRequest(command=command))
             for change in changes
@@ -267,8 +254,8 @@ class Maintenance:
         if self._pruned_at is None or now - self._pruned_at >= timedelta(
             seconds=PRUNE_INTERVAL_SECONDS
         ):
-            before = now - timedelta(seconds=self.settings.idempotency_keep)
-            await self.committer.call_store(self.store.delete_idempotency_keys, iso(before))
+            before = now - timedelta(seconds=self._settings.idempotency_keep)
+            await self._access.call(self._store.delete_idempotency_keys, iso(before))
             self._pruned_at = now
 
 
@@ -279,10 +266,6 @@ _PRESENCE_COMMANDS: dict[PresenceChangeKind, Callable[[str], tuple[ev.ChannelCom
     "free": lambda _: (ev.ChannelTick(),),
 }
 """Commands to a channel about a member. Every command looks up what the member holds elsewhere."""
-
-
-async def _ignore_foreign_commits() -> None:
-    """Default callback of an engine without waiters."""
 
 
 def _lose_command(row: DispatchRow) -> c.Lose:

@@ -13,9 +13,10 @@ from typing import Any
 import msgspec
 
 from handrail.engine.audit.verification import RETENTION_STREAM
-from handrail.engine.core import ANY_STREAM, EngineCore
+from handrail.engine.notifier import ANY_STREAM, ChangeNotifier
 from handrail.engine.pagination import check_cursor, check_limit, refuse_cursor
-from handrail.store.engine_store import CommitRow, StoredEntry
+from handrail.engine.store_access import StoreAccess
+from handrail.store.engine_store import StoredEntry
 from handrail.store.store import Store
 from handrail.views.event_view import ENGINE_ACTOR, EventView, event_view, is_human_act_or_end
 from handrail.views.pages import PAGE_ITEMS_DEFAULT, Page
@@ -30,21 +31,24 @@ SCANNED_ENTRIES_MAX = 2_000
 POSITION_DIGITS_MAX = 15
 
 
-class WithEventFeed(EngineCore):
-    """An engine with an event feed."""
+class EventFeed:
+    """Reads the events of the whole database, and waits for more."""
 
-    async def feed(self, after: str = "", limit: int = PAGE_ITEMS_DEFAULT) -> list[FeedEvent]:
+    def __init__(self, access: StoreAccess, notifier: ChangeNotifier) -> None:
+        self._access, self._notifier = access, notifier
+
+    async def read(self, after: str = "", limit: int = PAGE_ITEMS_DEFAULT) -> list[FeedEvent]:
         """Return the next events after a position, of the whole database; "" is before the first.
         Refused: bad_cursor."""
         position, limit = _parse_position(after), check_limit(limit)
-        return await self._query(lambda store: _read_events(store, position, limit))
+        return await self._access.query(lambda store: _read_events(store, position, limit))
 
-    async def feed_changed(self, timeout: float, after: str = "") -> bool:
+    async def wait(self, timeout: float, after: str = "") -> bool:
         """Wait until something may have been committed, here or elsewhere, at most `timeout`
         seconds; False on timeout. `after` is the last position that the caller has seen: if there
         is more already, return at once."""
-        self._check_open()
-        changed = self._change_waiters.subscribe(ANY_STREAM)
+        self._access.check_open()
+        changed = self._notifier.changes.subscribe(ANY_STREAM)
         try:
             if after and await self._has_more(_parse_position(after)):
                 return True
@@ -53,19 +57,22 @@ class WithEventFeed(EngineCore):
                 changed.result()  # raises if the engine has failed
             return changed.done()
         finally:
-            self._change_waiters.unsubscribe(ANY_STREAM, changed)
+            self._notifier.changes.unsubscribe(ANY_STREAM, changed)
 
     async def _has_more(self, position: FeedPosition) -> bool:
-        head: CommitRow | None = await self._call_store(self.store.get_last_commit)
         n, i = position
-        return head is not None and head.n >= (n + 1 if i else n)
+        return await self.last_commit() >= max(1, n + 1 if i else n)
+
+    async def last_commit(self) -> int:
+        """The number of the last commit; 0 before the first."""
+        head = await self._access.call(self._access.store.get_last_commit)
+        return head.n if head is not None else 0
 
     async def position(self) -> str:
         """The end of the feed: later events have not happened yet."""
-        head: CommitRow | None = await self._call_store(self.store.get_last_commit)
-        return f"{head.n + 1 if head is not None else 1}-0"
+        return f"{await self.last_commit() + 1}-0"
 
-    async def audit(
+    async def page(
         self,
         cursor: str = "",
         limit: int = PAGE_ITEMS_DEFAULT,
@@ -80,12 +87,14 @@ class WithEventFeed(EngineCore):
         entries_max = SCANNED_ENTRIES_MAX if people else limit + i
         if newest_first:
             before = (n + 1 if i else n) or None
-            entries = await self._query(
+            entries = await self._access.query(
                 lambda store: store.read_feed_backwards(before, entries_max)
             )
             events, offset = _events_before(entries, position), 0
         else:
-            entries = await self._query(lambda store: store.read_feed(max(0, n - 1), entries_max))
+            entries = await self._access.query(
+                lambda store: store.read_feed(max(0, n - 1), entries_max)
+            )
             events, offset = _events_after(entries, position), 1
         next_cursor = f"{entries[-1].n + offset}-0" if len(entries) >= entries_max else None
         return _build_page(events, limit, next_cursor, people=people)

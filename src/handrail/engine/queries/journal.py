@@ -1,14 +1,11 @@
 """Reads a run's events from the journal, page by page."""
 
 from handrail.engine.commit.projection import decode_events
+from handrail.engine.errors import EventsGoneError
 from handrail.kernel.run.events import RunEvent
-from handrail.store.engine_store import EngineStore, StoreError
+from handrail.store.engine_store import EngineStore
 
 PAGE_ENTRIES = 1_000
-
-
-class EventsGoneError(StoreError):
-    """Events are missing: their run was archived meanwhile, or they were removed."""
 
 
 def read_events(store: EngineStore, run_id: str, seq: int) -> list[RunEvent]:

@@ -1,21 +1,26 @@
 """The commit locks as they are shown: holders, and waiting runs in order."""
 
 from handrail.engine.commit.stream_change import decode_lock
-from handrail.engine.core import EngineCore
 from handrail.engine.pagination import check_cursor, check_limit
+from handrail.engine.store_access import StoreAccess
 from handrail.kernel import lock as locks
 from handrail.store.engine_store import LockRow
 from handrail.views.locks import LockHolderView, LockView, LockWaiter
 from handrail.views.pages import PAGE_ITEMS_DEFAULT, Page
 
 
-class WithLockQueries(EngineCore):
-    """An engine whose locks can be listed."""
+class LockQueries:
+    """Lists the commit locks."""
 
-    async def locks(self, *, cursor: str = "", limit: int = PAGE_ITEMS_DEFAULT) -> Page[LockView]:
+    def __init__(self, access: StoreAccess) -> None:
+        self._access = access
+
+    async def list(self, *, cursor: str = "", limit: int = PAGE_ITEMS_DEFAULT) -> Page[LockView]:
         """The locks by repository."""
         after, limit = check_cursor(cursor) or None, check_limit(limit)
-        rows = await self._query(lambda store: store.list_locks(after=after, limit=limit + 1))
+        rows = await self._access.query(
+            lambda store: store.list_locks(after=after, limit=limit + 1)
+        )
         items = tuple(_to_view(row) for row in rows[:limit])
         return Page(items=items, next_cursor=items[-1].repository if len(rows) > limit else None)
 

@@ -1,23 +1,30 @@
-"""Runs as they are shown: in lists, in full, step by step, event by event."""
+"""Runs as they are shown: in lists, in full, step by step, event by event, and with all that a page
+shows beside one."""
 
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
-from handrail.engine.commit.projection import rebuild_run
-from handrail.engine.pagination import check_cursor, check_limit, refuse, refuse_cursor
+from handrail.engine.clock import Clock
+from handrail.engine.errors import refuse
+from handrail.engine.pagination import check_cursor, check_limit, refuse_cursor
 from handrail.engine.queries.journal import PAGE_ENTRIES
-from handrail.engine.queries.why import explain, explain_waits
-from handrail.engine.services.runs import WithRuns
+from handrail.engine.queries.run_reader import RunReader
+from handrail.engine.queries.why import explain, load_surroundings, wait_reasons
+from handrail.engine.services.beads import BeadService
+from handrail.engine.settings import EngineSettings
+from handrail.engine.store_access import StoreAccess
+from handrail.kernel.run.events import RunEvent
 from handrail.kernel.run.state import Run
 from handrail.store.engine_store import NoteRow, StoredEntry, TransitionItem, iso, parse_iso
 from handrail.store.store import RunListRow, Store
 from handrail.views.event_view import EventView, event_view
 from handrail.views.pages import PAGE_ITEMS_DEFAULT, Page
 from handrail.views.report import RunReport, build_report
-from handrail.views.run_details import RunExplanation
+from handrail.views.run_details import RunDetails, RunExplanation, WaitReason
 from handrail.views.run_view import (
     RUN_IDS_MAX,
     NoteView,
@@ -35,10 +42,21 @@ CURSOR_SEPARATOR = ":"
 """Separates the run and the number of its event in a cursor."""
 
 
-class WithRunQueries(WithRuns):
-    """An engine whose runs can be listed and read."""
+class RunQueries:
+    """Lists and shows runs."""
 
-    async def executions(
+    def __init__(
+        self,
+        access: StoreAccess,
+        reader: RunReader,
+        beads: BeadService,
+        clock: Clock,
+        settings: EngineSettings,
+    ) -> None:
+        self._access, self._store, self._reader = access, access.store, reader
+        self._beads, self._clock, self._settings = beads, clock, settings
+
+    async def list(
         self,
         *,
         bead_id: str | None = None,
@@ -60,7 +78,7 @@ class WithRunQueries(WithRuns):
                 f"what is looked for is longer than {QUERY_CHARS_MAX} characters, or no plain text"
             )
             refuse("bad_query", message, "look for a part of a title, or the beginning of an id")
-        rows = await self._query(
+        rows = await self._access.query(
             lambda store: store.list_runs(
                 bead_id=bead_id,
                 status=status,
@@ -74,38 +92,38 @@ class WithRunQueries(WithRuns):
                 limit=limit + 1,
             )
         )
-        now = self.clock()
+        now = self._clock()
         items = tuple(_to_item(row, now) for row in rows[:limit])
         return Page(items=items, next_cursor=items[-1].id if len(rows) > limit else None)
 
     async def view(self, run_id: str) -> RunView:
         """Return the run as it stands, with all that is shown of it. Refused: unknown_run."""
-        run = await self.state(run_id)
-        return run_view(await self.plan_of(run), run, await self._read_history(run), self.clock())
+        run = await self._reader.state(run_id)
+        return run_view(
+            await self._reader.plan_of(run), run, await self._reader.history(run), self._clock()
+        )
 
     async def summary(self, run: Run) -> RunSummary:
         """Return what is shown of a run without reading its events."""
-        return run_summary(await self.plan_of(run), run, self.clock())
+        return run_summary(await self._reader.plan_of(run), run, self._clock())
 
     async def summaries(self, ids: Sequence[str]) -> tuple[RunSummary, ...]:
         """Return the summaries of many runs; unknown ids are left out. Refused: bad_limit."""
         if len(ids) > RUN_IDS_MAX:
             message = f"at most {RUN_IDS_MAX} runs are told of at a time, not {len(ids)}"
             refuse("bad_limit", message, "ask for some, then for the others")
-        loaded_runs = await self._call_store(self.store.load_runs, list(ids))
-        runs = [rebuild_run(stored.row, stored.tail) for stored in loaded_runs.values()]
-        return tuple([await self.summary(run) for run in runs])
+        return tuple([await self.summary(run) for run in await self._reader.load([*ids])])
 
-    async def history_of(
+    async def events(
         self, run_id: str, after_seq: int = 0, limit: int = PAGE_ITEMS_DEFAULT
-    ) -> list[EventView]:
+    ) -> Sequence[EventView]:
         """Return the run's events after `after_seq`, as they are shown. Refused: unknown_run."""
         limit = check_limit(limit)
-        events = await self._query(
+        events = await self._access.query(
             lambda store: _read_events(store, run_id, max(0, after_seq), limit)
         )
         if not events and not after_seq:
-            await self.state(run_id)  # refuses an unknown run
+            await self._reader.state(run_id)  # refuses an unknown run
         return events
 
     async def bead_history(
@@ -114,7 +132,7 @@ class WithRunQueries(WithRuns):
         """Return the events of all runs of a bead, in order."""
         run_id, seq = _parse_cursor(check_cursor(cursor))
         limit = check_limit(limit)
-        events = await self._query(
+        events = await self._access.query(
             lambda store: _read_bead_events(store, bead_id, run_id, seq, limit + 1)
         )
         items = tuple(events[:limit])
@@ -124,41 +142,69 @@ class WithRunQueries(WithRuns):
 
     async def steps(self, run_id: str) -> tuple[StepDetails, ...]:
         """Return every dispatch of the run with its result in full. Refused: unknown_run."""
-        return step_details(await self.history(run_id))
+        return step_details(await self._history(run_id))
 
     async def notes(self, run_id: str) -> tuple[NoteView, ...]:
         """Return the refused inputs of the run, the first 100. Refused: unknown_run."""
-        rows, _ = await self._query(lambda store: store.list_notes(run_id))
+        rows, _ = await self._access.query(lambda store: store.list_notes(run_id))
         if not rows:
-            await self.state(run_id)
+            await self._reader.state(run_id)
         return tuple(_to_note(row) for row in rows)
 
     async def transitions(self, run_id: str) -> tuple[TransitionView, ...]:
         """Return the transitions of the run, and who caused them. Refused: unknown_run."""
-        rows = await self._query(lambda store: store.list_transitions(run_id))
+        rows = await self._access.query(lambda store: store.list_transitions(run_id))
         if not rows:
-            await self.state(run_id)
+            await self._reader.state(run_id)
         return tuple(_to_transition(row) for row in rows)
 
-    async def report_of(self, run_id: str) -> RunReport:
+    async def report(self, run_id: str) -> RunReport:
         """Report what happened and why it stopped, from its events alone. Refused: unknown_run."""
-        return build_report(await self.history(run_id))
+        return build_report(await self._history(run_id))
 
-    async def explain(self, run_id: str) -> RunExplanation:
+    async def why(self, run_id: str) -> RunExplanation:
         """Explain why the run stopped, waits or is not worked on, and what to do. Refused:
         unknown_run."""
-        run = await self.state(run_id)
-        return await self._explain_run(run, build_report(await self._read_history(run)))
+        run = await self._reader.state(run_id)
+        return await self._explain_run(run, build_report(await self._reader.history(run)))
 
     async def _explain_run(self, run: Run, report: RunReport) -> RunExplanation:
-        waiting = await explain_waits(self.committer, run, self.settings.offline_after)
-        newest = await self._call_store(self.store.get_definition, report.definition_id)
+        waiting = await self._wait_reasons(run)
+        newest = await self._access.call(self._store.get_definition, report.definition_id)
         version = newest.version if newest is not None else report.version
-        guarded = (await self.plan_of(run)).is_guarded
+        guarded = (await self._reader.plan_of(run)).is_guarded
         if guarded:
             version = report.version  # only its own program migrates it
-        _, refused_count = await self._call_store(self.store.list_notes, run.id)
+        _, refused_count = await self._access.call(self._store.list_notes, run.id)
         return explain(report, waiting, version, refused_count, guarded=guarded)
+
+    async def waits(self, run_id: str) -> tuple[WaitReason, ...]:
+        """Explain what each open position of the run waits for; nothing if it has ended."""
+        return await self._wait_reasons(await self._reader.state(run_id))
+
+    async def details(self, run_id: str) -> RunDetails:
+        """Return the run, its bead, its steps, its report, and why it waits: a client that follows
+        a run asks once per change. Refused: unknown_run."""
+        run = await self._reader.state(run_id)
+        events = await self._reader.history(run)
+        run_report = build_report(events)
+        return RunDetails(
+            run=run_view(await self._reader.plan_of(run), run, events, self._clock()),
+            bead=await self._beads.get(run.bead_id),
+            steps=step_details(events),
+            report=replace(run_report, steps=()),
+            why=await self._explain_run(run, run_report),
+        )
+
+    async def _history(self, run_id: str) -> Sequence[RunEvent]:
+        return await self._reader.history(await self._reader.state(run_id))
+
+    async def _wait_reasons(self, run: Run) -> tuple[WaitReason, ...]:
+        plan, now = await self._reader.plan_of(run), self._clock()
+        surroundings = await self._access.call(
+            load_surroundings, self._store, plan, run, now, self._settings.offline_after
+        )
+        return wait_reasons(plan, run, surroundings)
 
 
 def _iso_or_none(at: datetime | None) -> str | None:

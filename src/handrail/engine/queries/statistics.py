@@ -9,14 +9,14 @@ engines are not the same, and a commit may be late.
 import asyncio
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any
 
 import msgspec
 
-from handrail.engine.queries.journal import EventsGoneError, read_events
-from handrail.engine.services.runs import WithRuns
+from handrail.engine.errors import EventsGoneError
+from handrail.engine.queries.journal import read_events
+from handrail.engine.store_access import StoreAccess
 from handrail.kernel.decision import Value
-from handrail.store.engine_store import DefinitionRow, RunRow, iso, parse_iso
+from handrail.store.engine_store import RunRow, iso, parse_iso
 from handrail.store.store import (
     DefinitionStats,
     EndedRun,
@@ -53,22 +53,22 @@ class _DefinitionNodes(Value):
 _decode_nodes = msgspec.json.Decoder(_DefinitionNodes).decode
 
 
-class WithStatistics(WithRuns):
-    """An engine with statistics."""
+class StatisticsService:
+    """Counts ended runs, and sums the counts."""
 
-    def __init__(self, store: Store, **options: Any) -> None:  # noqa: ANN401 - as Core
-        super().__init__(store, **options)
+    def __init__(self, access: StoreAccess) -> None:
+        self._access = access
         self._count_lock = asyncio.Lock()
         self._counted_to: tuple[str, str] = ("", "")
 
-    async def figures(
+    async def by_definition(
         self, workflow_id: str | None = None, since: datetime | None = None
     ) -> list[DefinitionStatistics]:
         """Statistics by definition, of the runs that ended since `since`; of all without it."""
         async with self._count_lock:
             await self._count_missing()
         at = iso(since) if since is not None else None
-        sums, nodes = await self._query(
+        sums, nodes = await self._access.query(
             lambda store: (
                 store.sum_definition_stats(workflow_id, at),
                 store.sum_node_stats(workflow_id, at),
@@ -77,24 +77,18 @@ class WithStatistics(WithRuns):
         nodes_by_definition: dict[str, list[NodeDispatchStats]] = {}
         for node in nodes:
             nodes_by_definition.setdefault(node.workflow_id, []).append(node)
-        kinds = {
-            definition_sums.workflow_id: await self._nodes_by_kind(definition_sums.workflow_id)
-            for definition_sums in sums
-        }
         return [
             _to_statistics(
                 definition_sums,
                 nodes_by_definition.get(definition_sums.workflow_id, []),
-                kinds[definition_sums.workflow_id],
+                await self._nodes_by_kind(definition_sums.workflow_id),
             )
             for definition_sums in sums
         ]
 
     async def _nodes_by_kind(self, workflow_id: str) -> dict[str, list[str]]:
         """Kind -> the nodes that have it (`config.kind`), in the newest version."""
-        row: DefinitionRow | None = await self._call_store(
-            self.store.get_definition, workflow_id, None
-        )
+        row = await self._access.call(self._access.store.get_definition, workflow_id)
         by_kind: dict[str, list[str]] = {}
         for node in _decode_nodes(row.definition).nodes if row is not None else ():
             by_kind.setdefault(node.config.kind or "", []).append(node.id)
@@ -102,9 +96,9 @@ class WithStatistics(WithRuns):
 
     async def _count_missing(self) -> None:
         """Count all runs that are missing, page by page."""
-        last_counted: tuple[str, str] = self._counted_to
+        last_counted = self._counted_to
         while True:
-            runs = await self._query(partial(_ended_runs, last_counted))
+            runs = await self._access.query(partial(_ended_runs, last_counted))
             missing = [run.id for run in runs if not run.counted]
             for start in range(0, len(missing), WRITE_BATCH_RUNS):
                 await self._count_runs(missing[start : start + WRITE_BATCH_RUNS])
@@ -113,14 +107,12 @@ class WithStatistics(WithRuns):
             if len(runs) < PAGE_RUNS:
                 break
         if last_counted[0]:
-            self._counted_to = (
-                iso(parse_iso(last_counted[0]) - timedelta(seconds=RECOUNT_SECONDS)),
-                "",
-            )
+            recounted_since = parse_iso(last_counted[0]) - timedelta(seconds=RECOUNT_SECONDS)
+            self._counted_to = iso(recounted_since), ""
 
     async def _count_runs(self, run_ids: list[str]) -> None:
-        figures, nodes = await self._query(lambda store: _count_rows(store, run_ids))
-        await self._call_store(self.store.put_run_stats, figures, nodes)
+        figures, nodes = await self._access.query(lambda store: _count_rows(store, run_ids))
+        await self._access.call(self._access.store.put_run_stats, figures, nodes)
 
 
 def _ended_runs(after: tuple[str, str], store: Store) -> list[EndedRun]:

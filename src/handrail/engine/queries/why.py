@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from handrail.engine.commit.committer import GroupCommitter
 from handrail.engine.commit.stream_change import decode_lock
 from handrail.kernel.definition.model import TerminalStatus
 from handrail.kernel.definition.plan import Plan
@@ -48,23 +47,10 @@ class RunSurroundings(NamedTuple):
     """By repository."""
 
 
-async def explain_waits(
-    committer: GroupCommitter, run: Run, offline_after: float
-) -> tuple[WaitReason, ...]:
-    """Explain what every open position of the run waits for; read all that this needs."""
-    store, version = committer.store, (run.definition_id, run.version)
-    if not committer.plans.has(*version):
-        committer.plans.add(*version, await committer.call_store(store.get_definition, *version))
-    plan = committer.plan_of(run)
-    arguments = _repositories(plan, run), committer.clock(), offline_after
-    return wait_reasons(
-        plan, run, await committer.call_store(_load_surroundings, store, run, *arguments)
-    )
-
-
-def _load_surroundings(
-    store: Store, run: Run, repositories: list[str], now: datetime, offline_after: float
+def load_surroundings(
+    store: Store, plan: Plan, run: Run, now: datetime, offline_after: float
 ) -> RunSurroundings:
+    repositories = _repositories(plan, run)
     lock_rows = store.load_locks(repositories) if repositories else {}
     states = (decode_lock(row.state) for row in lock_rows.values())
     return RunSurroundings(

@@ -3,17 +3,31 @@
 In lists an approval is made from its row; the content of an open one is looked up in its run, with
 the attempts that led to it. For a settled one all that is made from the run's events, for one
 approval at a time.
+
+A one-time link is one person's answer to one approval. Secrets stay outside: this module gets
+digests only. The answer's own transaction makes sure that a link is used once (its key is the
+link's id); links are stored so that they can be shown.
 """
 
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
+from msgspec.structs import replace
+
+from handrail.engine.clock import Clock
+from handrail.engine.commit.gateway import CommandGateway
 from handrail.engine.commit.projection import decode_events, rebuild_run
-from handrail.engine.pagination import check_cursor, check_limit, refuse, refuse_cursor
+from handrail.engine.errors import RefusedError, refuse
+from handrail.engine.pagination import check_cursor, check_limit, refuse_cursor
 from handrail.engine.queries.journal import read_events
-from handrail.engine.services.runs import WithRuns
+from handrail.engine.queries.run_reader import RunReader
+from handrail.engine.store_access import StoreAccess
+from handrail.kernel.decision import Refusal
+from handrail.kernel.run import commands as c
 from handrail.kernel.run.events import Reported
-from handrail.kernel.run.state import ApprovalKind, PendingApproval, Run
+from handrail.kernel.run.human_commands import check_may_answer
+from handrail.kernel.run.state import ApprovalKind, PendingApproval, Person, Run
 from handrail.store.engine_store import ApprovalRow, iso, parse_iso
+from handrail.store.notifications import APPROVAL_LINKS_MAX, AnswerLinkRow
 from handrail.store.store import Store
 from handrail.views.approvals import (
     Approval,
@@ -29,12 +43,20 @@ from handrail.views.pages import PAGE_ITEMS_DEFAULT, Page
 APPROVAL_STATUSES: tuple[ApprovalStatus, ...] = ("open", "answered", "void", "expired")
 CURSOR_SEPARATOR = "~"
 """Separates the time and the id in a cursor."""
+SETTLED_CODES = ("ended", "not_open")
+"""Refusals of an answer that the approval itself may explain better."""
 
 
-class WithApprovals(WithRuns):
-    """An engine whose approvals can be listed."""
+class ApprovalService:
+    """Lists approvals, and takes people's answers to them."""
 
-    async def approvals(
+    def __init__(
+        self, access: StoreAccess, gateway: CommandGateway, reader: RunReader, clock: Clock
+    ) -> None:
+        self._access, self._store, self._gateway = access, access.store, gateway
+        self._reader, self._clock = reader, clock
+
+    async def list(
         self,
         *,
         status: str | None = None,
@@ -43,7 +65,7 @@ class WithApprovals(WithRuns):
         limit: int = PAGE_ITEMS_DEFAULT,
     ) -> Page[Approval]:
         """List approvals, the newest first. Open ones have the result that they show and the
-        attempts; for settled ones only `approval` returns these. Refused: bad_status."""
+        attempts; for settled ones only `get` returns these. Refused: bad_status."""
         before, limit = _parse_cursor(check_cursor(cursor)), check_limit(limit)
         if status is not None and status not in APPROVAL_STATUSES:
             message = f"'{status[:40]}' is no status of an approval"
@@ -55,7 +77,7 @@ class WithApprovals(WithRuns):
             )
             return rows, _to_approvals(store, rows[:limit])
 
-        rows, items = await self._query(page)
+        rows, items = await self._access.query(page)
         last_row = rows[limit - 1] if len(rows) > limit else None
         next_cursor = (
             f"{last_row.created_at}{CURSOR_SEPARATOR}{last_row.id}"
@@ -64,17 +86,70 @@ class WithApprovals(WithRuns):
         )
         return Page(items=tuple(items), next_cursor=next_cursor)
 
-    async def approval(self, approval_id: str) -> Approval:
+    async def get(self, approval_id: str) -> Approval:
         """Return one approval, with its dossier. Refused: unknown_approval."""
-        row: ApprovalRow | None = await self._call_store(self.store.get_approval, approval_id)
+        row = await self._access.call(self._store.get_approval, approval_id)
         if row is None:
             _refuse_unknown(approval_id)
-        events = await self.history(row.execution_id)
+        events = await self._reader.history(await self._reader.state(row.execution_id))
         match = next(
             (approval for approval in approvals(events) if approval.id == approval_id), None
         )
         assert match is not None, "what has a row was asked"
         return match
+
+    async def answer(
+        self,
+        approval_id: str,
+        text: str = "",
+        *,
+        by: Person | str,
+        decision: Literal["approve", "reject", "revise"] | None = None,
+        digest: str = "",
+        key: str = "",
+    ) -> Run:
+        """Answer an approval as a person; `digest` is that of what the person saw."""
+        person = Person(name=by) if isinstance(by, str) else by
+        run_id = approval_id.rpartition(".q")[0]
+        command = c.Answer(
+            approval_id=approval_id, by=person, text=text, decision=decision, digest=digest
+        )
+        request = [approval_id, text, decision, digest]
+        key_row = self._gateway.key_row(key, person.name, request, {})
+        try:
+            result = await self._gateway.execute(run_id, command, key=key_row)
+        except RefusedError as refused:
+            row = await self._access.call(self._store.get_approval, approval_id)
+            raise RefusedError(_explain_settled(refused.refusal, row)) from None
+        return result.run if result.run is not None else await self._reader.state(run_id)
+
+    async def add_link(self, row: AnswerLinkRow) -> None:
+        """Store a link. Refused: too_many_links."""
+        self._access.check_open()
+        if (
+            not await self._access.call(self._store.add_answer_link, row)
+            and await self.link(row.digest) is None
+        ):
+            message = f"'{row.approval_id}' has {APPROVAL_LINKS_MAX} links already"
+            refuse("too_many_links", message, "use one of them")
+
+    async def link(self, digest: str) -> AnswerLinkRow | None:
+        """Return a link, even if it was used or has expired."""
+        return await self._access.call(self._store.get_answer_link, digest)
+
+    async def use_link(self, link_id: str) -> None:
+        self._access.check_open()
+        await self._access.call(self._store.use_answer_link, link_id, iso(self._clock()))
+
+    async def check_may_answer(self, approval_id: str, person: Person) -> None:
+        """Refuse what an answer of that person would be refused for now, whatever its text."""
+        run = await self._reader.state(approval_id.rpartition(".q")[0])
+        pending = run.pending_approvals.get(approval_id)
+        if pending is None:
+            refuse("not_open", f"'{approval_id}' is not open", "look at the list of approvals")
+        refusal = check_may_answer(pending, person)
+        if refusal is not None:
+            raise RefusedError(refusal)
 
 
 def _parse_cursor(cursor: str) -> tuple[str, str] | None:
@@ -162,3 +237,14 @@ def _attempt_history(
 def _refuse_unknown(approval_id: str) -> NoReturn:
     message = f"there is no approval '{approval_id[:200]}'"
     refuse("unknown_approval", message, "look at the list of approvals")
+
+
+def _explain_settled(refusal: Refusal, row: ApprovalRow | None) -> Refusal:
+    """Name the answer that stands, if there is one; else keep the refusal."""
+    if refusal.code not in SETTLED_CODES or row is None or row.status != "answered":
+        return refusal
+    assert row.settled_at is not None, "an answer settles it"
+    message = f"question '{row.id}' was answered already: {row.decision or 'answer'}"
+    message = f"{message} by {row.answered_by} at {parse_iso(row.settled_at):%Y-%m-%d %H:%M:%S} UTC"
+    hint = f"`handrail why {row.execution_id}` says what came of it"
+    return replace(refusal, message=message, hint=hint)

@@ -7,8 +7,8 @@ A run that begins meanwhile gets the change too: merging a patch twice changes n
 
 import asyncio
 import hashlib
-from collections.abc import Mapping
-from datetime import datetime, timedelta
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import Any, Literal, NoReturn
 from weakref import WeakValueDictionary
 
@@ -16,19 +16,22 @@ import msgspec
 from msgspec.structs import replace
 from uuid_utils import uuid7
 
-from handrail.engine.commit.projection import encode, rebuild_run
-from handrail.engine.errors import RefusedError
-from handrail.engine.pagination import check_cursor, check_limit, refuse
-from handrail.engine.services.approvals import WithApprovals
-from handrail.engine.services.run_handle import RunHandle
+from handrail.engine.clock import Clock
+from handrail.engine.commit.gateway import CommandGateway, check_same_request, first_answer
+from handrail.engine.commit.projection import bead_row, encode
+from handrail.engine.errors import RefusedError, refuse
+from handrail.engine.pagination import check_cursor, check_limit
+from handrail.engine.queries.run_reader import RunReader
+from handrail.engine.services.approvals import ApprovalService
+from handrail.engine.store_access import StoreAccess
 from handrail.kernel.decision import Refusal
 from handrail.kernel.definition.model import PERSON_LEVELS
 from handrail.kernel.json_values import find_json_problem
 from handrail.kernel.result import merge_patch
 from handrail.kernel.run import commands as c
-from handrail.kernel.run.state import ENGINE_KEYS, Person
-from handrail.store.engine_store import BeadRow, IdempotencyKeyRow, LoadedRun, iso, parse_iso
-from handrail.store.store import BEAD_FILES_MAX, BeadItem, FileRow, Store
+from handrail.kernel.run.state import ENGINE_KEYS, Person, Run
+from handrail.store.engine_store import BeadRow, IdempotencyKeyRow, iso, parse_iso
+from handrail.store.store import BEAD_FILES_MAX, BeadItem, FileRow
 from handrail.views.approvals import Approval
 from handrail.views.beads import FILE_BYTES_MAX, PRIORITY_MAX, BeadView, FileInfo
 from handrail.views.pages import PAGE_ITEMS_DEFAULT, Page
@@ -48,15 +51,23 @@ APPROVAL_CONTEXT_FIELDS = (
 """The fields of an approval that its bead's context shows."""
 
 
-class WithBeads(WithApprovals):
-    """An engine that stores beads."""
+class BeadService:
+    """Creates, changes and shows beads."""
 
-    def __init__(self, store: Store, **options: Any) -> None:  # noqa: ANN401 - as Core
-        super().__init__(store, **options)
-        self._bead_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+    def __init__(
+        self,
+        access: StoreAccess,
+        gateway: CommandGateway,
+        reader: RunReader,
+        approvals: ApprovalService,
+        clock: Clock,
+    ) -> None:
+        self._access, self._store, self._gateway = access, access.store, gateway
+        self._reader, self._approvals, self._clock = reader, approvals, clock
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         """Beads without a run that are being changed or started, one at a time."""
 
-    async def file_bead(
+    async def create(
         self,
         *,
         title: str,
@@ -68,69 +79,71 @@ class WithBeads(WithApprovals):
         filed_by: str = "",
         key: str = "",
     ) -> BeadView:
-        """File a new bead; with a definition, its id or name, a run of it begins at once. The same
+        """Create a bead; with a definition, its id or name, a run of it begins at once. The same
         `key` means the same bead. Refused: unusable, engine_keys, no_workflow, and whatever refuses
         the start of the run."""
         _check_context(context or {}, title, description, filed_by)
         if not -PRIORITY_MAX <= priority <= PRIORITY_MAX:
             message = f"a priority is a number up to {PRIORITY_MAX:,}, not {priority}"
             refuse("bad_priority", message, "take a smaller one")
-        self._check_open()
-        bead = _new_bead(title, description, context or {}, priority, filed_by, self.clock())
-        run_id = uuid7().hex if workflow_id else ""
+        self._access.check_open()
+        bead_id, run_id = uuid7().hex, uuid7().hex if workflow_id else ""
         request = ["bead", workflow_id, title, description, context, review, priority]
-        key_row = self._idempotency_row(
-            key, filed_by, request, {"execution_id": run_id, "bead_id": bead.id}
-        )
-        if not workflow_id:
-            return await self._store_bead(bead, review, key_row)
-        command = c.Start(
+        answer = {"execution_id": run_id, "bead_id": bead_id}
+        key_row = self._gateway.key_row(key, filed_by, request, answer)
+        start = c.Start(
             run_id=run_id,
-            bead_id=bead.id,
+            bead_id=bead_id,
             title=title,
             description=description,
             filed_by=filed_by,
             context=context or {},
             review=review,
         )
-        started = await self._start_run(workflow_id, command, key_row, priority)
-        return await self.bead(started["bead_id"])
+        if not workflow_id:
+            return await self._create_idle(start, key_row, priority)
+        result = await self._gateway.start(workflow_id, start, key_row, priority)
+        if result.duplicate_of is not None:
+            return await self.get(first_answer(result.duplicate_of)["bead_id"])
+        if result.run is None or result.row is None:  # the connection broke, but the run began
+            return await self.get(bead_id)
+        return _run_view(result.run, bead_row(result.run, result.row))
 
-    async def _store_bead(
-        self, bead: BeadRow, review: str | None, key_row: IdempotencyKeyRow | None
+    async def _create_idle(
+        self, start: c.Start, key_row: IdempotencyKeyRow | None, priority: int
     ) -> BeadView:
-        if review is not None:
-            message = f"'{bead.title[:80]}' says how it is reviewed, and names no definition"
+        """Create a bead without a run."""
+        if start.review is not None:
+            message = f"'{start.title[:80]}' says how it is reviewed, and names no definition"
             refuse("no_workflow", message, "leave `review` out, or name the definition")
-        first_answer = await self._call_store(self.store.create_bead, bead, key_row)
-        if first_answer is None:
+        bead = _idle_bead(start, priority, iso(self._clock()))
+        first = await self._access.call(self._store.create_bead, bead, key_row)
+        if first is None:
             return _to_view(bead)
-        if key_row is None or first_answer.digest != key_row.digest:
-            message = f"the key '{first_answer.key}' was used for another request"
-            refuse("key_reused", message, "take a new key")
-        return await self.bead(msgspec.json.decode(first_answer.answer)["bead_id"])
+        assert key_row is not None, "it was found by its key"
+        check_same_request(first, key_row)
+        return await self.get(first_answer(first)["bead_id"])
 
-    async def bead(self, bead_id: str) -> BeadView:
+    async def get(self, bead_id: str) -> BeadView:
         """Return a bead as it stands, with its active run's context; also an approval, by its id.
         Refused: unknown_bead."""
-        row = await self._call_store(self.store.get_bead, bead_id)
+        row = await self._access.call(self._store.get_bead, bead_id)
         if row is None:
             return await self._approval_as_bead(bead_id)
         if row.status not in ("in_progress", "waiting") or row.execution_id is None:
             return _to_view(row)
-        run = await self.state(row.execution_id)
-        return replace(_to_view(row), context=run.context)
+        return _run_view(await self._reader.state(row.execution_id), row)
 
     async def _approval_as_bead(self, bead_id: str) -> BeadView:
         try:
-            approval = await self.approval(bead_id)
+            approval = await self._approvals.get(bead_id)
         except RefusedError:
             _refuse_unknown(bead_id)
-        loaded_runs = await self._call_store(self.store.load_runs, [approval.execution_id])
+        loaded_runs = await self._access.call(self._store.load_runs, [approval.execution_id])
         execution = loaded_runs[approval.execution_id].row
         return _approval_view(approval, execution.workflow_id, execution.priority)
 
-    async def beads(
+    async def list(
         self,
         *,
         type: Literal["work", "approval"] | None = None,  # noqa: A002 - as the API has it
@@ -146,7 +159,7 @@ class WithBeads(WithApprovals):
             refuse("bad_status", message, f"it is one of {', '.join(BEAD_STATUSES)}")
         if type is not None and type not in BEAD_TYPES:
             refuse("bad_type", f"'{type[:40]}' is no type of a bead", "it is work or approval")
-        rows = await self._query(
+        rows = await self._access.query(
             lambda store: store.list_beads(
                 type=type, status=status, workflow_id=workflow_id, before=before, limit=limit + 1
             )
@@ -154,7 +167,7 @@ class WithBeads(WithApprovals):
         items = tuple(_to_view(row) for row in rows[:limit])
         return Page(items=items, next_cursor=items[-1].id if len(rows) > limit else None)
 
-    async def patch_bead(self, bead_id: str, patch: Mapping[str, Any], by: Person) -> BeadView:
+    async def patch(self, bead_id: str, patch: Mapping[str, Any], by: Person) -> BeadView:
         """Merge the patch into the context (RFC 7396). Refused: engine_keys, unusable,
         context_too_large, not_allowed, unknown_bead."""
         context_patch = dict(patch)
@@ -162,20 +175,20 @@ class WithBeads(WithApprovals):
         if PERSON_LEVELS.get(by.role, -1) < PERSON_LEVELS["operator"]:
             message = f"{by.name} ({by.role}) may not change bead '{bead_id}'"
             refuse("not_allowed", message, "it takes an operator or above")
-        async with self._lock_for(bead_id):
+        async with self.lock_for(bead_id):
             for _ in range(WRITE_ATTEMPTS_MAX):
                 if await self._patch(bead_id, context_patch, by):
-                    return await self.bead(bead_id)
-            message = f"bead '{bead_id}' is changed by others all the time"
-            raise RefusedError(Refusal(code="bead_busy", message=message, hint="try again"))
+                    return await self.get(bead_id)
+        message = f"bead '{bead_id}' is changed by others all the time"
+        raise RefusedError(Refusal(code="bead_busy", message=message, hint="try again"))
 
     async def _patch(self, bead_id: str, patch: dict[str, Any], by: Person) -> bool:
         """Patch the bead; False if a concurrent writer was faster."""
-        active_run_id = await self._call_store(self.store.get_active_run_id, bead_id)
+        active_run_id = await self._access.call(self._store.get_active_run_id, bead_id)
         if active_run_id is None:
             if not await self._patch_row(bead_id, patch):
                 return False
-            active_run_id = await self._call_store(self.store.get_active_run_id, bead_id)
+            active_run_id = await self._access.call(self._store.get_active_run_id, bead_id)
         return active_run_id is None or await self._patch_run(active_run_id, patch, by)
 
     async def _patch_run(
@@ -183,7 +196,7 @@ class WithBeads(WithApprovals):
     ) -> bool:
         """Patch the context of the run; False if the run has ended meanwhile."""
         try:
-            await self.command(run_id, c.Patch(by=by, patch=patch, files=dict(files)))
+            await self._gateway.execute(run_id, c.Patch(by=by, patch=patch, files=dict(files)))
         except RefusedError as refused:
             if refused.refusal.code != "ended":
                 raise
@@ -191,7 +204,7 @@ class WithBeads(WithApprovals):
         return True
 
     async def _patch_row(self, bead_id: str, patch: dict[str, Any]) -> bool:
-        row = await self._call_store(self.store.get_bead, bead_id)
+        row = await self._access.call(self._store.get_bead, bead_id)
         if row is None:
             _refuse_unknown(bead_id)
         context = merge_patch(msgspec.json.decode(row.context), patch)
@@ -199,10 +212,10 @@ class WithBeads(WithApprovals):
             message = f"with this the context of bead '{bead_id}' cannot be stored: {reason}"
             refuse("context_too_large", message, "take something out of it (a null removes a key)")
         at = iso(
-            max(self.clock(), parse_iso(row.updated_at) + MICROSECOND)
+            max(self._clock(), parse_iso(row.updated_at) + MICROSECOND)
         )  # never the same as before
         changed = replace(row, context=encode(context).decode(), updated_at=at)
-        return await self._call_store(self.store.update_bead_context, changed, row.updated_at)
+        return await self._access.call(self._store.update_bead_context, changed, row.updated_at)
 
     async def restart(
         self,
@@ -212,17 +225,18 @@ class WithBeads(WithApprovals):
         from_node: str = "",
         by: str = "",
         key: str = "",
-    ) -> RunHandle:
-        """Start another run of the bead, or its first: of this definition, else of that of its last
-        run. The bead is as it was filed, with its context as it is now. Refused: unknown_bead,
-        no_workflow, unknown_place, and while a run is active bead_busy."""
+    ) -> str:
+        """Start another run of the bead, or its first, and return its id. The run is of this
+        definition, else of that of its last run. The bead is as it was filed, with its context as
+        it is now. Refused: unknown_bead, no_workflow, unknown_place, and while a run is active
+        bead_busy."""
         run_id = uuid7().hex
         request = ["restart", bead_id, workflow_id, from_node]
-        key_row = self._idempotency_row(
+        key_row = self._gateway.key_row(
             key, by, request, {"execution_id": run_id, "bead_id": bead_id}
         )
-        async with self._lock_for(bead_id):
-            row = await self._call_store(self.store.get_bead, bead_id)
+        async with self.lock_for(bead_id):
+            row = await self._access.call(self._store.get_bead, bead_id)
             if row is None:
                 _refuse_unknown(bead_id)
             definition = workflow_id or row.workflow_id
@@ -241,37 +255,35 @@ class WithBeads(WithApprovals):
                 review=await self._last_review(row.execution_id),
                 from_step_id=from_node,
             )
-            started = await self._start_run(definition, command, key_row, row.priority)
-        return RunHandle(self, started["execution_id"])
+            result = await self._gateway.start(definition, command, key_row, row.priority)
+        first = result.duplicate_of
+        return run_id if first is None else first_answer(first)["execution_id"]
 
     async def _last_review(self, run_id: str | None) -> Literal["required", "skip"] | None:
         """The review setting of the bead's last run; unknown once that run was archived."""
         if run_id is None:
             return None
-        loaded_runs: dict[str, LoadedRun] = await self._call_store(self.store.load_runs, [run_id])
-        return (
-            rebuild_run(loaded_runs[run_id].row, loaded_runs[run_id].tail).review
-            if loaded_runs
-            else None
-        )
+        run = await self._reader.find(run_id)
+        return run.review if run is not None else None
 
     async def _check_no_active_run(self, bead_id: str, key_row: IdempotencyKeyRow | None) -> None:
         """Refuse while a run is active, unless this key started it."""
-        active_run_id = await self._call_store(self.store.get_active_run_id, bead_id)
+        active_run_id = await self._access.call(self._store.get_active_run_id, bead_id)
         if active_run_id is None:
             return
         if (
             key_row is None
-            or await self._call_store(self.store.get_idempotency_key, key_row.key, key_row.actor)
+            or await self._access.call(self._store.get_idempotency_key, key_row.key, key_row.actor)
             is None
         ):
             message = f"bead '{bead_id}' has the active run '{active_run_id}'"
             refuse("bead_busy", message, "wait for its end, or close it")
 
-    def _lock_for(self, name: str) -> asyncio.Lock:
-        lock = self._bead_locks.get(name)
+    def lock_for(self, name: str) -> asyncio.Lock:
+        """The lock of a bead or a bug that is being changed."""
+        lock = self._locks.get(name)
         if lock is None:
-            lock = self._bead_locks[name] = asyncio.Lock()
+            lock = self._locks[name] = asyncio.Lock()
         return lock
 
     async def put_file(
@@ -296,16 +308,16 @@ class WithBeads(WithApprovals):
             content_type=content_type,
             content=content,
             uploaded_by=by,
-            created_at=iso(self.clock()),
+            created_at=iso(self._clock()),
         )
-        self._check_open()
-        files: list[FileRow] = await self._call_store(self.store.list_files, bead_id)
+        self._access.check_open()
+        files = await self._access.call(self._store.list_files, bead_id)
         if len(files) < BEAD_FILES_MAX and all(row.name != name for row in files):
             # before the file is stored: the record names the author of every file
             await self._record_files(bead_id, {name: file.sha256}, by)
-        if await self._call_store(self.store.put_file, file):
+        if await self._access.call(self._store.put_file, file):
             return _file_info(file)
-        files = await self._call_store(self.store.list_files, bead_id)
+        files = await self._access.call(self._store.list_files, bead_id)
         existing = next((row for row in files if row.name == name), None)
         if existing is None:
             message = f"bead '{bead_id}' has {BEAD_FILES_MAX} files already"
@@ -316,20 +328,20 @@ class WithBeads(WithApprovals):
         return _file_info(existing)
 
     async def _record_files(self, bead_id: str, files: dict[str, str], by: str) -> None:
-        active_run_id = await self._call_store(self.store.get_active_run_id, bead_id)
+        active_run_id = await self._access.call(self._store.get_active_run_id, bead_id)
         if active_run_id is not None:
             await self._patch_run(active_run_id, {}, Person(name=by or "engine"), files)
 
-    async def files(self, bead_id: str) -> list[FileInfo]:
+    async def files(self, bead_id: str) -> Sequence[FileInfo]:
         """List the files by name. Refused: unknown_bead."""
-        rows: list[FileRow] = await self._call_store(self.store.list_files, bead_id)
+        rows = await self._access.call(self._store.list_files, bead_id)
         if not rows:
             await self._check_bead_exists(bead_id)
         return [_file_info(row) for row in rows]
 
     async def file(self, bead_id: str, name: str) -> tuple[FileInfo, bytes]:
         """Return one file with its content. Refused: unknown_bead, unknown_file."""
-        row = await self._query(lambda store: store.get_file(bead_id, name))
+        row = await self._access.query(lambda store: store.get_file(bead_id, name))
         if row is None:
             await self._check_bead_exists(bead_id)
             message = f"bead '{bead_id}' has no file '{name[:FILE_NAME_CHARS_MAX]}'"
@@ -337,7 +349,7 @@ class WithBeads(WithApprovals):
         return _file_info(row), row.content or b""
 
     async def _check_bead_exists(self, bead_id: str) -> None:
-        if await self._call_store(self.store.get_bead, bead_id) is None:
+        if await self._access.call(self._store.get_bead, bead_id) is None:
             _refuse_unknown(bead_id)
 
 
@@ -370,28 +382,27 @@ def _check_file(name: str, content: bytes, content_type: str) -> None:
         refuse("file_too_large", message, "put it elsewhere, and its address into the context")
 
 
-def _new_bead(
-    title: str,
-    description: str,
-    context: dict[str, Any],
-    priority: int,
-    filed_by: str,
-    now: datetime,
-) -> BeadRow:
+def _idle_bead(start: c.Start, priority: int, at: str) -> BeadRow:
+    """The row of a bead without a run."""
     return BeadRow(
-        id=uuid7().hex,
-        title=title,
-        description=description,
+        id=start.bead_id,
+        title=start.title,
+        description=start.description,
         status="open",
         priority=priority,
-        filed_by=filed_by,
-        context=encode(context).decode(),
+        filed_by=start.filed_by,
+        context=encode(start.context).decode(),
         error=None,
         workflow_id=None,
         execution_id=None,
-        created_at=iso(now),
-        updated_at=iso(now),
+        created_at=at,
+        updated_at=at,
     )
+
+
+def _run_view(run: Run, row: BeadRow) -> BeadView:
+    """A bead with its active run's context."""
+    return replace(_to_view(row), context=run.context)
 
 
 def _to_view(row: BeadRow) -> BeadView:

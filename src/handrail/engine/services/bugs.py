@@ -22,13 +22,16 @@ from typing import Any, Literal
 
 import msgspec
 
+from handrail.engine.clock import Clock
+from handrail.engine.commit.gateway import first_answer
 from handrail.engine.errors import RefusedError
 from handrail.engine.pagination import check_cursor, check_limit
 from handrail.engine.redaction import redact
-from handrail.engine.services.beads import WithBeads
+from handrail.engine.services.beads import BeadService
+from handrail.engine.store_access import StoreAccess
 from handrail.kernel.stop.error_signature import error_signature, first_error_line
 from handrail.store.bugs import BugRow
-from handrail.store.engine_store import IdempotencyKeyRow, iso, parse_iso
+from handrail.store.engine_store import iso, parse_iso
 from handrail.views.bugs import NAME_CHARS_MAX, BugReportResult, BugView, ErrorReport
 from handrail.views.pages import PAGE_ITEMS_DEFAULT, Page
 
@@ -46,27 +49,32 @@ ROUTING: tuple[tuple[str, str], ...] = (
 """Patterns for the error's type, and the specialist's role; the first match counts."""
 
 
-class WithBugs(WithBeads):
-    """An engine that accepts error reports."""
+class BugService:
+    """Accepts error reports."""
 
-    async def report_bug(self, report: ErrorReport, *, by: str) -> BugReportResult:
+    def __init__(self, access: StoreAccess, beads: BeadService, clock: Clock) -> None:
+        self._access, self._store, self._beads, self._clock = access, access.store, beads, clock
+
+    async def report(self, report: ErrorReport, *, by: str) -> BugReportResult:
         """Report an error: one bead for each signature. Nothing is refused: the answer says what is
         not a bug."""
         error_signature = signature_of(report)
         if reason := _reject_reason(report):
             return _to_result(None, reason, error_signature)
         digest = hashlib.sha256(error_signature.encode()).hexdigest()
-        async with self._lock_for(f"bug:{digest}"):
+        async with self._beads.lock_for(f"bug:{digest}"):
             for _ in range(WRITE_ATTEMPTS_MAX):
                 result = await self._count_or_file(report, error_signature, digest, by)
                 if result is not None:
                     return result
         return _to_result(None, "others report it all the time; report it again", error_signature)
 
-    async def bugs(self, *, cursor: str = "", limit: int = PAGE_ITEMS_DEFAULT) -> Page[BugView]:
+    async def list(self, *, cursor: str = "", limit: int = PAGE_ITEMS_DEFAULT) -> Page[BugView]:
         """List the signatures, the newest bead first."""
         before, limit = check_cursor(cursor) or None, check_limit(limit)
-        rows = await self._query(lambda store: store.list_bugs(before=before, limit=limit + 1))
+        rows = await self._access.query(
+            lambda store: store.list_bugs(before=before, limit=limit + 1)
+        )
         items = tuple(_to_view(row) for row in rows[:limit])
         return Page(items=items, next_cursor=items[-1].bead_id if len(rows) > limit else None)
 
@@ -74,18 +82,18 @@ class WithBugs(WithBeads):
         self, report: ErrorReport, error_signature: str, digest: str, by: str
     ) -> BugReportResult | None:
         """Count the error or file a bead; None if another engine was faster: look again."""
-        existing: BugRow | None = await self._call_store(self.store.get_bug, digest)
-        now = self.clock()
+        existing = await self._access.call(self._store.get_bug, digest)
+        now = self._clock()
         if existing is not None and existing.bead_status not in CLOSED_STATUSES:
-            counted = await self._call_store(
-                self.store.increment_bug, digest, existing.bead_id, report.count, iso(now)
+            counted = await self._access.call(
+                self._store.increment_bug, digest, existing.bead_id, report.count, iso(now)
             )
             if not counted:
                 return None
             row = msgspec.structs.replace(existing, count=existing.count + report.count)
             return _to_result("known", "it is worked on already", error_signature, row)
-        recent_count, reporter_count = await self._call_store(
-            self.store.count_bugs_since, iso(now - timedelta(hours=1)), by
+        recent_count, reporter_count = await self._access.call(
+            self._store.count_bugs_since, iso(now - timedelta(hours=1)), by
         )
         if recent_count >= BUGS_PER_HOUR_MAX or reporter_count >= BUGS_PER_REPORTER_MAX:
             reason = (
@@ -103,7 +111,7 @@ class WithBugs(WithBeads):
             last_seen=iso(now),
             earlier=earlier,
         )
-        if not await self._call_store(self.store.put_bug, row):
+        if not await self._access.call(self._store.put_bug, row):
             return None
         filed_as = "regression" if earlier is not None else "new"
         return _to_result(
@@ -117,11 +125,11 @@ class WithBugs(WithBeads):
         key = f"bug:{digest[:40]}:{earlier or ''}"
         workflow = (
             BUG_WORKFLOW_ID
-            if await self._call_store(self.store.get_definition, BUG_WORKFLOW_ID, None)
+            if await self._access.call(self._store.get_definition, BUG_WORKFLOW_ID, None)
             else ""
         )
         try:
-            bead = await self.file_bead(
+            bead = await self._beads.create(
                 title=_title(report),
                 description=redact(report.traceback or report.message),
                 workflow_id=workflow,
@@ -130,12 +138,10 @@ class WithBugs(WithBeads):
                 key=key,
             )
         except RefusedError as refused:
-            first_answer: IdempotencyKeyRow | None = await self._call_store(
-                self.store.get_idempotency_key, key, by
-            )
-            if refused.refusal.code != "key_reused" or first_answer is None:
+            first = await self._access.call(self._store.get_idempotency_key, key, by)
+            if refused.refusal.code != "key_reused" or first is None:
                 raise
-            bead = await self.bead(msgspec.json.decode(first_answer.answer)["bead_id"])
+            bead = await self._beads.get(first_answer(first)["bead_id"])
         return bead.id, bead.execution_id
 
 

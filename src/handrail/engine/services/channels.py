@@ -5,24 +5,22 @@ run's step (`commit/channel_change.py`). This module submits commands and notifi
 
 1. The caller vouches for the author: `by` is a person's name, or an agent's id.
 2. A late answer (an old turn, a turn that ran out) is refused, changes nothing, and is kept.
-3. An agent that registers again begins anew: it has lost its turns, is IDLE in its channels, and is
-   not queued again until somebody assigns it (T4).
-4. When an agent is free again, the channels that wait for it are notified at once; maintenance
+3. When an agent is free again, the channels that wait for it are notified at once; maintenance
    finds what is missed (an engine died in between).
 """
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from itertools import takewhile
-from typing import Any
 
 import msgspec
+from msgspec.structs import asdict
 from uuid_utils import uuid7
 
+from handrail.engine.clock import Clock
 from handrail.engine.commit.channel_change import (
     CHANNEL_STREAM_PREFIX,
-    ENGINE_ACTOR,
     ChannelRequest,
     ChannelStreamChange,
     CloseChannel,
@@ -33,21 +31,29 @@ from handrail.engine.commit.channel_change import (
     decode_channel,
     unknown_channel_refusal,
 )
+from handrail.engine.commit.committer import GroupCommitter
+from handrail.engine.commit.gateway import CommandGateway
 from handrail.engine.commit.projection import encode
-from handrail.engine.core import ANY_STREAM
-from handrail.engine.dispatch.registry import WithAgentRegistry
-from handrail.engine.errors import RefusedError
-from handrail.engine.pagination import check_cursor, check_limit, refuse
+from handrail.engine.dispatch.registry import AgentService
+from handrail.engine.errors import RefusedError, refuse
+from handrail.engine.notifier import ChangeNotifier
+from handrail.engine.pagination import check_cursor, check_limit
 from handrail.engine.queries.channel_views import can_see, channel_view, message_view, turn_view
+from handrail.engine.settings import EngineSettings
+from handrail.engine.store_access import StoreAccess
 from handrail.kernel.agent_lifecycle import PROPERTIES, AgentState, Receiving
 from handrail.kernel.channel import events as ev
 from handrail.kernel.channel.evolve import Disposition, disposition
-from handrail.kernel.channel.state import RECENT_MESSAGES_MAX, Channel, TurnConfig, turn_queue
-from handrail.kernel.decision import Refusal, prepare_types
-from handrail.store.channels import ChannelLogRow, ChannelMemberRow, ChannelRow
+from handrail.kernel.channel.state import (
+    RECENT_MESSAGES_MAX,
+    Channel,
+    TurnConfig,
+    find_member,
+    turn_queue,
+)
+from handrail.kernel.decision import prepare_types
+from handrail.store.channels import ChannelLogRow, ChannelRow
 from handrail.store.engine_store import StoreError, iso
-from handrail.store.store import Store
-from handrail.views.agents import AgentView
 from handrail.views.channels import ChannelView, MessageView, PostedMessage, TurnView
 from handrail.views.pages import PAGE_ITEMS_DEFAULT, Page
 
@@ -66,12 +72,24 @@ TURN_KEY_PREFIX = "turn:"
 """The waiters' key of an agent's turns begins with this; the agent's id follows."""
 
 
-class WithChannels(WithAgentRegistry):
-    """An engine with channels."""
+class ChannelService:
+    """The channels of an engine."""
 
-    def __init__(self, store: Store, **options: Any) -> None:  # noqa: ANN401 - as Core
-        super().__init__(store, **options)
-        self.committer.on_channel_changed = self._on_channel_changed
+    def __init__(
+        self,
+        access: StoreAccess,
+        gateway: CommandGateway,
+        committer: GroupCommitter,
+        notifier: ChangeNotifier,
+        agents: AgentService,
+        clock: Clock,
+        settings: EngineSettings,
+        *,
+        visiting: bool,
+    ) -> None:
+        self._access, self._store, self._gateway = access, access.store, gateway
+        self._committer, self._changes, self._agents = committer, notifier.changes, agents
+        self._clock, self._settings, self._visiting = clock, settings, visiting
         self._background_tasks: set[asyncio.Task[None]] = set()
         self._any_members: bool | None = None
         """Whether any channel has a member, as of the last look; None: look again."""
@@ -84,12 +102,12 @@ class WithChannels(WithAgentRegistry):
         """The settings of a channel, by the names of `turnConfig`: the overrides, else the
         installation's."""
         defaults = {
-            "defaultTimeoutSeconds": self.settings.turn_timeout,
-            "waitTimeoutSeconds": self.settings.wait_timeout,
+            "defaultTimeoutSeconds": self._settings.turn_timeout,
+            "waitTimeoutSeconds": self._settings.wait_timeout,
         }
         return msgspec.convert({**defaults, **(overrides or {})}, TurnConfig)
 
-    async def open_channel(
+    async def open(
         self, channel_id: str, config: TurnConfig | None = None, *, by: str
     ) -> ChannelView:
         """Open a new channel, or reopen a closed one. Refused: bad_channel, bad_config,
@@ -103,37 +121,24 @@ class WithChannels(WithAgentRegistry):
         if "/" in channel_id or channel_id in (".", ".."):
             message = f"'{channel_id}' cannot be part of an address"
             refuse("bad_channel", message, "take an id without a slash")
-        await self._execute_on_channel(
-            channel_id, OpenChannel(config=config or self.turn_config()), by
-        )
-        return await self.channel(channel_id)
+        await self._execute(channel_id, OpenChannel(config=config or self.turn_config()), by)
+        return await self.get(channel_id)
 
-    async def configure_channel(
-        self, channel_id: str, config: TurnConfig, *, by: str
-    ) -> ChannelView:
+    async def configure(self, channel_id: str, config: TurnConfig, *, by: str) -> ChannelView:
         """Change the settings, from now on. Refused: unknown_channel, bad_config."""
-        return await self.command_channel(channel_id, ev.Configure(config=config), by=by)
+        return await self.command(channel_id, ev.Configure(config=config), by=by)
 
-    async def close_channel(self, channel_id: str, *, by: str) -> None:
+    async def close(self, channel_id: str, *, by: str) -> None:
         """Close the channel: all members leave. Its messages stay on record. Refused:
         unknown_channel."""
-        await self._execute_on_channel(channel_id, CloseChannel(), by)
+        await self._execute(channel_id, CloseChannel(), by)
 
-    async def channel(self, channel_id: str) -> ChannelView:
+    async def get(self, channel_id: str) -> ChannelView:
         """Return a channel. Refused: unknown_channel."""
-        return channel_view(*await self._load_channel(channel_id))
+        return channel_view(*await self._load(channel_id))
 
-    async def channels(
-        self, cursor: str = "", limit: int = PAGE_ITEMS_DEFAULT
-    ) -> Page[ChannelView]:
-        """List the open channels, by id."""
-        after, limit = check_cursor(cursor), check_limit(limit)
-        rows = await self._query(lambda store: store.list_open_channels(after, limit + 1))
-        items = tuple(channel_view(row, decode_channel(row.state)) for row in rows[:limit])
-        return Page(items=items, next_cursor=rows[limit - 1].id if len(rows) > limit else None)
-
-    async def _load_channel(self, channel_id: str) -> tuple[ChannelRow, Channel]:
-        rows: dict[str, ChannelRow] = await self._call_store(self.store.load_channels, [channel_id])
+    async def _load(self, channel_id: str) -> tuple[ChannelRow, Channel]:
+        rows = await self._access.call(self._store.load_channels, [channel_id])
         row = rows.get(channel_id)
         if row is None or row.closed_at is not None:
             raise RefusedError(unknown_channel_refusal(channel_id))
@@ -141,7 +146,7 @@ class WithChannels(WithAgentRegistry):
 
     # Members
 
-    async def join_channel(
+    async def join(
         self,
         channel_id: str,
         agent_id: str,
@@ -152,8 +157,8 @@ class WithChannels(WithAgentRegistry):
     ) -> ChannelView:
         """Assign an agent, at the end of the queue; if it is assigned already, change its settings.
         Refused: unknown_channel, unknown_agent, agent_offline, agent_disabled, channel_full."""
-        await self._load_channel(channel_id)
-        view = await self.agent_view(agent_id)
+        await self._load(channel_id)
+        view = await self._agents.get(agent_id)
         if view.in_process:
             message = f"'{agent_id}' is a function of an engine, which takes no turns"
             refuse("agent_in_process", message, "name an agent that claims its work")
@@ -161,38 +166,44 @@ class WithChannels(WithAgentRegistry):
         command = ev.AddMember(
             agent_id=agent_id, online=is_online, timeout_seconds=timeout_seconds, priority=priority
         )
-        return await self.command_channel(channel_id, command, by=by)
+        return await self.command(channel_id, command, by=by)
 
-    async def leave_channel(self, channel_id: str, agent_id: str, *, by: str) -> ChannelView:
+    async def leave(self, channel_id: str, agent_id: str, *, by: str) -> ChannelView:
         """Remove a member. Refused: unknown_channel, unknown_agent (not a member)."""
-        return await self.command_channel(channel_id, ev.RemoveMember(agent_id=agent_id), by=by)
+        return await self.command(channel_id, ev.RemoveMember(agent_id=agent_id), by=by)
+
+    async def has_members(self) -> bool:
+        """Whether any channel has members: without them channels cost nothing."""
+        if self._any_members is None:
+            self._any_members = await self._access.call(self._store.has_channel_members)
+        return self._any_members is True  # it may have changed meanwhile
 
     # Turns
 
-    async def command_channel(
-        self, channel_id: str, command: ev.ChannelCommand, *, by: str
-    ) -> ChannelView:
+    async def command(self, channel_id: str, command: ev.ChannelCommand, *, by: str) -> ChannelView:
         """Execute any command of the kernel; return the channel after it."""
-        await self._execute_on_channel(channel_id, command, by)
-        return await self.channel(channel_id)
+        await self._execute(channel_id, command, by)
+        return await self.get(channel_id)
 
     async def turns_of(self, agent_id: str) -> list[TurnView]:
         """Return the agent's current turns, each with the messages that it has not seen."""
-        turns: list[TurnView] = []
-        for channel_id, _, _ in await self._call_store(self.store.list_active_turns, [agent_id]):
-            turn = await self.turn_of(channel_id, agent_id)
-            turns += [turn] if turn is not None else []
-        return turns
+        rows = await self._access.call(self._store.list_active_turns, [agent_id])
+        turns = [await self.turn_of(channel_id, agent_id) for channel_id, _, _ in rows]
+        return [turn for turn in turns if turn is not None]
 
     async def turn_of(self, channel_id: str, agent_id: str) -> TurnView | None:
         """Return the agent's turn in the channel, if it is ACTIVE. Refused: unknown_channel."""
-        row, channel = await self._load_channel(channel_id)
+        row, channel = await self._load(channel_id)
         turn = channel.turn
         if turn is None or turn.agent_id != agent_id or turn.wait_until is not None:
             return None
         seen_until = next(member.seen for member in channel.members if member.agent_id == agent_id)
-        messages = await self._call_store(
-            self.store.list_channel_messages, channel_id, turn.after, seen_until, TURN_MESSAGES_MAX
+        messages = await self._access.call(
+            self._store.list_channel_messages,
+            channel_id,
+            turn.after,
+            seen_until,
+            TURN_MESSAGES_MAX,
         )
         return turn_view(row, channel, turn, messages)
 
@@ -235,10 +246,10 @@ class WithChannels(WithAgentRegistry):
     async def _post_message(
         self, channel_id: str, command: ev.PostMessage | ev.Respond, by: str
     ) -> PostedMessage:
-        change = await self._execute_on_channel(channel_id, command, by)
-        channel, count = change.channel, change.channel.message_count
-        rows: list[ChannelLogRow] = await self._call_store(
-            self.store.list_channel_messages,
+        change = await self._execute(channel_id, command, by)
+        count = change.channel.message_count
+        rows = await self._access.call(
+            self._store.list_channel_messages,
             channel_id,
             count - RECENT_MESSAGES_MAX,
             count,
@@ -246,33 +257,14 @@ class WithChannels(WithAgentRegistry):
         )
         row = next(row for row in reversed(rows) if row.message_id == command.message_id)
         if isinstance(command, ev.Respond):
-            self._count_turn_chars(channel, command)
-        events = [
-            stamped.event
-            for stamped in change.events
-            if not isinstance(stamped.event, _SHELL_EVENTS)
-        ]
-        posted = [
-            event
-            for event in events
-            if isinstance(event, ev.MessagePosted) and event.number == row.number
-        ]
-        has_others = len(turn_queue(channel)) > 1
-        message_disposition = Disposition.QUEUED if has_others else Disposition.LOGGED
-        if row.human:
-            message_disposition = (
-                disposition(posted[0], events) if posted else _disposition_of(channel, row)
-            )
-        fields = {
-            name: getattr(view, name) for view in (message_view(row),) for name in _MESSAGE_FIELDS
-        }
-        return PostedMessage(**fields, disposition=message_disposition)
+            self._count_turn_chars(change.channel, command)
+        return PostedMessage(**asdict(message_view(row)), disposition=_disposition_of(change, row))
 
     async def _check_turn_chars(self, channel_id: str, agent_id: str, text: str) -> None:
         number, size = self._turn_chars.get((channel_id, agent_id), (0, 0))
         if size + len(text) <= TURN_CHARS_MAX:
             return
-        turn = (await self._load_channel(channel_id))[1].turn
+        turn = (await self._load(channel_id))[1].turn
         if turn is not None and (turn.agent_id, turn.number) == (agent_id, number):
             message = f"'{agent_id}' has said {size:,} characters in this turn of '{channel_id}'"
             refuse("long_message", message, f"complete it: {TURN_CHARS_MAX:,} are the most")
@@ -286,7 +278,7 @@ class WithChannels(WithAgentRegistry):
         if len(self._turn_chars) > SPEAKERS_MAX:
             self._turn_chars.popitem(last=False)
 
-    async def channel_log(
+    async def log(
         self,
         channel_id: str,
         after: int = 0,
@@ -297,12 +289,12 @@ class WithChannels(WithAgentRegistry):
     ) -> tuple[MessageView, ...]:
         """Return messages and notices after that one, waiting up to `wait` seconds for the first.
         An agent (`reader`) gets what has reached it: refused, not_receiving, if nothing does."""
-        self._check_open()
+        self._access.check_open()
         limit, stream = check_limit(limit), CHANNEL_STREAM_PREFIX + channel_id
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait
         while True:  # until there is a message, or time is up
-            changed = self._change_waiters.subscribe(stream)
+            changed = self._changes.subscribe(stream)
             try:
                 rows = await self._read_log(channel_id, after, limit, reader)
                 seconds_left = deadline - loop.time()
@@ -312,15 +304,13 @@ class WithChannels(WithAgentRegistry):
                 if changed.done():
                     changed.result()  # raises if the engine has failed
             finally:
-                self._change_waiters.unsubscribe(stream, changed)
+                self._changes.unsubscribe(stream, changed)
 
     async def _read_log(
         self, channel_id: str, after: int, limit: int, reader: str | None
     ) -> list[ChannelLogRow]:
-        _, channel = await self._load_channel(channel_id)
-        rows: list[ChannelLogRow] = await self._call_store(
-            self.store.read_channel_log, channel_id, after, limit
-        )
+        _, channel = await self._load(channel_id)
+        rows = await self._access.call(self._store.read_channel_log, channel_id, after, limit)
         if reader is None:
             return rows
         _check_may_read(channel, reader)
@@ -328,135 +318,73 @@ class WithChannels(WithAgentRegistry):
 
     # Execution and notification
 
-    async def _execute_on_channel(
+    async def _execute(
         self, channel_id: str, command: ev.ChannelCommand | OpenChannel | CloseChannel, by: str
     ) -> ChannelStreamChange:
         """Execute a command; it is committed on return."""
-        self._check_open()
-        if self.visiting:  # as for a run
-            await self.maintenance.record_outage(is_alone=False)
-        request = ChannelRequest(command=command, by=by)
-        result = await self.committer.execute(CHANNEL_STREAM_PREFIX + channel_id, request)
-        if result.refusal is not None:
-            await self._record_late(channel_id, request, result.refusal)
-            raise RefusedError(result.refusal)
+        stream = CHANNEL_STREAM_PREFIX + channel_id
+        try:
+            result = await self._gateway.execute(stream, ChannelRequest(command=command, by=by))
+        except RefusedError as refused:
+            code = refused.refusal.code
+            if code in LATE_CODES:
+                at, body = iso(self._clock()), encode(command).decode()
+                await self._access.call(self._store.add_late_answer, stream, at, by, code, body)
+            raise
         assert result.channel is not None, "it was about a channel"
         return result.channel
 
-    async def _record_late(
-        self, channel_id: str, request: ChannelRequest, refusal: Refusal
-    ) -> None:
-        if refusal.code in LATE_CODES:
-            body = encode(request.command).decode()
-            values = (
-                CHANNEL_STREAM_PREFIX + channel_id,
-                iso(self.clock()),
-                request.by,
-                refusal.code,
-                body,
-            )
-            await self._call_store(self.store.add_late_answer, *values)
-
-    def _on_channel_changed(self, change: ChannelStreamChange) -> None:
+    def on_channel_changed(self, change: ChannelStreamChange) -> None:
         """Handle a changed channel, after the commit."""
         self._any_members = None
-        self._change_waiters.notify(change.stream, None)
-        self._change_waiters.notify(ANY_STREAM, None)
         events = [stamped.event for stamped in change.events]
         for event in events:
             if isinstance(event, ev.TurnGranted | ev.TurnResumed):
-                self._change_waiters.notify(TURN_KEY_PREFIX + event.agent_id, None)
+                self._changes.notify(TURN_KEY_PREFIX + event.agent_id, None)
         freed_agents = {event.agent_id for event in events if isinstance(event, ev.TurnEnded)}
-        if freed_agents and not self.visiting:
-            self._spawn_background(self._wake_waiting_channels(freed_agents))
-        if self.listeners:
-            self.listeners.notify(change)
-
-    def _spawn_background(self, coroutine: Any) -> None:  # noqa: ANN401 - a coroutine
-        task = asyncio.get_running_loop().create_task(coroutine)
-        self._background_tasks.add(task)
-        task.add_done_callback(self._background_tasks.discard)
+        if freed_agents and not self._visiting:
+            task = asyncio.get_running_loop().create_task(self._wake_waiting_channels(freed_agents))
+            self._background_tasks.add(task)
+            task.add_done_callback(self._background_tasks.discard)
 
     async def _wake_waiting_channels(self, agents: Iterable[str]) -> None:
         """Wake channels that wait for one of these agents; maintenance makes up for failures."""
         try:
-            waiting: Sequence[str] = await self._call_store(
-                self.store.list_channels_waiting_for, sorted(agents)
-            )
-            for channel_id in waiting:
-                await self.committer.execute(
+            for channel_id in await self._access.call(
+                self._store.list_channels_waiting_for, sorted(agents)
+            ):
+                await self._committer.execute(
                     CHANNEL_STREAM_PREFIX + channel_id, ChannelRequest(command=ev.ChannelTick())
                 )
         except StoreError:
             return
 
-    async def _has_members(self) -> bool:
-        """Whether any channel has members: without them channels cost nothing."""
-        if self._any_members is None:
-            self._any_members = await self._call_store(self.store.has_channel_members)
-        return self._any_members is True
-
-    async def _on_foreign_commits(self) -> None:
+    async def on_foreign_commits(self) -> None:
         """Notify agents that got a turn by another engine's commit."""
         self._any_members = None
         waiting_agents = [
             key.removeprefix(TURN_KEY_PREFIX)
-            for key in self._change_waiters.keys()  # noqa: SIM118 - a method of ours
+            for key in self._changes.keys()  # noqa: SIM118 - a method of ours
             if key.startswith(TURN_KEY_PREFIX)
         ]
-        for _, agent_id, _ in (
-            await self._call_store(self.store.list_active_turns, waiting_agents)
-            if waiting_agents
-            else ()
-        ):
-            self._change_waiters.notify(TURN_KEY_PREFIX + agent_id, None)
-        await super()._on_foreign_commits()
+        if waiting_agents:
+            turns = await self._access.call(self._store.list_active_turns, waiting_agents)
+            for _, agent_id, _ in turns:
+                self._changes.notify(TURN_KEY_PREFIX + agent_id, None)
 
-    async def close(self) -> None:
+    async def wait_background(self) -> None:
+        """Wait until all channels are woken that wait for a free agent."""
         await asyncio.gather(*self._background_tasks, return_exceptions=True)
-        await super().close()
 
-    # Agents come and go
-
-    async def register(
-        self, agent_id: str, roles: Sequence[str], capacity: int = 1, *, key: str = ""
-    ) -> AgentView:
-        before = await self._call_store(self.store.get_agent, agent_id)
-        view = await super().register(agent_id, roles, capacity, key=key)
-        if not view.channels:
-            return view
-        after = await self._call_store(self.store.get_agent, agent_id)
-        if before is not None and after is not None and before.session != after.session:
-            take_offline = ev.TakeOffline(agent_id=agent_id, detail="it registered again")
-            await self._execute_on_channels(
-                view.channels, take_offline, ev.BringOnline(agent_id=agent_id)
-            )
-        return await self.agent_view(agent_id)
-
-    async def enable(self, agent_id: str, *, enabled: bool) -> AgentView:
-        view = await super().enable(agent_id, enabled=enabled)
-        if not view.channels:
-            return view
-        await self.maintenance.update_presence()
-        return await self.agent_view(agent_id)
-
-    async def remove(self, agent_id: str) -> None:
-        await super().remove(agent_id)
-        rows: list[ChannelMemberRow] = await self._call_store(self.store.list_memberships, agent_id)
-        take_offline = ev.TakeOffline(agent_id=agent_id, detail="it was removed")
-        await self._execute_on_channels([row.channel_id for row in rows], take_offline)
-
-    async def _execute_on_channels(
-        self, channels: Iterable[str], *commands: ev.ChannelCommand
-    ) -> None:
-        for channel_id in channels:
-            for command in commands:
-                request = ChannelRequest(command=command, by=ENGINE_ACTOR)
-                await self.committer.execute(CHANNEL_STREAM_PREFIX + channel_id, request)
+    async def list(self, cursor: str = "", limit: int = PAGE_ITEMS_DEFAULT) -> Page[ChannelView]:
+        """List the open channels, by id."""
+        after, limit = check_cursor(cursor), check_limit(limit)
+        rows = await self._access.query(lambda store: store.list_open_channels(after, limit + 1))
+        items = tuple(channel_view(row, decode_channel(row.state)) for row in rows[:limit])
+        return Page(items=items, next_cursor=rows[limit - 1].id if len(rows) > limit else None)
 
 
 _SHELL_EVENTS = (Opened, Closed, Noticed)
-_MESSAGE_FIELDS = MessageView.__struct_fields__
 
 
 def _check_length(text: str, channel_id: str) -> str:
@@ -466,20 +394,23 @@ def _check_length(text: str, channel_id: str) -> str:
     return text
 
 
-def _disposition_of(channel: Channel, row: ChannelLogRow) -> Disposition:
-    """The disposition of a message that was sent before."""
+def _disposition_of(change: ChannelStreamChange, row: ChannelLogRow) -> Disposition:
+    """What became of a message; it may have been sent before."""
+    channel = change.channel
+    if not row.human:
+        return Disposition.QUEUED if len(turn_queue(channel)) > 1 else Disposition.LOGGED
+    events = [
+        stamped.event for stamped in change.events if not isinstance(stamped.event, _SHELL_EVENTS)
+    ]
+    for event in events:
+        if isinstance(event, ev.MessagePosted) and event.number == row.number:
+            return disposition(event, events)
     assert row.number is not None, "a message"
     return Disposition.DELIVERED if row.number <= channel.routed else Disposition.QUEUED
 
 
 def _check_may_read(channel: Channel, reader: str) -> None:
-    receives = any(
-        member.agent_id == reader and _receives(member.state) for member in channel.members
-    )
-    if not receives:
+    member = find_member(channel, reader)
+    if member is None or PROPERTIES[member.state].receives is Receiving.NO:
         message = f"agent '{reader}' receives nothing from channel '{channel.id}'"
         refuse("not_receiving", message, "it has to be assigned to the channel, and online")
-
-
-def _receives(state: AgentState) -> bool:
-    return PROPERTIES[state].receives is not Receiving.NO

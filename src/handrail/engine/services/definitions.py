@@ -4,19 +4,23 @@ import asyncio
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import msgspec
 from msgspec.structs import asdict
 
-from handrail.engine.core import EngineCore
+from handrail.engine.clock import Clock
+from handrail.engine.commit.gateway import refuse_unknown_definition
+from handrail.engine.commit.plan_cache import PlanCache
 from handrail.engine.document_parser import load_document
-from handrail.engine.pagination import check_cursor, check_limit, refuse
-from handrail.kernel.definition.model import PERSON_LEVELS, DocumentProblem
+from handrail.engine.errors import InvalidDefinitionError, refuse
+from handrail.engine.pagination import check_cursor, check_limit
+from handrail.engine.settings import EngineSettings
+from handrail.engine.store_access import StoreAccess
+from handrail.kernel.definition.model import PERSON_LEVELS
 from handrail.kernel.definition.plan import DefinitionCheck, Plan, check_definition
 from handrail.kernel.run.human_commands import OVERRIDE_LEVEL
 from handrail.store.engine_store import DefinitionRow, StoreError, iso, parse_iso
-from handrail.store.store import Store
 from handrail.views.definitions import DefinitionItem, DefinitionView, StoredDefinition
 from handrail.views.pages import PAGE_ITEMS_DEFAULT, Page
 
@@ -24,31 +28,26 @@ VERSION_MAX = 2**31 - 1
 STORE_ATTEMPTS_MAX = 1_000
 
 
-class InvalidDefinitionError(Exception):
-    """A document is not a valid definition. `problems` are all of them, each with its place."""
+class DefinitionService:
+    """Checks, stores and finds definitions."""
 
-    def __init__(self, problems: Sequence[DocumentProblem]) -> None:
-        super().__init__("; ".join(map(str, problems)))
-        self.problems = tuple(problems)
-
-
-class WithDefinitions(EngineCore):
-    """An engine that stores definitions."""
-
-    def __init__(self, store: Store, **options: Any) -> None:  # noqa: ANN401 - as Core
-        super().__init__(store, **options)
+    def __init__(
+        self, access: StoreAccess, plans: PlanCache, clock: Clock, settings: EngineSettings
+    ) -> None:
+        self._access, self._store, self._plans = access, access.store, plans
+        self._clock, self._settings = clock, settings
         self._check_lock = asyncio.Lock()
 
-    async def check_definition(self, document: object) -> tuple[Plan | None, DefinitionCheck]:
+    async def check(self, document: object) -> tuple[Plan | None, DefinitionCheck]:
         """Return all problems of a document, or its plan. A large document takes seconds: it is
         checked on a thread, one at a time, so that no other caller waits."""
         async with self._check_lock:
             loop = asyncio.get_running_loop()
             return await loop.run_in_executor(
-                None, check_definition, document, self.settings.kernel
+                None, check_definition, document, self._settings.kernel
             )
 
-    async def define(
+    async def store(
         self,
         source: Path | str | dict[str, Any],
         *,
@@ -67,7 +66,7 @@ class WithDefinitions(EngineCore):
             document, problems = load_document(Path(source))
             if problems:
                 raise InvalidDefinitionError(problems)
-        plan, checked = await self.check_definition(document)
+        plan, checked = await self.check(document)
         if plan is None:
             raise InvalidDefinitionError(checked.errors)
         assert checked.bound is not None, "a plan has its certificate"
@@ -76,7 +75,7 @@ class WithDefinitions(EngineCore):
         workflow_id = workflow_id or definition.id or definition.name
         text = json.dumps(document, ensure_ascii=False, sort_keys=True)
         for _ in range(STORE_ATTEMPTS_MAX):  # another engine may define it at the same moment
-            newest = await self._call_store(self.store.get_definition, workflow_id)
+            newest = await self._access.call(self._store.get_definition, workflow_id)
             if only_guarded and newest is not None:
                 check_guarded(newest, workflow_id)
             if newest is not None and newest.workflow_id != workflow_id:
@@ -92,10 +91,10 @@ class WithDefinitions(EngineCore):
                 kind=plan.kind,
                 definition=text,
                 created_by=by,
-                created_at=iso(self.clock()),
+                created_at=iso(self._clock()),
             )
-            self.maintenance.newest_definitions.clear()
-            if await self._call_store(self.store.put_definition, newest, owner):
+            self._plans.newest.clear()
+            if await self._access.call(self._store.put_definition, newest, owner):
                 break
         else:
             raise StoreError(f"'{workflow_id}' is defined by others all the time; try again")
@@ -111,45 +110,34 @@ class WithDefinitions(EngineCore):
     async def _check_owner(self, workflow_id: str, name: str, owner: str) -> None:
         """Refuse an author below ceo who edits a definition of others, or takes an id or a name
         that until now led to one: callers who use it would get the new one."""
-        foreign = await self._call_store(
-            self.store.find_foreign_definition, workflow_id, name, owner
+        foreign = await self._access.call(
+            self._store.find_foreign_definition, workflow_id, name, owner
         )
         if foreign is not None:
             message = f"{owner} did not define '{foreign}'"
             hint = "ask a ceo to edit it, or take another id and name"
             refuse("foreign_definition", message, hint)
 
-    async def _load_newest_definition(self, definition: str) -> DefinitionRow:
-        row = await self._call_store(self.store.get_definition, definition)
-        if row is None:
-            _refuse_unknown(definition)
-        self.maintenance.newest_definitions[definition] = row
-        return row
-
-    async def definitions(
-        self, cursor: str = "", limit: int = PAGE_ITEMS_DEFAULT
-    ) -> Page[DefinitionItem]:
+    async def list(self, cursor: str = "", limit: int = PAGE_ITEMS_DEFAULT) -> Page[DefinitionItem]:
         """List the newest version of each definition, by id."""
         after, limit = check_cursor(cursor), check_limit(limit)
-        rows: list[DefinitionRow] = await self._call_store(
-            self.store.list_definitions_page, after, limit + 1
-        )
+        rows = await self._access.call(self._store.list_definitions_page, after, limit + 1)
         items = tuple(_to_item(row) for row in rows[:limit])
         return Page(items=items, next_cursor=items[-1].id if len(rows) > limit else None)
 
-    async def definition(self, workflow_id: str, version: int | None = None) -> DefinitionView:
+    async def get(self, workflow_id: str, version: int | None = None) -> DefinitionView:
         """Return that version, else the newest; by id, else by name. Refused:
         unknown_definition."""
         is_version = version is None or 0 < version <= VERSION_MAX
         row = (
-            await self._call_store(self.store.get_definition, workflow_id, version)
+            await self._access.call(self._store.get_definition, workflow_id, version)
             if is_version
             else None
         )
         if row is None:
-            _refuse_unknown(workflow_id, version)
+            refuse_unknown_definition(workflow_id, version)
         document = msgspec.json.decode(row.definition)
-        _, checked = await self.check_definition(document)
+        _, checked = await self.check(document)
         return DefinitionView(
             **asdict(_to_item(row)),
             definition=document,
@@ -157,13 +145,11 @@ class WithDefinitions(EngineCore):
             warnings=checked.warnings,
         )
 
-    async def versions(self, workflow_id: str) -> list[DefinitionItem]:
+    async def versions(self, workflow_id: str) -> Sequence[DefinitionItem]:
         """List the versions, the newest first. Refused: unknown_definition."""
-        rows: list[DefinitionRow] = await self._call_store(
-            self.store.list_definition_versions, workflow_id
-        )
+        rows = await self._access.call(self._store.list_definition_versions, workflow_id)
         if not rows:
-            _refuse_unknown(workflow_id)
+            refuse_unknown_definition(workflow_id)
         return [_to_item(row) for row in rows]
 
 
@@ -195,13 +181,4 @@ def _to_item(row: DefinitionRow) -> DefinitionItem:
         version=row.version,
         created_by=row.created_by,
         created_at=parse_iso(row.created_at),
-    )
-
-
-def _refuse_unknown(workflow_id: str, version: int | None = None) -> NoReturn:
-    version_text = "" if version is None else f"version {version} of "
-    refuse(
-        "unknown_definition",
-        f"nothing is defined as {version_text}'{workflow_id}'",
-        "define it first",
     )

@@ -10,15 +10,17 @@ Rules
    forgotten.
 """
 
-from functools import cached_property
 from typing import NoReturn
 
 from uuid_utils import uuid7
 
-from handrail.engine.commit.committer import WRITE_CONFLICTS_MAX, EngineBusyError
+from handrail.engine.clock import Clock
+from handrail.engine.commit.committer import WRITE_CONFLICTS_MAX
+from handrail.engine.commit.gateway import CommandGateway
 from handrail.engine.commit.projection import encode
-from handrail.engine.core import ANY_STREAM, EngineCore
-from handrail.engine.pagination import check_cursor, check_limit, refuse
+from handrail.engine.errors import EngineBusyError, refuse
+from handrail.engine.notifier import ANY_STREAM, ChangeNotifier
+from handrail.engine.pagination import check_cursor, check_limit
 from handrail.engine.services.memory_writer import MemoryWriter
 from handrail.engine.services.similarity import (
     TEXT_CHARS_MAX,
@@ -27,6 +29,8 @@ from handrail.engine.services.similarity import (
     search_words,
     signature,
 )
+from handrail.engine.settings import EngineSettings
+from handrail.engine.store_access import StoreAccess
 from handrail.kernel.decision import Value
 from handrail.store.engine_store import JournalEntry, StreamRow, StreamWrite, iso, parse_iso
 from handrail.store.hash_chain import EMPTY_HEAD, entry_hash
@@ -75,8 +79,22 @@ class MemoryRemoved(Value, tag="memory_removed", tag_field="type"):
     at: str
 
 
-class WithMemory(EngineCore):
-    """An engine with a memory."""
+class MemoryService:
+    """Remembers resolutions, and recalls them."""
+
+    def __init__(
+        self,
+        access: StoreAccess,
+        gateway: CommandGateway,
+        notifier: ChangeNotifier,
+        clock: Clock,
+        settings: EngineSettings,
+    ) -> None:
+        self._access, self._store, self._gateway = access, access.store, gateway
+        self._notifier, self._clock = notifier, clock
+        self._writer = MemoryWriter(
+            lambda rows: access.call(access.store.put_memories, rows, settings.memory_max)
+        )
 
     async def remember(
         self,
@@ -90,12 +108,10 @@ class WithMemory(EngineCore):
     ) -> MemoryView | None:
         """Store the resolution of a run; a second one of the same run replaces it, unless a person
         corrected the first. None if the ticket has no word to find it by."""
-        self._check_open()
+        self._access.check_open()
         title, text = _truncate(title, TITLE_CHARS_MAX), _truncate(text, TEXT_CHARS_MAX)
-        words, resolution_text = (
-            signature(title, text),
-            _truncate(resolution.strip(), RESOLUTION_CHARS_MAX),
-        )
+        words = signature(title, text)
+        resolution_text = _truncate(resolution.strip(), RESOLUTION_CHARS_MAX)
         if not words or not resolution_text:
             return None
         row = MemoryRow(
@@ -107,20 +123,13 @@ class WithMemory(EngineCore):
             words=words,
             resolution=resolution_text,
             remembered_by=by,
-            created_at=iso(self.clock()),
+            created_at=iso(self._clock()),
         )
-        return _to_view(await self._memory_writer.write(row))
+        return _to_view(await self._writer.write(row))
 
-    @cached_property
-    def _memory_writer(self) -> MemoryWriter:
-        return MemoryWriter(self._write_memories)
-
-    async def _write_memories(self, rows: list[MemoryRow]) -> list[MemoryRow]:
-        return await self._call_store(self.store.put_memories, rows, self.settings.memory_max)
-
-    async def close(self) -> None:
-        await super().close()
-        await self._memory_writer.wait_idle()
+    async def wait_written(self) -> None:
+        """Wait until all that was remembered is stored."""
+        await self._writer.wait_idle()
 
     async def recall(
         self,
@@ -133,30 +142,34 @@ class WithMemory(EngineCore):
     ) -> tuple[RecalledMemory, ...]:
         """Return resolutions of similar tickets, the most similar first. `bead_id` and
         `execution_id` name the caller: what answered that bead in another run is left out."""
-        self._check_open()
+        self._access.check_open()
         ticket = signature(title, text)
-        arguments = search_words(ticket), bead_id, execution_id, CANDIDATES_MAX
-        rows: list[MemoryRow] = (
-            await self._call_store(self.store.search_memories, *arguments) if ticket else []
+        if not ticket:
+            return ()
+        rows = await self._access.call(
+            self._store.search_memories,
+            search_words(ticket),
+            bead_id,
+            execution_id,
+            CANDIDATES_MAX,
         )
         scored = [(score(ticket, row.words), row) for row in rows]
-        alike = sorted(
+        best = sorted(
             (pair for pair in scored if pair[0] >= SIMILARITY_MIN),
-            key=lambda pair: pair[1].id,
+            key=lambda pair: (pair[0], pair[1].id),  # of two equally similar ones the newer
             reverse=True,
-        )  # of two equally similar ones the newer
-        best = sorted(alike, key=lambda pair: pair[0], reverse=True)[:limit]
+        )[:limit]
         return tuple(
             RecalledMemory(memory=_to_view(row), score=similarity) for similarity, row in best
         )
 
-    async def use_memory(self, memory_id: str, *, bead_id: str, execution_id: str) -> None:
+    async def use(self, memory_id: str, *, bead_id: str, execution_id: str) -> None:
         """Record that the memory answers the run: counted once, however often the run asks."""
-        self._check_open()
-        at = iso(self.clock())
-        await self._call_store(self.store.record_memory_use, memory_id, bead_id, execution_id, at)
+        self._access.check_open()
+        at = iso(self._clock())
+        await self._access.call(self._store.record_memory_use, memory_id, bead_id, execution_id, at)
 
-    async def memories(
+    async def list(
         self, *, q: str | None = None, cursor: str = "", limit: int = PAGE_ITEMS_DEFAULT
     ) -> Page[MemoryView]:
         """List all memories, the newest first. `q` is in the ticket or the resolution."""
@@ -166,40 +179,38 @@ class WithMemory(EngineCore):
                 f"what is looked for is longer than {QUERY_CHARS_MAX} characters, or no plain text"
             )
             refuse("bad_query", message, "look for a part of a ticket or a resolution")
-        rows = await self._query(
+        rows = await self._access.query(
             lambda store: store.list_memories(text=q or None, before=before, limit=limit + 1)
         )
         items = tuple(map(_to_view, rows[:limit]))
         return Page(items=items, next_cursor=items[-1].id if len(rows) > limit else None)
 
-    async def memory(self, memory_id: str) -> MemoryView:
+    async def get(self, memory_id: str) -> MemoryView:
         """Return one memory. Refused: unknown_memory."""
-        return _to_view(await self._load_memory(memory_id))
+        return _to_view(await self._load(memory_id))
 
-    async def correct_memory(self, memory_id: str, resolution: str, *, by: str) -> MemoryView:
+    async def correct(self, memory_id: str, resolution: str, *, by: str) -> MemoryView:
         """Replace the resolution by a person's, from now on. Refused: unknown_memory, no_text, and
         memory_withdrawn for one that is no longer offered."""
         resolution_text = _truncate(resolution.strip(), RESOLUTION_CHARS_MAX)
         if not resolution_text:
             refuse("no_text", "a resolution says something", "write one, or remove the memory")
-        return _to_view(await self._change_memory(memory_id, resolution_text, by))
+        return _to_view(await self._change(memory_id, resolution_text, by))
 
     async def forget(self, memory_id: str, *, by: str) -> None:
         """Remove a memory, by a person. Refused: unknown_memory."""
-        await self._change_memory(memory_id, None, by)
+        await self._change(memory_id, None, by)
 
-    async def _load_memory(self, memory_id: str) -> MemoryRow:
-        row: MemoryRow | None = await self._call_store(self.store.get_memory, memory_id)
+    async def _load(self, memory_id: str) -> MemoryRow:
+        row = await self._access.call(self._store.get_memory, memory_id)
         if row is None:
             _refuse_unknown(memory_id)
         return row
 
-    async def _change_memory(self, memory_id: str, resolution: str | None, by: str) -> MemoryRow:
-        self._check_open()
-        if self.visiting:  # a commit is a sign of life: record the outage before it
-            await self.maintenance.record_outage(is_alone=False)
+    async def _change(self, memory_id: str, resolution: str | None, by: str) -> MemoryRow:
+        await self._gateway.prepare()
         for _ in range(WRITE_CONFLICTS_MAX):
-            row = await self._load_memory(memory_id)
+            row = await self._load(memory_id)
             if resolution is not None and row.standing in ("reopened", "failed"):
                 _refuse_withdrawn(row)
             if resolution == row.resolution:
@@ -209,14 +220,14 @@ class WithMemory(EngineCore):
                 expected_resolution=row.resolution,
                 resolution=resolution,
                 by=by,
-                at=iso(self.clock()),
+                at=iso(self._clock()),
             )
             write = _change_write(
-                await self._call_store(self.store.load_stream, MEMORY_STREAM), row, change
+                await self._access.call(self._store.load_stream, MEMORY_STREAM), row, change
             )
-            if await self._call_store(self.store.change_memory, change, write):
-                self._change_waiters.notify(ANY_STREAM, None)
-                return row if resolution is None else await self._load_memory(memory_id)
+            if await self._access.call(self._store.change_memory, change, write):
+                self._notifier.changes.notify(ANY_STREAM, None)
+                return row if resolution is None else await self._load(memory_id)
         raise EngineBusyError(f"memory '{memory_id}' is being changed by others; try again")
 
 

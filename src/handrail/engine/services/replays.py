@@ -6,14 +6,15 @@ bounds on the number of runs and events.
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
-from handrail.engine.pagination import refuse
-from handrail.engine.queries.journal import EventsGoneError, read_events
-from handrail.engine.services.definitions import InvalidDefinitionError
-from handrail.engine.services.runs import WithRuns
+from handrail.engine.commit.gateway import CommandGateway
+from handrail.engine.errors import EventsGoneError, InvalidDefinitionError, refuse
+from handrail.engine.queries.journal import read_events
+from handrail.engine.settings import EngineSettings
+from handrail.engine.store_access import StoreAccess
 from handrail.kernel.definition.model import Settings
 from handrail.kernel.definition.plan import Plan, check_definition
 from handrail.kernel.run.events import RunEvent
@@ -35,12 +36,14 @@ REPLAYED_EVENTS_MAX = 200_000
 PAGE_RUNS = 100
 
 
-class WithReplays(WithRuns):
-    """An engine that replays runs under other rules."""
+class ReplayService:
+    """Replays runs under other rules, and proposes limits."""
 
-    def __init__(self, store: Store, **options: Any) -> None:  # noqa: ANN401 - as Core
-        super().__init__(store, **options)
-        self._replay_lock = asyncio.Lock()
+    def __init__(
+        self, access: StoreAccess, gateway: CommandGateway, settings: EngineSettings
+    ) -> None:
+        self._access, self._gateway, self._settings = access, gateway, settings.kernel
+        self._lock = asyncio.Lock()
 
     async def replay(self, run_ids: Sequence[str], rules: object) -> ReplayResults:
         """Replay the runs under these rules: fields of `stop_rules`, which count before those of
@@ -57,7 +60,7 @@ class WithReplays(WithRuns):
             )
             refuse("too_many_runs", message, "name fewer, or ask several times")
         items = await self._query_exclusively(
-            lambda store: _replay_runs(store, self._kernel_settings, distinct_ids, overrides)
+            lambda store: _replay_runs(store, self._settings, distinct_ids, overrides)
         )
         return ReplayResults(
             rules=msgspec.to_builtins(dict(overrides)), items=items, summary=summarize(items)
@@ -68,27 +71,23 @@ class WithReplays(WithRuns):
     ) -> TuningReport:
         """Propose limits for a definition, by id or name, from its newest ended runs. No proposed
         limit would have cut more than `share` of the good ones. Refused: unknown_definition."""
-        row = await self._load_newest_definition(workflow_id)
+        row = await self._gateway.load_newest_definition(workflow_id)
         if not 0 < runs <= TUNING_RUNS_MAX or not 0 <= share <= 1:
             message = f"1 to {TUNING_RUNS_MAX} runs are looked at, and a share is between 0 and 1"
             refuse("bad_limit", message, "ask for fewer runs, or another share")
         workflow_id, version = row.workflow_id, row.version
 
         def propose(store: Store) -> TuningReport:
-            plans = _PlanLoader(store, self._kernel_settings)
+            plans = _PlanLoader(store, self._settings)
             histories = _read_ended_runs(store, workflow_id, runs)
             plan = plans(workflow_id, version)
             return tune(plan, workflow_id, version, histories, plans, share)
 
         return await self._query_exclusively(propose)
 
-    @property
-    def _kernel_settings(self) -> Settings:
-        return self.settings.kernel
-
     async def _query_exclusively(self, query: Callable[[Store], T]) -> T:
-        async with self._replay_lock:
-            return await self._query(query)
+        async with self._lock:
+            return await self._access.query(query)
 
 
 class _PlanLoader:

@@ -22,10 +22,12 @@ from typing import Any
 
 import msgspec
 
+from handrail.engine.clock import Clock
 from handrail.engine.commit.stream_change import RunChange
-from handrail.engine.listeners import EngineNotification
 from handrail.engine.log_events import log_event
-from handrail.engine.queries.runs import WithRunQueries
+from handrail.engine.notifier import ChangeNotifier, EngineNotification
+from handrail.engine.queries.runs import RunQueries
+from handrail.engine.settings import EngineSettings
 from handrail.store.engine_store import StoreError, iso, parse_iso
 from handrail.views.report import RunReport, report_markdown, snitch_entry
 
@@ -43,34 +45,39 @@ SINCE_FILE = ".since"
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][\w-]{0,99}")
 
 
-class WithReportFiles(WithRunQueries):
-    """An engine that writes a report of every ended run."""
+class ReportWriter:
+    """Writes a report of every ended run."""
 
-    _pending_reports: deque[str]
-    _report_task: asyncio.Task[None] | None = None
+    def __init__(
+        self,
+        run_queries: RunQueries,
+        notifier: ChangeNotifier,
+        clock: Clock,
+        settings: EngineSettings,
+    ) -> None:
+        self._run_queries, self._notifier, self._clock = run_queries, notifier, clock
+        self._folder, self._issues_file = (
+            "" if path == NO_PATH else path for path in (settings.runs_folder, settings.issues_file)
+        )
+        self._pending: deque[str] = deque(maxlen=PENDING_REPORTS_MAX)
+        self._task: asyncio.Task[None] | None = None
 
-    async def open(self, *, dead_engines: list[str] | None, background: bool) -> None:
-        self._pending_reports = deque(maxlen=PENDING_REPORTS_MAX)
-        await super().open(dead_engines=dead_engines, background=background)
-        if self._report_paths() != ("", ""):
-            self.listeners.add(self._on_run_ended)
-            await self._enqueue_missed_reports()
+    async def open(self) -> None:
+        """Begin to write, with the reports that a killed engine did not write."""
+        if self._folder or self._issues_file:
+            self._notifier.listeners.add(self._on_run_ended)
+        if self._folder:
+            await self._enqueue_missed()
 
     async def close(self) -> None:
-        if self._report_task is not None:
-            await asyncio.wait((self._report_task,), timeout=CLOSE_WAIT_SECONDS)
-        await super().close()
+        """Wait for the pending reports, for a while."""
+        if self._task is not None:
+            await asyncio.wait((self._task,), timeout=CLOSE_WAIT_SECONDS)
 
-    async def reports_written(self) -> None:
+    async def wait_written(self) -> None:
         """Wait until the reports of all runs that have ended by now are written."""
-        while self._report_task is not None:
-            await asyncio.wait((self._report_task,))
-
-    def _report_paths(self) -> tuple[str, str]:
-        """The folder for reports and the issues file; "" for one that is off."""
-        paths = self.settings.runs_folder, self.settings.issues_file
-        folder, issues = ("" if path == NO_PATH else path for path in paths)
-        return folder, issues
+        while self._task is not None:
+            await asyncio.wait((self._task,))
 
     def _on_run_ended(self, notification: EngineNotification) -> None:
         if (
@@ -78,47 +85,45 @@ class WithReportFiles(WithRunQueries):
             and notification.run is not None
             and notification.run.has_ended
         ):
-            self._enqueue_report(notification.stream)
+            self._enqueue(notification.stream)
 
-    def _enqueue_report(self, run_id: str) -> None:
-        self._pending_reports.append(run_id)
-        if self._report_task is None:
-            self._report_task = asyncio.get_running_loop().create_task(
-                self._write_pending_reports()
-            )
+    def _enqueue(self, run_id: str) -> None:
+        self._pending.append(run_id)
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._write_pending())
 
-    async def _write_pending_reports(self) -> None:
+    async def _write_pending(self) -> None:
         try:
-            while self._pending_reports:
-                await self._write_report(self._pending_reports.popleft())
+            while self._pending:
+                await self._write(self._pending.popleft())
         finally:
-            self._report_task = None
+            self._task = None
 
-    async def _write_report(self, run_id: str) -> None:
-        folder, issues = self._report_paths()
+    async def _write(self, run_id: str) -> None:
         try:
-            report = await self.report_of(run_id)
-            await asyncio.to_thread(write_report_files, report, folder, issues)
+            report = await self._run_queries.report(run_id)
+            await asyncio.to_thread(write_report_files, report, self._folder, self._issues_file)
         except Exception as error:  # a failing report must not block others
-            log_event(
-                log, "report_not_written", execution_id=run_id, file=folder, reason=str(error)
-            )
+            self._log_failure(run_id, error)
 
-    async def _enqueue_missed_reports(self) -> None:
+    def _log_failure(self, run_id: str, error: Exception) -> None:
+        log_event(
+            log, "report_not_written", execution_id=run_id, file=self._folder, reason=str(error)
+        )
+
+    async def _enqueue_missed(self) -> None:
         """Queue the reports that a killed engine did not write."""
-        folder, _ = self._report_paths()
-        if not folder:
-            return
+        folder = Path(self._folder)
         try:
-            since = parse_iso(reports_since(Path(folder), self.clock()))
-            page = await self.executions(status="ended", limit=CATCH_UP_RUNS_MAX)
+            since = parse_iso(reports_since(folder, self._clock()))
+            page = await self._run_queries.list(status="ended", limit=CATCH_UP_RUNS_MAX)
         except (OSError, ValueError, StoreError) as error:
-            log_event(log, "report_not_written", execution_id="", file=folder, reason=str(error))
+            self._log_failure("", error)
             return
         for item in reversed(page.items):
             is_due = item.ended_at is not None and item.ended_at >= since
-            if is_due and not (Path(folder) / f"{report_file_name(item.id)}.json").exists():
-                self._enqueue_report(item.id)
+            if is_due and not (folder / f"{report_file_name(item.id)}.json").exists():
+                self._enqueue(item.id)
 
 
 def reports_since(folder: Path, now: datetime) -> str:

@@ -9,18 +9,20 @@ Reminders are rows too: at half of the time to an approval's deadline, and a day
 fires once, if the approval is still open then.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
 
+from handrail.engine.clock import Clock
 from handrail.engine.commit.channel_change import CHANNEL_STREAM_PREFIX
-from handrail.engine.errors import RefusedError
-from handrail.engine.pagination import refuse
-from handrail.engine.queries.event_feed import WithEventFeed
-from handrail.engine.services.answer_links import WithAnswerLinks
-from handrail.store.engine_store import ApprovalRow, CommitRow, iso, parse_iso
+from handrail.engine.errors import RefusedError, refuse
+from handrail.engine.queries.event_feed import EventFeed
+from handrail.engine.queries.run_reader import RunReader
+from handrail.engine.services.approvals import ApprovalService
+from handrail.engine.store_access import StoreAccess
+from handrail.store.engine_store import iso, parse_iso
 from handrail.store.notifications import WEBHOOKS_MAX, DeliveryRow, ReminderRow, WebhookRow
 from handrail.views.approvals import Approval
 from handrail.views.event_view import EventView
@@ -50,97 +52,136 @@ Occurrence = tuple[WebhookEventType, str]
 """The type of an event, and its approval, run or channel."""
 
 
-class WithWebhooks(WithAnswerLinks, WithEventFeed):
-    """An engine that makes deliveries."""
+class WebhookService:
+    """Stores webhooks, and makes their deliveries."""
 
-    async def add_webhook(self, row: WebhookRow) -> None:
+    def __init__(
+        self,
+        access: StoreAccess,
+        feed: EventFeed,
+        approvals: ApprovalService,
+        reader: RunReader,
+        clock: Clock,
+    ) -> None:
+        self._access, self._store, self._feed = access, access.store, feed
+        self._approvals, self._reader, self._clock = approvals, reader, clock
+
+    async def add(self, row: WebhookRow) -> None:
         """Add a webhook. Refused: too_many_webhooks."""
-        self._check_open()
+        self._access.check_open()
         await self._skip_past_events()
-        if not await self._call_store(self.store.add_webhook, row):
+        if not await self._access.call(self._store.add_webhook, row):
             message = f"there are {WEBHOOKS_MAX} webhooks already"
             refuse("too_many_webhooks", message, "remove one")
 
-    async def webhooks(self) -> list[WebhookRow]:
-        return await self._call_store(self.store.list_webhooks)
+    async def list_enabled(self) -> list[WebhookRow]:
+        return [row for row in await self.list() if row.disabled_at is None]
 
-    async def webhook(self, webhook_id: str) -> WebhookRow:
+    async def list(self) -> list[WebhookRow]:
+        return await self._access.call(self._store.list_webhooks)
+
+    async def get(self, webhook_id: str) -> WebhookRow:
         """Return a webhook. Refused: unknown_webhook."""
-        match = next((row for row in await self.webhooks() if row.id == webhook_id), None)
+        match = next((row for row in await self.list() if row.id == webhook_id), None)
         if match is None:
             message = f"there is no webhook '{webhook_id[:200]}'"
             refuse("unknown_webhook", message, "look at the list of webhooks")
         return match
 
-    async def remove_webhook(self, webhook_id: str) -> None:
+    async def remove(self, webhook_id: str) -> None:
         """Remove a webhook. Refused: unknown_webhook."""
-        await self.webhook(webhook_id)
-        await self._call_store(self.store.remove_webhook, webhook_id)
+        await self.get(webhook_id)
+        await self._access.call(self._store.remove_webhook, webhook_id)
 
-    async def enable_webhook(self, webhook_id: str) -> None:
+    async def enable(self, webhook_id: str) -> None:
         """Re-enable a webhook: it gets pending deliveries, and new ones. Refused:
         unknown_webhook."""
-        await self.webhook(webhook_id)
+        await self.get(webhook_id)
         await self._skip_past_events()
-        at, since = iso(self.clock()), await self.last_commit()
-        await self._call_store(self.store.enable_webhook, webhook_id, at, since)
-
-    async def last_commit(self) -> int:
-        """The number of the last commit; 0 before the first."""
-        head: CommitRow | None = await self._call_store(self.store.get_last_commit)
-        return head.n if head is not None else 0
+        at, since = iso(self._clock()), await self._feed.last_commit()
+        await self._access.call(self._store.enable_webhook, webhook_id, at, since)
 
     async def _skip_past_events(self) -> None:
         """Move to the end of the feed if there was no webhook so far: the past is not delivered."""
-        if not any(row.disabled_at is None for row in await self.webhooks()):
-            last_position, position = (
-                await self._call_store(self.store.get_delivery_position),
-                await self.position(),
-            )
-            if last_position != position:
-                await self._call_store(self.store.put_deliveries, last_position, position, ())
+        if await self.list_enabled():
+            return
+        last_position = await self._access.call(self._store.get_delivery_position)
+        position = await self._feed.position()
+        if last_position != position:
+            await self._access.call(self._store.put_deliveries, last_position, position, ())
 
     async def make_deliveries(self) -> bool:
         """Make deliveries of the next events in the feed; True if there may be more."""
-        hooks = [row for row in await self.webhooks() if row.disabled_at is None]
-        last_position: str | None = await self._call_store(self.store.get_delivery_position)
+        hooks = await self.list_enabled()
+        last_position = await self._access.call(self._store.get_delivery_position)
         if not hooks or last_position is None:
             return False
-        feed_events = await self.feed(last_position, PAGE_EVENTS)
+        feed_events = await self._feed.read(last_position, PAGE_EVENTS)
         if not feed_events:
             return False
         await self._disable_overflowing(hooks)
         deliveries: list[DeliveryRow] = []
         reminders: list[ReminderRow] = []
         for position, event in feed_events:
-            occurrences = await self._occurrences_of(event)
-            deliveries += await self._build_deliveries(hooks, occurrences, position, event)
-            reminders += _reminder_rows(event, self.clock())
-        await self._call_store(
-            self.store.put_deliveries, last_position, feed_events[-1][0], deliveries, reminders
+            deliveries += await self._build_deliveries(hooks, position, event)
+            reminders += _reminder_rows(event, self._clock())
+        await self._access.call(
+            self._store.put_deliveries, last_position, feed_events[-1][0], deliveries, reminders
         )
         return len(feed_events) == PAGE_EVENTS
 
-    async def _disable_overflowing(self, hooks: list[WebhookRow]) -> None:
+    async def pending_counts(self) -> dict[str, int]:
+        """Count pending deliveries by webhook."""
+        return await self._access.call(self._store.count_pending_deliveries)
+
+    async def take_delivery(self, webhook_id: str, lease: timedelta) -> DeliveryRow | None:
+        """Lease the webhook and return its next delivery. None if there is none, or the webhook is
+        leased by another server, or not due yet."""
+        now = self._clock()
+        if await self._access.call(self._store.get_next_delivery, webhook_id) is None:
+            return None
+        until = iso(now + lease)
+        if not await self._access.call(self._store.lease_webhook, webhook_id, iso(now), until):
+            return None
+        delivery = await self._access.call(self._store.get_next_delivery, webhook_id)
+        if delivery is None:  # another server was faster
+            await self._access.call(self._store.release_webhook, webhook_id)
+        return delivery
+
+    async def mark_delivered(self, webhook_id: str, delivery_id: str) -> None:
+        """Record that the delivery was received; the next may be sent at once."""
+        at = iso(self._clock())
+        await self._access.call(self._store.record_delivery, webhook_id, delivery_id, at)
+
+    async def mark_failed(
+        self, webhook_id: str, reason: str, wait: timedelta, *, disable: bool
+    ) -> None:
+        """Record a failed attempt: the next is due after `wait`, unless the webhook is disabled."""
+        now = self._clock()
+        disabled_at = iso(now) if disable else None
+        await self._access.call(
+            self._store.record_delivery_failure, webhook_id, iso(now + wait), reason, disabled_at
+        )
+
+    async def prune(self, age: timedelta) -> None:
+        """Delete links, deliveries and reminders that were settled so long ago."""
+        await self._access.call(self._store.delete_old_notifications, iso(self._clock() - age))
+
+    async def _disable_overflowing(self, hooks: Sequence[WebhookRow]) -> None:
         """Disable webhooks with too many pending deliveries."""
-        waiting: dict[str, int] = await self._call_store(self.store.count_pending_deliveries)
-        at = iso(self.clock())
+        waiting = await self.pending_counts()
         for row in hooks:
             if waiting.get(row.id, 0) > PENDING_DELIVERIES_MAX:
                 reason = f"more than {PENDING_DELIVERIES_MAX:,} deliveries wait for it"
-                await self._call_store(self.store.record_delivery_failure, row.id, at, reason, at)
+                await self.mark_failed(row.id, reason, timedelta(0), disable=True)
 
-    async def _occurrences_of(self, event: EventView) -> list[Occurrence]:
+    async def _occurrences_of(self, event: EventView) -> Sequence[Occurrence]:
         kind, run_id = event["type"], event.get("execution_id", "")
         if not run_id:
-            is_message = kind == "MessagePosted" and event["stream"].startswith(
-                CHANNEL_STREAM_PREFIX
-            )
-            return (
-                [(CHANNEL_MESSAGE, event["stream"].removeprefix(CHANNEL_STREAM_PREFIX))]
-                if is_message
-                else []
-            )
+            stream: str = event["stream"]
+            is_message = kind == "MessagePosted" and stream.startswith(CHANNEL_STREAM_PREFIX)
+            channel_id = stream.removeprefix(CHANNEL_STREAM_PREFIX)
+            return [(CHANNEL_MESSAGE, channel_id)] if is_message else []
         if kind == "asked":
             return [("approval.opened", event["question"]["id"])]
         if kind == "reasked":
@@ -154,36 +195,33 @@ class WithWebhooks(WithAnswerLinks, WithEventFeed):
             return await self._unanswered_approvals(run_id, event["at"])
         return []
 
-    async def _unanswered_approvals(self, run_id: str, at: str) -> list[Occurrence]:
+    async def _unanswered_approvals(self, run_id: str, at: str) -> Sequence[Occurrence]:
         """Approvals that were settled without an answer since that moment."""
-        rows: list[ApprovalRow] = await self._query(
+        rows = await self._access.query(
             lambda store: store.list_newest_approvals(execution_id=run_id, limit=PAGE_EVENTS)
         )
         since = parse_iso(at)
-        settled = [row for row in rows if row.settled_at and parse_iso(row.settled_at) >= since]
         return [
             (EVENT_TYPE_BY_STATUS[row.status], row.id)
-            for row in settled
+            for row in rows
             if row.status in EVENT_TYPE_BY_STATUS
+            and row.settled_at
+            and parse_iso(row.settled_at) >= since
         ]
 
     async def _build_deliveries(
-        self,
-        hooks: list[WebhookRow],
-        occurrences: Iterable[Occurrence],
-        position: str,
-        event: EventView,
-    ) -> list[DeliveryRow]:
+        self, hooks: Sequence[WebhookRow], position: str, event: EventView
+    ) -> Sequence[DeliveryRow]:
         n, i = map(int, position.split("-"))
         deliveries: list[DeliveryRow] = []
-        for kind, subject in occurrences:
+        for kind, subject in await self._occurrences_of(event):
             subscribers = [row for row in hooks if n > row.since and kind in event_types_of(row)]
+            if not subscribers:
+                continue
             if kind == CHANNEL_MESSAGE:
                 body = _message_body(subject, event)
             else:
-                body = (
-                    await self._delivery_body(kind, subject, event["at"]) if subscribers else None
-                )
+                body = await self._delivery_body(kind, subject, event["at"])
             if body is not None:
                 deliveries += [self._delivery_row(row, body, n, i) for row in subscribers]
         return deliveries
@@ -196,7 +234,7 @@ class WithWebhooks(WithAnswerLinks, WithEventFeed):
             i=i,
             kind=body["type"],
             body=msgspec.json.encode(body).decode(),
-            created_at=iso(self.clock()),
+            created_at=iso(self._clock()),
             delivered_at=None,
         )
 
@@ -208,16 +246,16 @@ class WithWebhooks(WithAnswerLinks, WithEventFeed):
         try:
             if kind == "run.ended":
                 return {**head, "at": at, "run": await self._run_body(subject)}
-            approval = await self.approval(subject)
+            approval = await self._approvals.get(subject)
         except RefusedError:
             return None  # it was archived
         more = {"reminder": reminder} if reminder else {}
-        run = await self.state(approval.execution_id)
+        run = await self._reader.state(approval.execution_id)
         approval_body = _approval_body(approval, kind)
         return {**head, "at": at, "title": run.title, **more, "approval": approval_body}
 
     async def _run_body(self, run_id: str) -> dict[str, Any]:
-        run = await self.state(run_id)
+        run = await self._reader.state(run_id)
         return {
             "id": run.id,
             "bead_id": run.bead_id,
@@ -231,22 +269,17 @@ class WithWebhooks(WithAnswerLinks, WithEventFeed):
 
     async def fire_reminders(self) -> None:
         """Fire the reminders that are due, of approvals that are still open."""
-        now = iso(self.clock())
-        due: list[ReminderRow] = await self._call_store(
-            self.store.list_due_reminders, now, PAGE_EVENTS
-        )
+        now = iso(self._clock())
         kind: WebhookEventType = "approval.reminder"
-        for reminder in due:
-            hooks = [row for row in await self.webhooks() if row.disabled_at is None]
-            subscribers = [row for row in hooks if kind in event_types_of(row)]
+        for reminder in await self._access.call(self._store.list_due_reminders, now, PAGE_EVENTS):
             body = await self._delivery_body(kind, reminder.approval_id, now, reminder.kind)
-            n = await self.last_commit()
-            deliveries = (
-                [self._delivery_row(row, body, n, LAST_INDEX) for row in subscribers]
-                if body
-                else []
-            )
-            await self._call_store(self.store.fire_reminder, reminder, now, deliveries)
+            n = await self._feed.last_commit()
+            deliveries = [
+                self._delivery_row(row, body, n, LAST_INDEX)
+                for row in await self.list_enabled()
+                if body is not None and kind in event_types_of(row)
+            ]
+            await self._access.call(self._store.fire_reminder, reminder, now, deliveries)
 
 
 def event_types_of(row: WebhookRow) -> tuple[WebhookEventType, ...]:

@@ -40,7 +40,7 @@ async def register(
     await check_author(engine, caller, data)
     check_own_agent(caller, data.id)
     check_roles(caller, data.roles)
-    return await engine.register(data.id, data.roles, data.capacity, key=read_key(request))
+    return await engine.agents.register(data.id, data.roles, data.capacity, key=read_key(request))
 
 
 def check_roles(caller: Caller, roles: tuple[str, ...]) -> None:
@@ -61,7 +61,7 @@ async def agents(
     engine: Engine, cursor: Cursor = "", limit: Limit = PAGE_ITEMS_DEFAULT
 ) -> Page[AgentView]:
     """Everybody who has registered, and the functions of servers, by id."""
-    views = [view for view in await engine.agents() if view.id > cursor]
+    views = [view for view in await engine.agents.list() if view.id > cursor]
     has_more = len(views) > limit
     return Page(items=tuple(views[:limit]), next_cursor=views[limit - 1].id if has_more else None)
 
@@ -70,7 +70,7 @@ async def agents(
 async def agent(engine: Engine, caller: Caller, agent_id: str) -> AgentView:
     """One agent: whether it is there, and what it works on. An agent asks about itself."""
     check_own_agent(caller, agent_id)
-    return await engine.agent_view(agent_id)
+    return await engine.agents.get(agent_id)
 
 
 @patch("/agents/{agent_id:str}", responses=problem_responses(404))
@@ -78,7 +78,7 @@ async def enable(engine: Engine, caller: Caller, agent_id: str, data: AgentPatch
     """Let an agent work, or not: one that is disabled loses what it has claimed, and is given
     nothing."""
     await check_author(engine, caller, data)
-    return await engine.enable(agent_id, enabled=data.enabled)
+    return await engine.agents.enable(agent_id, enabled=data.enabled)
 
 
 @delete("/agents/{agent_id:str}", responses=problem_responses(404, 409))
@@ -86,10 +86,10 @@ async def remove(engine: Engine, caller: Caller, agent_id: str) -> None:
     """The agent is gone; what it had claimed is offered again. One that is disabled cannot take
     itself away: it would come back as a new one."""
     check_own_agent(caller, agent_id)
-    if caller.role == "agent" and not (await engine.agent_view(agent_id)).enabled:
+    if caller.role == "agent" and not (await engine.agents.get(agent_id)).enabled:
         message = f"agent '{agent_id}' is disabled, and stays so until somebody enables it"
         raise HTTPProblemError(403, "agent_disabled", f"{message}; a ceo can remove it")
-    await engine.remove(agent_id)
+    await engine.agents.remove(agent_id)
 
 
 @post(
@@ -110,13 +110,13 @@ async def heartbeat(
     on is over, so one call is enough for all of it."""
     await check_author(engine, caller, data)
     check_own_agent(caller, agent_id)
-    if not await engine.heartbeat_agent(agent_id):
+    if not await engine.agents.heartbeat(agent_id):
         raise unregistered_problem(agent_id)
     if (seconds := long_polls.allowed_seconds(data.wait)) > 0:
         async with long_polls.slot(caller):
-            on_disconnect = partial(engine.agent_disconnected, agent_id)
+            on_disconnect = partial(engine.agents.disconnected, agent_id)
             await long_polls.wait_or_drain(asyncio.sleep(seconds), request, on_disconnect)
-    view = await engine.agent_view(agent_id)
+    view = await engine.agents.get(agent_id)
     held_ids = set(view.current_work)
     ended = tuple(dispatch_id for dispatch_id in data.holding if dispatch_id not in held_ids)
     return AgentHeartbeat(

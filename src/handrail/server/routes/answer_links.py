@@ -83,8 +83,8 @@ async def make_link(
     """A one-time link with which one person answers this question, without a token. For oneself, by
     who may answer it; an admin makes one for anybody who may."""
     person = _link_person(caller, data)
-    approval = await engine.approval(approval_id)
-    await engine.check_may_answer(approval_id, person)
+    approval = await engine.approvals.get(approval_id)
+    await engine.approvals.check_may_answer(approval_id, person)
     link_seconds = parse_duration(data.expires) if data.expires else LINK_SECONDS_MAX
     if not link_seconds:
         message, hint = f"'{data.expires}' is no duration", "say 2d or 12h"
@@ -94,7 +94,7 @@ async def make_link(
         )
     secret, now = make_link_secret(), engine.clock()
     row = make_link_row(secret, approval, person, by=caller.name, now=now, seconds=link_seconds)
-    await engine.add_link(row)
+    await engine.approvals.add_link(row)
     path = link_path(secret)
     return MadeLink(
         id=row.id,
@@ -184,7 +184,7 @@ async def use_link(request: Request[Any, Any, Any], engine: Engine, token: str) 
 
 async def _find_open_approval(engine: Engine, row: AnswerLinkRow) -> tuple[Approval, Person]:
     """Return the approval and the person, or raise why the link cannot answer."""
-    approval = await engine.approval(row.approval_id)
+    approval = await engine.approvals.get(row.approval_id)
     if approval.status != "open":
         by = f" by {approval.by}" if approval.by else ""
         message = f"what this link is about is {approval.status}{by}; there is nothing to answer"
@@ -193,7 +193,7 @@ async def _find_open_approval(engine: Engine, row: AnswerLinkRow) -> tuple[Appro
         message = "what this link is about shows something else by now; ask for a new link"
         raise HTTPProblemError(409, "changed", message)
     person = await current_person(engine, row)
-    await engine.check_may_answer(row.approval_id, person)
+    await engine.approvals.check_may_answer(row.approval_id, person)
     return approval, person
 
 
@@ -201,7 +201,7 @@ async def _answer(engine: Engine, row: AnswerLinkRow, link_answer: LinkAnswer) -
     """Answer. The answer's transaction checks all again, with the link's id as its key."""
     open_approval, person = await _find_open_approval(engine, row)
     try:
-        run = await engine.answer(
+        run = await engine.approvals.answer(
             row.approval_id,
             link_answer.text,
             by=person,
@@ -229,9 +229,9 @@ async def _answer(engine: Engine, row: AnswerLinkRow, link_answer: LinkAnswer) -
                 engine, caller, "replayed_answer", reason, open_approval.execution_id, fields
             )
         raise
-    await engine.use_link(row.id)
+    await engine.approvals.use_link(row.id)
     status = run.terminal_status.value if run.terminal_status is not None else None
-    approval = await engine.approval(row.approval_id)
+    approval = await engine.approvals.get(row.approval_id)
     return LinkAnswered(approval=approval, run_status=run.status.value, terminal_status=status)
 
 

@@ -40,13 +40,13 @@ async def approvals(
     limit: Limit = PAGE_ITEMS_DEFAULT,
 ) -> Page[Approval]:
     """Questions to people, those asked last first."""
-    return await engine.approvals(status=status, cursor=cursor, limit=limit)
+    return await engine.approvals.list(status=status, cursor=cursor, limit=limit)
 
 
 @get("/approvals/{approval_id:str}", responses=problem_responses(404))
 async def approval(engine: Engine, approval_id: str) -> Approval:
     """One question with all that belongs to it."""
-    return await engine.approval(approval_id)
+    return await engine.approvals.get(approval_id)
 
 
 @post("/approvals/{approval_id:str}/answer", status_code=200, responses=problem_responses(404, 409))
@@ -59,10 +59,10 @@ async def answer(
 ) -> AnsweredApproval:
     """Answer a question. What could mean either is 422 `ambiguous_answer`, and it stays open; one
     that was answered before, is void or has expired is 409."""
-    approval = await engine.approval(approval_id)
+    approval = await engine.approvals.get(approval_id)
     await check_author(engine, caller, data, approval.execution_id)
     try:
-        await engine.answer(
+        await engine.approvals.answer(
             approval_id,
             data.text,
             by=caller.person,
@@ -80,8 +80,8 @@ async def answer(
             await record_refused_attempt(engine, caller, "replayed_answer", reason, run_id, fields)
         raise
     return AnsweredApproval(
-        approval=await engine.approval(approval_id),
-        execution=await engine.view(approval.execution_id),
+        approval=await engine.approvals.get(approval_id),
+        execution=await engine.run_queries.view(approval.execution_id),
     )
 
 

@@ -43,7 +43,7 @@ async def audit(
 ) -> Page[EventView]:
     """Everything that is on record, the last first: each event with who did it, and the number of
     the `commit` it came with. A page may be short, or empty, and not be the last."""
-    return await engine.audit_trail(
+    return await engine.audit.trail(
         cursor, limit, execution_id=execution_id, actor=actor, people=people
     )
 

@@ -49,7 +49,7 @@ async def file_bead(
     """File a bead. With a definition a run of it begins at once: `execution_id`."""
     await check_author(engine, caller, data)
     try:
-        return await engine.file_bead(
+        return await engine.beads.create(
             title=data.title,
             description=data.description,
             workflow_id=data.workflow_id or "",
@@ -74,7 +74,7 @@ async def beads(
     limit: Limit = PAGE_ITEMS_DEFAULT,
 ) -> Page[BeadView]:
     """Work and questions to people, the newest first."""
-    return await engine.beads(
+    return await engine.beads.list(
         status=status, type=type, workflow_id=workflow_id, cursor=cursor, limit=limit
     )
 
@@ -82,16 +82,16 @@ async def beads(
 @get("/beads/{bead_id:str}", responses=problem_responses(404))
 async def bead(engine: Engine, bead_id: str) -> BeadView:
     """One bead as it stands; also a question to people, by its id."""
-    return await engine.bead(bead_id)
+    return await engine.beads.get(bead_id)
 
 
 @patch("/beads/{bead_id:str}", responses=problem_responses(404, 409))
 async def patch_bead(engine: Engine, caller: Caller, bead_id: str, data: BeadPatch) -> BeadView:
     """Change the bead's context. An open question that had shown what changed is void, and asked
     anew."""
-    bead = await engine.bead(bead_id)
+    bead = await engine.beads.get(bead_id)
     await check_author(engine, caller, data, bead.execution_id)
-    return await engine.patch_bead(bead_id, data.context, caller.person)
+    return await engine.beads.patch(bead_id, data.context, caller.person)
 
 
 @post(
@@ -108,13 +108,13 @@ async def run_bead(
 ) -> RunView:
     """Run the bead, for the first time or again. 409 while a run of it is active. To begin behind
     an approval takes a ceo."""
-    bead = await engine.bead(bead_id)
+    bead = await engine.beads.get(bead_id)
     await check_author(engine, caller, data, bead.execution_id)
     try:
         await _check_start_node(
             engine, caller, data.workflow_id or bead.workflow_id, data.from_node
         )
-        run = await engine.restart(
+        run_id = await engine.beads.restart(
             bead_id,
             workflow_id=data.workflow_id or "",
             from_node=data.from_node or "",
@@ -124,7 +124,7 @@ async def run_bead(
     except RefusedError as refused:
         field_by_code = {"unknown_definition": "workflow_id", "no_workflow": "workflow_id"}
         raise refusal_at_field(refused, **field_by_code, unknown_place="from_node") from refused
-    return await engine.view(run.id)
+    return await engine.run_queries.view(run_id)
 
 
 async def _check_start_node(
@@ -133,7 +133,7 @@ async def _check_start_node(
     """Raise 403 for a start behind an approval: it skips the approval, and so is an override."""
     if not node_id or not workflow_id or caller.is_at_least("ceo"):
         return
-    document = (await engine.definition(workflow_id)).definition
+    document = (await engine.definitions.get(workflow_id)).definition
     predecessors = _find_predecessors(document, node_id)
     approval_nodes = [
         node["id"] for node in document.get("nodes", ()) if node["type"] == "approval"
@@ -166,8 +166,8 @@ async def runs_of_bead(
     engine: Engine, bead_id: str, cursor: Cursor = "", limit: Limit = PAGE_ITEMS_DEFAULT
 ) -> Page[RunItem]:
     """The bead's runs, the newest first."""
-    await engine.bead(bead_id)
-    return await engine.executions(bead_id=bead_id, cursor=cursor, limit=limit)
+    await engine.beads.get(bead_id)
+    return await engine.run_queries.list(bead_id=bead_id, cursor=cursor, limit=limit)
 
 
 @get("/beads/{bead_id:str}/history", responses=problem_responses(404))
@@ -175,8 +175,8 @@ async def history_of_bead(
     engine: Engine, bead_id: str, cursor: Cursor = "", limit: Limit = PAGE_ITEMS_DEFAULT
 ) -> Page[EventView]:
     """Everything that happened to the bead, in order, over all its runs."""
-    await engine.bead(bead_id)
-    return await engine.bead_history(bead_id, cursor=cursor, limit=limit)
+    await engine.beads.get(bead_id)
+    return await engine.run_queries.bead_history(bead_id, cursor=cursor, limit=limit)
 
 
 HANDLERS = [file_bead, beads, bead, patch_bead, run_bead, runs_of_bead, history_of_bead]

@@ -33,7 +33,7 @@ async def report(engine: Engine, caller: Caller, data: dict[str, Any]) -> BugRep
         reason = explain_validation_error(str(error))
         message = f"the report cannot be used: {reason}; see /api/v1/openapi.json"
         raise HTTPProblemError(422, "bad_body", message) from error
-    return await engine.report_bug(error_report, by=caller.name)
+    return await engine.bugs.report(error_report, by=caller.name)
 
 
 @get("/bugs", responses=problem_responses())
@@ -41,7 +41,7 @@ async def bugs(
     engine: Engine, cursor: Cursor = "", limit: Limit = PAGE_ITEMS_DEFAULT
 ) -> Page[BugView]:
     """Signatures with their newest bead, and how often each was seen."""
-    return await engine.bugs(cursor=cursor, limit=limit)
+    return await engine.bugs.list(cursor=cursor, limit=limit)
 
 
 HANDLERS = [report, bugs]

@@ -62,21 +62,21 @@ async def channels(
     engine: Engine, cursor: Cursor = "", limit: Limit = PAGE_ITEMS_DEFAULT
 ) -> Page[ChannelView]:
     """All channels, by id."""
-    return await engine.channels(cursor, limit)
+    return await engine.channels.list(cursor, limit)
 
 
 @post("/channels", responses=problem_responses(409))
 async def create(engine: Engine, caller: Caller, data: NewChannel) -> ChannelView:
     """A new channel, without members."""
     await check_author(engine, caller, data)
-    config = engine.turn_config(msgspec.to_builtins(data.turn_config))
-    return await engine.open_channel(data.id, config, by=caller.name)
+    config = engine.channels.turn_config(msgspec.to_builtins(data.turn_config))
+    return await engine.channels.open(data.id, config, by=caller.name)
 
 
 @get("/channels/{channel_id:str}", responses=problem_responses(404))
 async def channel(engine: Engine, caller: Caller, channel_id: str) -> ChannelView:
     """Who is in it, who has the turn, and who is next. An agent asks about its own channels."""
-    view = await engine.channel(channel_id)
+    view = await engine.channels.get(channel_id)
     _check_member(caller, view)
     return view
 
@@ -87,14 +87,14 @@ async def change(
 ) -> ChannelView:
     """Other settings, from now on; what is left out goes back to its default."""
     await check_author(engine, caller, data)
-    config = engine.turn_config(msgspec.to_builtins(data.turn_config))
-    return await engine.configure_channel(channel_id, config, by=caller.name)
+    config = engine.channels.turn_config(msgspec.to_builtins(data.turn_config))
+    return await engine.channels.configure(channel_id, config, by=caller.name)
 
 
 @delete("/channels/{channel_id:str}", responses=problem_responses(404))
 async def remove(engine: Engine, caller: Caller, channel_id: str) -> None:
     """Everybody leaves, and it is listed no more. What was said stays on record."""
-    await engine.close_channel(channel_id, by=caller.name)
+    await engine.channels.close(channel_id, by=caller.name)
 
 
 @post("/channels/{channel_id:str}/members", responses=problem_responses(404, 409))
@@ -103,9 +103,9 @@ async def join(engine: Engine, caller: Caller, channel_id: str, data: NewMember)
     change the settings. An agent assigns itself only where it is a member."""
     await check_author(engine, caller, data)
     check_own_agent(caller, data.agent_id)
-    _check_member(caller, await engine.channel(channel_id))
+    _check_member(caller, await engine.channels.get(channel_id))
     try:
-        return await engine.join_channel(
+        return await engine.channels.join(
             channel_id,
             data.agent_id,
             by=caller.name,
@@ -120,7 +120,7 @@ async def join(engine: Engine, caller: Caller, channel_id: str, data: NewMember)
 async def leave(engine: Engine, caller: Caller, channel_id: str, agent_id: str) -> None:
     """The agent is a member no more; a turn that it has ends. An agent removes itself."""
     check_own_agent(caller, agent_id)
-    await engine.leave_channel(channel_id, agent_id, by=caller.name)
+    await engine.channels.leave(channel_id, agent_id, by=caller.name)
 
 
 @post("/channels/{channel_id:str}/messages", responses=problem_responses(404, 409))
@@ -138,10 +138,12 @@ async def say(
     key = read_key(request)
     try:
         if caller.role == "agent":
-            return await engine.say(
+            return await engine.channels.say(
                 channel_id, caller.name, data.text, turn=data.turn, to=data.to, key=key
             )
-        return await engine.post(channel_id, data.text, by=caller.name, to=data.to, key=key)
+        return await engine.channels.post(
+            channel_id, data.text, by=caller.name, to=data.to, key=key
+        )
     except RefusedError as refused:
         raise _membership_problem(caller, channel_id, refused, "to") from refused
 
@@ -162,10 +164,10 @@ async def messages(
     seconds = long_polls.allowed_seconds(wait)
     if seconds > 0:
         async with long_polls.slot(caller):
-            log_query = engine.channel_log(channel_id, after, limit, wait=seconds, reader=reader)
+            log_query = engine.channels.log(channel_id, after, limit, wait=seconds, reader=reader)
             entries = await long_polls.wait_or_drain(log_query, request)
     else:
-        entries = await engine.channel_log(channel_id, after, limit, reader=reader)
+        entries = await engine.channels.log(channel_id, after, limit, reader=reader)
     items = tuple(entries or ())
     return Page(items=items, next_cursor=str(items[-1].id) if len(items) == limit else None)
 
@@ -188,7 +190,7 @@ async def turn(engine: Engine, caller: Caller, channel_id: str, data: TurnContro
         raise _missing_field("to", "say ACTIVE or QUEUED")
     command = COMMAND_BY_ACTION[data.action](agent_id, data, not is_agent)
     try:
-        return await engine.command_channel(channel_id, command, by=caller.name)
+        return await engine.channels.command(channel_id, command, by=caller.name)
     except RefusedError as refused:
         raise _membership_problem(caller, channel_id, refused, "agent_id") from refused
 

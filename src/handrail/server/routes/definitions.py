@@ -33,7 +33,7 @@ async def define(engine: Engine, caller: Caller, data: dict[str, Any]) -> Stored
 )
 async def validate(engine: Engine, data: dict[str, Any]) -> DefinitionValidation:
     """Everything that is wrong or doubtful with a definition, and what a run can cost at most."""
-    plan, checked = await engine.check_definition(data)
+    plan, checked = await engine.definitions.check(data)
     return DefinitionValidation(
         valid=plan is not None,
         errors=field_errors(checked.errors),
@@ -54,7 +54,7 @@ async def workflows(
     engine: Engine, cursor: Cursor = "", limit: Limit = PAGE_ITEMS_DEFAULT
 ) -> Page[DefinitionItem]:
     """The newest version of each definition."""
-    return await engine.definitions(cursor=cursor, limit=limit)
+    return await engine.definitions.list(cursor=cursor, limit=limit)
 
 
 @get("/workflows/{workflow_id:str}", responses=problem_responses(404))
@@ -62,13 +62,13 @@ async def workflow(
     engine: Engine, workflow_id: str, version: VersionQuery = None
 ) -> DefinitionView:
     """A definition by id or name; without `version` its newest one."""
-    return await engine.definition(workflow_id, version)
+    return await engine.definitions.get(workflow_id, version)
 
 
 @get("/workflows/{workflow_id:str}/versions", responses=problem_responses(404))
 async def versions(engine: Engine, workflow_id: str) -> Page[DefinitionItem]:
     """Every version, the newest first."""
-    return Page(items=tuple(await engine.versions(workflow_id)))
+    return Page(items=tuple(await engine.definitions.versions(workflow_id)))
 
 
 @put("/workflows/{workflow_id:str}", responses=problem_responses(404))
@@ -76,7 +76,7 @@ async def redefine(
     engine: Engine, caller: Caller, workflow_id: str, data: dict[str, Any]
 ) -> StoredDefinition:
     """A new version; runs keep the one they began with."""
-    definition = await engine.definition(workflow_id)
+    definition = await engine.definitions.get(workflow_id)
     return await engine.define(data, by=caller.name, role=caller.role, workflow_id=definition.id)
 
 

@@ -63,7 +63,7 @@ async def claim(
     check_own_agent(caller, data.agent_id)
     try:
         if caller.works_as is not None:  # the agent may have registered with another token
-            check_roles(caller, (await engine.agent_view(caller.name)).roles)
+            check_roles(caller, (await engine.agents.get(caller.name)).roles)
         claimed = await _claim_next(request, engine, caller, long_polls, data)
     except RefusedError as refused:
         if refused.refusal.code == "unknown_agent":
@@ -83,11 +83,11 @@ async def _claim_next(
     seconds = long_polls.allowed_seconds(data.wait)
     if seconds > 0:
         async with long_polls.slot(caller):
-            next_work = engine.claim_next(data.agent_id, seconds, data.holding)
+            next_work = engine.claims.claim_next(data.agent_id, seconds, data.holding)
             claimed = await long_polls.wait_or_drain(next_work, request)
     else:
-        claimed = await engine.claim_next(data.agent_id, 0, data.holding)
-    return await engine.dispatch_view(claimed) if isinstance(claimed, Dispatch) else claimed
+        claimed = await engine.claims.claim_next(data.agent_id, 0, data.holding)
+    return await engine.dispatches.view(claimed) if isinstance(claimed, Dispatch) else claimed
 
 
 @post(
@@ -102,7 +102,7 @@ async def heartbeat(
     """The agent still works on it. Says if that is in vain: the run has ended, or the dispatch is
     over for another reason."""
     await _check_dispatch_author(engine, caller, dispatch_id, data)
-    lease = await engine.heartbeat_dispatch(dispatch_id, caller.name, data.fence)
+    lease = await engine.dispatches.heartbeat(dispatch_id, caller.name, data.fence)
     if lease.code == "foreign":
         raise HTTPProblemError(409, lease.code, lease.message)
     return DispatchLease(
@@ -119,8 +119,12 @@ async def release(
     """The agent will not finish it: the attempt is lost, and offered again while there are some
     left."""
     await _check_dispatch_author(engine, caller, dispatch_id, data)
-    run = await engine.hand_back(dispatch_id, caller.name, data.fence, data.reason, data.usage)
-    return DispatchReceipt(accepted=True, reason="", execution=await engine.summary(run))
+    run = await engine.dispatches.hand_back(
+        dispatch_id, caller.name, data.fence, data.reason, data.usage
+    )
+    return DispatchReceipt(
+        accepted=True, reason="", execution=await engine.run_queries.summary(run)
+    )
 
 
 @post(
@@ -135,8 +139,10 @@ async def result(
     await _check_dispatch_author(engine, caller, dispatch_id, data)
     _check_complete(data)
     agent_result = Result(**{name: getattr(data, name) for name in Result.__struct_fields__})
-    report = await engine.report_dispatch(dispatch_id, caller.name, data.fence, agent_result)
-    execution = await engine.summary(report.run)
+    report = await engine.dispatches.report_result(
+        dispatch_id, caller.name, data.fence, agent_result
+    )
+    execution = await engine.run_queries.summary(report.run)
     return DispatchReceipt(accepted=report.accepted, reason=report.reason, execution=execution)
 
 

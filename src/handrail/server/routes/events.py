@@ -54,7 +54,7 @@ async def events_of_run(
     """The events of a run, from its beginning or after the last one seen, until the last one. 204
     once all were seen."""
     seq = _parse_seq(last_event_id or after or POSITION_BEGINNING)
-    run = await engine.state(execution_id)
+    run = await engine.runs.state(execution_id)
     if seq > run.seq:
         raise _bad_position(str(seq), f"run '{run.id}' has {run.seq} events")
     if run.has_ended and seq == run.seq:
@@ -73,11 +73,11 @@ async def events(
 ) -> Response[str]:
     """Everything that happens from now on, or after the last event seen; with `after=0` from the
     very beginning."""
-    end = await engine.position()
+    end = await engine.feed.position()
     position = last_event_id or after or end
     if position == POSITION_BEGINNING:
         position = ""
-    await engine.feed(position, 1)  # refuses an invalid position
+    await engine.feed.read(position, 1)  # refuses an invalid position
     if _position_key(position) > _position_key(end):
         raise _bad_position(position, f"the record goes to {end}")
     return EventStreamResponse(
@@ -86,10 +86,10 @@ async def events(
 
 
 async def _run_pages(engine: Engine, run_id: str, after: int) -> EventPages:
-    source = cast("AsyncGenerator[None, None]", engine.changes(run_id))
+    source = cast("AsyncGenerator[None, None]", engine.runs.changes(run_id))
     async with aclosing(source) as changes:
         async for _ in changes:
-            while page := await engine.history_of(run_id, after, PAGE_EVENTS):
+            while page := await engine.run_queries.events(run_id, after, PAGE_EVENTS):
                 yield [(str(event["seq"]), event) for event in page]
                 after = page[-1]["seq"]
                 if page[-1]["type"] == LAST_EVENT_TYPE:
@@ -99,11 +99,11 @@ async def _run_pages(engine: Engine, run_id: str, after: int) -> EventPages:
 
 async def _feed_pages(engine: Engine, after: str) -> EventPages:
     while True:  # until the response closes it
-        while page := await engine.feed(after, PAGE_EVENTS):
+        while page := await engine.feed.read(after, PAGE_EVENTS):
             yield page
             after = page[-1][0]
         yield ()
-        await engine.feed_changed(engine.settings.heartbeat, after)
+        await engine.feed.wait(engine.settings.heartbeat, after)
 
 
 def _parse_seq(position: str) -> int:

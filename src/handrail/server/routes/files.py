@@ -84,7 +84,7 @@ async def put_file(
 ) -> FileInfo:
     """Hang a file on the bead: the body itself with `name`, or the one file of a form. The same
     file again changes nothing; another one of that name is 409."""
-    bead = await engine.bead(bead_id)
+    bead = await engine.beads.get(bead_id)
     if request.content_type[0] == FORM_TYPE:
         signed, file_name, content_type, content = await _read_form(request)
         await check_author(engine, caller, signed, bead.execution_id)
@@ -95,7 +95,7 @@ async def put_file(
     if not file_name.strip():
         raise _bad_file("name", "the file has no name", "say ?name=, or send it as a form's file")
     stored_type = content_type_of(content_type, file_name)
-    return await engine.put_file(
+    return await engine.beads.put_file(
         bead_id, file_name, content, content_type=stored_type, by=caller.name
     )
 
@@ -135,7 +135,7 @@ def content_type_of(content_type: str, name: str) -> str:
 @get("/beads/{bead_id:str}/files", responses=problem_responses(404))
 async def files(engine: Engine, bead_id: str) -> Page[FileInfo]:
     """The bead's files by name, without their contents."""
-    return Page(items=tuple(await engine.files(bead_id)))
+    return Page(items=tuple(await engine.beads.files(bead_id)))
 
 
 @get(
@@ -145,24 +145,16 @@ async def files(engine: Engine, bead_id: str) -> Page[FileInfo]:
 )
 async def file(engine: Engine, caller: Caller, bead_id: str, name: str) -> Response[bytes]:
     """A file's content. An agent reads those of beads that it has a dispatch of."""
-    if caller.role == "agent" and not await _has_dispatch(engine, caller.name, bead_id):
+    if caller.role == "agent" and not await engine.dispatches.is_held_by(caller.name, bead_id):
         message = f"agent '{caller.name}' has no dispatch of bead '{bead_id}'"
         raise HTTPProblemError(403, "foreign_bead", f"{message}; claim one first")
-    info, content = await engine.file(bead_id, name)
+    info, content = await engine.beads.file(bead_id, name)
     headers = {
         "content-type": info.content_type,
         "content-disposition": content_disposition(info.name),
         "etag": f'"{info.sha256}"',
     }
     return Response(content, headers=headers)
-
-
-async def _has_dispatch(engine: Engine, agent_id: str, bead_id: str) -> bool:
-    """Return whether the agent works on the bead now."""
-    io, store = engine.committer.call_store, engine.store
-    run_id = await io(store.get_active_run_id, bead_id)
-    dispatches = await io(store.list_dispatches, run_id) if run_id is not None else ()
-    return any(row.agent == agent_id for row in dispatches)
 
 
 def content_disposition(name: str) -> str:

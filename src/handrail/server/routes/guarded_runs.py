@@ -48,7 +48,7 @@ async def tell(
         [event.by for event in data.events if isinstance(event, Ended)],
     )
     if any(authors):
-        await engine.state(execution_id)  # refuses an unknown run
+        await engine.runs.state(execution_id)  # refuses an unknown run
         await check_author(engine, caller, AuthoredBody(by=authors[-1]), execution_id)
     return await recording.record_events(
         engine, execution_id, data.events, by=caller.name, sent_at=data.at, key=key

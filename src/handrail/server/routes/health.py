@@ -29,7 +29,7 @@ async def readyz(engine: Engine, long_polls: LongPolls) -> Response[Health]:
     if long_polls.draining.is_set():
         return Response(Health(status="draining", reason="this server ends"), status_code=503)
     try:
-        await engine.position()
+        await engine.feed.position()
     except StoreError:
         return Response(Health(status="unavailable", reason=UNAVAILABLE_REASON), status_code=503)
     return Response(Health(status="ok"))

@@ -14,7 +14,7 @@ async def locks(
     engine: Engine, cursor: Cursor = "", limit: Limit = PAGE_ITEMS_DEFAULT
 ) -> Page[LockView]:
     """Every repository that runs have committed to: the holder, the queue in order, the fence."""
-    return await engine.locks(cursor=cursor, limit=limit)
+    return await engine.locks.list(cursor=cursor, limit=limit)
 
 
 HANDLERS = [locks]

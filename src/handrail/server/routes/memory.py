@@ -29,13 +29,13 @@ async def memories(
     engine: Engine, q: TextQuery = None, cursor: Cursor = "", limit: Limit = PAGE_ITEMS_DEFAULT
 ) -> Page[MemoryView]:
     """Remembered resolutions, the newest first; also those that are not offered any more."""
-    return await engine.memories(q=q, cursor=cursor, limit=limit)
+    return await engine.memory.list(q=q, cursor=cursor, limit=limit)
 
 
 @get("/memory/{memory_id:str}", responses=problem_responses(404))
 async def memory(engine: Engine, memory_id: str) -> MemoryView:
     """One of them."""
-    return await engine.memory(memory_id)
+    return await engine.memory.get(memory_id)
 
 
 @patch("/memory/{memory_id:str}", responses=problem_responses(404, 409))
@@ -43,13 +43,13 @@ async def correct(engine: Engine, caller: Caller, memory_id: str, data: MemoryPa
     """Another resolution; the record says who wrote it. One that is not offered any more, because
     its run ended badly or its ticket was opened again, is 409."""
     await check_author(engine, caller, data)
-    return await engine.correct_memory(memory_id, data.resolution, by=caller.name)
+    return await engine.memory.correct(memory_id, data.resolution, by=caller.name)
 
 
 @delete("/memory/{memory_id:str}", responses=problem_responses(404))
 async def remove(engine: Engine, caller: Caller, memory_id: str) -> None:
     """It answers no ticket any more; the record says who removed it."""
-    await engine.forget(memory_id, by=caller.name)
+    await engine.memory.forget(memory_id, by=caller.name)
 
 
 HANDLERS = [memories, memory, correct, remove]

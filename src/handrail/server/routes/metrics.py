@@ -29,7 +29,9 @@ async def workflow_metrics(
     """How long runs take, how often they succeed, how often they need the CEO, how many tries each
     node needs; by definition, of runs that have ended."""
     at = parse_time("since", since)
-    return WorkflowMetrics(items=tuple(await engine.figures(workflow_id, at)), since=at)
+    return WorkflowMetrics(
+        items=tuple(await engine.statistics.by_definition(workflow_id, at)), since=at
+    )
 
 
 @get("/metrics", media_type=CONTENT_TYPE_LATEST, responses=problem_responses())

@@ -35,7 +35,7 @@ async def replay(engine: Engine, data: ReplayRequest) -> ReplayResults:
     """What other stop rules would have made of recorded runs: where each would have stopped, by
     which rule, and what would have been saved. No agent is run, and nothing is changed."""
     try:
-        return await engine.replay(data.ids, data.rules)
+        return await engine.replays.replay(data.ids, data.rules)
     except InvalidDefinitionError as error:
         message = f"the rules cannot be used: {error}"
         raise HTTPProblemError(
@@ -51,7 +51,7 @@ async def tune(
 ) -> TuningReport:
     """Limits for a definition, proposed from its ended runs: each with the good runs it would have
     cut and the steps it would have saved."""
-    return await engine.tune(workflow_id, share=share, runs=runs)
+    return await engine.replays.tune(workflow_id, share=share, runs=runs)
 
 
 HANDLERS = [replay, tune]

@@ -96,7 +96,7 @@ async def executions(
     limit: Limit = PAGE_ITEMS_DEFAULT,
 ) -> Page[RunItem]:
     """Runs, the newest first."""
-    return await engine.executions(
+    return await engine.run_queries.list(
         status=status.value if status is not None else None,
         terminal_status=terminal_status.value if terminal_status is not None else None,
         workflow_id=workflow_id,
@@ -113,7 +113,9 @@ async def executions(
 async def summaries(engine: Engine, ids: RunIdsQuery) -> Page[RunSummary]:
     """Of many runs what a list shows of each: its steps, what it may still use, its cost. Those
     that nobody knows are left out."""
-    return Page(items=await engine.summaries([run_id for run_id in ids.split(",") if run_id]))
+    return Page(
+        items=await engine.run_queries.summaries([run_id for run_id in ids.split(",") if run_id])
+    )
 
 
 @get("/executions/{execution_id:str}", responses=problem_responses(404))
@@ -129,34 +131,34 @@ async def execution(
     seconds = long_polls.allowed_seconds(wait)
     if seconds > 0:
         async with long_polls.slot(caller):
-            await long_polls.wait_or_drain(engine.wait(execution_id, seconds), request)
-    return await engine.view(execution_id)
+            await long_polls.wait_or_drain(engine.runs.wait(execution_id, seconds), request)
+    return await engine.run_queries.view(execution_id)
 
 
 @get("/executions/{execution_id:str}/whole", responses=problem_responses(404))
 async def whole(engine: Engine, execution_id: str) -> RunDetails:
     """A run with its bead, its steps, its report and why it stands there, as of one moment: for
     whoever follows it."""
-    return await engine.run_details(execution_id)
+    return await engine.run_queries.details(execution_id)
 
 
 @get("/executions/{execution_id:str}/transitions", responses=problem_responses(404))
 async def transitions(engine: Engine, execution_id: str) -> tuple[TransitionView, ...]:
     """Where the run went, and who sent it: all of it, in order."""
-    return await engine.transitions(execution_id)
+    return await engine.run_queries.transitions(execution_id)
 
 
 @get("/executions/{execution_id:str}/steps", responses=problem_responses(404))
 async def steps(engine: Engine, execution_id: str) -> Page[StepDetails]:
     """Every dispatch of the run with its result in full."""
-    return Page(items=await engine.steps(execution_id))
+    return Page(items=await engine.run_queries.steps(execution_id))
 
 
 @get("/executions/{execution_id:str}/notes", responses=problem_responses(404))
 async def notes(engine: Engine, execution_id: str) -> Page[NoteView]:
     """What was refused, changed nothing and is kept as evidence: late, doubled and foreign results,
     answers to what is settled, forged names. The first 100 of a run."""
-    return Page(items=await engine.notes(execution_id))
+    return Page(items=await engine.run_queries.notes(execution_id))
 
 
 @get(
@@ -169,7 +171,7 @@ async def report(
 ) -> Response[RunReport]:
     """What happened, what was counted, and why the run ended: as JSON, or with
     `Accept: text/markdown` as a text for people."""
-    run_report = await engine.report_of(execution_id)
+    run_report = await engine.run_queries.report(execution_id)
     media_type = request.accept.best_match(["application/json", MARKDOWN])
     if media_type == MARKDOWN:
         text: Response[Any] = Response(report_markdown(run_report), media_type=MARKDOWN)
@@ -180,7 +182,7 @@ async def report(
 @get("/executions/{execution_id:str}/why", responses=problem_responses(404))
 async def why(engine: Engine, execution_id: str) -> RunExplanation:
     """Why the run stopped, waits, or is not worked on, and what to do about it."""
-    return await engine.explain(execution_id)
+    return await engine.run_queries.why(execution_id)
 
 
 @post(
@@ -196,16 +198,16 @@ async def override(
     data: OverrideRequest,
 ) -> RunView:
     """A person takes over, with a reason. An operator only closes runs of beads that it filed."""
-    run = await engine.state(execution_id)
+    run = await engine.runs.state(execution_id)
     await check_author(engine, caller, data, execution_id)
     command = _build_override(data, caller.person, run.definition_id)
     try:
-        await engine.override(execution_id, command, key=read_key(request))
+        await engine.runs.override(execution_id, command, key=read_key(request))
     except RefusedError as refused:
         raise refusal_at_field(
             refused, unknown_place="node", unknown_definition="version"
         ) from refused
-    return await engine.view(execution_id)
+    return await engine.run_queries.view(execution_id)
 
 
 def _build_override(data: OverrideRequest, by: Person, definition_id: str) -> OverrideCommand:

@@ -34,7 +34,7 @@ async def end_session(
 ) -> None:
     """Whoever is signed in by it is signed out, wherever that is."""
     ids = [row.id for row in await _visible_sessions(engine, caller)]
-    if session_id not in ids or not await engine.revoke_credential(session_id):
+    if session_id not in ids or not await engine.credentials.revoke(session_id):
         message = f"there is no session '{session_id[:80]}' in use; look at the list of sessions"
         raise HTTPProblemError(404, "unknown_session", message)
     credentials.clear()
@@ -44,7 +44,7 @@ async def _visible_sessions(engine: Engine, caller: Caller) -> list[CredentialRo
     now = engine.clock()
     rows = [
         row
-        for row in await engine.credentials("session")
+        for row in await engine.credentials.list("session")
         if caller_from_credential(row, now) is not None
     ]
     return [row for row in rows if row.name == caller.name or caller.is_at_least("admin")]

@@ -28,7 +28,7 @@ prepare_types(TokenView, MadeToken)
 async def make_token(engine: Engine, caller: Caller, data: NewToken) -> MadeToken:
     """A new token; it is shown this once."""
     secret, row = issue_token(data, by=caller.name, engine=engine)
-    await engine.add_credential(row)
+    await engine.credentials.add(row)
     return msgspec.convert({**_view_fields(row), "token": secret}, MadeToken)
 
 
@@ -78,14 +78,14 @@ def _bad_token_request(path: str, message: str) -> HTTPProblemError:
 @get("/tokens", responses=problem_responses())
 async def tokens(engine: Engine) -> Page[TokenView]:
     """All tokens, without their secrets."""
-    rows = await engine.credentials("token")
+    rows = await engine.credentials.list("token")
     return Page(items=tuple(msgspec.convert(_view_fields(row), TokenView) for row in rows))
 
 
 @delete("/tokens/{token_id:str}", responses=problem_responses(404))
 async def revoke_token(engine: Engine, credentials: CredentialCache, token_id: str) -> None:
     """Nobody gets in with it any more."""
-    if not await engine.revoke_credential(token_id):
+    if not await engine.credentials.revoke(token_id):
         message = f"there is no token '{token_id}' in use; look at the list of tokens"
         raise HTTPProblemError(404, "unknown_token", message)
     credentials.clear()
@@ -107,7 +107,7 @@ async def issue_sign_in(engine: Engine, request: NewSignIn, *, by: str) -> SignI
         now=engine.clock(),
         seconds=SIGN_IN_SECONDS,
     )
-    await engine.add_credential(row)
+    await engine.credentials.add(row)
     assert row.expires_at is not None
     return SignInLink(path=f"/sign-in/{secret}", expires_at=parse_iso(row.expires_at))
 

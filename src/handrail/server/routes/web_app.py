@@ -79,7 +79,7 @@ async def sign_in(
 ) -> Response[Any]:
     if request.headers.get("sec-fetch-site", SAME_SITE_VALUES[0]) not in SAME_SITE_VALUES:
         raise HTTPProblemError(403, "csrf", "another site has sent this; open the link itself")
-    row = await engine.use_sign_in(digest_secret(code))
+    row = await engine.credentials.use_sign_in(digest_secret(code))
     if row is None and MediaType.HTML in request.headers.get("accept", ""):
         return Response(
             PAGE_HTML.format(body=USED_LINK_HTML), status_code=401, media_type=MediaType.HTML
@@ -95,7 +95,7 @@ async def sign_in(
         now=engine.clock(),
         seconds=SESSION_SECONDS,
     )
-    await engine.add_credential(session)
+    await engine.credentials.add(session)
     cookies = [_session_cookie(request, settings, secret, SESSION_SECONDS)]
     return Response(None, status_code=303, headers={"Location": "/"}, cookies=cookies)
 
@@ -126,7 +126,7 @@ async def sign_out(
     """The session that this request came with is over."""
     if not caller.in_browser:
         return Response(None, status_code=204)
-    await engine.revoke_credential(caller.credential)
+    await engine.credentials.revoke(caller.credential)
     credentials.clear()
     return Response(None, status_code=204, cookies=[_session_cookie(request, settings, "", 0)])
 

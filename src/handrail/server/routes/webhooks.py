@@ -37,10 +37,8 @@ V = TypeVar("V", bound=WebhookView)
 @get("/webhooks", responses=problem_responses())
 async def webhooks(engine: Engine) -> Page[WebhookView]:
     """Every webhook, and how its last attempts went."""
-    waiting: dict[str, int] = await engine.committer.call_store(
-        engine.store.count_pending_deliveries
-    )
-    rows = await engine.webhooks()
+    waiting = await engine.webhooks.pending_counts()
+    rows = await engine.webhooks.list()
     return Page(items=tuple(_to_view(row, waiting.get(row.id, 0), WebhookView) for row in rows))
 
 
@@ -61,7 +59,7 @@ async def make_webhook(
         events=msgspec.json.encode(tuple(dict.fromkeys(data.events))).decode(),
         people=msgspec.json.encode(data.people).decode(),
         secret=WEBHOOK_SECRET_PREFIX + secrets.token_urlsafe(32),
-        since=await engine.last_commit(),
+        since=await engine.feed.last_commit(),
         created_by=caller.name,
         created_at=now,
         failures=0,
@@ -71,7 +69,7 @@ async def make_webhook(
         disabled_at=None,
         reason="",
     )
-    await engine.add_webhook(row)
+    await engine.webhooks.add(row)
     webhook_sender.wake()
     return _to_view(row, 0, MadeWebhook)
 
@@ -79,7 +77,7 @@ async def make_webhook(
 @delete("/webhooks/{webhook_id:str}", responses=problem_responses(404))
 async def remove_webhook(engine: Engine, webhook_id: str) -> None:
     """Nothing is told there any more; what waited is forgotten."""
-    await engine.remove_webhook(webhook_id)
+    await engine.webhooks.remove(webhook_id)
 
 
 @post("/webhooks/{webhook_id:str}/enable", status_code=200, responses=problem_responses(404))
@@ -87,12 +85,10 @@ async def enable_webhook(
     engine: Engine, webhook_sender: WebhookSender, webhook_id: str
 ) -> WebhookView:
     """One that was disabled is told again: what waits for it, and what comes from now on."""
-    await engine.enable_webhook(webhook_id)
+    await engine.webhooks.enable(webhook_id)
     webhook_sender.wake()
-    waiting: dict[str, int] = await engine.committer.call_store(
-        engine.store.count_pending_deliveries
-    )
-    return _to_view(await engine.webhook(webhook_id), waiting.get(webhook_id, 0), WebhookView)
+    waiting = await engine.webhooks.pending_counts()
+    return _to_view(await engine.webhooks.get(webhook_id), waiting.get(webhook_id, 0), WebhookView)
 
 
 async def _check_new_webhook(new_webhook: NewWebhook, settings: ServerSettings) -> None:

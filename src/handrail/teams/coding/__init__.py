@@ -45,9 +45,9 @@ def document_loader(engine: Engine) -> DocumentLoader:
 
     async def load_documents(bead_id: str) -> Mapping[str, str]:
         texts: dict[str, str] = {}
-        for info in (await engine.files(bead_id))[:DOCUMENTS_MAX]:
+        for info in (await engine.beads.files(bead_id))[:DOCUMENTS_MAX]:
             if info.size <= DOCUMENT_BYTES_MAX:
-                _, body = await engine.file(bead_id, info.name)
+                _, body = await engine.beads.file(bead_id, info.name)
                 texts[info.name] = body.decode("utf-8", "replace")
         return texts
 

@@ -66,9 +66,9 @@ def build_agents(
 async def load_text_files(engine: Engine, bead_id: str) -> Files:
     """Return the texts among the bead's files."""
     texts: dict[str, str] = {}
-    for info in (await engine.files(bead_id))[:FILES_MAX]:
+    for info in (await engine.beads.files(bead_id))[:FILES_MAX]:
         if info.size <= FILE_BYTES_MAX:
-            _, body = await engine.file(bead_id, info.name)
+            _, body = await engine.beads.file(bead_id, info.name)
             texts[info.name] = body.decode("utf-8-sig", "replace")
     return texts
 

@@ -17,7 +17,7 @@ from handrail.engine.commit.stream_change import RunChange
 from handrail.engine.dispatch.dispatch import Dispatch
 from handrail.engine.engine import Engine
 from handrail.engine.errors import RefusedError
-from handrail.engine.listeners import EngineNotification
+from handrail.engine.notifier import EngineNotification
 from handrail.engine.services.bugs import BUG_WORKFLOW_ID
 from handrail.kernel.result import Result
 from handrail.kernel.run.events import Offered
@@ -69,7 +69,7 @@ async def watch_for_reverts(engine: Engine) -> None:
             task.add_done_callback(tasks.discard)
 
     engine.listeners.add(on_notification)
-    page = await engine.executions(
+    page = await engine.run_queries.list(
         status="ended", workflow_id=BUG_WORKFLOW_ID, limit=MISSED_RUNS_MAX
     )
     for run in page.items:
@@ -90,7 +90,7 @@ async def _file_revert(engine: Engine, run_id: str) -> None:
     """File a bead, if that run may have pushed something; the same one, whichever engine files
     it.
     """
-    if not changes_to_revert(await engine.state(run_id), await engine.history(run_id)):
+    if not changes_to_revert(await engine.runs.state(run_id), await engine.runs.history(run_id)):
         return
     await engine.start(
         REVERT_WORKFLOW_ID,
@@ -119,7 +119,9 @@ async def revert_run(engine: Engine, lane: CommitLane, dispatch: Dispatch) -> Re
     """
     run_id = str(dispatch.bead.context.get("reverts", ""))
     try:
-        changes = changes_to_revert(await engine.state(run_id), await engine.history(run_id))
+        changes = changes_to_revert(
+            await engine.runs.state(run_id), await engine.runs.history(run_id)
+        )
     except RefusedError as error:
         return fail(error.refusal.message)
     if not changes or dispatch.lock is None:

@@ -1,0 +1,134 @@
+"""The one way to change a run or a channel: a command, decided by the kernel, then committed."""
+
+import hashlib
+from collections.abc import Awaitable, Callable
+from typing import NoReturn
+
+import msgspec
+from msgspec.structs import replace
+
+from handrail.engine.clock import Clock
+from handrail.engine.commit.batch import CommandResult
+from handrail.engine.commit.committer import GroupCommitter
+from handrail.engine.commit.projection import encode
+from handrail.engine.commit.stream_change import Command
+from handrail.engine.errors import RefusedError, refuse
+from handrail.engine.store_access import StoreAccess
+from handrail.kernel.run import commands as c
+from handrail.store.engine_store import DefinitionRow, IdempotencyKeyRow, StoreError, iso
+
+IDEMPOTENCY_KEY_CHARS_MAX = 255
+
+
+class CommandGateway:
+    """Submits commands to the committer. A refusal raises `RefusedError`."""
+
+    def __init__(
+        self,
+        committer: GroupCommitter,
+        access: StoreAccess,
+        clock: Clock,
+        before_commit: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        self._committer, self._access, self._clock = committer, access, clock
+        self._before_commit = before_commit
+
+    async def prepare(self) -> None:
+        """Get ready for a commit: check that the engine is open, and what the engine has to do
+        before."""
+        self._access.check_open()
+        if self._before_commit is not None:
+            await self._before_commit()
+
+    async def execute(
+        self,
+        stream: str,
+        command: Command,
+        *,
+        key: IdempotencyKeyRow | None = None,
+        priority: int = 0,
+    ) -> CommandResult:
+        """Decide and commit a command. Refused: as the kernel says, and key_reused."""
+        await self.prepare()
+        try:
+            result = await self._committer.execute(stream, command, key=key, priority=priority)
+        except StoreError:
+            if isinstance(command, c.Start) and await self._has_started(command):
+                return CommandResult()
+            self._access.check_open()
+            raise
+        if result.duplicate_of is not None and key is not None:
+            check_same_request(result.duplicate_of, key)
+        elif result.refusal is not None:
+            raise RefusedError(result.refusal)
+        return result
+
+    async def start(
+        self, definition: str, start: c.Start, key: IdempotencyKeyRow | None, priority: int
+    ) -> CommandResult:
+        """Start a run of the newest version of a definition, by id or name. Refused:
+        unknown_definition, and as the kernel says."""
+        newest = self._committer.plans.newest.get(definition)
+        row = newest or await self.load_newest_definition(definition)
+        command = replace(start, definition_id=row.workflow_id, version=row.version)
+        return await self.execute(start.run_id, command, key=key, priority=priority)
+
+    async def load_newest_definition(self, definition: str) -> DefinitionRow:
+        """Load the newest version, by id or name. Refused: unknown_definition."""
+        row = await self._access.call(self._access.store.get_definition, definition)
+        if row is None:
+            refuse_unknown_definition(definition)
+        self._committer.plans.newest[definition] = row
+        return row
+
+    async def _has_started(self, start: c.Start) -> bool:
+        """Whether the run began after all: the connection broke, but the start was on disk. Refused
+        if its bead has another run."""
+        try:
+            active_run_id = await self._access.call(
+                self._access.store.get_active_run_id, start.bead_id
+            )
+        except StoreError:
+            return False  # the caller raises the first error
+        if active_run_id is not None and active_run_id != start.run_id:
+            message = f"bead '{start.bead_id}' has the active run '{active_run_id}'"
+            refuse("bead_busy", message, "wait for its end, or close it")
+        return active_run_id is not None
+
+    def key_row(
+        self, key: str, actor: str, request: object, answer: dict[str, str]
+    ) -> IdempotencyKeyRow | None:
+        """The row by which a repeated request finds its first answer. Refused: bad_key."""
+        if not key:
+            return None
+        if len(key) > IDEMPOTENCY_KEY_CHARS_MAX or not key.isprintable():
+            message = (
+                f"the key {key[:40]!r} is longer than {IDEMPOTENCY_KEY_CHARS_MAX} characters, "
+                "or no plain text"
+            )
+            refuse("bad_key", message, "take a UUID")
+        return IdempotencyKeyRow(
+            key=key,
+            actor=actor,
+            digest=hashlib.sha256(encode(request)).hexdigest(),
+            answer=encode(answer).decode(),
+            created_at=iso(self._clock()),
+        )
+
+
+def check_same_request(first: IdempotencyKeyRow, key: IdempotencyKeyRow) -> None:
+    """Refuse a key that was used for another request: key_reused."""
+    if first.digest != key.digest:
+        message = f"the key '{first.key}' was used for another request"
+        refuse("key_reused", message, "take a new key")
+
+
+def first_answer(row: IdempotencyKeyRow) -> dict[str, str]:
+    """What the first request under the key was answered."""
+    return msgspec.json.decode(row.answer, type=dict[str, str])
+
+
+def refuse_unknown_definition(workflow_id: str, version: int | None = None) -> NoReturn:
+    version_text = "" if version is None else f"version {version} of "
+    message = f"nothing is defined as {version_text}'{workflow_id}'"
+    refuse("unknown_definition", message, "define it first")
