@@ -2,11 +2,9 @@
 
 import gc
 import os
-import sys
 
 import pytest
 from hypothesis import settings
-from tests.applications import keep
 
 pytest.register_assert_rewrite(
     "handrail.testing.conformance_commits",
@@ -22,8 +20,6 @@ settings.load_profile("new" if os.environ.get("HANDRAIL_LONG") else "same")
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish() -> None:
     """What was imported and collected is there to the end: the garbage collector need not look at
-    it again after every few tests. Servers of tests have the applications of those before them."""
-    if server := sys.modules.get("handrail.server.app"):
-        keep(server)
+    it again after every few tests."""
     gc.collect()
     gc.freeze()

@@ -5,7 +5,6 @@
 It needs the package itself, whose API it is, and Node (see build.py).
 """
 
-import asyncio
 import sys
 
 import build
@@ -23,7 +22,7 @@ STEPS = (
 def check() -> None:
     """Raises NotBuilt, with what was found."""
     node = build.install(dev=True)
-    openapi.PLACE.write_bytes(asyncio.run(openapi.document()))
+    openapi.write()
     for script, *arguments in STEPS:
         build.run([*node, str(MODULES / script), *arguments], SECONDS)
 

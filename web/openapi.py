@@ -1,20 +1,17 @@
 """Writes the API's OpenAPI document, from which the page's types are made: no server is started."""
 
-import asyncio
 from pathlib import Path
 
 import msgspec
 
-import handrail
-from handrail.server.app import ServerApp
+from handrail.api.openapi import openapi_document
 
 PLACE = Path(__file__).parent / "openapi.json"
 
 
-async def document() -> bytes:
-    async with handrail.open("sqlite://") as engine:
-        return msgspec.json.encode(ServerApp(engine).litestar.openapi_schema.to_schema())
+def write() -> None:
+    PLACE.write_bytes(msgspec.json.encode(openapi_document()))
 
 
 if __name__ == "__main__":
-    PLACE.write_bytes(asyncio.run(document()))
+    write()

@@ -14,7 +14,9 @@ from typing import NamedTuple, get_args
 
 import pytest
 from tests.docs import written
+from tests.server.calls import ACCESS_TABLE
 
+from handrail.api.operation import API_PREFIX
 from handrail.cli.options import RunStatusFilter as ListedStatus
 from handrail.engine.log_events import LOG_EVENTS
 from handrail.engine.services import approvals, beads
@@ -24,7 +26,6 @@ from handrail.kernel.definition.limits import StopRules
 from handrail.kernel.definition.model import TerminalStatus
 from handrail.kernel.run.state import ApprovalKind, RunStatus
 from handrail.kernel.stop.rules import StopRule
-from handrail.server.access import ACCESS_TABLE, API_PREFIX
 from handrail.server.problems import STATUS_BY_REFUSAL_CODE
 from handrail.server.prometheus import METRICS
 from handrail.server.setting_table import SETTINGS as SETTINGS

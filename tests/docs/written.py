@@ -6,24 +6,23 @@ puts them into their pages; `test_reference.py` asks whether they stand there. W
 explained is written by people, around these parts.
 """
 
-import asyncio
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from tests.server.calls import ACCESS_TABLE
 from typer.main import get_command
 
+from handrail.api.access import Access
 from handrail.api.calls import OPERATIONS
-from handrail.api.operation import Operation
+from handrail.api.openapi import openapi_document
+from handrail.api.operation import API_PREFIX, Operation
 from handrail.api.runs import RunCalls
 from handrail.cli.app import app
 from handrail.engine.audit.doctor import INVARIANTS
-from handrail.engine.opening import open as open_engine
 from handrail.kernel.definition.limits import LIMITS, PROFILES, Constraints, StopRules
 from handrail.kernel.stop.rules import RULES, terminal_status_of
-from handrail.server.access import API_PREFIX
-from handrail.server.app import ServerApp
 from handrail.views.diagrams import UNFORCED_STATUSES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -84,19 +83,23 @@ def _arguments(operation: Operation[..., Any]) -> str:
     return ", ".join(f"{one.name}=" if one.default is not one.empty else one.name for one in given)
 
 
-def document() -> dict[str, Any]:
-    """The OpenAPI document, as a server gives it."""
+def access() -> str:
+    """Who may make which call, and what it is limited to."""
+    rows = [
+        f"| `{method} {path}` | {_callers(who)} | {who.restriction} |"
+        for (method, path), who in ACCESS_TABLE.items()
+    ]
+    return "\n".join(("| call | who | limited to |", "|---|---|---|", *rows)) + "\n"
 
-    async def made() -> dict[str, Any]:
-        async with open_engine("sqlite://") as engine:
-            return ServerApp(engine).litestar.openapi_schema.to_schema()
 
-    return asyncio.run(made())
+def _callers(who: Access) -> str:
+    roles = [who.people or "", "agent" if who.agents else "", "reporter" if who.reporters else ""]
+    return "anybody" if who.open else ", ".join(filter(None, roles))
 
 
 def calls() -> str:
     """Every call: what it does, what it takes, what it answers."""
-    schema, seen = document(), dict[str, str]()
+    schema, seen = openapi_document(), dict[str, str]()
     return "\n".join(
         "\n".join(_call(schema, f"{method.upper()} {path.removeprefix(API_PREFIX)}", call, seen))
         for path, methods in sorted(schema["paths"].items())
@@ -190,6 +193,7 @@ PARTS: dict[str, tuple[str, Callable[[], str]]] = {
     "options": ("docs/cli.md", options),
     "calls": ("docs/api.md", calls),
     "methods": ("docs/client.md", methods),
+    "access": ("docs/access.md", access),
     "findings": ("docs/errors.md", findings),
     "stop rules": ("docs/statuses.md", stop_rules),
     "limits": ("docs/definitions.md", limits),

@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 from tests.server.house import ADDRESS, House, told
 
-from handrail.server.access import API_PREFIX
+from handrail.api.operation import API_PREFIX
 from handrail.server.credentials import issue_credential
 
 HUB = {

@@ -30,8 +30,11 @@ from schemathesis.specs.openapi.checks import (
 )
 from tests.client.serving import Server
 from tests.engine.at_work import chain, node
+from tests.server.calls import ACCESS_TABLE
 
-from handrail.server.access import ACCESS_TABLE, API_PREFIX, ROLES, Caller, may_call
+from handrail.api.access import ROLES
+from handrail.api.operation import API_PREFIX
+from handrail.server.access import Caller, may_call
 from handrail.server.settings import ServerSettings
 from handrail.teams import BUILTIN_IDS, load_builtin
 

@@ -1,10 +1,10 @@
 """Who may call what: the whole table, every call by everybody, on their own objects and others'."""
 
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from tests.server.calls import ACCESS_TABLE
 from tests.server.house import (
     ADMIN,
     AGENT,
@@ -18,15 +18,10 @@ from tests.server.house import (
     told,
 )
 
+from handrail.api.access import Access
+from handrail.api.operation import API_PREFIX
 from handrail.kernel.result import Outcome, Result
-from handrail.server.access import (
-    ACCESS_TABLE,
-    API_PREFIX,
-    Access,
-    Caller,
-    access_markdown,
-    may_call,
-)
+from handrail.server.access import Caller, may_call
 
 ROLES = ("viewer", "operator", "ceo", "admin", "agent", "reporter")
 ASKING = Result(outcome=Outcome.ASK, question="which one?")
@@ -236,8 +231,3 @@ async def test_names_in_a_body_are_not_believed(house: House):
     assert (await house.operator.post("/beads", json=forged)).status_code == 403
     same = {"title": "a bug", "filed_by": OPERATOR}
     assert (await house.operator.post("/beads", json=same)).status_code == 201
-
-
-def test_the_page_about_access_has_the_whole_table():
-    text = (Path(__file__).parents[2] / "docs" / "access.md").read_text(encoding="utf-8")
-    assert text.endswith(access_markdown())

@@ -12,8 +12,8 @@ from tests.engine.at_work import chain, node
 from tests.server.house import CEO, OPERATOR, House, pages, problem, told
 from tests.server.test_approvals import REVIEWED
 
+from handrail.api.operation import API_PREFIX
 from handrail.kernel.result import Outcome, Result
-from handrail.server.access import API_PREFIX
 from handrail.server.credentials import digest_secret
 from handrail.server.settings import ServerSettings
 from handrail.store.engine_store import parse_iso

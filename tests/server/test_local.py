@@ -8,9 +8,10 @@ import httpx
 import pytest
 from tests.server.house import ADDRESS, ASKS, House, told
 
+from handrail.api.operation import API_PREFIX
 from handrail.client.clients import Client
 from handrail.client.errors import NotFoundError
-from handrail.server.access import API_PREFIX, Caller
+from handrail.server.access import Caller
 from handrail.server.app import ServerApp
 from handrail.server.authentication import SCOPE_LOCAL_CALLER
 from handrail.server.local_transport import LOCAL_URL, open_local_transport

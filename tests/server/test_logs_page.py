@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.engine.at_work import opened, team
+from tests.server.calls import ACCESS_TABLE
 from tests.server.house import ADDRESS, House, told
 from tests.server.logged import logging_to
 from tests.server.test_logs import hands, plays
@@ -16,7 +17,6 @@ from tests.server.test_logs import hands, plays
 from handrail.engine import log_events
 from handrail.kernel.result import Outcome, Result
 from handrail.server import prometheus
-from handrail.server.access import ACCESS_TABLE
 from handrail.server.setting_table import SETTINGS_BY_NAME
 from handrail.testing.clock import ManualClock
 

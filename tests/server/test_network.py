@@ -20,7 +20,8 @@ from tests.server.faults import Faulty
 from tests.server.house import ADDRESS, WORKER, House
 from uuid_utils import uuid7
 
-from handrail.server.access import API_PREFIX, Role
+from handrail.api.access import Role
+from handrail.api.operation import API_PREFIX
 from handrail.server.credentials import issue_credential
 from handrail.server.settings import ServerSettings
 from handrail.testing.clock import ManualClock
@@ -176,7 +177,7 @@ def played(folder: Path, seed: int | None) -> tuple[dict[str, End], Counter[str]
     house.settings = ServerSettings(rate_limit=1e9)
 
     async def play() -> tuple[dict[str, End], Counter[str]]:
-        async with house.opened(), house.served.litestar.lifespan():
+        async with house.opened(), house.served.lifespan():
             direct = httpx.ASGITransport(app=house.served.asgi)  # pyright: ignore[reportArgumentType]
             transport = Faulty(direct, seed) if seed is not None else direct
             load = Play(house, transport)

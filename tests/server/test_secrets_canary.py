@@ -12,10 +12,11 @@ from urllib.parse import quote
 
 import httpx
 import pytest
+from tests.server.calls import ACCESS_TABLE
 from tests.server.house import ADDRESS, PLAIN, WORKER, House, problem, told
 from tests.server.logged import Logged, logging_to
 
-from handrail.server.access import ACCESS_TABLE, API_PREFIX
+from handrail.api.operation import API_PREFIX
 from handrail.server.authentication import SESSION_COOKIE
 from handrail.server.credentials import issue_credential
 from handrail.server.logs import redact

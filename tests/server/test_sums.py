@@ -7,11 +7,11 @@ from tests.engine.at_work import chain, node
 from tests.server.crew import Outsider, outsider
 from tests.server.house import PLAIN, WORKER, House, problem, told
 
+from handrail.api.calls import OPERATIONS
+from handrail.api.operation import Repeat
 from handrail.engine.dispatch.refused_notes import NOTE_BYTES_MAX
 from handrail.kernel.json_values import VALUE_BYTES_MAX
 from handrail.kernel.run import size_limits
-from handrail.server.access import ACCESS_TABLE, API_PREFIX
-from handrail.server.idempotency import MEMORY_ONLY, SHOWN_ONCE
 from handrail.store.engine_store import NOTES_MAX
 
 LONG = chain(node("fix", max_attempts=100, multi_dispatch=True), id="long")
@@ -78,16 +78,13 @@ async def test_whoever_is_refused_fills_no_disk_with_evidence(house: House) -> N
 
 
 async def test_whoever_only_looks_leaves_no_answer_on_disk(house: House) -> None:
-    options = {
-        (str(method), route.path_format): handler.opt
-        for route in house.served.litestar.routes
-        for method, (handler, _) in getattr(route, "route_handler_map", {}).items()
-    }
     looking = [
-        call for call, who in ACCESS_TABLE.items() if call[0] == "POST" and who.people == "viewer"
+        operation
+        for operation in OPERATIONS
+        if operation.method == "POST" and operation.access.people == "viewer"
     ]
-    looking.remove(("POST", f"{API_PREFIX}/sign-out"))  # which answers nothing
-    assert [one for one in looking if not {MEMORY_ONLY, SHOWN_ONCE} & set(options[one])] == []
+    stored = [operation.name for operation in looking if operation.repeat is Repeat.STORED]
+    assert stored == ["sessions.sign_out"]  # which answers nothing
     body, key = {"text": "name: plain"}, {"Idempotency-Key": "k1"}
     for _ in range(2):
         answer = await house.viewer.post("/workflows/read", json=body, headers=key)

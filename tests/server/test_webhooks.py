@@ -13,9 +13,9 @@ from tests.engine.at_work import PATIENCE, chain, node
 from tests.server.house import ADMIN, CEO, House, pages, problem, told
 from tests.server.receiver import Received, Receiver
 
+from handrail.api.operation import API_PREFIX
 from handrail.engine.services import webhooks as making
 from handrail.server import webhook_sender as sending
-from handrail.server.access import API_PREFIX
 from handrail.server.settings import ServerSettings
 from handrail.server.webhook_sender import ATTEMPTS_MAX, WebhookSender
 from handrail.server.webhook_targets import (
@@ -513,7 +513,7 @@ async def test_the_engine_does_not_wait_for_a_receiver(
 
 
 async def test_a_server_tells_by_itself_while_it_runs(inside: House):
-    async with receiving(inside) as (receiver, _), inside.served.lifespan(inside.served.litestar):
+    async with receiving(inside) as (receiver, _), inside.served.lifespan():
         asked = await inside.asked()
         for _ in range(2_000):
             if receiver.received:

@@ -5,7 +5,7 @@ from typing import Any
 
 from tests.engine.at_work import PATIENCE
 
-from handrail.server.access import API_PREFIX
+from handrail.api.operation import API_PREFIX
 from handrail.server.app import ServerApp
 
 CHUNKS_MAX = 2

@@ -9,7 +9,7 @@ from tests.engine.at_work import go
 from tests.server.house import OPERATOR, House, pages, problem, told
 
 from handrail import teams
-from handrail.server.access import API_PREFIX
+from handrail.api.operation import API_PREFIX
 from handrail.testing.clock import ManualClock
 
 INVOICE = "Invoice for 3 x 19.99 and 2 x 5.00, tax 20%"

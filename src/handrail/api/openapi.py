@@ -24,6 +24,12 @@ COMMON_PROBLEMS = (400, 401, 403, 413, 422, 429, 503)
 """Statuses of the problem documents that every call may answer with."""
 FORM, UPLOAD_FORM = "application/x-www-form-urlencoded", "multipart/form-data"
 BINARY: Schema = {"type": "string", "contentMediaType": ANY_MEDIA_TYPE}
+LAST_EVENT_ID = {
+    "name": LAST_EVENT_ID_HEADER,
+    "in": "header",
+    "description": "Go on after this event.",
+    "schema": {"type": "string", "maxLength": POSITION_CHARS_MAX},
+}
 UNDOCUMENTED = (ServerCalls.get_openapi,)
 WITHOUT_PROBLEMS = (ServerCalls.get_health, ServerCalls.get_readiness)
 DESCRIPTION = """\
@@ -124,8 +130,7 @@ def _parameters(item: Operation[..., Any], components: dict[str, Schema]) -> lis
             for name, schema in shape["properties"].items()
         ]
     if isinstance(item, EventStream):
-        last_event_id = {"type": "string", "maxLength": POSITION_CHARS_MAX}
-        query.append({"name": LAST_EVENT_ID_HEADER, "in": "header", "schema": last_event_id})
+        query.append(LAST_EVENT_ID)
     return path + query
 
 

@@ -16,10 +16,11 @@ from datetime import datetime, timedelta
 import msgspec
 from uuid_utils import uuid7
 
+from handrail.api.access import PersonRole
+from handrail.api.operation import API_PREFIX
 from handrail.engine.engine import Engine
 from handrail.kernel.definition.model import PERSON_LEVELS
 from handrail.kernel.run.state import Person
-from handrail.server.access import API_PREFIX, PersonRole
 from handrail.server.credentials import SECRET_PREFIX, caller_from_credential, digest_secret
 from handrail.server.problems import HTTPProblemError
 from handrail.store.engine_store import iso, parse_iso

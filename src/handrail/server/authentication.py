@@ -1,7 +1,7 @@
-"""Identifies the caller by bearer token or session cookie, then applies the access table.
+"""Identifies the caller by bearer token or session cookie, then checks the operation's access.
 
 Rules
-1. Identity comes from the token only, authority from the table only (`access.py`).
+1. Identity comes from the token only, authority from the operation only (`handrail.api`).
 2. A wrong token is 401, even where a right one would not help; an insufficient role is 403. Neither
    says whether the requested object exists.
 3. A session is for the web app: a call that changes something needs the session's CSRF token in a
@@ -10,15 +10,16 @@ Rules
 """
 
 from collections import OrderedDict
-from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
 
 from litestar import Request
 from litestar.types import ASGIApp, HTTPScope, Receive, Scope, Send
 
+from handrail.api.access import NOBODY, Access
 from handrail.engine.engine import Engine
-from handrail.server.access import ACCESS_TABLE, Access, Caller, describe_required_role, may_call
+from handrail.server.access import Caller, describe_required_role, may_call
+from handrail.server.binding import OPT_ACCESS, SCOPE_SERVER
 from handrail.server.credentials import caller_from_credential, digest_secret, is_valid_csrf
 from handrail.server.problems import HTTPProblemError
 from handrail.store.store import CredentialRow
@@ -63,16 +64,12 @@ class CredentialCache:
 class AuthenticationMiddleware:
     """A Litestar middleware: runs when the call is known, before its body is read."""
 
-    def __init__(self, app: ASGIApp, credentials: Callable[[], CredentialCache]) -> None:
-        self.app, self._credentials = app, credentials
-
-    @property
-    def credentials(self) -> CredentialCache:
-        return self._credentials()
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request: Request[Any, Any, Any] = Request(cast("HTTPScope", scope), receive, send)
-        access = ACCESS_TABLE.get((request.method, scope["path_template"]), Access())
+        access: Access = scope["route_handler"].opt.get(OPT_ACCESS, NOBODY)
         caller = await self._identify(request, access)
         scope["user"] = caller
         scope["auth"] = None
@@ -82,7 +79,7 @@ class AuthenticationMiddleware:
         if not access.open:
             self._authorize(request, access, caller)
         if caller is not None and caller.role == "agent":
-            await self.credentials.engine.agents.note_activity(caller.name)
+            await _credentials(request).engine.agents.note_activity(caller.name)
         await self.app(scope, receive, send)
 
     def _authorize(
@@ -111,25 +108,32 @@ class AuthenticationMiddleware:
         authorization = request.headers.get("authorization")
         if authorization is not None:
             scheme, secret = split_authorization(authorization)
-            return await self._require_caller(secret, "token" if scheme == "bearer" else "")
+            return await self._require_caller(
+                request, secret, "token" if scheme == "bearer" else ""
+            )
         session = read_session(request)
         if not session:
             return None
         if access.open:
-            return await self._find_caller(session, "session")
-        caller = await self._require_caller(session, "session")
+            return await self._find_caller(request, session, "session")
+        caller = await self._require_caller(request, session, "session")
         if request.method not in SAFE_METHODS:
             _check_csrf(request, session)
         return caller
 
-    async def _find_caller(self, secret: str, kind: str) -> Caller | None:
+    async def _find_caller(
+        self, request: Request[Any, Any, Any], secret: str, kind: str
+    ) -> Caller | None:
         """Return the owner of the secret; None if it is not valid."""
-        now = self.credentials.engine.clock()
-        row = await self.credentials.find(secret, now.timestamp())
+        credentials = _credentials(request)
+        now = credentials.engine.clock()
+        row = await credentials.find(secret, now.timestamp())
         return caller_from_credential(row, now) if row is not None and row.kind == kind else None
 
-    async def _require_caller(self, secret: str, kind: str) -> Caller:
-        caller = await self._find_caller(secret, kind)
+    async def _require_caller(
+        self, request: Request[Any, Any, Any], secret: str, kind: str
+    ) -> Caller:
+        caller = await self._find_caller(request, secret, kind)
         if caller is None:
             message = "the token is not known, was revoked, or has expired; make a new one with"
             message = f"{message} `handrail token create`"
@@ -137,6 +141,10 @@ class AuthenticationMiddleware:
                 401, "bad_token", message, headers={"WWW-Authenticate": "Bearer"}
             )
         return caller
+
+
+def _credentials(request: Request[Any, Any, Any]) -> CredentialCache:
+    return cast("dict[str, Any]", request.scope)[SCOPE_SERVER].credentials
 
 
 def split_authorization(authorization: str) -> tuple[str, str]:

@@ -12,7 +12,6 @@ import base64
 import hashlib
 import logging
 from collections import OrderedDict
-from collections.abc import Callable
 from typing import Any, cast
 
 import msgspec
@@ -20,10 +19,12 @@ from litestar import Request
 from litestar.types import ASGIApp, HTTPScope, Message, Receive, Scope, Send
 from msgspec.structs import replace
 
+from handrail.api.operation import Repeat
 from handrail.engine.engine import Engine
 from handrail.engine.log_events import log_event
 from handrail.kernel.decision import prepare_types
 from handrail.server.access import Caller
+from handrail.server.binding import OPT_REPEAT, SCOPE_SERVER
 from handrail.server.problems import RETRY_SECONDS, HTTPProblemError
 from handrail.store.engine_store import IdempotencyKeyRow, StoreError, iso
 
@@ -41,11 +42,6 @@ WRITE_INTERVAL_SECONDS = 0.05
 RESPONSE_BYTES_MAX = 1_000_000
 KEY_PREFIX = "http:"
 """Separates stored answers from the keys of the engine's own commands."""
-MEMORY_ONLY = "passing"
-"""The `opt` of a handler whose answer is useless later (the engine repeats a claim), or that
-changes nothing: its answers stay in memory only, so that reads do not fill the disk."""
-SHOWN_ONCE = "shown_once"
-"""The `opt` of a handler whose answer holds a secret."""
 STORED_STATUSES = (200, 201)
 STORED_HEADERS = ("content-type", "location")
 
@@ -177,12 +173,8 @@ class IdempotentResponses:
 class IdempotencyMiddleware:
     """A Litestar middleware, behind `AuthenticationMiddleware`."""
 
-    def __init__(self, app: ASGIApp, responses: Callable[[], IdempotentResponses]) -> None:
-        self.app, self._get_responses = app, responses
-
-    @property
-    def responses(self) -> IdempotentResponses:
-        return self._get_responses()
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request: Request[Any, Any, Any] = Request(cast("HTTPScope", scope), receive, send)
@@ -202,7 +194,7 @@ class IdempotencyMiddleware:
             (request.url.path.encode(), str(request.url.query).encode(), body)
         )
         digest, actor = hashlib.sha256(request_text).hexdigest(), f"{caller.role}:{caller.name}"
-        row = await self.responses.find_or_reserve(KEY_PREFIX + key, actor)
+        row = await _responses(scope).find_or_reserve(KEY_PREFIX + key, actor)
         if not isinstance(row, IdempotencyKeyRow):
             await self._handle_first(scope, receive, send, (KEY_PREFIX + key, actor, digest))
         elif row.digest != digest:
@@ -214,12 +206,12 @@ class IdempotencyMiddleware:
     async def _handle_first(
         self, scope: Scope, receive: Receive, send: Send, request_key: tuple[str, str, str]
     ) -> None:
-        key, actor, digest = request_key
+        responses, (key, actor, digest) = _responses(scope), request_key
         recorder, row, written = ResponseRecorder(send), None, None
         try:
             await self.app(scope, receive, recorder)
             if recorder.status in STORED_STATUSES and len(recorder.body) <= RESPONSE_BYTES_MAX:
-                created_at = iso(self.responses.engine.clock())
+                created_at = iso(responses.engine.clock())
                 row = IdempotencyKeyRow(
                     key=key,
                     actor=actor,
@@ -227,14 +219,18 @@ class IdempotencyMiddleware:
                     answer=recorder.encode(),
                     created_at=created_at,
                 )
-                options = scope["route_handler"].opt
-                if options.get(SHOWN_ONCE):
+                repeat: Repeat = scope["route_handler"].opt[OPT_REPEAT]
+                if repeat is Repeat.ONCE:
                     written = replace(row, answer=recorder.encode(shown_once=True))
-                elif not options.get(MEMORY_ONLY):
+                elif repeat is Repeat.STORED:
                     written = row
         finally:
-            self.responses.store(key, actor, row, written)
+            responses.store(key, actor, row, written)
         await recorder.forward()
+
+
+def _responses(scope: Scope) -> IdempotentResponses:
+    return cast("dict[str, Any]", scope)[SCOPE_SERVER].idempotent_responses
 
 
 class ResponseRecorder:

@@ -31,13 +31,11 @@ async def open_local_transport(
 ) -> AsyncGenerator[httpx.AsyncBaseTransport]:
     """Open a transport for an HTTP client: `caller` makes every request, to this engine."""
     server_app = ServerApp(engine, settings)
-    lifespan = server_app.litestar.lifespan()
-    await lifespan.__aenter__()
-    try:
-        yield _LocalTransport(server_app.asgi, caller)
-    finally:  # an error in the block is not passed on: the app would wrap it
-        server_app.long_polls.draining.set()
-        await lifespan.__aexit__(None, None, None)
+    async with server_app.lifespan():
+        try:
+            yield _LocalTransport(server_app.asgi, caller)
+        finally:
+            server_app.long_polls.draining.set()
 
 
 class _LocalTransport(httpx.AsyncBaseTransport):

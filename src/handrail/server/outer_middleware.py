@@ -10,22 +10,23 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from typing import cast
+from typing import TYPE_CHECKING, Any, cast
 
 from litestar.types import ASGIApp, Message, Receive, ReceiveMessage, Scope, Send
 
+from handrail.api.shared import PROBLEM
 from handrail.engine.log_events import log_event
 from handrail.server.access import Caller
 from handrail.server.authentication import parse_session_cookie, split_authorization
+from handrail.server.binding import SCOPE_SERVER
 from handrail.server.credentials import digest_secret
-from handrail.server.problems import MEDIA_TYPE, RETRY_SECONDS, HTTPProblemError
+from handrail.server.problems import RETRY_SECONDS, HTTPProblemError
 from handrail.server.prometheus import path_template
-from handrail.server.settings import ServerSettings
+
+if TYPE_CHECKING:
+    from handrail.server.app import ServerApp
 
 log = logging.getLogger("handrail.http")
-
-ResponseStartedHook = Callable[[Mapping[str, object], int, float], None]
-"""Called when a response begins, with scope, status and seconds until then."""
 
 BUCKETS_MAX = 10_000
 BURST_SECONDS = 5
@@ -83,20 +84,19 @@ class RecentCallers:
 
 
 class OuterMiddleware:
-    def __init__(
-        self, app: ASGIApp, settings: ServerSettings, on_response: ResponseStartedHook
-    ) -> None:
-        self.app, self.on_response = app, on_response
-        self.calls = TokenBuckets(settings.rate_limit)
-        self.failures = TokenBuckets(settings.failed_tokens)
+    def __init__(self, app: ASGIApp, server_app: "ServerApp") -> None:
+        self.app, self.server_app = app, server_app
+        self.calls = TokenBuckets(server_app.settings.rate_limit)
+        self.failures = TokenBuckets(server_app.settings.failed_tokens)
         self.recent_callers = RecentCallers()
         self.body_bytes = 0
         """The size of all bodies of open requests."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            await self.app(scope, receive, send)
+            await self.server_app.run_lifespan(cast("Any", receive), cast("Any", send))
             return
+        cast("dict[str, Any]", scope)[SCOPE_SERVER] = self.server_app
         client = scope.get("client")
         address = client[0] if client else ""
         secret = _read_secret(scope)
@@ -127,7 +127,7 @@ class OuterMiddleware:
 
     def _record_response(self, scope: Mapping[str, object], status: int, began: float) -> None:
         seconds = time.perf_counter() - began
-        self.on_response(scope, status, seconds)
+        self.server_app.metrics.record_response(scope, status, seconds)
         if log.isEnabledFor(logging.DEBUG):
             caller = cast("Caller | None", scope.get("user"))
             log_event(
@@ -221,7 +221,7 @@ class SecuredResponse:
         headers = [
             (name.lower().encode(), value.encode()) for name, value in problem.headers.items()
         ]
-        headers.append((b"content-type", MEDIA_TYPE.encode()))
+        headers.append((b"content-type", PROBLEM.encode()))
         body = problem.body()
         headers.append((b"content-length", str(len(body)).encode()))
         await self({"type": "http.response.start", "status": problem.status, "headers": headers})

@@ -7,24 +7,22 @@ paths: they go to the log only.
 
 import logging
 from http import HTTPStatus
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 from litestar import Request, Response
-from litestar.exceptions import HTTPException, ValidationException
-from litestar.openapi.datastructures import ResponseSpec
+from litestar.exceptions import HTTPException
 
-from handrail.api.shared import FieldError, ProblemDocument
+from handrail.api.shared import PROBLEM, FieldError, ProblemDocument
 from handrail.engine.engine import InvalidDefinitionError
 from handrail.engine.errors import RefusedError
 from handrail.engine.log_events import log_event
 from handrail.kernel.decision import Refusal
-from handrail.kernel.definition.model import DocumentProblem as Placed
+from handrail.kernel.definition.model import DocumentProblem
 from handrail.store.engine_store import StoreError
 
 log = logging.getLogger("handrail.http")
 
-MEDIA_TYPE = "application/problem+json"
 RETRY_SECONDS = 1
 
 
@@ -117,8 +115,6 @@ def problem_from(error: Exception) -> HTTPProblemError | None:
             message = "the database cannot be used now; try again; the server's log says why"
             retry_headers = {"Retry-After": str(RETRY_SECONDS)}
             return HTTPProblemError(503, "unavailable", message, headers=retry_headers)
-        case ValidationException():
-            return _problem_from_parameters(error)
         case HTTPException():
             headers = dict(error.headers or {})
             return HTTPProblemError(
@@ -137,7 +133,7 @@ def handle_exception(request: Request[Any, Any, Any], error: Exception) -> Respo
     if isinstance(error, StoreError):
         log_event(log, "database_away", reason=str(error))
     return Response(
-        problem.body(), status_code=problem.status, media_type=MEDIA_TYPE, headers=problem.headers
+        problem.body(), status_code=problem.status, media_type=PROBLEM, headers=problem.headers
     )
 
 
@@ -158,11 +154,8 @@ def refusal_at_field(refused: RefusedError, **fields: str) -> Exception:
     return HTTPProblemError(422, refusal.code, str(refused), errors=(field_error,))
 
 
-def field_errors(problems: tuple[Placed, ...]) -> tuple[FieldError, ...]:
-    return tuple(
-        FieldError(problem.code, problem.path, problem.message, problem.hint)
-        for problem in problems
-    )
+def field_errors(problems: tuple[DocumentProblem, ...]) -> tuple[FieldError, ...]:
+    return tuple(FieldError(*msgspec.structs.astuple(problem)) for problem in problems)
 
 
 def _problem_from_definition(error: InvalidDefinitionError) -> HTTPProblemError:
@@ -171,33 +164,5 @@ def _problem_from_definition(error: InvalidDefinitionError) -> HTTPProblemError:
     return HTTPProblemError(422, "invalid_definition", message, errors=field_errors(error.problems))
 
 
-def _problem_from_parameters(error: ValidationException) -> HTTPProblemError:
-    """Return the problem for an invalid parameter of the query or the path."""
-    errors: list[FieldError] = []
-    extra = cast("list[dict[str, str]]", error.extra or [])
-    for item in extra:
-        path, message = item.get("key", ""), item.get("message", "")
-        if path == "data":  # Litestar's name for the body
-            path, message = "$", "the body is missing"
-        errors.append(FieldError("bad_parameter", path, message))
-    summary = "; ".join(f"{field.path}: {field.message}" for field in errors if field.path)
-    detail = f"the request cannot be read: {summary or error.detail}"
-    return HTTPProblemError(422, "bad_parameter", detail, errors=tuple(errors))
-
-
 def _code_of_status(status: int) -> str:
     return HTTPStatus(status).phrase.lower().replace(" ", "_")
-
-
-def problem_responses(*statuses: int) -> dict[int, ResponseSpec]:
-    """Return a handler's `responses`: these problems, and those that every call may have."""
-    common_statuses = (400, 401, 403, 413, 422, 429, 503)
-    return {
-        status: ResponseSpec(
-            data_container=ProblemDocument,
-            generate_examples=False,
-            description=HTTPStatus(status).description or HTTPStatus(status).phrase,
-            media_type=MEDIA_TYPE,
-        )
-        for status in sorted({*common_statuses, *statuses})
-    }

@@ -20,12 +20,13 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
+from handrail.api.calls import OPERATIONS
 from handrail.engine.commit.stream_change import RunChange
 from handrail.engine.engine import Engine
 from handrail.engine.notifier import CommitCompleted, EngineNotification
 from handrail.kernel.run.events import Ended, Started
-from handrail.server.access import ACCESS_TABLE as CALLS
 from handrail.server.long_polls import LongPolls
+from handrail.server.web_app import PAGE_PATHS
 from handrail.store.engine_store import StoreError, parse_iso
 from handrail.store.store import OpenWorkCount
 
@@ -105,8 +106,8 @@ METRICS: dict[str, MetricSpec] = {
 }
 DISPATCH_STATES = ("offered", "claimed")
 _METRIC_CLASSES: dict[str, Any] = {"counter": Counter, "histogram": Histogram}
-_PATHS = frozenset(path for _, path in CALLS)
-_METHODS = frozenset(method for method, _ in CALLS)
+_PATHS = frozenset((*(operation.path for operation in OPERATIONS), *PAGE_PATHS))
+_METHODS = frozenset(operation.method for operation in OPERATIONS)
 
 
 class ServerMetrics:

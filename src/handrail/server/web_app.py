@@ -21,18 +21,20 @@ ENCODINGS = (("br", ".br"), ("gzip", ".gz"))
 
 WEB_APP_PATHS = (
     "/inbox",
-    "/inbox/{item:str}",
+    "/inbox/{item}",
     "/runs",
-    "/runs/{item:str}",
+    "/runs/{item}",
     "/definitions",
-    "/definitions/{item:str}",
+    "/definitions/{item}",
     "/channels",
-    "/channels/{item:str}",
+    "/channels/{item}",
     "/agents",
     "/figures",
     "/memory",
     "/audit",
 )
+PAGE_PATHS = ("/", *WEB_APP_PATHS, "/sign-in/{code}", "/assets/{name}")
+"""Pages and their files: open to everybody, and no part of the API."""
 """Paths of the web app: each returns the index page, which then shows the path."""
 
 SIGN_IN_STYLE = """\

@@ -7,22 +7,25 @@ token is needed, and the person of a session does not count.
 """
 
 import html
-from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 from urllib.parse import parse_qs
 
 import msgspec
-from litestar import MediaType, Request, Response, get, post
-from litestar.openapi.datastructures import ResponseSpec
-from litestar.openapi.spec import OpenAPIMediaType, Operation, RequestBody, Schema
-from litestar.openapi.spec.enums import OpenAPIType
+from litestar import MediaType, Request, Response
 
-from handrail.api.approvals import LinkAnswer, LinkAnswered, LinkView, MadeLink, NewLink
+from handrail.api.approvals import (
+    AnswerLinkCalls,
+    LinkAnswer,
+    LinkAnswered,
+    LinkView,
+    MadeLink,
+    NewLink,
+)
 from handrail.engine.engine import Engine
 from handrail.engine.errors import RefusedError
 from handrail.kernel.definition.reader import parse_duration
 from handrail.kernel.run.state import ApprovalKind, Person
-from handrail.server.access import Caller
+from handrail.server.access import Caller, record_refused_attempt
 from handrail.server.answer_links import (
     LINK_SECONDS_MAX,
     current_person,
@@ -31,11 +34,8 @@ from handrail.server.answer_links import (
     make_link_row,
     make_link_secret,
 )
-from handrail.server.author_check import record_refused_attempt
-from handrail.server.credentials import NAME_CHARS_MAX
-from handrail.server.idempotency import SHOWN_ONCE
-from handrail.server.problems import FieldError, HTTPProblemError, problem_from, problem_responses
-from handrail.server.request_body import decode_body
+from handrail.server.binding import decode_body, serves
+from handrail.server.problems import FieldError, HTTPProblemError, problem_from
 from handrail.server.routes.approvals import (
     DECISION_EFFECTS,
     REPLAYED_ANSWER_CODES,
@@ -47,10 +47,7 @@ from handrail.store.engine_store import iso, parse_iso
 from handrail.store.notifications import AnswerLinkRow
 from handrail.views.approvals import Approval
 
-BODY_BYTES_MAX = 1_000_000
 FORM_TYPE = "application/x-www-form-urlencoded"
-DECISIONS = ("approve", "revise", "reject")
-Name = Annotated[str, msgspec.Meta(max_length=NAME_CHARS_MAX, pattern=r"^[^\x00-\x1f\x7f]*$(?!\n)")]
 PAGE_HTML = """<!doctype html>
 <html lang="en">
 <head><meta charset="utf-8"><title>{title} - Handrail</title>
@@ -72,16 +69,10 @@ FIELD_HTML = """<p><label>{label}<br>
 <textarea name="text" rows="4" cols="60"{required}></textarea></label></p>"""
 
 
-@post(
-    "/approvals/{approval_id:str}/links",
-    responses=problem_responses(404, 409),
-    opt={SHOWN_ONCE: True},
-)
-async def make_link(
+@serves(AnswerLinkCalls.create)
+async def create_answer_link(
     engine: Engine, caller: Caller, settings: ServerSettings, approval_id: str, data: NewLink
 ) -> MadeLink:
-    """A one-time link with which one person answers this question, without a token. For oneself, by
-    who may answer it; an admin makes one for anybody who may."""
     person = _link_person(caller, data)
     approval = await engine.approvals.get(approval_id)
     await engine.approvals.check_may_answer(approval_id, person)
@@ -115,33 +106,10 @@ def _link_person(caller: Caller, new_link: NewLink) -> Person:
     return Person(name=new_link.name, role=new_link.role)
 
 
-@dataclass
-class LinkAnswerOperation(Operation):
-    """Documents the two kinds of body in the OpenAPI document."""
-
-    def __post_init__(self) -> None:
-        text = Schema(type=OpenAPIType.STRING)
-        decision_schema = Schema(type=OpenAPIType.STRING, enum=DECISIONS)
-        answer_schema = Schema(
-            type=OpenAPIType.OBJECT, properties={"text": text, "decision": decision_schema}
-        )
-        content = {
-            kind: OpenAPIMediaType(schema=answer_schema) for kind in ("application/json", FORM_TYPE)
-        }
-        self.request_body = RequestBody(required=True, content=content)
-
-
-LINK_RESPONSE = ResponseSpec(
-    data_container=LinkView, description="What the link will do; nothing is done."
-)
-ANSWERED_RESPONSE = ResponseSpec(data_container=LinkAnswered, description="It is done.")
-
-
-@get(
-    "/answer-links/{token:str}", responses={**problem_responses(404, 409, 410), 200: LINK_RESPONSE}
-)
-async def show_link(request: Request[Any, Any, Any], engine: Engine, token: str) -> Response[Any]:
-    """What the link will do, as JSON, or as a page for a browser. Nothing is done by looking."""
+@serves(AnswerLinkCalls.get)
+async def get_answer_link(
+    request: Request[Any, Any, Any], engine: Engine, token: str
+) -> Response[Any]:
     try:
         row = await find_valid_link(engine, token)
         approval, person = await _find_open_approval(engine, row)
@@ -158,16 +126,10 @@ async def show_link(request: Request[Any, Any, Any], engine: Engine, token: str)
     return Response(view)
 
 
-@post(
-    "/answer-links/{token:str}",
-    status_code=200,
-    responses={**problem_responses(404, 409, 410), 200: ANSWERED_RESPONSE},
-    request_max_body_size=BODY_BYTES_MAX,
-    operation_class=LinkAnswerOperation,
-)
-async def use_link(request: Request[Any, Any, Any], engine: Engine, token: str) -> Response[Any]:
-    """Answer, once. The body is that of an answer: a text, or a decision with or without one; a
-    form with these fields does too."""
+@serves(AnswerLinkCalls.use)
+async def use_answer_link(
+    request: Request[Any, Any, Any], engine: Engine, token: str
+) -> Response[Any]:
     try:
         if request.headers.get("sec-fetch-site", SAME_SITE_VALUES[0]) not in SAME_SITE_VALUES:
             raise HTTPProblemError(403, "csrf", "another site has sent this; open the link itself")
@@ -324,6 +286,3 @@ def _form_html(decision: str, effect: str, approval: Approval) -> str:
         else ""
     )
     return BUTTON_HTML.format(decision=decision, field=field, label=label, told=html.escape(effect))
-
-
-HANDLERS = [make_link, show_link, use_link]

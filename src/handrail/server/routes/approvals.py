@@ -4,25 +4,20 @@ The kernel decides who may answer, and what an answer means. This module takes t
 token, and stores a replayed answer, to an approval that is settled or has changed, as evidence.
 """
 
-from typing import Annotated, Any
+from typing import Any
 
-from litestar import Request, get, post
-from litestar.params import Parameter
+from litestar import Request
 
-from handrail.api.approvals import AnsweredApproval, ApprovalAnswer
+from handrail.api.approvals import AnsweredApproval, ApprovalAnswer, ApprovalCalls, ApprovalQuery
 from handrail.engine.engine import Engine
 from handrail.engine.errors import RefusedError
-from handrail.server.access import Caller
-from handrail.server.author_check import check_author, record_refused_attempt
+from handrail.server.access import Caller, check_author, record_refused_attempt
+from handrail.server.binding import serves
 from handrail.server.idempotency import read_key
-from handrail.server.paging import Cursor, Limit
-from handrail.server.problems import FieldError, HTTPProblemError, problem_responses
-from handrail.views.approvals import Approval, ApprovalStatus
-from handrail.views.pages import PAGE_ITEMS_DEFAULT, Page
+from handrail.server.problems import FieldError, HTTPProblemError
+from handrail.views.approvals import Approval
+from handrail.views.pages import Page
 
-ApprovalStatusQuery = Annotated[
-    ApprovalStatus | None, Parameter(description="Questions that stand so; left out, all.")
-]
 DECISION_EFFECTS = {
     "approve": "it goes on",
     "revise": "it goes back, with your text",
@@ -32,33 +27,27 @@ REPLAYED_ANSWER_CODES = ("not_open", "changed", "ended", "answered_before")
 """Refusals of an answer to an approval that is not open, or has changed."""
 
 
-@get("/approvals", responses=problem_responses())
-async def approvals(
+@serves(ApprovalCalls.list)
+async def list_approvals(
     engine: Engine,
-    status: ApprovalStatusQuery = None,
-    cursor: Cursor = "",
-    limit: Limit = PAGE_ITEMS_DEFAULT,
+    query: ApprovalQuery,
 ) -> Page[Approval]:
-    """Questions to people, those asked last first."""
-    return await engine.approvals.list(status=status, cursor=cursor, limit=limit)
+    return await engine.approvals.list(status=query.status, cursor=query.cursor, limit=query.limit)
 
 
-@get("/approvals/{approval_id:str}", responses=problem_responses(404))
-async def approval(engine: Engine, approval_id: str) -> Approval:
-    """One question with all that belongs to it."""
+@serves(ApprovalCalls.get)
+async def get_approval(engine: Engine, approval_id: str) -> Approval:
     return await engine.approvals.get(approval_id)
 
 
-@post("/approvals/{approval_id:str}/answer", status_code=200, responses=problem_responses(404, 409))
-async def answer(
+@serves(ApprovalCalls.answer)
+async def answer_approval(
     request: Request[Any, Any, Any],
     engine: Engine,
     caller: Caller,
     approval_id: str,
     data: ApprovalAnswer,
 ) -> AnsweredApproval:
-    """Answer a question. What could mean either is 422 `ambiguous_answer`, and it stays open; one
-    that was answered before, is void or has expired is 409."""
     approval = await engine.approvals.get(approval_id)
     await check_author(engine, caller, data, approval.execution_id)
     try:
@@ -90,6 +79,3 @@ def ambiguous_problem(refused: RefusedError) -> HTTPProblemError:
         FieldError("choice", "decision", name, effect) for name, effect in DECISION_EFFECTS.items()
     )
     return HTTPProblemError(422, refused.refusal.code, str(refused), errors=choices)
-
-
-HANDLERS = [approvals, approval, answer]

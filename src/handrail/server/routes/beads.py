@@ -1,52 +1,28 @@
 """Beads: people file them, look them up, change them, and start runs of them."""
 
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Any
 
-from litestar import Request, get, patch, post
-from litestar.openapi.spec import Operation, RequestBody
-from litestar.params import Parameter
+from litestar import Request
 
-from handrail.api.beads import BeadPatch, NewBead
-from handrail.api.runs import NewRun
+from handrail.api.beads import BeadCalls, BeadPatch, BeadQuery, NewBead
+from handrail.api.runs import NewRun, RunCalls
+from handrail.api.shared import PageQuery
 from handrail.engine.engine import Engine
 from handrail.engine.errors import RefusedError
-from handrail.server.access import Caller
-from handrail.server.author_check import check_author
+from handrail.server.access import Caller, check_author
+from handrail.server.binding import serves
 from handrail.server.idempotency import read_key
-from handrail.server.paging import Cursor, Limit
-from handrail.server.problems import HTTPProblemError, problem_responses, refusal_at_field
+from handrail.server.problems import HTTPProblemError, refusal_at_field
 from handrail.views.beads import BeadView
 from handrail.views.event_view import EventView
-from handrail.views.pages import PAGE_ITEMS_DEFAULT, Page
+from handrail.views.pages import Page
 from handrail.views.run_view import RunItem, RunView
 
-TITLE_CHARS_MAX = 1_000
-BeadStatus = Literal["open", "in_progress", "waiting", "closed", "error"]
-BeadTypeQuery = Annotated[
-    Literal["work", "approval"] | None,
-    Parameter(description="`work`, or questions to people: `approval`."),
-]
-BeadStatusQuery = Annotated[BeadStatus | None, Parameter(description="Beads that stand so.")]
-DefinitionIdQuery = Annotated[
-    str | None, Parameter(max_length=1_000, description="Of this definition, by its id.")
-]
 
-
-@dataclass
-class OptionalBodyOperation(Operation):
-    """Documents the body as optional in the OpenAPI document."""
-
-    def __post_init__(self) -> None:
-        assert isinstance(self.request_body, RequestBody), "documented"
-        self.request_body.required = False
-
-
-@post("/beads", responses=problem_responses())
-async def file_bead(
+@serves(BeadCalls.create)
+async def create_bead(
     request: Request[Any, Any, Any], engine: Engine, caller: Caller, data: NewBead
 ) -> BeadView:
-    """File a bead. With a definition a run of it begins at once: `execution_id`."""
     await check_author(engine, caller, data)
     try:
         return await engine.beads.create(
@@ -64,50 +40,40 @@ async def file_bead(
         raise refusal_at_field(refused, unknown_definition=field, no_workflow=field) from refused
 
 
-@get("/beads", responses=problem_responses())
-async def beads(
+@serves(BeadCalls.list)
+async def list_beads(
     engine: Engine,
-    status: BeadStatusQuery = None,
-    type: BeadTypeQuery = None,  # noqa: A002 - as the API has it
-    workflow_id: DefinitionIdQuery = None,
-    cursor: Cursor = "",
-    limit: Limit = PAGE_ITEMS_DEFAULT,
+    query: BeadQuery,
 ) -> Page[BeadView]:
-    """Work and questions to people, the newest first."""
     return await engine.beads.list(
-        status=status, type=type, workflow_id=workflow_id, cursor=cursor, limit=limit
+        status=query.status,
+        type=query.type,
+        workflow_id=query.workflow_id,
+        cursor=query.cursor,
+        limit=query.limit,
     )
 
 
-@get("/beads/{bead_id:str}", responses=problem_responses(404))
-async def bead(engine: Engine, bead_id: str) -> BeadView:
-    """One bead as it stands; also a question to people, by its id."""
+@serves(BeadCalls.get)
+async def get_bead(engine: Engine, bead_id: str) -> BeadView:
     return await engine.beads.get(bead_id)
 
 
-@patch("/beads/{bead_id:str}", responses=problem_responses(404, 409))
+@serves(BeadCalls.patch)
 async def patch_bead(engine: Engine, caller: Caller, bead_id: str, data: BeadPatch) -> BeadView:
-    """Change the bead's context. An open question that had shown what changed is void, and asked
-    anew."""
     bead = await engine.beads.get(bead_id)
     await check_author(engine, caller, data, bead.execution_id)
     return await engine.beads.patch(bead_id, data.context, caller.person)
 
 
-@post(
-    "/beads/{bead_id:str}/executions",
-    responses=problem_responses(404, 409),
-    operation_class=OptionalBodyOperation,
-)
-async def run_bead(
+@serves(RunCalls.start)
+async def start_run(
     request: Request[Any, Any, Any],
     engine: Engine,
     caller: Caller,
     bead_id: str,
-    data: NewRun = NewRun(),  # noqa: B008 - frozen
+    data: NewRun,
 ) -> RunView:
-    """Run the bead, for the first time or again. 409 while a run of it is active. To begin behind
-    an approval takes a ceo."""
     bead = await engine.beads.get(bead_id)
     await check_author(engine, caller, data, bead.execution_id)
     try:
@@ -161,22 +127,13 @@ def _find_predecessors(document: dict[str, Any], node_id: str) -> set[str]:
     return predecessors
 
 
-@get("/beads/{bead_id:str}/executions", responses=problem_responses(404))
-async def runs_of_bead(
-    engine: Engine, bead_id: str, cursor: Cursor = "", limit: Limit = PAGE_ITEMS_DEFAULT
-) -> Page[RunItem]:
-    """The bead's runs, the newest first."""
+@serves(BeadCalls.list_runs)
+async def list_bead_runs(engine: Engine, bead_id: str, query: PageQuery) -> Page[RunItem]:
     await engine.beads.get(bead_id)
-    return await engine.run_queries.list(bead_id=bead_id, cursor=cursor, limit=limit)
+    return await engine.run_queries.list(bead_id=bead_id, cursor=query.cursor, limit=query.limit)
 
 
-@get("/beads/{bead_id:str}/history", responses=problem_responses(404))
-async def history_of_bead(
-    engine: Engine, bead_id: str, cursor: Cursor = "", limit: Limit = PAGE_ITEMS_DEFAULT
-) -> Page[EventView]:
-    """Everything that happened to the bead, in order, over all its runs."""
+@serves(BeadCalls.list_history)
+async def list_bead_history(engine: Engine, bead_id: str, query: PageQuery) -> Page[EventView]:
     await engine.beads.get(bead_id)
-    return await engine.run_queries.bead_history(bead_id, cursor=cursor, limit=limit)
-
-
-HANDLERS = [file_bead, beads, bead, patch_bead, run_bead, runs_of_bead, history_of_bead]
+    return await engine.run_queries.bead_history(bead_id, cursor=query.cursor, limit=query.limit)

@@ -3,26 +3,24 @@
 from typing import Any
 
 import msgspec
-from litestar import get, post
 
+from handrail.api.bugs import BugCalls
+from handrail.api.shared import PageQuery
 from handrail.engine.engine import Engine
 from handrail.kernel.decision import prepare_types
 from handrail.kernel.validation_messages import explain_validation_error
 from handrail.server.access import Caller
-from handrail.server.paging import Cursor, Limit
-from handrail.server.problems import HTTPProblemError, problem_responses
+from handrail.server.binding import serves
+from handrail.server.problems import HTTPProblemError
 from handrail.server.sentry_events import is_sentry_event, report_from_sentry
 from handrail.views.bugs import BugReportResult, BugView, ErrorReport
-from handrail.views.pages import PAGE_ITEMS_DEFAULT, Page
+from handrail.views.pages import Page
 
 prepare_types(ErrorReport)
 
 
-@post("/bugs", responses=problem_responses(), status_code=200)
-async def report(engine: Engine, caller: Caller, data: dict[str, Any]) -> BugReportResult:
-    """Report an error: `{type, message, traceback, service, method, route, status, …}`, or an event
-    as Sentry's clients send it. One bead for each signature; the same again is counted. What the
-    caller of the service did wrong (a status below 500) is no bug."""
+@serves(BugCalls.report)
+async def report_bug(engine: Engine, caller: Caller, data: dict[str, Any]) -> BugReportResult:
     try:
         error_report = (
             report_from_sentry(data)
@@ -36,12 +34,6 @@ async def report(engine: Engine, caller: Caller, data: dict[str, Any]) -> BugRep
     return await engine.bugs.report(error_report, by=caller.name)
 
 
-@get("/bugs", responses=problem_responses())
-async def bugs(
-    engine: Engine, cursor: Cursor = "", limit: Limit = PAGE_ITEMS_DEFAULT
-) -> Page[BugView]:
-    """Signatures with their newest bead, and how often each was seen."""
-    return await engine.bugs.list(cursor=cursor, limit=limit)
-
-
-HANDLERS = [report, bugs]
+@serves(BugCalls.list)
+async def list_bugs(engine: Engine, query: PageQuery) -> Page[BugView]:
+    return await engine.bugs.list(cursor=query.cursor, limit=query.limit)

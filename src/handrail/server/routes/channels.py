@@ -11,96 +11,82 @@ Rules
 """
 
 from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import msgspec
-from litestar import Request, delete, get, post, put
-from litestar.params import Parameter
-from msgspec import Meta
+from litestar import Request
 
 from handrail.api.channels import (
+    ChannelCalls,
     ChannelUpdate,
+    MessageQuery,
     NewChannel,
     NewMember,
     NewMessage,
+    TurnAction,
     TurnControl,
 )
+from handrail.api.shared import PageQuery
 from handrail.engine.engine import Engine
 from handrail.engine.errors import RefusedError
 from handrail.kernel.agent_lifecycle import AgentState
 from handrail.kernel.channel import events as ev
-from handrail.kernel.channel.state import TURN_SECONDS_MAX
-from handrail.server.access import Caller, check_own_agent, check_same_author
-from handrail.server.author_check import check_author
+from handrail.server.access import Caller, check_author, check_own_agent, check_same_author
+from handrail.server.binding import serves
 from handrail.server.idempotency import read_key
 from handrail.server.long_polls import LongPolls
-from handrail.server.paging import Cursor, Limit
 from handrail.server.problems import (
     FieldError,
     HTTPProblemError,
-    problem_responses,
     refusal_at_field,
 )
 from handrail.views.channels import ChannelView, MessageView, PostedMessage
-from handrail.views.pages import PAGE_ITEMS_DEFAULT, Page
+from handrail.views.pages import Page
 
-Seconds = Annotated[float, Meta(gt=0, le=TURN_SECONDS_MAX)]
-WaitQuery = Annotated[float, Parameter(ge=0, description="Seconds to wait for the first one.")]
-AfterQuery = Annotated[
-    int, Parameter(ge=0, le=2**53 - 1, description="The `id` of the last one seen.")
-]
-TurnActionName = Literal["complete", "wait", "resume", "override", "grant", "pause", "unpause"]
-AGENT_ACTIONS: frozenset[TurnActionName] = frozenset({"complete", "wait", "resume"})
+AGENT_ACTIONS: frozenset[TurnAction] = frozenset({"complete", "wait", "resume"})
 """What an agent may do with its turn."""
-PERSON_ACTIONS: frozenset[TurnActionName] = frozenset(
+PERSON_ACTIONS: frozenset[TurnAction] = frozenset(
     {"resume", "override", "grant", "pause", "unpause"}
 )
 
 
-@get("/channels", responses=problem_responses())
-async def channels(
-    engine: Engine, cursor: Cursor = "", limit: Limit = PAGE_ITEMS_DEFAULT
-) -> Page[ChannelView]:
-    """All channels, by id."""
-    return await engine.channels.list(cursor, limit)
+@serves(ChannelCalls.list)
+async def list_channels(engine: Engine, query: PageQuery) -> Page[ChannelView]:
+    return await engine.channels.list(query.cursor, query.limit)
 
 
-@post("/channels", responses=problem_responses(409))
-async def create(engine: Engine, caller: Caller, data: NewChannel) -> ChannelView:
-    """A new channel, without members."""
+@serves(ChannelCalls.create)
+async def create_channel(engine: Engine, caller: Caller, data: NewChannel) -> ChannelView:
     await check_author(engine, caller, data)
     config = engine.channels.turn_config(msgspec.to_builtins(data.turn_config))
     return await engine.channels.open(data.id, config, by=caller.name)
 
 
-@get("/channels/{channel_id:str}", responses=problem_responses(404))
-async def channel(engine: Engine, caller: Caller, channel_id: str) -> ChannelView:
-    """Who is in it, who has the turn, and who is next. An agent asks about its own channels."""
+@serves(ChannelCalls.get)
+async def get_channel(engine: Engine, caller: Caller, channel_id: str) -> ChannelView:
     view = await engine.channels.get(channel_id)
     _check_member(caller, view)
     return view
 
 
-@put("/channels/{channel_id:str}", responses=problem_responses(404))
-async def change(
+@serves(ChannelCalls.configure)
+async def configure_channel(
     engine: Engine, caller: Caller, channel_id: str, data: ChannelUpdate
 ) -> ChannelView:
-    """Other settings, from now on; what is left out goes back to its default."""
     await check_author(engine, caller, data)
     config = engine.channels.turn_config(msgspec.to_builtins(data.turn_config))
     return await engine.channels.configure(channel_id, config, by=caller.name)
 
 
-@delete("/channels/{channel_id:str}", responses=problem_responses(404))
-async def remove(engine: Engine, caller: Caller, channel_id: str) -> None:
-    """Everybody leaves, and it is listed no more. What was said stays on record."""
+@serves(ChannelCalls.remove)
+async def remove_channel(engine: Engine, caller: Caller, channel_id: str) -> None:
     await engine.channels.close(channel_id, by=caller.name)
 
 
-@post("/channels/{channel_id:str}/members", responses=problem_responses(404, 409))
-async def join(engine: Engine, caller: Caller, channel_id: str, data: NewMember) -> ChannelView:
-    """Assign an agent that is online, at the end of the queue; of one that is assigned already,
-    change the settings. An agent assigns itself only where it is a member."""
+@serves(ChannelCalls.join)
+async def join_channel(
+    engine: Engine, caller: Caller, channel_id: str, data: NewMember
+) -> ChannelView:
     await check_author(engine, caller, data)
     check_own_agent(caller, data.agent_id)
     _check_member(caller, await engine.channels.get(channel_id))
@@ -116,23 +102,20 @@ async def join(engine: Engine, caller: Caller, channel_id: str, data: NewMember)
         raise refusal_at_field(refused, unknown_agent="agent_id") from refused
 
 
-@delete("/channels/{channel_id:str}/members/{agent_id:str}", responses=problem_responses(404))
-async def leave(engine: Engine, caller: Caller, channel_id: str, agent_id: str) -> None:
-    """The agent is a member no more; a turn that it has ends. An agent removes itself."""
+@serves(ChannelCalls.leave)
+async def leave_channel(engine: Engine, caller: Caller, channel_id: str, agent_id: str) -> None:
     check_own_agent(caller, agent_id)
     await engine.channels.leave(channel_id, agent_id, by=caller.name)
 
 
-@post("/channels/{channel_id:str}/messages", responses=problem_responses(404, 409))
-async def say(
+@serves(ChannelCalls.post)
+async def post_message(
     request: Request[Any, Any, Any],
     engine: Engine,
     caller: Caller,
     channel_id: str,
     data: NewMessage,
 ) -> PostedMessage:
-    """A person speaks at any time; `disposition` says whether it has reached an agent. An agent
-    speaks while it has the turn."""
     await check_author(engine, caller, data)
     check_same_author(caller, data.author, data.agent_id)
     key = read_key(request)
@@ -148,20 +131,18 @@ async def say(
         raise _membership_problem(caller, channel_id, refused, "to") from refused
 
 
-@get("/channels/{channel_id:str}/messages", responses=problem_responses(404))
-async def messages(
+@serves(ChannelCalls.list_messages)
+async def list_messages(
     request: Request[Any, Any, Any],
     engine: Engine,
     caller: Caller,
     long_polls: LongPolls,
     channel_id: str,
-    after: AfterQuery = 0,
-    wait: WaitQuery = 0,
-    limit: Limit = PAGE_ITEMS_DEFAULT,
+    query: MessageQuery,
 ) -> Page[MessageView]:
-    """What was said, and what the channel was told, in order. `next_cursor` is for `after`."""
     reader = caller.name if caller.role == "agent" else None
-    seconds = long_polls.allowed_seconds(wait)
+    after, limit = query.after, query.limit
+    seconds = long_polls.allowed_seconds(query.wait)
     if seconds > 0:
         async with long_polls.slot(caller):
             log_query = engine.channels.log(channel_id, after, limit, wait=seconds, reader=reader)
@@ -172,10 +153,10 @@ async def messages(
     return Page(items=items, next_cursor=str(items[-1].id) if len(items) == limit else None)
 
 
-@post("/channels/{channel_id:str}/turn", status_code=200, responses=problem_responses(404, 409))
-async def turn(engine: Engine, caller: Caller, channel_id: str, data: TurnControl) -> ChannelView:
-    """An agent is done, waits, or goes on; a person lets it go on, takes it out of its wait
-    (`override`, `to` ACTIVE or QUEUED), grants the turn, or pauses the channel."""
+@serves(ChannelCalls.control_turn)
+async def control_turn(
+    engine: Engine, caller: Caller, channel_id: str, data: TurnControl
+) -> ChannelView:
     await check_author(engine, caller, data)
     is_agent = caller.role == "agent"
     check_own_agent(caller, data.agent_id or caller.name)
@@ -195,7 +176,7 @@ async def turn(engine: Engine, caller: Caller, channel_id: str, data: TurnContro
         raise _membership_problem(caller, channel_id, refused, "agent_id") from refused
 
 
-COMMAND_BY_ACTION: dict[TurnActionName, Callable[[str, TurnControl, bool], ev.ChannelCommand]] = {
+COMMAND_BY_ACTION: dict[TurnAction, Callable[[str, TurnControl, bool], ev.ChannelCommand]] = {
     "complete": lambda agent, data, _: ev.CompleteTurn(agent_id=agent, turn=data.turn),
     "wait": lambda agent, data, _: ev.RequestWait(
         agent_id=agent, turn=data.turn, seconds=data.seconds, reason=data.reason
@@ -233,6 +214,3 @@ def _missing_field(name: str, hint: str) -> HTTPProblemError:
     message = f"the action needs `{name}`"
     field_error = FieldError("missing", name, message, hint)
     return HTTPProblemError(422, "bad_body", f"{message}; {hint}", errors=(field_error,))
-
-
-HANDLERS = [channels, create, channel, change, remove, join, leave, say, messages, turn]

@@ -8,14 +8,13 @@ Rules
 3. An agent cannot report evidence as measured by Handrail.
 """
 
-from typing import Annotated, Any
+from typing import Any
 
-from litestar import Request, Response, post
-from litestar.openapi.datastructures import ResponseSpec
-from msgspec import Meta
+from litestar import Request, Response
 
 from handrail.api.dispatches import (
     ClaimRequest,
+    DispatchCalls,
     DispatchLease,
     DispatchReceipt,
     DispatchResult,
@@ -25,40 +24,32 @@ from handrail.engine.dispatch.dispatch import Dispatch
 from handrail.engine.engine import Engine
 from handrail.engine.errors import RefusedError
 from handrail.kernel.result import Outcome, Result
-from handrail.server.access import Caller, check_own_agent, check_same_author
-from handrail.server.author_check import check_author, record_refused_attempt
-from handrail.server.idempotency import MEMORY_ONLY
+from handrail.server.access import (
+    Caller,
+    check_author,
+    check_own_agent,
+    check_same_author,
+    record_refused_attempt,
+)
+from handrail.server.binding import serves
 from handrail.server.long_polls import LongPolls
-from handrail.server.problems import FieldError, HTTPProblemError, problem_responses
+from handrail.server.problems import FieldError, HTTPProblemError
 from handrail.server.routes.agents import check_roles, unregistered_problem
 from handrail.views.channels import TurnView
 from handrail.views.dispatches import DispatchView
 
-Seconds = Annotated[int, Meta(ge=0)] | Annotated[float, Meta(ge=0)]
-Fence = Annotated[int, Meta(ge=0, le=2**53 - 1)]
 AUTHOR_FIELDS = ("agent_id", "agent", "author", "by", "actor")
 """Fields in which a body may name its agent."""
 
 
-NOTHING_TO_DO_RESPONSE = {204: ResponseSpec(data_container=None, description="Nothing to do.")}
-
-
-@post(
-    "/dispatches/claim",
-    status_code=200,
-    responses={**problem_responses(409), **NOTHING_TO_DO_RESPONSE},
-    opt={MEMORY_ONLY: True},
-)
-async def claim(
+@serves(DispatchCalls.claim)
+async def claim_dispatch(
     request: Request[Any, Any, Any],
     engine: Engine,
     caller: Caller,
     long_polls: LongPolls,
     data: ClaimRequest,
 ) -> Response[DispatchView | TurnView]:
-    """The next dispatch for a registered agent, or its turn in a channel, never more than its
-    capacity; 204 if there is nothing to do. Whoever goes away while it waits is given the same the
-    next time."""
     await check_author(engine, caller, data)
     check_own_agent(caller, data.agent_id)
     try:
@@ -90,17 +81,10 @@ async def _claim_next(
     return await engine.dispatches.view(claimed) if isinstance(claimed, Dispatch) else claimed
 
 
-@post(
-    "/dispatches/{dispatch_id:str}/heartbeat",
-    status_code=200,
-    responses=problem_responses(404, 409),
-    opt={MEMORY_ONLY: True},
-)
-async def heartbeat(
+@serves(DispatchCalls.heartbeat)
+async def heartbeat_dispatch(
     engine: Engine, caller: Caller, dispatch_id: str, data: HeldDispatch
 ) -> DispatchLease:
-    """The agent still works on it. Says if that is in vain: the run has ended, or the dispatch is
-    over for another reason."""
     await _check_dispatch_author(engine, caller, dispatch_id, data)
     lease = await engine.dispatches.heartbeat(dispatch_id, caller.name, data.fence)
     if lease.code == "foreign":
@@ -110,14 +94,10 @@ async def heartbeat(
     )
 
 
-@post(
-    "/dispatches/{dispatch_id:str}/release", status_code=200, responses=problem_responses(404, 409)
-)
-async def release(
+@serves(DispatchCalls.release)
+async def release_dispatch(
     engine: Engine, caller: Caller, dispatch_id: str, data: HeldDispatch
 ) -> DispatchReceipt:
-    """The agent will not finish it: the attempt is lost, and offered again while there are some
-    left."""
     await _check_dispatch_author(engine, caller, dispatch_id, data)
     run = await engine.dispatches.hand_back(
         dispatch_id, caller.name, data.fence, data.reason, data.usage
@@ -127,15 +107,10 @@ async def release(
     )
 
 
-@post(
-    "/dispatches/{dispatch_id:str}/result", status_code=200, responses=problem_responses(404, 409)
-)
-async def result(
+@serves(DispatchCalls.report)
+async def report_result(
     engine: Engine, caller: Caller, dispatch_id: str, data: DispatchResult
 ) -> DispatchReceipt:
-    """What came of a dispatch. What a team's agent may not do (end the run without authority, hand
-    to a stranger, say neither) is `accepted: false`; what is late, doubled or foreign is 409 and
-    changes nothing."""
     await _check_dispatch_author(engine, caller, dispatch_id, data)
     _check_complete(data)
     agent_result = Result(**{name: getattr(data, name) for name in Result.__struct_fields__})
@@ -183,6 +158,3 @@ def _check_complete(data: DispatchResult) -> None:
         message = f"a result that says {data.outcome} needs `{name}`"
         field_error = FieldError("missing", name, message, hint)
         raise HTTPProblemError(422, "bad_result", f"{message}; {hint}", errors=(field_error,))
-
-
-HANDLERS = [claim, heartbeat, release, result]

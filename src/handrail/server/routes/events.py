@@ -6,54 +6,39 @@ A position is the `id` of an event in its stream: in a run its number, in the fe
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Annotated, cast
+from typing import Any, cast
 
-from litestar import Response, get
-from litestar.openapi.datastructures import ResponseSpec
-from litestar.params import HeaderParameter, Parameter
+from litestar import Request, Response
 
+from handrail.api.events import (
+    LAST_EVENT_ID_HEADER,
+    LAST_EVENT_TYPE,
+    POSITION_CHARS_MAX,
+    EventCalls,
+    PositionQuery,
+)
+from handrail.api.runs import RunCalls
 from handrail.engine.engine import Engine
+from handrail.server.binding import serves
 from handrail.server.long_polls import LongPolls
-from handrail.server.problems import FieldError, HTTPProblemError, problem_responses
-from handrail.server.sse import MEDIA_TYPE, EventPages, EventStreamResponse
+from handrail.server.problems import FieldError, HTTPProblemError
+from handrail.server.sse import EventPages, EventStreamResponse
 
 PAGE_EVENTS = 50
 """Events that a stream holds in memory."""
 SEQ_DIGITS_MAX = 15
 POSITION_BEGINNING = "0"
-LAST_EVENT_TYPE = "ended"
-"""The type of a run's last event."""
-POSITION_CHARS_MAX = 40
-LastEventIdHeader = Annotated[
-    str | None,
-    HeaderParameter(
-        name="Last-Event-ID", max_length=POSITION_CHARS_MAX, description="Go on after this event."
-    ),
-]
-AfterQuery = Annotated[
-    str | None,
-    Parameter(max_length=POSITION_CHARS_MAX, description="As Last-Event-ID; 0 is the beginning."),
-]
-NO_MORE_RESPONSE = {
-    204: ResponseSpec(data_container=None, description="There will be no more events.")
-}
 
 
-@get(
-    "/executions/{execution_id:str}/events",
-    media_type=MEDIA_TYPE,
-    responses={**problem_responses(404), **NO_MORE_RESPONSE},
-)
-async def events_of_run(
+@serves(RunCalls.follow)
+async def follow_run(
     engine: Engine,
     long_polls: LongPolls,
     execution_id: str,
-    last_event_id: LastEventIdHeader = None,
-    after: AfterQuery = None,
+    request: Request[Any, Any, Any],
+    query: PositionQuery,
 ) -> Response[str]:
-    """The events of a run, from its beginning or after the last one seen, until the last one. 204
-    once all were seen."""
-    seq = _parse_seq(last_event_id or after or POSITION_BEGINNING)
+    seq = _parse_seq(_read_position(request, query) or POSITION_BEGINNING)
     run = await engine.runs.state(execution_id)
     if seq > run.seq:
         raise _bad_position(str(seq), f"run '{run.id}' has {run.seq} events")
@@ -64,17 +49,15 @@ async def events_of_run(
     )
 
 
-@get("/events", media_type=MEDIA_TYPE, responses=problem_responses())
-async def events(
+@serves(EventCalls.follow)
+async def follow_events(
     engine: Engine,
     long_polls: LongPolls,
-    last_event_id: LastEventIdHeader = None,
-    after: AfterQuery = None,
+    request: Request[Any, Any, Any],
+    query: PositionQuery,
 ) -> Response[str]:
-    """Everything that happens from now on, or after the last event seen; with `after=0` from the
-    very beginning."""
     end = await engine.feed.position()
-    position = last_event_id or after or end
+    position = _read_position(request, query) or end
     if position == POSITION_BEGINNING:
         position = ""
     await engine.feed.read(position, 1)  # refuses an invalid position
@@ -83,6 +66,13 @@ async def events(
     return EventStreamResponse(
         _feed_pages(engine, position), long_polls, engine.settings.heartbeat, position
     )
+
+
+def _read_position(request: Request[Any, Any, Any], query: PositionQuery) -> str | None:
+    position = request.headers.get(LAST_EVENT_ID_HEADER.lower())
+    if position and len(position) > POSITION_CHARS_MAX:
+        raise _bad_position(position[:POSITION_CHARS_MAX], "it is too long")
+    return position or query.after
 
 
 async def _run_pages(engine: Engine, run_id: str, after: int) -> EventPages:
@@ -123,6 +113,3 @@ def _bad_position(position: str, reason: str) -> HTTPProblemError:
     hint = "send the `id` of the last event that was seen, or 0 for the beginning"
     field_error = FieldError("bad_position", "Last-Event-ID", message, hint)
     return HTTPProblemError(422, "bad_position", f"{message}; {hint}", errors=(field_error,))
-
-
-HANDLERS = [events_of_run, events]

@@ -6,84 +6,37 @@ download has the file's own type, but as an attachment that browsers neither sni
 
 import mimetypes
 import re
-from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 from urllib.parse import quote
 
-from litestar import Request, Response, get, post
+from litestar import Request, Response
 from litestar.datastructures import UploadFile
-from litestar.openapi.spec import (
-    OpenAPIMediaType,
-    OpenAPIResponse,
-    Operation,
-    RequestBody,
-    Schema,
-)
-from litestar.openapi.spec.enums import OpenAPIType
-from litestar.params import Parameter
 
+from handrail.api.beads import BeadCalls, FileQuery
+from handrail.api.operation import ANY_MEDIA_TYPE
 from handrail.engine.engine import Engine
-from handrail.server.access import Caller
-from handrail.server.author_check import AuthoredBody, check_author
-from handrail.server.problems import FieldError, HTTPProblemError, problem_responses
-from handrail.views.beads import FILE_BYTES_MAX, FileInfo
+from handrail.server.access import AuthoredBody, Caller, check_author
+from handrail.server.binding import serves
+from handrail.server.problems import FieldError, HTTPProblemError
+from handrail.views.beads import FileInfo
 from handrail.views.pages import Page
 
-FORM_BYTES_MAX = 64 * 1024
-"""In addition to the file."""
 FORM_TYPE = "multipart/form-data"
-ANY_TYPE = "application/octet-stream"
-UNSPECIFIC_TYPES = ("", ANY_TYPE, "application/x-www-form-urlencoded")
+UNSPECIFIC_TYPES = ("", ANY_MEDIA_TYPE, "application/x-www-form-urlencoded")
 """Types that say nothing about a file: programs send them by default."""
 TYPE_CHARS_MAX = 100
 _TYPE = re.compile(r"[\w.+-]+/[\w.+-]+(; ?charset=[\w-]+)?", re.ASCII)
 _UNSAFE = re.compile(r"[^A-Za-z0-9._ -]")
-BINARY_SCHEMA = Schema(type=OpenAPIType.STRING, content_media_type=ANY_TYPE)
-FileNameQuery = Annotated[
-    str, Parameter(max_length=1_000, description="What to call it; a form's file has a name.")
-]
 
 
-@dataclass
-class UploadOperation(Operation):
-    """Documents the two kinds of body in the OpenAPI document."""
-
-    def __post_init__(self) -> None:
-        form = Schema(
-            type=OpenAPIType.OBJECT, properties={"file": BINARY_SCHEMA}, required=["file"]
-        )
-        forms = {
-            FORM_TYPE: OpenAPIMediaType(schema=form),
-            ANY_TYPE: OpenAPIMediaType(schema=BINARY_SCHEMA),
-        }
-        self.request_body = RequestBody(required=True, content=forms)
-
-
-@dataclass
-class DownloadOperation(Operation):
-    """Documents that the response has the file's own type."""
-
-    def __post_init__(self) -> None:
-        assert self.responses is not None, "documented"
-        content = {"*/*": OpenAPIMediaType(schema=BINARY_SCHEMA)}
-        self.responses["200"] = OpenAPIResponse(description="The file.", content=content)
-
-
-@post(
-    "/beads/{bead_id:str}/files",
-    responses=problem_responses(404, 409),
-    request_max_body_size=FILE_BYTES_MAX + FORM_BYTES_MAX,
-    operation_class=UploadOperation,
-)
-async def put_file(
+@serves(BeadCalls.add_file)
+async def add_bead_file(
     request: Request[Any, Any, Any],
     engine: Engine,
     caller: Caller,
     bead_id: str,
-    name: FileNameQuery = "",
+    query: FileQuery,
 ) -> FileInfo:
-    """Hang a file on the bead: the body itself with `name`, or the one file of a form. The same
-    file again changes nothing; another one of that name is 409."""
     bead = await engine.beads.get(bead_id)
     if request.content_type[0] == FORM_TYPE:
         signed, file_name, content_type, content = await _read_form(request)
@@ -91,7 +44,7 @@ async def put_file(
     else:
         file_name, content_type = "", request.headers.get("content-type", "")
         content = await request.body()
-    file_name = name or file_name
+    file_name = query.name or file_name
     if not file_name.strip():
         raise _bad_file("name", "the file has no name", "say ?name=, or send it as a form's file")
     stored_type = content_type_of(content_type, file_name)
@@ -129,22 +82,16 @@ def content_type_of(content_type: str, name: str) -> str:
         and _TYPE.fullmatch(content_type)
     ):
         return content_type
-    return mimetypes.guess_type(name)[0] or ANY_TYPE
+    return mimetypes.guess_type(name)[0] or ANY_MEDIA_TYPE
 
 
-@get("/beads/{bead_id:str}/files", responses=problem_responses(404))
-async def files(engine: Engine, bead_id: str) -> Page[FileInfo]:
-    """The bead's files by name, without their contents."""
+@serves(BeadCalls.list_files)
+async def list_bead_files(engine: Engine, bead_id: str) -> Page[FileInfo]:
     return Page(items=tuple(await engine.beads.files(bead_id)))
 
 
-@get(
-    "/beads/{bead_id:str}/files/{name:str}",
-    responses=problem_responses(404),
-    operation_class=DownloadOperation,
-)
-async def file(engine: Engine, caller: Caller, bead_id: str, name: str) -> Response[bytes]:
-    """A file's content. An agent reads those of beads that it has a dispatch of."""
+@serves(BeadCalls.get_file)
+async def get_bead_file(engine: Engine, caller: Caller, bead_id: str, name: str) -> Response[bytes]:
     if caller.role == "agent" and not await engine.dispatches.is_held_by(caller.name, bead_id):
         message = f"agent '{caller.name}' has no dispatch of bead '{bead_id}'"
         raise HTTPProblemError(403, "foreign_bead", f"{message}; claim one first")
@@ -161,6 +108,3 @@ def content_disposition(name: str) -> str:
     """Return a header that no name can escape (RFC 6266): ASCII for old clients, then the name."""
     ascii_name, quoted_name = _UNSAFE.sub("_", name), quote(name, safe="")
     return f"attachment; filename=\"{ascii_name}\"; filename*=UTF-8''{quoted_name}"
-
-
-HANDLERS = [put_file, files, file]

@@ -2,26 +2,28 @@
 
 from typing import Any
 
-from litestar import Request, post
+from litestar import Request
 
-from handrail.api.guarded_runs import GuardedEvents, NewGuardedApproval, NewGuardedRun
+from handrail.api.guarded_runs import (
+    GuardedEvents,
+    GuardedRunCalls,
+    NewGuardedApproval,
+    NewGuardedRun,
+)
+from handrail.api.shared import AuthoredBody
 from handrail.engine.engine import Engine
 from handrail.guard import recording
 from handrail.kernel.run.events import Ended
-from handrail.server.access import Caller
-from handrail.server.author_check import AuthoredBody, check_author
+from handrail.server.access import Caller, check_author
+from handrail.server.binding import serves
 from handrail.server.idempotency import read_key
-from handrail.server.problems import problem_responses
 from handrail.views.guarded_run import GuardedRunStatus
 
-REFUSAL_RESPONSES = problem_responses(403, 404, 409)
 
-
-@post("/guarded-runs", responses=problem_responses(409))
-async def begin(
+@serves(GuardedRunCalls.begin)
+async def begin_guarded_run(
     request: Request[Any, Any, Any], engine: Engine, caller: Caller, data: NewGuardedRun
 ) -> GuardedRunStatus:
-    """A run that goes on elsewhere, under a guard, is on record from now on."""
     return await recording.begin_run(
         engine,
         data.team,
@@ -34,15 +36,14 @@ async def begin(
     )
 
 
-@post("/guarded-runs/{execution_id:str}/events", status_code=200, responses=REFUSAL_RESPONSES)
-async def tell(
+@serves(GuardedRunCalls.record)
+async def record_guarded_events(
     request: Request[Any, Any, Any],
     engine: Engine,
     caller: Caller,
     execution_id: str,
     data: GuardedEvents,
 ) -> GuardedRunStatus:
-    """What its guard has seen since; nothing is a sign of life. 409 once it has ended here."""
     key, authors = (
         read_key(request),
         [event.by for event in data.events if isinstance(event, Ended)],
@@ -55,23 +56,15 @@ async def tell(
     )
 
 
-@post(
-    "/guarded-runs/{execution_id:str}/question",
-    status_code=200,
-    responses=REFUSAL_RESPONSES,
-)
-async def ask(
+@serves(GuardedRunCalls.request_approval)
+async def request_guarded_approval(
     request: Request[Any, Any, Any],
     engine: Engine,
     caller: Caller,
     execution_id: str,
     data: NewGuardedApproval,
 ) -> GuardedRunStatus:
-    """The program waits for a person: the question is in the inbox, and the run waits."""
     key = read_key(request)
     return await recording.open_approval(
         engine, execution_id, data.question, data.seconds, by=caller.name, key=key
     )
-
-
-HANDLERS = [begin, tell, ask]

@@ -3,10 +3,11 @@
 They need no token, so database errors are only in the log: their texts name hosts and paths.
 """
 
-from litestar import Response, get
+from litestar import Response
 
-from handrail.api.server import Health
+from handrail.api.server import Health, ServerCalls
 from handrail.engine.engine import Engine
+from handrail.server.binding import serves
 from handrail.server.long_polls import LongPolls
 from handrail.store.engine_store import StoreError
 
@@ -14,18 +15,16 @@ FAILED_REASON = "the engine has failed; the server's log says why"
 UNAVAILABLE_REASON = "the database does not answer; the server's log says why"
 
 
-@get("/healthz")
-async def healthz(engine: Engine) -> Response[Health]:
-    """200 while the engine lives; else this process should be ended and started again."""
+@serves(ServerCalls.get_health)
+async def get_health(engine: Engine) -> Response[Health]:
     failure = engine.failure
     if failure is not None:
         return Response(Health(status="failed", reason=FAILED_REASON), status_code=503)
     return Response(Health(status="ok"))
 
 
-@get("/readyz")
-async def readyz(engine: Engine, long_polls: LongPolls) -> Response[Health]:
-    """200 while requests are welcome: the database answers, and the server is not about to end."""
+@serves(ServerCalls.get_readiness)
+async def get_readiness(engine: Engine, long_polls: LongPolls) -> Response[Health]:
     if long_polls.draining.is_set():
         return Response(Health(status="draining", reason="this server ends"), status_code=503)
     try:
@@ -33,6 +32,3 @@ async def readyz(engine: Engine, long_polls: LongPolls) -> Response[Health]:
     except StoreError:
         return Response(Health(status="unavailable", reason=UNAVAILABLE_REASON), status_code=503)
     return Response(Health(status="ok"))
-
-
-HANDLERS = [healthz, readyz]

@@ -1,20 +1,13 @@
 """Commit locks: their holders and queues."""
 
-from litestar import get
-
+from handrail.api.locks import LockCalls
+from handrail.api.shared import PageQuery
 from handrail.engine.engine import Engine
-from handrail.server.paging import Cursor, Limit
-from handrail.server.problems import problem_responses
+from handrail.server.binding import serves
 from handrail.views.locks import LockView
-from handrail.views.pages import PAGE_ITEMS_DEFAULT, Page
+from handrail.views.pages import Page
 
 
-@get("/locks", responses=problem_responses())
-async def locks(
-    engine: Engine, cursor: Cursor = "", limit: Limit = PAGE_ITEMS_DEFAULT
-) -> Page[LockView]:
-    """Every repository that runs have committed to: the holder, the queue in order, the fence."""
-    return await engine.locks.list(cursor=cursor, limit=limit)
-
-
-HANDLERS = [locks]
+@serves(LockCalls.list)
+async def list_locks(engine: Engine, query: PageQuery) -> Page[LockView]:
+    return await engine.locks.list(cursor=query.cursor, limit=query.limit)

@@ -1,20 +1,22 @@
 """The OpenAPI document of the API."""
 
+from functools import cache
 from typing import Any
 
 import msgspec
-from litestar import MediaType, Request, Response, get
+from litestar import Response
 
-STATE_DOCUMENT = "openapi"
-"""State key of the cached document: making it costs as much as many calls, and needs no token."""
-
-
-@get("/openapi.json", include_in_schema=False)
-async def openapi(request: Request[Any, Any, Any]) -> Response[bytes]:
-    state = request.app.state
-    if STATE_DOCUMENT not in state:
-        state[STATE_DOCUMENT] = msgspec.json.encode(request.app.openapi_schema.to_schema())
-    return Response(state[STATE_DOCUMENT], media_type=MediaType.JSON)
+from handrail.api.openapi import openapi_document
+from handrail.api.server import ServerCalls
+from handrail.api.shared import JSON
+from handrail.server.binding import serves
 
 
-HANDLERS = [openapi]
+@cache  # making it costs as much as many calls, and needs no token
+def _encoded_document() -> bytes:
+    return msgspec.json.encode(openapi_document())
+
+
+@serves(ServerCalls.get_openapi)
+async def get_openapi() -> Response[Any]:
+    return Response(_encoded_document(), media_type=JSON)

@@ -3,36 +3,34 @@
 Sessions of others are as if they did not exist, except for an admin.
 """
 
-from litestar import delete, get
 from msgspec import convert
 from msgspec.structs import asdict
 
-from handrail.api.admin import SessionView
+from handrail.api.admin import SessionCalls, SessionView
 from handrail.engine.engine import Engine
 from handrail.kernel.decision import prepare_types
 from handrail.server.access import Caller
 from handrail.server.authentication import CredentialCache
+from handrail.server.binding import serves
 from handrail.server.credentials import caller_from_credential
-from handrail.server.problems import HTTPProblemError, problem_responses
+from handrail.server.problems import HTTPProblemError
 from handrail.store.store import CredentialRow
 from handrail.views.pages import Page
 
 prepare_types(SessionView)
 
 
-@get("/sessions", responses=problem_responses())
-async def sessions(engine: Engine, caller: Caller) -> Page[SessionView]:
-    """Sessions of the page that are good still, the newest first: one's own; an admin sees all."""
+@serves(SessionCalls.list)
+async def list_sessions(engine: Engine, caller: Caller) -> Page[SessionView]:
     return Page(
         items=tuple(_to_view(row, caller) for row in await _visible_sessions(engine, caller))
     )
 
 
-@delete("/sessions/{session_id:str}", responses=problem_responses(404))
+@serves(SessionCalls.end)
 async def end_session(
     engine: Engine, credentials: CredentialCache, caller: Caller, session_id: str
 ) -> None:
-    """Whoever is signed in by it is signed out, wherever that is."""
     ids = [row.id for row in await _visible_sessions(engine, caller)]
     if session_id not in ids or not await engine.credentials.revoke(session_id):
         message = f"there is no session '{session_id[:80]}' in use; look at the list of sessions"
@@ -52,6 +50,3 @@ async def _visible_sessions(engine: Engine, caller: Caller) -> list[CredentialRo
 
 def _to_view(row: CredentialRow, caller: Caller) -> SessionView:
     return convert({**asdict(row), "mine": row.id == caller.credential}, SessionView)
-
-
-HANDLERS = [sessions, end_session]

@@ -1,19 +1,16 @@
 """The settings of this server."""
 
-from litestar import get
-
-from handrail.api.admin import SettingView
+from handrail.api.admin import SettingCalls, SettingView
 from handrail.engine.engine import Engine
+from handrail.server.binding import serves
 from handrail.server.configuration import ORIGIN_DEFAULT
-from handrail.server.problems import problem_responses
 from handrail.server.setting_table import SETTINGS
 from handrail.server.settings import ServerSettings
 from handrail.views.pages import Page
 
 
-@get("/settings", responses=problem_responses())
+@serves(SettingCalls.list)
 async def list_settings(engine: Engine, settings: ServerSettings) -> Page[SettingView]:
-    """Each setting with its value, and where that came from."""
     parts = {"kernel": engine.settings.kernel, "engine": engine.settings, "server": settings}
     items = tuple(
         SettingView(
@@ -28,6 +25,3 @@ async def list_settings(engine: Engine, settings: ServerSettings) -> Page[Settin
         if row.part in parts
     )
     return Page(items=items)
-
-
-HANDLERS = [list_settings]

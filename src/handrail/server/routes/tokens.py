@@ -3,18 +3,25 @@
 from typing import Any
 
 import msgspec
-from litestar import delete, get, post
 from msgspec.structs import asdict
 
-from handrail.api.admin import MadeToken, NewSignIn, NewToken, SignInLink, TokenView
+from handrail.api.admin import (
+    MadeToken,
+    NewSignIn,
+    NewToken,
+    SessionCalls,
+    SignInLink,
+    TokenCalls,
+    TokenView,
+)
 from handrail.engine.engine import Engine
 from handrail.kernel.decision import prepare_types
 from handrail.kernel.definition.reader import parse_duration
 from handrail.server.access import Caller
 from handrail.server.authentication import CredentialCache
+from handrail.server.binding import serves
 from handrail.server.credentials import SIGN_IN_SECONDS, issue_credential
-from handrail.server.idempotency import SHOWN_ONCE
-from handrail.server.problems import FieldError, HTTPProblemError, problem_responses
+from handrail.server.problems import FieldError, HTTPProblemError
 from handrail.store.engine_store import parse_iso
 from handrail.store.store import CredentialRow
 from handrail.views.event_view import ENGINE_ACTOR
@@ -24,9 +31,8 @@ EXPIRES_SECONDS_MAX = 10 * 365 * 86_400
 prepare_types(TokenView, MadeToken)
 
 
-@post("/tokens", responses=problem_responses(409), opt={SHOWN_ONCE: True})
-async def make_token(engine: Engine, caller: Caller, data: NewToken) -> MadeToken:
-    """A new token; it is shown this once."""
+@serves(TokenCalls.create)
+async def create_token(engine: Engine, caller: Caller, data: NewToken) -> MadeToken:
     secret, row = issue_token(data, by=caller.name, engine=engine)
     await engine.credentials.add(row)
     return msgspec.convert({**_view_fields(row), "token": secret}, MadeToken)
@@ -75,25 +81,22 @@ def _bad_token_request(path: str, message: str) -> HTTPProblemError:
     )
 
 
-@get("/tokens", responses=problem_responses())
-async def tokens(engine: Engine) -> Page[TokenView]:
-    """All tokens, without their secrets."""
+@serves(TokenCalls.list)
+async def list_tokens(engine: Engine) -> Page[TokenView]:
     rows = await engine.credentials.list("token")
     return Page(items=tuple(msgspec.convert(_view_fields(row), TokenView) for row in rows))
 
 
-@delete("/tokens/{token_id:str}", responses=problem_responses(404))
+@serves(TokenCalls.revoke)
 async def revoke_token(engine: Engine, credentials: CredentialCache, token_id: str) -> None:
-    """Nobody gets in with it any more."""
     if not await engine.credentials.revoke(token_id):
         message = f"there is no token '{token_id}' in use; look at the list of tokens"
         raise HTTPProblemError(404, "unknown_token", message)
     credentials.clear()
 
 
-@post("/sign-ins", responses=problem_responses(409), opt={SHOWN_ONCE: True})
-async def make_sign_in(engine: Engine, caller: Caller, data: NewSignIn) -> SignInLink:
-    """A one-time link to the page for a person."""
+@serves(SessionCalls.create_sign_in)
+async def create_sign_in(engine: Engine, caller: Caller, data: NewSignIn) -> SignInLink:
     return await issue_sign_in(engine, data, by=caller.name)
 
 
@@ -115,6 +118,3 @@ async def issue_sign_in(engine: Engine, request: NewSignIn, *, by: str) -> SignI
 def _view_fields(row: CredentialRow) -> dict[str, Any]:
     works_as = None if row.works_as is None else msgspec.json.decode(row.works_as)
     return {**asdict(row), "agent": row.agent or "", "works_as": works_as}
-
-
-HANDLERS = [make_token, tokens, revoke_token, make_sign_in]

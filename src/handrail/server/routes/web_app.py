@@ -10,16 +10,16 @@ import html
 from typing import Any
 
 import msgspec
-from litestar import MediaType, Request, Response, get, post
+from litestar import MediaType, Request, Response
 from litestar.datastructures import Cookie
-from litestar.openapi.datastructures import ResponseSpec
 
-from handrail.api.admin import Me
+from handrail.api.admin import Me, SessionCalls
 from handrail.engine.engine import Engine
 from handrail.server.access import Caller, Role
 from handrail.server.authentication import SESSION_COOKIE, CredentialCache, read_session
+from handrail.server.binding import serves, serves_page
 from handrail.server.credentials import SESSION_SECONDS, csrf_token, digest_secret, issue_credential
-from handrail.server.problems import HTTPProblemError, problem_responses
+from handrail.server.problems import HTTPProblemError
 from handrail.server.settings import ServerSettings
 from handrail.server.web_app import WEB_APP_PATHS, WebAppFiles
 
@@ -46,24 +46,21 @@ WEB_APP_UNBUILT_HTML = (
     "<pre>{why}</pre> Build it with <code>python web/build.py</code>, then start the server."
 )
 
-SIGNED_OUT_RESPONSE = {204: ResponseSpec(data_container=None, description="Signed out.")}
 
-
-@get("/api/v1/me", responses=problem_responses())
-async def me(request: Request[Any, Any, Any], caller: Caller) -> Me:
-    """Who the token or the session says I am."""
+@serves(SessionCalls.get_me)
+async def get_me(request: Request[Any, Any, Any], caller: Caller) -> Me:
     csrf = csrf_token(read_session(request)) if caller.in_browser else None
     return Me(name=caller.name, role=caller.role, csrf=csrf)
 
 
-@get("/sign-in/{code:str}", media_type=MediaType.HTML, include_in_schema=False)
-async def show_sign_in(code: str) -> str:
-    """Nothing is used up by looking."""
-    return PAGE_HTML.format(body=SIGN_IN_HTML.format(code=html.escape(code, quote=True)))
+@serves_page("GET", "/sign-in/{code}")
+async def show_sign_in(code: str) -> Response[Any]:
+    """Show the button that signs in; nothing is used up by looking."""
+    return _html_response(SIGN_IN_HTML.format(code=html.escape(code, quote=True)))
 
 
-@get("/assets/{name:str}", include_in_schema=False)
-async def asset(
+@serves_page("GET", "/assets/{name}")
+async def get_asset(
     request: Request[Any, Any, Any], web_app_files: WebAppFiles, name: str
 ) -> Response[bytes]:
     file = web_app_files.assets.get(name)
@@ -73,7 +70,7 @@ async def asset(
     return Response(body, media_type=file.media_type, headers=headers)
 
 
-@post("/sign-in/{code:str}", status_code=303, include_in_schema=False)
+@serves_page("POST", "/sign-in/{code}")
 async def sign_in(
     request: Request[Any, Any, Any], engine: Engine, settings: ServerSettings, code: str
 ) -> Response[Any]:
@@ -81,9 +78,7 @@ async def sign_in(
         raise HTTPProblemError(403, "csrf", "another site has sent this; open the link itself")
     row = await engine.credentials.use_sign_in(digest_secret(code))
     if row is None and MediaType.HTML in request.headers.get("accept", ""):
-        return Response(
-            PAGE_HTML.format(body=USED_LINK_HTML), status_code=401, media_type=MediaType.HTML
-        )
+        return _html_response(USED_LINK_HTML, 401)
     if row is None:
         message = "this link was used before, or has expired; make a new one: handrail sign-in"
         raise HTTPProblemError(401, "bad_sign_in", message)
@@ -115,7 +110,7 @@ def _session_cookie(
     )
 
 
-@post("/api/v1/sign-out", status_code=204, responses={**problem_responses(), **SIGNED_OUT_RESPONSE})
+@serves(SessionCalls.sign_out)
 async def sign_out(
     request: Request[Any, Any, Any],
     engine: Engine,
@@ -123,7 +118,6 @@ async def sign_out(
     settings: ServerSettings,
     caller: Caller,
 ) -> Response[None]:
-    """The session that this request came with is over."""
     if not caller.in_browser:
         return Response(None, status_code=204)
     await engine.credentials.revoke(caller.credential)
@@ -131,13 +125,13 @@ async def sign_out(
     return Response(None, status_code=204, cookies=[_session_cookie(request, settings, "", 0)])
 
 
-@get(["/", *WEB_APP_PATHS], media_type=MediaType.HTML, include_in_schema=False)
-async def front(
+@serves_page("GET", "/", *WEB_APP_PATHS)
+async def get_web_app(
     request: Request[Any, Any, Any], web_app_files: WebAppFiles, settings: ServerSettings
-) -> str:
+) -> Response[Any]:
     """The page; where there is none, where the API is and why."""
     if web_app_files.index and settings.page:
-        return web_app_files.index
+        return Response(web_app_files.index, media_type=MediaType.HTML)
     caller: Caller | None = request.scope["user"]
     greeting = f"<p>Signed in as {html.escape(caller.name)} ({caller.role}).</p>" if caller else ""
     reason = (
@@ -145,7 +139,8 @@ async def front(
         if settings.page
         else WEB_APP_OFF_REASON
     )
-    return PAGE_HTML.format(body=NO_WEB_APP_HTML.format(hello=greeting, why=reason))
+    return _html_response(NO_WEB_APP_HTML.format(hello=greeting, why=reason))
 
 
-HANDLERS = [me, show_sign_in, asset, sign_in, sign_out, front]
+def _html_response(body: str, status: int = 200) -> Response[Any]:
+    return Response(PAGE_HTML.format(body=body), status_code=status, media_type=MediaType.HTML)

@@ -8,17 +8,16 @@ import secrets
 from typing import TypeVar
 
 import msgspec
-from litestar import delete, get, post
 from msgspec.structs import asdict
 from uuid_utils import uuid7
 
-from handrail.api.webhooks import MadeWebhook, NewWebhook, WebhookView
+from handrail.api.webhooks import MadeWebhook, NewWebhook, WebhookCalls, WebhookView
 from handrail.engine.engine import Engine
 from handrail.engine.services.webhooks import event_types_of
 from handrail.server.access import Caller
+from handrail.server.binding import serves
 from handrail.server.credentials import NAME_CHARS_MAX
-from handrail.server.idempotency import SHOWN_ONCE
-from handrail.server.problems import FieldError, HTTPProblemError, problem_responses
+from handrail.server.problems import FieldError, HTTPProblemError
 from handrail.server.settings import ServerSettings
 from handrail.server.webhook_sender import WebhookSender
 from handrail.server.webhook_targets import (
@@ -34,23 +33,21 @@ WEBHOOK_SECRET_PREFIX = "hrw_"  # noqa: S105 - how secrets begin
 V = TypeVar("V", bound=WebhookView)
 
 
-@get("/webhooks", responses=problem_responses())
-async def webhooks(engine: Engine) -> Page[WebhookView]:
-    """Every webhook, and how its last attempts went."""
+@serves(WebhookCalls.list)
+async def list_webhooks(engine: Engine) -> Page[WebhookView]:
     waiting = await engine.webhooks.pending_counts()
     rows = await engine.webhooks.list()
     return Page(items=tuple(_to_view(row, waiting.get(row.id, 0), WebhookView) for row in rows))
 
 
-@post("/webhooks", responses=problem_responses(409), opt={SHOWN_ONCE: True})
-async def make_webhook(
+@serves(WebhookCalls.create)
+async def create_webhook(
     engine: Engine,
     webhook_sender: WebhookSender,
     caller: Caller,
     settings: ServerSettings,
     data: NewWebhook,
 ) -> MadeWebhook:
-    """From now on that address is told of these events. The secret is shown this once."""
     await _check_new_webhook(data, settings)
     now = iso(engine.clock())
     row = WebhookRow(
@@ -74,17 +71,15 @@ async def make_webhook(
     return _to_view(row, 0, MadeWebhook)
 
 
-@delete("/webhooks/{webhook_id:str}", responses=problem_responses(404))
+@serves(WebhookCalls.remove)
 async def remove_webhook(engine: Engine, webhook_id: str) -> None:
-    """Nothing is told there any more; what waited is forgotten."""
     await engine.webhooks.remove(webhook_id)
 
 
-@post("/webhooks/{webhook_id:str}/enable", status_code=200, responses=problem_responses(404))
+@serves(WebhookCalls.enable)
 async def enable_webhook(
     engine: Engine, webhook_sender: WebhookSender, webhook_id: str
 ) -> WebhookView:
-    """One that was disabled is told again: what waits for it, and what comes from now on."""
     await engine.webhooks.enable(webhook_id)
     webhook_sender.wake()
     waiting = await engine.webhooks.pending_counts()
@@ -122,6 +117,3 @@ def _to_view(row: WebhookRow, waiting: int, view_type: type[V]) -> V:
         "waiting": waiting,
     }
     return msgspec.convert(fields, view_type)
-
-
-HANDLERS = [webhooks, make_webhook, remove_webhook, enable_webhook]
