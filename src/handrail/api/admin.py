@@ -1,5 +1,8 @@
 """Access to the installation: tokens, sign-in links, web app sessions, settings."""
 
+# pyright: reportReturnType=false
+# A declaration has no body.
+
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Any
@@ -108,17 +111,14 @@ class TokenCalls(CallGroup[C_co]):
         expires: str | None = None,
     ) -> MadeToken:
         """Create a token for a person (`name`) or an agent (`agent`); it is shown only once."""
-        ...
 
     @operation("GET", "/tokens", access=ADMIN)
     def list(self) -> Page[TokenView]:
         """List all tokens, without their secrets."""
-        ...
 
     @operation("DELETE", "/tokens/{token_id}", access=ADMIN, problems=(404,))
     def revoke(self, token_id: str) -> None:
         """Revoke a token: the server no longer accepts it."""
-        ...
 
 
 class SessionCalls(CallGroup[C_co]):
@@ -135,27 +135,22 @@ class SessionCalls(CallGroup[C_co]):
     )
     def create_sign_in(self, name: str, *, role: str = "viewer") -> SignInLink:
         """Create a one-time link that signs a person in to the web app."""
-        ...
 
     @operation("GET", "/sessions", access=OWN_SESSIONS)
     def list(self) -> Page[SessionView]:
         """List the caller's web app sessions, the newest first; an admin sees all."""
-        ...
 
     @operation("DELETE", "/sessions/{session_id}", access=OWN_SESSIONS, problems=(404,))
     def end(self, session_id: str) -> None:
         """End a session: its person is signed out."""
-        ...
 
     @operation("GET", "/me", access=Access(people="viewer", agents=True, reporters=True))
     def get_me(self) -> Me:
         """Return who the token or the session belongs to."""
-        ...
 
     @operation("POST", "/sign-out", access=VIEWER)
     def sign_out(self) -> None:
         """End the session that this request came with."""
-        ...
 
 
 class SettingCalls(CallGroup[C_co]):
@@ -164,4 +159,3 @@ class SettingCalls(CallGroup[C_co]):
     @operation("GET", "/settings", access=ADMIN)
     def list(self) -> Page[SettingView]:
         """List settings, each with its value and where the value came from."""
-        ...

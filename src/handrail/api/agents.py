@@ -1,5 +1,8 @@
 """Agents outside of the server: they register, send heartbeats, and are listed."""
 
+# pyright: reportReturnType=false
+# A declaration has no body.
+
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -57,12 +60,10 @@ class AgentCalls(CallGroup[C_co]):
     @operation("POST", "/agents", body=NewAgent, access=AGENT, status=201, problems=(409,))
     def register(self, id: str, roles: Sequence[str], *, capacity: int = 1) -> AgentView:  # noqa: A002 - as the API has it
         """Register an agent with these roles. It loses what it had claimed before."""
-        ...
 
     @operation("GET", "/agents", query=PageQuery, access=VIEWER)
     def list(self, *, limit: int | None = None, cursor: str = "") -> Page[AgentView]:
         """List all agents, by id, and the functions of servers."""
-        ...
 
     @operation(
         "GET",
@@ -72,13 +73,11 @@ class AgentCalls(CallGroup[C_co]):
     )
     def get(self, agent_id: str) -> AgentView:
         """Return one agent: whether it is there, and what it works on."""
-        ...
 
     @operation("PATCH", "/agents/{agent_id}", body=AgentPatch, access=CEO, problems=(404,))
     def enable(self, agent_id: str, enabled: bool = True) -> AgentView:
         """Enable or disable an agent: one that is disabled loses what it has claimed, and gets
         nothing."""
-        ...
 
     @operation(
         "DELETE",
@@ -89,7 +88,6 @@ class AgentCalls(CallGroup[C_co]):
     def remove(self, agent_id: str) -> None:
         """Remove an agent; what it has claimed is offered again. A disabled agent cannot remove
         itself: it would come back as a new one."""
-        ...
 
     @operation(
         "POST",
@@ -106,4 +104,3 @@ class AgentCalls(CallGroup[C_co]):
         """Renew the leases of all that the agent has claimed. `holding` are the ids of what it
         works on: the answer says which of them are over. With `wait` the call stays open, and the
         server notices when the agent is cut off."""
-        ...

@@ -1,5 +1,8 @@
 """Beads: people file them, look them up, change them, and attach files to them."""
 
+# pyright: reportReturnType=false
+# A declaration has no body.
+
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta
@@ -74,7 +77,6 @@ class BeadCalls(CallGroup[C_co]):
     ) -> BeadView:
         """File a bead. With a definition (id or name), a run begins at once: `execution_id`. The
         same `key` again means the same bead."""
-        ...
 
     @operation("GET", "/beads", query=BeadQuery, access=VIEWER)
     def list(
@@ -87,18 +89,15 @@ class BeadCalls(CallGroup[C_co]):
         cursor: str = "",
     ) -> Page[BeadView]:
         """List beads, the newest first: work, and questions to people."""
-        ...
 
     @operation("GET", "/beads/{bead_id}", access=VIEWER, problems=(404,))
     def get(self, bead_id: str) -> BeadView:
         """Return a bead as it stands; an approval's id works too."""
-        ...
 
     @operation("PATCH", "/beads/{bead_id}", body=BeadPatch, access=OPERATOR, problems=(404, 409))
     def patch(self, bead_id: str, context: Document) -> BeadView:
         """Merge `context` into the bead's context (RFC 7396). An open approval that had shown what
         changed is void, and asked anew."""
-        ...
 
     @operation(
         "GET", "/beads/{bead_id}/executions", query=PageQuery, access=VIEWER, problems=(404,)
@@ -107,14 +106,12 @@ class BeadCalls(CallGroup[C_co]):
         self, bead_id: str, *, limit: int | None = None, cursor: str = ""
     ) -> Page[RunItem]:
         """List the bead's runs, the newest first."""
-        ...
 
     @operation("GET", "/beads/{bead_id}/history", query=PageQuery, access=VIEWER, problems=(404,))
     def list_history(
         self, bead_id: str, *, limit: int | None = None, cursor: str = ""
     ) -> Page[EventView]:
         """List all events of the bead, in order, over all its runs."""
-        ...
 
     @operation(
         "POST",
@@ -132,12 +129,10 @@ class BeadCalls(CallGroup[C_co]):
     ) -> FileInfo:
         """Add a file for the bead's agents: the body itself with `name`, or the one file of a form.
         The same file again changes nothing; another one of that name is 409."""
-        ...
 
     @operation("GET", "/beads/{bead_id}/files", access=VIEWER, problems=(404,))
     def list_files(self, bead_id: str) -> Page[FileInfo]:
         """List the bead's files by name, without their contents."""
-        ...
 
     @operation(
         "GET",
@@ -152,4 +147,3 @@ class BeadCalls(CallGroup[C_co]):
     )
     def get_file(self, bead_id: str, name: str) -> bytes:
         """Return the content of one file."""
-        ...

@@ -1,5 +1,8 @@
 """Channels: people and agents speak in them, and pass the turn."""
 
+# pyright: reportReturnType=false
+# A declaration has no body.
+
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
@@ -90,7 +93,6 @@ class ChannelCalls(CallGroup[C_co]):
     @operation("GET", "/channels", query=PageQuery, access=VIEWER)
     def list(self, *, limit: int | None = None, cursor: str = "") -> Page[ChannelView]:
         """List all channels, by id."""
-        ...
 
     @operation("POST", "/channels", body=NewChannel, access=OPERATOR, status=201, problems=(409,))
     def create(
@@ -99,24 +101,20 @@ class ChannelCalls(CallGroup[C_co]):
         turn_config: Mapping[str, Any] | None = None,
     ) -> ChannelView:
         """Create a channel; `turn_config` has the field names of `turnConfig`."""
-        ...
 
     @operation("GET", "/channels/{channel_id}", access=MEMBER_READS, problems=(404,))
     def get(self, channel_id: str) -> ChannelView:
         """Return a channel: its members, who has the turn, and who is next."""
-        ...
 
     @operation(
         "PUT", "/channels/{channel_id}", body=ChannelUpdate, access=OPERATOR, problems=(404,)
     )
     def configure(self, channel_id: str, turn_config: Mapping[str, Any]) -> ChannelView:
         """Replace the settings; a field that is left out returns to its default."""
-        ...
 
     @operation("DELETE", "/channels/{channel_id}", access=OPERATOR, problems=(404,))
     def remove(self, channel_id: str) -> None:
         """Remove a channel: all members leave; the messages stay on record."""
-        ...
 
     @operation(
         "POST",
@@ -140,7 +138,6 @@ class ChannelCalls(CallGroup[C_co]):
     ) -> ChannelView:
         """Assign an agent that is online, at the end of the queue; of one that is assigned already,
         change the settings."""
-        ...
 
     @operation(
         "DELETE",
@@ -150,7 +147,6 @@ class ChannelCalls(CallGroup[C_co]):
     )
     def leave(self, channel_id: str, agent_id: str) -> None:
         """Remove an agent from a channel; its turn ends, if it has one."""
-        ...
 
     @operation(
         "POST",
@@ -173,7 +169,6 @@ class ChannelCalls(CallGroup[C_co]):
     ) -> PostedMessage:
         """Post a message as the token's person, or as the token's agent in its turn. `disposition`
         says whether it has reached an agent."""
-        ...
 
     @operation(
         "GET",
@@ -187,7 +182,6 @@ class ChannelCalls(CallGroup[C_co]):
     ) -> Page[MessageView]:
         """List the messages and notices after `after`, in order; wait up to `wait` seconds for the
         first. `next_cursor` is for `after`."""
-        ...
 
     @operation(
         "POST",
@@ -214,4 +208,3 @@ class ChannelCalls(CallGroup[C_co]):
     ) -> ChannelView:
         """Act on a turn: an agent completes, waits or resumes; a person resumes it, overrides its
         wait (`to` ACTIVE or QUEUED), grants a turn, or pauses or unpauses the channel."""
-        ...

@@ -1,5 +1,8 @@
 """Definitions: stored, validated, listed, measured; each change makes a new version."""
 
+# pyright: reportReturnType=false
+# A declaration has no body.
+
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated
@@ -86,7 +89,6 @@ class DefinitionCalls(CallGroup[C_co]):
     def create(self, definition: Document | Path | str) -> StoredDefinition:
         """Store a definition, given as a document or as the path of a file. The same again changes
         nothing; a changed one of the same id becomes its next version."""
-        ...
 
     @operation(
         "POST",
@@ -99,29 +101,24 @@ class DefinitionCalls(CallGroup[C_co]):
     def validate(self, definition: Document | Path | str) -> DefinitionValidation:
         """Return the errors and warnings of a definition, and what a run can cost at most; nothing
         is stored."""
-        ...
 
     @operation("POST", "/workflows/read", body=DefinitionText, access=VIEWER, repeat=Repeat.MEMORY)
     def parse(self, text: str) -> ParsedDocument:
         """Parse a JSON or YAML text into a document, as `handrail check` does."""
-        ...
 
     @operation("GET", "/workflows", query=PageQuery, access=VIEWER)
     def list(self, *, limit: int | None = None, cursor: str = "") -> Page[DefinitionItem]:
         """List the newest version of each definition."""
-        ...
 
     @operation(
         "GET", "/workflows/{workflow_id}", query=VersionQuery, access=VIEWER, problems=(404,)
     )
     def get(self, workflow_id: str, *, version: int | None = None) -> DefinitionView:
         """Return a definition by id or name: the given version, else the newest."""
-        ...
 
     @operation("GET", "/workflows/{workflow_id}/versions", access=VIEWER, problems=(404,))
     def list_versions(self, workflow_id: str) -> Page[DefinitionItem]:
         """List all versions, the newest first."""
-        ...
 
     @operation(
         "PUT",
@@ -136,7 +133,6 @@ class DefinitionCalls(CallGroup[C_co]):
     )
     def update(self, workflow_id: str, definition: Document | Path | str) -> StoredDefinition:
         """Store a new version; existing runs keep theirs."""
-        ...
 
     @operation(
         "GET",
@@ -150,7 +146,6 @@ class DefinitionCalls(CallGroup[C_co]):
         self, workflow_id: str, *, share: float | None = None, runs: int | None = None
     ) -> TuningReport:
         """Propose limits from its ended runs; none cuts more than `share` of the good runs."""
-        ...
 
     @operation("GET", "/metrics/workflows", query=MetricsQuery, access=VIEWER)
     def get_metrics(
@@ -158,4 +153,3 @@ class DefinitionCalls(CallGroup[C_co]):
     ) -> WorkflowMetrics:
         """Return statistics per definition, over the runs that ended since `since`: how long runs
         take, how often they succeed or need the CEO, how many tries each node needs."""
-        ...

@@ -1,5 +1,8 @@
 """Dispatches: agents claim them, renew their leases, and report results."""
 
+# pyright: reportReturnType=false
+# A declaration has no body.
+
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Any
@@ -92,7 +95,6 @@ class DispatchCalls(CallGroup[C_co]):
         """Claim the next dispatch, or a turn in a channel, never more than the agent's capacity;
         wait up to `wait` seconds. `holding` are the ids that the agent knows it holds: a claim
         whose answer was lost is given again."""
-        ...
 
     @operation(
         "POST",
@@ -104,7 +106,6 @@ class DispatchCalls(CallGroup[C_co]):
     )
     def heartbeat(self, dispatch_id: str, fence: int) -> DispatchLease:
         """Renew the lease of one dispatch; the answer says whether to go on."""
-        ...
 
     @operation(
         "POST",
@@ -118,7 +119,6 @@ class DispatchCalls(CallGroup[C_co]):
     ) -> DispatchReceipt:
         """Give a dispatch back without a result: the attempt is lost, and the dispatch offered
         again if attempts are left. `usage` is counted."""
-        ...
 
     @operation(
         "POST",
@@ -134,4 +134,3 @@ class DispatchCalls(CallGroup[C_co]):
         """Report the result of a dispatch. What a team's agent may not do (end the run without
         authority, hand to a stranger, say neither) is `accepted: false`; what is late, doubled or
         foreign is 409 and changes nothing. The same `key` again means the same report."""
-        ...

@@ -1,5 +1,8 @@
 """Guarded runs: a program elsewhere reports what its guard sees."""
 
+# pyright: reportReturnType=false
+# A declaration has no body.
+
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated
@@ -70,7 +73,6 @@ class GuardedRunCalls(CallGroup[C_co]):
         key: str = "",
     ) -> GuardedRunStatus:
         """Begin the record of a run elsewhere, under a guard. `agent` acts first."""
-        ...
 
     @operation(
         "POST",
@@ -84,7 +86,6 @@ class GuardedRunCalls(CallGroup[C_co]):
     ) -> GuardedRunStatus:
         """Record new events of the guard; none are a sign of life. `at` is the current time by the
         caller's clock. 409 once the run has ended here."""
-        ...
 
     @operation(
         "POST",
@@ -97,4 +98,3 @@ class GuardedRunCalls(CallGroup[C_co]):
         self, execution_id: str, question: str, seconds: float
     ) -> GuardedRunStatus:
         """Ask a person; the run waits, and without an answer ends after `seconds`."""
-        ...

@@ -1,5 +1,8 @@
 """Remembered resolutions: people list, correct and remove them."""
 
+# pyright: reportReturnType=false
+# A declaration has no body.
+
 from typing import Annotated
 
 from msgspec import Meta
@@ -39,12 +42,10 @@ class MemoryCalls(CallGroup[C_co]):
     ) -> Page[MemoryView]:
         """List memories, the newest first; also those that are not offered any more. `q` matches
         part of the ticket or the resolution."""
-        ...
 
     @operation("GET", "/memory/{memory_id}", access=VIEWER, problems=(404,))
     def get(self, memory_id: str) -> MemoryView:
         """Return one memory."""
-        ...
 
     @operation(
         "PATCH", "/memory/{memory_id}", body=MemoryPatch, access=OPERATOR, problems=(404, 409)
@@ -52,9 +53,7 @@ class MemoryCalls(CallGroup[C_co]):
     def correct(self, memory_id: str, resolution: str) -> MemoryView:
         """Replace the resolution: similar tickets get it from now on, and the record says who wrote
         it. One that is not offered any more is 409."""
-        ...
 
     @operation("DELETE", "/memory/{memory_id}", access=OPERATOR, problems=(404,))
     def remove(self, memory_id: str) -> None:
         """Remove a memory: it answers no further tickets; the record says who removed it."""
-        ...

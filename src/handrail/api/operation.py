@@ -6,7 +6,6 @@
         @operation("POST", "/beads", body=NewBead, access=OPERATOR, status=201)
         def create(self, title: str, *, priority: int | None = None, key: str = "") -> BeadView:
             \"\"\"File a bead.\"\"\"
-            ...
 
 The decorator is the wire; the signature is the client's method, and its return type the response.
 On an asynchronous client `client.beads.create` is `async (title, …) -> BeadView`, on the other one

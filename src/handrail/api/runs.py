@@ -1,5 +1,8 @@
 """Runs: started, listed, shown, explained, replayed, and overridden by people."""
 
+# pyright: reportReturnType=false
+# A declaration has no body.
+
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Any, Literal
@@ -122,7 +125,6 @@ class RunCalls(CallGroup[C_co]):
         key: str = "",
     ) -> RunView:
         """Start another run of the bead, or its first. 409 while a run of it is active."""
-        ...
 
     @operation("GET", "/executions", query=RunQuery, access=VIEWER)
     def list(
@@ -140,39 +142,32 @@ class RunCalls(CallGroup[C_co]):
     ) -> Page[RunItem]:
         """List runs, the newest first. `q` matches part of the title or the start of an id;
         `since` compares with the run's start."""
-        ...
 
     @operation("GET", "/executions/summaries", query=RunIdsQuery, access=VIEWER)
     def list_summaries(self, ids: Sequence[str]) -> Page[RunSummary]:
         """Return the steps, remaining limits and cost of these runs, at most 100. Unknown runs are
         left out."""
-        ...
 
     @operation("GET", "/executions/{execution_id}", query=WaitQuery, access=VIEWER, problems=(404,))
     def get(self, execution_id: str, *, wait: float = 0) -> RunView:
         """Return the run; with `wait`, when it ends or after that many seconds."""
-        ...
 
     @operation("GET", "/executions/{execution_id}/whole", access=VIEWER, problems=(404,))
     def get_details(self, execution_id: str) -> RunDetails:
         """Return the run with its bead, steps, report and explanation, as of one moment."""
-        ...
 
     @operation("GET", "/executions/{execution_id}/transitions", access=VIEWER, problems=(404,))
     def list_transitions(self, execution_id: str) -> tuple[TransitionView, ...]:
         """List the run's transitions in order, and who caused each."""
-        ...
 
     @operation("GET", "/executions/{execution_id}/steps", access=VIEWER, problems=(404,))
     def list_steps(self, execution_id: str) -> Page[StepDetails]:
         """List every dispatch with its full result."""
-        ...
 
     @operation("GET", "/executions/{execution_id}/notes", access=VIEWER, problems=(404,))
     def list_notes(self, execution_id: str) -> Page[NoteView]:
         """List refused attempts, the first 100: late, doubled and foreign results, answers to what
         is settled, forged names. They changed nothing and are kept as evidence."""
-        ...
 
     @operation(
         "GET",
@@ -184,7 +179,6 @@ class RunCalls(CallGroup[C_co]):
     def get_report(self, execution_id: str) -> RunReport:
         """Return the report: what happened, and why the run stopped. With `Accept: text/markdown`
         it is a text for people."""
-        ...
 
     @operation(
         "GET",
@@ -195,12 +189,10 @@ class RunCalls(CallGroup[C_co]):
     )
     def get_report_markdown(self, execution_id: str) -> str:
         """Return the report as Markdown."""
-        ...
 
     @operation("GET", "/executions/{execution_id}/why", access=VIEWER, problems=(404,))
     def explain(self, execution_id: str) -> RunExplanation:
         """Explain why the run stopped, waits, or is not worked on, and what to do about it."""
-        ...
 
     @operation(
         "POST",
@@ -222,7 +214,6 @@ class RunCalls(CallGroup[C_co]):
         version: int | None = None,
     ) -> RunView:
         """Move, close, pause, resume or migrate the run, with a reason."""
-        ...
 
     @operation(
         "POST",
@@ -236,7 +227,6 @@ class RunCalls(CallGroup[C_co]):
         """Replay these runs under other stop rules, or under a profile: where each would have
         stopped, by which rule, and what would have been saved. No agent is run, and nothing is
         changed."""
-        ...
 
     @event_stream(
         "/executions/{execution_id}/events",
@@ -249,4 +239,3 @@ class RunCalls(CallGroup[C_co]):
     def follow(self, execution_id: str, after: int | None = None) -> StreamEvent:
         """Follow the run's events, from the one after `after` to the last. 204 once all were
         seen."""
-        ...

@@ -1,5 +1,8 @@
 """Webhooks: they notify other systems of open approvals, ended runs and channel messages."""
 
+# pyright: reportReturnType=false
+# A declaration has no body.
+
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Annotated
@@ -68,7 +71,6 @@ class WebhookCalls(CallGroup[C_co]):
     @operation("GET", "/webhooks", access=ADMIN)
     def list(self) -> Page[WebhookView]:
         """List every webhook, and how its last attempts went."""
-        ...
 
     @operation(
         "POST",
@@ -89,15 +91,12 @@ class WebhookCalls(CallGroup[C_co]):
         """Create a webhook: from now on `url` receives these events (default: all but
         `channel.message`). `people` get a link with each approval that they may answer. The secret
         is shown only once."""
-        ...
 
     @operation("DELETE", "/webhooks/{webhook_id}", access=ADMIN, problems=(404,))
     def remove(self, webhook_id: str) -> None:
         """Remove a webhook: it receives nothing any more."""
-        ...
 
     @operation("POST", "/webhooks/{webhook_id}/enable", access=ADMIN, problems=(404,))
     def enable(self, webhook_id: str) -> WebhookView:
         """Re-enable a disabled webhook: it receives what waits for it, and what comes from now
         on."""
-        ...
