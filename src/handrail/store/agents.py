@@ -2,14 +2,11 @@
 
 from typing import Any
 
-from handrail.store.database import Database
+from handrail.store.database import Subject
 from handrail.store.engine_store import AgentRow
 
 
-class AgentStore:
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
+class AgentStore(Subject):
     def put(self, agent: AgentRow) -> None:
         self._database.write_rows("put_agents", [agent])
 

@@ -1,13 +1,10 @@
 """Approvals in the store."""
 
-from handrail.store.database import Database
+from handrail.store.database import Subject
 from handrail.store.engine_store import ApprovalRow
 
 
-class ApprovalStore:
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
+class ApprovalStore(Subject):
     def get(self, approval_id: str) -> ApprovalRow | None:
         row = self._database.fetch_one("approval", id=approval_id)
         return ApprovalRow(*row) if row is not None else None

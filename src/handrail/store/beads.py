@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from msgspec.structs import asdict
 
-from handrail.store.database import Database
+from handrail.store.database import Subject
 from handrail.store.engine_store import BeadRow, IdempotencyKeyRow
 from handrail.store.row import Row, Time
 
@@ -34,10 +34,7 @@ class FileRow(Row):
     created_at: Time
 
 
-class BeadStore:
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
+class BeadStore(Subject):
     def get(self, bead_id: str) -> BeadRow | None:
         row = self._database.fetch_one("bead", id=bead_id)
         return BeadRow(*row) if row is not None else None

@@ -6,7 +6,7 @@ filed. The bead's status is read from the bead itself, so closing a bead needs n
 
 from msgspec.structs import asdict
 
-from handrail.store.database import Database
+from handrail.store.database import Subject
 from handrail.store.row import Row, Time
 
 
@@ -24,10 +24,7 @@ class BugRow(Row):
     """Set when read; None if the bead was archived."""
 
 
-class BugStore:
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
+class BugStore(Subject):
     def get(self, digest: str) -> BugRow | None:
         rows = self._database.fetch_filtered("bugs", digest=digest, before=None, limit=None)
         return BugRow(*rows[0]) if rows else None

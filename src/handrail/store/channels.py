@@ -7,7 +7,7 @@ the whole state after the last event. Its members and its log are projections.
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from handrail.store.database import Database
+from handrail.store.database import Subject
 from handrail.store.engine_store import (
     ChannelLogRow,
     ChannelMemberRow,
@@ -37,10 +37,7 @@ class PresenceChange(NamedTuple):
     change: PresenceChangeKind
 
 
-class ChannelStore:
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
+class ChannelStore(Subject):
     def load(self, ids: Sequence[str]) -> dict[str, ChannelRow]:
         """Load channels by id; ids that do not exist are left out."""
         if not ids:

@@ -1,6 +1,6 @@
 """Credentials in the store."""
 
-from handrail.store.database import Database
+from handrail.store.database import Subject
 from handrail.store.row import Row, Time
 
 
@@ -23,10 +23,7 @@ class CredentialRow(Row):
     revoked_at: Time | None
 
 
-class CredentialStore:
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
+class CredentialStore(Subject):
     def add(self, row: CredentialRow) -> None:
         self._database.write_rows("insert_credentials", [row])
 

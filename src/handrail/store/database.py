@@ -12,14 +12,31 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
-from handrail.store.engine_store import CommitRow, LoadedRun, StoreError, StreamWrite
+from handrail.store.engine_store import (
+    ChannelRow,
+    CommitRow,
+    LoadedRun,
+    LockRow,
+    RunRow,
+    StoreError,
+    StreamRow,
+    StreamWrite,
+)
+from handrail.store.queries import Queries
 from handrail.store.row import Row
 
 Rows = list[tuple[Any, ...]]
+STREAM_TABLES: dict[type[Row], str] = {
+    RunRow: "executions",
+    LockRow: "locks",
+    ChannelRow: "channels",
+    StreamRow: "streams",
+}
+"""Which statements write the row of a stream: `insert_executions`, `update_locks` and so on."""
 LockTopic = Literal["definitions", "files", "outages"]
 
 
-class Transaction(Protocol):
+class Statements(Protocol):
     def fetch_all(self, query: str, /, **values: object) -> Rows: ...
 
     def fetch_one(self, query: str, /, **values: object) -> tuple[Any, ...] | None: ...
@@ -32,6 +49,8 @@ class Transaction(Protocol):
         """Write rows by a query that takes a batch; return the number of rows written."""
         ...
 
+
+class Transaction(Statements, Protocol):
     def lock(self, topic: LockTopic, key: str = "") -> None:
         """Wait until no other transaction holds this lock, and hold it to the end."""
         ...
@@ -42,14 +61,12 @@ class Transaction(Protocol):
         ...
 
 
-class Database(Protocol):
+class Database(Statements, Protocol):
+    queries: Queries
     inline: bool
+    """Whether a call is fast enough for the event loop."""
     display_name: str
     """The database's name in messages, without a password."""
-
-    def fetch_all(self, query: str, /, **values: object) -> Rows: ...
-
-    def fetch_one(self, query: str, /, **values: object) -> tuple[Any, ...] | None: ...
 
     def fetch_filtered(self, query: str, /, **filters: object) -> Rows:
         """Read with the filters that are not None."""
@@ -59,19 +76,20 @@ class Database(Protocol):
         """Read like `fetch_filtered`, by reading whole tables where that is faster."""
         ...
 
-    def execute(self, query: str, /, **values: object) -> int: ...
-
-    def write_rows(self, query: str, rows: Iterable[Row | Sequence[object]], /) -> int: ...
-
     def transaction(self) -> AbstractContextManager[Transaction]: ...
 
     def commit(self, writes: Sequence[StreamWrite], at: str) -> tuple[CommitRow | None, list[bool]]:
-        """Implement `Store.commit`."""
+        """Return the commit, and which writes won, in their order; no commit if all lost."""
         ...
 
-    def check_commit_settled(self) -> None: ...
+    def check_commit_settled(self) -> None:
+        """After `CommitOutcomeUnknownError`: return once that commit's outcome is final and
+        readable. Raise as long as the outcome may change."""
+        ...
 
-    def has_changed(self) -> bool: ...
+    def has_changed(self) -> bool:
+        """Return whether another process may have written since the last call."""
+        ...
 
     def find_dead_engines(self) -> list[str] | None: ...
 
@@ -121,14 +139,6 @@ class MaintenanceDatabase(Database, Protocol):
 
     def snapshot(self) -> AbstractContextManager[None]: ...
 
-    def fetch_limited(self, queries: Iterable[str], limit: int, /, **values: object) -> list[Rows]:
-        """Read at most `limit` rows of each query; whole tables may be read."""
-        ...
-
-    def query_names(self, prefix: str) -> list[str]:
-        """List the queries whose names begin so."""
-        ...
-
     def measure_sizes(self) -> DatabaseSizes: ...
 
     def backup(self, file: Path) -> None: ...
@@ -139,3 +149,10 @@ class MaintenanceDatabase(Database, Protocol):
         """Replace all data by the file's, or change nothing. `prepare` gets the data before they
         are committed, and when an engine was last alive; it raises to refuse them."""
         ...
+
+
+class Subject:
+    """Methods of the store about one thing, over any database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database

@@ -2,14 +2,11 @@
 
 from msgspec.structs import asdict
 
-from handrail.store.database import Database
+from handrail.store.database import Subject
 from handrail.store.engine_store import DefinitionRow
 
 
-class DefinitionStore:
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
+class DefinitionStore(Subject):
     def put(self, row: DefinitionRow, owner: str | None = None) -> bool:
         """Insert a version. Return False, and change nothing, if this version exists, or if
         `find_foreign` finds another owner's. Without `owner`, owners do not matter."""

@@ -1,13 +1,10 @@
 """Open dispatches in the store."""
 
-from handrail.store.database import Database
+from handrail.store.database import Subject
 from handrail.store.engine_store import DispatchRow
 
 
-class DispatchStore:
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
+class DispatchStore(Subject):
     def reserve(self, role: str, limit: int) -> list[DispatchRow]:
         """Reserve offered dispatches, by priority and age. Other engines skip them for a while."""
         return [DispatchRow(*row) for row in self._database.reserve_dispatches(role, limit)]

@@ -1,12 +1,9 @@
 """Engines in the store: when each was last alive, and when none was."""
 
-from handrail.store.database import Database
+from handrail.store.database import Subject
 
 
-class EngineLiveness:
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
+class EngineLiveness(Subject):
     def heartbeat(self, engine: str, at: str) -> None:
         """Record that this engine and its functions are alive."""
         with self._database.transaction() as transaction:

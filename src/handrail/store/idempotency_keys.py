@@ -2,17 +2,14 @@
 
 from collections.abc import Sequence
 
-from handrail.store.database import Database
+from handrail.store.database import Subject
 from handrail.store.engine_store import IdempotencyKeyRow
 
 DELETE_BATCH_KEYS = 10_000
 """Keys per statement: a statement must end long before its server is taken for lost."""
 
 
-class IdempotencyKeyStore:
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
+class IdempotencyKeyStore(Subject):
     def get(self, key: str, actor: str) -> IdempotencyKeyRow | None:
         row = self._database.fetch_one("key", key=key, actor=actor)
         return IdempotencyKeyRow(*row) if row is not None else None

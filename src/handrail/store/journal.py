@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from itertools import groupby
 
-from handrail.store.database import Database
+from handrail.store.database import Subject
 from handrail.store.engine_store import CommitRow, StoredEntry, StreamRow
 
 PAGE_COMMITS = 500
@@ -11,10 +11,7 @@ PAGE_ENTRIES = 5_000
 COMMIT_N_MAX = 2**63 - 1
 
 
-class JournalStore:
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
+class JournalStore(Subject):
     def read(self, stream: str, after_seq: int = 0, limit: int = 10_000) -> list[StoredEntry]:
         """Return the entries of one stream, in order."""
         rows = self._database.fetch_all("journal", stream=stream, after_seq=after_seq, limit=limit)

@@ -2,14 +2,11 @@
 
 from collections.abc import Sequence
 
-from handrail.store.database import Database
+from handrail.store.database import Subject
 from handrail.store.engine_store import LockRow
 
 
-class LockStore:
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
+class LockStore(Subject):
     def load(self, repositories: Sequence[str]) -> dict[str, LockRow]:
         """Load locks by repository; repositories without one are left out."""
         if not repositories:

@@ -66,19 +66,19 @@ class MaintenanceStore(Store):
     ) -> list[Irregularity]:
         """Run the queries named `doctor_…` or `stray_…`; each returns at most IRREGULARITIES_MAX
         rows. Queries about time need `now`."""
-        names = self._maintenance.query_names(f"{kind}_")
-        results = self._maintenance.fetch_limited(
-            names,
-            IRREGULARITIES_MAX,
-            notes_max=NOTES_MAX,
-            stale_before=iso(parse_iso(now) - STALE_AFTER) if now else None,
-            stuck_before=iso(parse_iso(now) - STUCK_AFTER) if now else None,
-        )
-        return [
-            Irregularity(name.removeprefix(f"{kind}_"), str(subject), str(detail))
-            for name, rows in zip(names, results, strict=True)
-            for subject, detail in rows
-        ]
+        times = {
+            "stale_before": iso(parse_iso(now) - STALE_AFTER) if now else None,
+            "stuck_before": iso(parse_iso(now) - STUCK_AFTER) if now else None,
+        }
+        irregularities: list[Irregularity] = []
+        for name in self.database.queries.sources:
+            if name.startswith(f"{kind}_"):
+                rows = self.database.fetch_scanning(name, notes_max=NOTES_MAX, **times)
+                irregularities += [
+                    Irregularity(name.removeprefix(f"{kind}_"), str(subject), str(detail))
+                    for subject, detail in rows[:IRREGULARITIES_MAX]
+                ]
+        return irregularities
 
     def list_finished_runs(self, before: str, after: str, limit: int) -> list[str]:
         """List ids of runs that ended before that moment, by id; a page after `after`."""

@@ -1,13 +1,10 @@
 """Messages between streams in the store."""
 
-from handrail.store.database import Database
+from handrail.store.database import Subject
 from handrail.store.engine_store import MessageRow
 
 
-class MessageStore:
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
+class MessageStore(Subject):
     def delete(self, message_id: str) -> None:
         """Delete a message that led to no decision."""
         self._database.write_rows("delete_messages", [(message_id,)])

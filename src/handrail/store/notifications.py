@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import asdict
 
-from handrail.store.database import Database, Transaction
+from handrail.store.database import Subject, Transaction
 from handrail.store.row import Row, Time
 
 APPROVAL_LINKS_MAX = 100
@@ -81,11 +81,8 @@ class ReminderRow(Row):
     fired_at: Time | None
 
 
-class NotificationStore:
+class NotificationStore(Subject):
     """The store's part for notifications. Every method is one transaction."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     # Links
 

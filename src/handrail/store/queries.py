@@ -53,23 +53,21 @@ class Query(NamedTuple):
     """Types of the parameters that are arrays, which come first."""
 
 
-class Queries:
+class Queries(dict[str, Query]):
     """The queries of one database by name, each compiled when it is first used."""
 
     def __init__(self, dialect: Dialect) -> None:
+        super().__init__()
         self._dialect: Dialect = dialect
         package = resources.files("handrail.store")
         shared = sorted(package.joinpath("sql").iterdir(), key=lambda file: file.name)
         self.sources: dict[str, str] = {}
         for file in (*shared, package.joinpath(dialect, "dialect.sql")):
             self.sources |= _split_file(file.read_text("utf-8"))
-        self._compiled: dict[str, Query] = {}
         self._filtered: dict[tuple[str, ...], Query] = {}
 
-    def __getitem__(self, name: str) -> Query:
-        query = self._compiled.get(name)
-        if query is None:
-            query = self._compiled[name] = compile_query(self.sources[name], self._dialect)
+    def __missing__(self, name: str) -> Query:
+        query = self[name] = compile_query(self.sources[name], self._dialect)
         return query
 
     def select_filters(self, name: str, filters: Mapping[str, object]) -> Query:

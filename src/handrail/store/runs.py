@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from handrail.store.database import Database
+from handrail.store.database import Subject
 from handrail.store.engine_store import (
     NOTES_MAX,
     LoadedRun,
@@ -33,10 +33,7 @@ class RunListRow(Row):
     ended_at: Time | None
 
 
-class RunStore:
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
+class RunStore(Subject):
     def load(self, ids: Sequence[str]) -> dict[str, LoadedRun]:
         """Load runs by id; ids that do not exist are left out."""
         return self._database.load_runs(ids)

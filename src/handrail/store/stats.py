@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from handrail.store.database import Database
+from handrail.store.database import Subject
 from handrail.store.row import Row, Time
 
 
@@ -72,10 +72,7 @@ class OpenWorkCount(Row):
     oldest: Time | None
 
 
-class StatsStore:
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
+class StatsStore(Subject):
     def count_open_work(self, limit: int) -> list[OpenWorkCount]:
         """Count open work; at most `limit` rows of each kind are read."""
         return [OpenWorkCount(*row) for row in self._database.fetch_all("open_work", limit=limit)]

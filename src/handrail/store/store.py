@@ -8,7 +8,6 @@ Lists are pages, the newest first: `before` is the last id of the previous page,
 None does not apply.
 """
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from handrail.store.agents import AgentStore
@@ -24,7 +23,6 @@ from handrail.store.credentials import CredentialStore
 from handrail.store.database import Database
 from handrail.store.definitions import DefinitionStore
 from handrail.store.dispatches import DispatchStore
-from handrail.store.engine_store import CommitRow, StreamWrite
 from handrail.store.engines import EngineLiveness
 from handrail.store.flat_names import FlatNames
 from handrail.store.idempotency_keys import IdempotencyKeyStore
@@ -51,7 +49,10 @@ class Store(FlatNames):
     def __init__(self, database: Database) -> None:
         self.database: Database = database
         self.inline = database.inline
-        """Whether a call is fast enough for the event loop."""
+        self.commit = database.commit
+        self.check_commit_settled = database.check_commit_settled
+        self.has_changed = database.has_changed
+        self.close = database.close
         self.agents = AgentStore(database)
         self.approvals = ApprovalStore(database)
         self.beads = BeadStore(database)
@@ -70,19 +71,6 @@ class Store(FlatNames):
         self.stats = StatsStore(database)
         self.ticket_memory = TicketMemoryStore(database)
 
-    def commit(self, writes: Sequence[StreamWrite], at: str) -> tuple[CommitRow | None, list[bool]]:
-        """Return the commit, and which writes won, in their order; no commit if all lost."""
-        return self.database.commit(writes, at)
-
-    def check_commit_settled(self) -> None:
-        """After `CommitOutcomeUnknownError`: return once that commit's outcome is final and
-        readable. Raise as long as the outcome may change."""
-        self.database.check_commit_settled()
-
-    def has_changed(self) -> bool:
-        """Return whether another process may have written since the last call."""
-        return self.database.has_changed()
-
     def open_reader(self) -> "Store":
         """Open the same database for long queries that engines do not wait for. Call it on a
         thread, and close it. The reader may be this very store."""
@@ -96,6 +84,3 @@ class Store(FlatNames):
 
         database = self.database.open_maintenance()
         return MaintenanceStore(database) if database is not None else None
-
-    def close(self) -> None:
-        self.database.close()

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import asdict
 
-from handrail.store.database import Database, Transaction
+from handrail.store.database import Subject, Transaction
 from handrail.store.engine_store import StreamWrite
 from handrail.store.filters import text_filters
 from handrail.store.row import Row, Time
@@ -52,10 +52,7 @@ class _StaleMemoryError(Exception):
     """The memory has changed since the person saw it."""
 
 
-class TicketMemoryStore:
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
+class TicketMemoryStore(Subject):
     def put(self, rows: Sequence[MemoryRow], memories_max: int) -> list[MemoryRow]:
         """Insert memories in one transaction. Return each run's memory: this one, or a person's
         version of it. Beyond `memories_max`, the least recently used are deleted."""

@@ -8,7 +8,7 @@ it commits; engines wait meanwhile.
 import json
 import re
 import zipfile
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,12 +21,10 @@ from handrail.store.database import (
     BrokenBackupError,
     DatabaseSizes,
     MaintenanceDatabase,
-    Rows,
     TableSize,
 )
 from handrail.store.engine_store import StoreError
 from handrail.store.migrations import check_schema_version, read_migrations
-from handrail.store.postgres.commit import QUERIES
 from handrail.store.postgres.database import (
     DATABASE_ERRORS,
     PACKAGE,
@@ -34,7 +32,7 @@ from handrail.store.postgres.database import (
     schema_version,
     store_error,
 )
-from handrail.store.postgres.pool import PostgresDatabase, PostgresTransaction
+from handrail.store.postgres.pool import PostgresDatabase
 
 TABLES: list[str] = re.findall(r"(?m)^CREATE TABLE (\w+)", "".join(read_migrations(PACKAGE)))
 """Tables in an order in which they can be filled."""
@@ -52,7 +50,6 @@ LIST_COLUMNS_SQL = b"""
 SELECT a.attname, a.attidentity <> '' FROM pg_attribute a
 WHERE a.attrelid = $1::regclass AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
 """
-SET_SCANS_SQL = b"SET LOCAL enable_seqscan = %b; SET LOCAL enable_hashjoin = %b"
 
 
 class PostgresMaintenanceDatabase(PostgresDatabase):
@@ -95,18 +92,6 @@ class PostgresMaintenanceDatabase(PostgresDatabase):
             with self._pin(db):
                 yield
             _execute_unprepared(db, b"ROLLBACK")
-
-    def query_names(self, prefix: str) -> list[str]:
-        return [name for name in QUERIES.sources if name.startswith(prefix)]
-
-    def fetch_limited(self, queries: Iterable[str], limit: int, /, **values: object) -> list[Rows]:
-        """Read with table scans allowed: the connection's settings disable them."""
-        with self.snapshot(), self._borrow_connection() as db:
-            _execute_unprepared(db, SET_SCANS_SQL % (b"on", b"on"))
-            transaction = PostgresTransaction(db)
-            rows = [transaction.fetch_all(query, **values)[:limit] for query in queries]
-            _execute_unprepared(db, SET_SCANS_SQL % (b"off", b"off"))
-        return rows
 
     def measure_sizes(self) -> DatabaseSizes:
         with self.snapshot(), self._borrow_connection() as db:

@@ -25,10 +25,9 @@ from msgspec.structs import astuple
 from psycopg import errors
 from psycopg.pq.abc import PGresult
 
-from handrail.store.database import Rows
+from handrail.store.database import STREAM_TABLES, Rows
 from handrail.store.engine_store import (
     ApprovalRow,
-    ChannelRow,
     ChannelWrite,
     CommitOutcomeUnknownError,
     CommitRow,
@@ -48,9 +47,7 @@ from handrail.store.row import Row
 QUERIES = Queries("postgres")
 COMMIT_ATTEMPTS = 5
 """Attempts of a commit that the server aborts because of a concurrent one."""
-LOCK_STATEMENTS = (
-    *("lock_executions", "lock_locks", "lock_streams", "lock_channels", "lock_agents"),
-)
+LOCK_STATEMENTS = ("lock_executions", "lock_locks", "lock_streams", "lock_channels", "lock_agents")
 GUARD_STATEMENTS = (
     *LOCK_STATEMENTS,
     *("free_holders", "insert_executions", "insert_locks", "insert_streams", "insert_channels"),
@@ -65,12 +62,6 @@ COMMIT_STATEMENTS = (
     "insert_commit",
 )
 """Statements of a commit, prepared when its connection is made."""
-STREAM_TABLES: dict[type[Row], str] = {
-    RunRow: "executions",
-    LockRow: "locks",
-    ChannelRow: "channels",
-    StreamRow: "streams",
-}
 TURN_STATES = ("ACTIVE", "WAITING")
 """States of a member that holds the turn."""
 
@@ -105,7 +96,7 @@ def prepare_connection(db: PostgresConnection) -> None:
 def commit(
     connection: ReconnectingConnection, writes: Sequence[StreamWrite], at: str
 ) -> tuple[CommitRow | None, list[bool]]:
-    """Implement `EngineStore.commit`."""
+    """Implement `Database.commit`."""
     if not writes:
         return None, []
     attempt = _CommitAttempt(writes, at)

@@ -43,12 +43,13 @@ LOCK_TOPICS: dict[LockTopic, int] = {
     "definitions": 0x48524157,
 }
 """The first numbers of advisory locks; the second is made from a key."""
-ENABLE_SCANS_SQL = b"SET LOCAL enable_seqscan = on; SET LOCAL enable_hashjoin = on"
+SET_SCANS_SQL = b"SET LOCAL enable_seqscan = %b; SET LOCAL enable_hashjoin = %b"
 """Allows table scans for sums over whole tables; the connection's settings disable them."""
 
 
 class PostgresDatabase:
     inline = False
+    queries = QUERIES
     uses_watchdog = True
     """Whether a watchdog breaks connections that the server does not answer."""
 
@@ -170,8 +171,10 @@ class PostgresDatabase:
             if not scan:
                 return _execute(db, query, values).fetchall()
             with db.transaction():
-                db.execute(ENABLE_SCANS_SQL, prepare=False)
-                return _execute(db, query, values).fetchall()
+                db.execute(SET_SCANS_SQL % (b"on", b"on"), prepare=False)
+                rows = _execute(db, query, values).fetchall()
+                db.execute(SET_SCANS_SQL % (b"off", b"off"), prepare=False)
+                return rows
 
     def execute(self, query: str, /, **values: object) -> int:
         with self._borrow_for_write() as db:

@@ -7,7 +7,7 @@ the live file in one transaction. Open connections on the file see them like any
 
 import os
 import sqlite3
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -73,12 +73,6 @@ class SqliteMaintenanceDatabase(SqliteDatabase):
             finally:
                 if self._db.in_transaction:
                     self._db.execute("ROLLBACK")
-
-    def query_names(self, prefix: str) -> list[str]:
-        return [name for name in QUERIES.sources if name.startswith(prefix)]
-
-    def fetch_limited(self, queries: Iterable[str], limit: int, /, **values: object) -> list[Rows]:
-        return [self._read(QUERIES[name], values)[:limit] for name in queries]
 
     def measure_sizes(self) -> DatabaseSizes:
         with self._lock:

@@ -21,14 +21,17 @@ from typing import Any
 import msgspec
 from msgspec.structs import astuple
 
-from handrail.store.database import Database, LockTopic, MaintenanceDatabase, Rows
+from handrail.store.database import (
+    STREAM_TABLES,
+    Database,
+    LockTopic,
+    MaintenanceDatabase,
+    Rows,
+)
 from handrail.store.engine_store import (
-    ChannelRow,
     CommitRow,
     LoadedRun,
-    LockRow,
     RunRow,
-    StreamRow,
     StreamWrite,
 )
 from handrail.store.hash_chain import EMPTY_HEAD, commit_hash
@@ -43,12 +46,6 @@ from handrail.store.sqlite.database import (
 )
 
 QUERIES = Queries("sqlite")
-STREAM_TABLES: dict[type[Row], str] = {
-    RunRow: "executions",
-    LockRow: "locks",
-    ChannelRow: "channels",
-    StreamRow: "streams",
-}
 
 
 class _GuardFailedError(Exception):
@@ -62,6 +59,7 @@ must not fail the other writes."""
 
 class SqliteDatabase:
     inline = True
+    queries = QUERIES
 
     def __init__(self, path: str, *, read_only: bool = False) -> None:
         self.path = self.display_name = path
@@ -109,17 +107,17 @@ class SqliteDatabase:
 
     # Statements
 
+    def fetch_filtered(self, query: str, /, **filters: object) -> Rows:
+        return self._read(QUERIES.select_filters(query, filters), filters)
+
+    fetch_scanning = fetch_filtered
+
     def fetch_all(self, query: str, /, **values: object) -> Rows:
         return self._read(QUERIES[query], values)
 
     def fetch_one(self, query: str, /, **values: object) -> tuple[Any, ...] | None:
         rows = self._read(QUERIES[query], values)
         return rows[0] if rows else None
-
-    def fetch_filtered(self, query: str, /, **filters: object) -> Rows:
-        return self._read(QUERIES.select_filters(query, filters), filters)
-
-    fetch_scanning = fetch_filtered
 
     def _read(self, query: Query, values: Mapping[str, object]) -> Rows:
         with self._lock:
