@@ -186,7 +186,7 @@ def _overlapping(engine: Engine, service: Service) -> int:
     beside = sum(line[1:] != [before[0]] for before, line in itertools.pairwise(lines))
     lock = locks.CommitLock(repository="default")
     taken = 0
-    for entry in engine.store.read_journal(LOCK):
+    for entry in engine.store.journal.read(LOCK):
         for event in _decode(entry.body):
             taken += isinstance(event, locks.LockGranted) and lock.holder is not None
             lock = locks.evolve(lock, event)

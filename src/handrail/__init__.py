@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from handrail.engine.settings import EngineSettings
     from handrail.kernel.result import Result
     from handrail.kernel.run.state import Person
-    from handrail.store.engine_store import StoreError
+    from handrail.store.rows import StoreError
 
 _LAZY_IMPORTS = {
     "handrail.client.clients": ("AsyncClient", "Client", "SyncClient"),
@@ -48,7 +48,7 @@ _LAZY_IMPORTS = {
     "handrail.engine.settings": ("EngineSettings",),
     "handrail.kernel.result": ("Result",),
     "handrail.kernel.run.state": ("Person",),
-    "handrail.store.engine_store": ("StoreError",),
+    "handrail.store.rows": ("StoreError",),
 }
 """Where a name lies that only an engine or a client needs: a guard should not wait for it."""
 _LAZY_MODULES = {name: place for place, names in _LAZY_IMPORTS.items() for name in names}

@@ -16,7 +16,7 @@ from handrail.kernel.definition.model import NodeType
 from handrail.kernel.result import Evidence, Outcome, Result
 from handrail.kernel.run.events import Faulted
 from handrail.kernel.run.machine import RunDecision
-from handrail.store.store import FileRow
+from handrail.store.beads import FileRow
 from handrail.teams import BUILTIN_IDS, load_builtin
 from handrail.views.dispatches import DispatchView
 

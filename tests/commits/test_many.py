@@ -44,7 +44,7 @@ async def recorded(url: str) -> tuple[list[locks.LockEvent], dict[str, set[str]]
     """The lock's events; for each run the agents that brought a fix, or took it to be applied."""
     async with opening.open(url, visit=True) as engine:
         told = [
-            event for row in engine.store.read_journal("lock:app") for event in decode(row.body)
+            event for row in engine.store.journal.read("lock:app") for event in decode(row.body)
         ]
         hands: dict[str, set[str]] = {}
         for run in (await engine.run_queries.list(limit=100)).items:

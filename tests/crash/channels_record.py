@@ -68,7 +68,7 @@ class Record:
     def read(self) -> None:
         records, n = open_maintenance_store(self.database), 0
         try:
-            while page := records.read_feed(n, PAGE):
+            while page := records.journal.read_feed(n, PAGE):
                 n = page[-1].n
                 for entry in page:
                     if entry.stream.startswith(CHANNEL_STREAM_PREFIX):

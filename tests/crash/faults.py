@@ -19,7 +19,7 @@ import checks
 import load
 
 from handrail.engine.dispatch import local_executor
-from handrail.store.engine_store import StoreError
+from handrail.store.rows import StoreError
 
 QUOTA = len(load.NAMES)
 SECONDS = 120  # a life takes less than one; on a busy machine many times that

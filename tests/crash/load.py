@@ -30,7 +30,8 @@ from handrail.engine.engine import Engine, RefusedError
 from handrail.engine.settings import EngineSettings
 from handrail.kernel.result import Outcome, Result
 from handrail.kernel.run.machine import Person
-from handrail.store.engine_store import EngineStore, JournalEntry, StoreError
+from handrail.store.rows import JournalEntry, StoreError
+from handrail.store.store import Store
 from handrail.store.urls import open_store
 
 ACTIVE = 40
@@ -124,7 +125,7 @@ class Lines:
 class Acknowledged:
     """A store that writes down what its commits said, after they said it."""
 
-    def __init__(self, store: EngineStore, acks: Lines) -> None:
+    def __init__(self, store: Store, acks: Lines) -> None:
         self._store, self._acks = store, acks
 
     def __getattr__(self, name: str) -> object:
@@ -246,7 +247,7 @@ class Load:
         found: list[str] = []
         for status in ("running", "waiting", "paused"):
             page = await engine._access.call(
-                lambda s=status: engine.store.list_runs_by_id(status=s)
+                lambda s=status: engine.store.runs.list_by_id(status=s)
             )
             found += [row.id for row in page]
         return found
@@ -255,7 +256,7 @@ class Load:
         """Answers whatever is asked; under a key, as whoever does not know whether it was heard."""
         while True:
             try:
-                rows = await engine._access.call(lambda: engine.store.list_approvals(status="open"))
+                rows = await engine._access.call(lambda: engine.store.approvals.list(status="open"))
                 for row in rows:
                     approves = "approve" if row.type == "approval" else None
                     run = await engine.approvals.answer(
@@ -272,7 +273,7 @@ class Load:
 
     async def _left(self, engine: Engine) -> bool:
         """Messages are cleared away shortly after the last run."""
-        return bool(await engine._access.call(engine.store.list_messages, 1))
+        return bool(await engine._access.call(engine.store.messages.list, 1))
 
 
 async def live(url: str, folder: Path, seed: str, quota: int, **settings: float) -> None:

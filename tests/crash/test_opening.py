@@ -11,7 +11,7 @@ from tests.crash.load import _task, _workflow
 from handrail.engine import opening
 from handrail.engine.engine import Engine
 from handrail.kernel.result import Outcome, Result
-from handrail.store.engine_store import StoreError
+from handrail.store.rows import StoreError
 from handrail.store.sqlite.connection import SqliteDatabase
 from handrail.store.sqlite.store import SqliteStore
 
@@ -53,7 +53,7 @@ def test_an_engine_that_closes_begins_nothing_new(tmp_path: Path, asynchronous: 
     stop.set()
     assert len(begun) == 2
     store = SqliteStore(f"{tmp_path}/a.db")
-    rows = [row for run in store.list_runs_by_id() for row in store.list_dispatches(run.id)]
+    rows = [row for run in store.runs.list_by_id() for row in store.dispatches.list(run.id)]
     store.close()
     assert len(rows) == 10
     assert sum(row.agent is not None for row in rows) == 2, "nobody else lost an attempt"
@@ -66,7 +66,7 @@ def test_an_engine_closes_although_its_database_is_away(tmp_path: Path):
     async def play() -> None:
         async with asyncio.timeout(SECONDS), opening.open(f"sqlite:///{tmp_path}/a.db") as engine:
             engine.add_agent(lambda dispatch: DONE, "left")
-            engine.store.reserve_dispatches = away
+            engine.store.dispatches.reserve = away
             engine.matcher.recheck_all()
             engine.committer.wake()
             await asyncio.sleep(0.01)
@@ -103,7 +103,7 @@ def test_two_engines_that_open_at_the_same_time_both_live(
     async def first() -> list[str]:
         async with opening.open(url, background=False) as engine:
             await asyncio.to_thread(ready.wait, SECONDS)
-            return [agent.id for agent in engine.store.list_agents()]
+            return [agent.id for agent in engine.store.agents.list()]
 
     try:
         agents = asyncio.run(first())

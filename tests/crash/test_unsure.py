@@ -10,7 +10,7 @@ from tests.crash import checks, load
 
 from handrail.engine import opening
 from handrail.engine.dispatch import local_executor
-from handrail.store.engine_store import CommitOutcomeUnknownError, StoreError
+from handrail.store.rows import CommitOutcomeUnknownError, StoreError
 from handrail.store.sqlite.connection import SqliteDatabase
 from handrail.store.store import Store
 

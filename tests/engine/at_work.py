@@ -151,11 +151,11 @@ async def check_stored(engine: Engine, run_id: str) -> None:
     """What is stored of a run is what its journal says."""
     run = await engine.runs.state(run_id)
     assert replay(await engine.runs.history(run_id)) == run
-    row = engine.store.load_runs([run_id])[run_id].row
+    row = engine.store.runs.load([run_id])[run_id].row
     assert (row.status, row.seq) == (run.status, run.seq)
     open_fences = {t.fence for t in run.positions.values() if t.phase in ("offered", "claimed")}
-    assert {d.fence for d in engine.store.list_dispatches(run_id)} == open_fences
-    asked = {a.id for a in engine.store.list_approvals(execution_id=run_id, status="open")}
+    assert {d.fence for d in engine.store.dispatches.list(run_id)} == open_fences
+    asked = {a.id for a in engine.store.approvals.list(execution_id=run_id, status="open")}
     assert asked == set(run.pending_approvals)
 
 

@@ -11,8 +11,7 @@ from tests.engine.at_work import go, opened, worker
 from tests.engine.filled import ROLE, Filled, fill
 
 from handrail.engine.audit.verification import verify
-from handrail.store.engine_store import StoreError
-from handrail.store.hash_chain import commit_hash, entry_hash
+from handrail.store.rows import StoreError, commit_hash, entry_hash
 from handrail.store.urls import open_maintenance_store
 from handrail.testing.clock import ManualClock
 from handrail.views.audit import Verification
@@ -150,13 +149,13 @@ def test_a_live_database_is_checked_as_of_one_moment(filled: Filled):
             with closing(filled.records()) as store:
                 before = verify(store)
                 with store.snapshot():
-                    first = next(iter(store.iter_commits(0, 1)))
+                    first = next(iter(store.journal.iter_commits(0, 1)))
                     coder = await worker(engine, ROLE, name="another", capacity=100)
                     while await coder.claim() is not None:
                         pass
                     assert first[0].n == 1
-                    assert store.get_last_commit() is not None
-                    assert store.get_last_commit().hash.hex() == before.head
+                    assert store.journal.get_last_commit() is not None
+                    assert store.journal.get_last_commit().hash.hex() == before.head
                 after = verify(store)
         assert before.unaltered
         assert after.unaltered

@@ -8,7 +8,7 @@ from tests.engine.at_work import ANA, chain, go, node, opened, refused, team, wo
 
 from handrail.kernel.result import Outcome, Result
 from handrail.kernel.run.state import Person
-from handrail.store.store import BEAD_FILES_MAX
+from handrail.store.beads import BEAD_FILES_MAX
 from handrail.testing.clock import ManualClock
 from handrail.views.beads import FILE_BYTES_MAX
 

@@ -56,7 +56,7 @@ def test_a_bead_that_was_filed_before_a_crash_is_found_again(
     async def play():
         async with opened(shared_url, clock) as engine:
             with monkeypatch.context() as patch:
-                patch.setattr(engine.store, "put_bug", lambda row: False)  # it dies before
+                patch.setattr(engine.store.bugs, "put", lambda row: False)  # it dies before
                 patch.setattr("handrail.engine.services.bugs.WRITE_ATTEMPTS_MAX", 1)
                 await engine.bugs.report(ERROR, by="rudi")
             other = ErrorReport(**{**asdict(ERROR), "count": 7, "release": "2"})

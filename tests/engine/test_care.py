@@ -20,8 +20,9 @@ from handrail.engine.maintenance import retention
 from handrail.engine.maintenance.archive_file import check_archive
 from handrail.kernel.run import commands as c
 from handrail.kernel.run.machine import Person
-from handrail.store.engine_store import NoteRow, StoreError, iso
-from handrail.store.maintenance import BrokenBackupError, MaintenanceStore
+from handrail.store.database import BrokenBackupError
+from handrail.store.maintenance import MaintenanceStore
+from handrail.store.rows import NoteRow, StoreError, iso
 from handrail.store.urls import open_maintenance_store
 from handrail.testing.clock import NOON, ManualClock
 from handrail.testing.postgres import PostgresServer
@@ -59,7 +60,7 @@ def test_finished_runs_move_to_a_file_and_the_record_stays_true(
     file = tmp_path / name
     with closing(open_maintenance_store(shared_url)) as store:
         before = verify(store)
-        bodies = {run: store.read_journal(runs[run]) for run in ENDED}
+        bodies = {run: store.journal.read(runs[run]) for run in ENDED}
         kept = archived(store, file)
         assert kept.runs == len(ENDED)
         after = verify(store, before.head, file)
@@ -68,11 +69,11 @@ def test_finished_runs_move_to_a_file_and_the_record_stays_true(
         assert (after.commits, after.entries) == (before.commits + 1, before.entries + 1)
         assert check_database(store, clock.now()) == []
         for run in ENDED:
-            assert store.load_runs([runs[run]]) == {}
-            assert store.list_transitions(runs[run]) == []
-            assert store.list_approvals(execution_id=runs[run]) == []
-            assert store.get_bead(f"b-{run}") is None
-            assert {one.body for one in store.read_journal(runs[run])} == {""}
+            assert store.runs.load([runs[run]]) == {}
+            assert store.runs.list_transitions(runs[run]) == []
+            assert store.approvals.list(execution_id=runs[run]) == []
+            assert store.beads.get(f"b-{run}") is None
+            assert {one.body for one in store.journal.read(runs[run])} == {""}
         written = lines(file)
         assert written[0] | {"at": ""} == {"type": "archive", "format": 1, "by": "ana", "at": ""}
         assert written[-1] == {"type": "end", "runs": len(ENDED)}
@@ -83,7 +84,7 @@ def test_finished_runs_move_to_a_file_and_the_record_stays_true(
         assert kinds.count("definition") == 1
         assert kinds.count("approval") == 5
         assert kinds.count("note") == 1
-        ((care_entry),) = store.read_journal("care")
+        ((care_entry),) = store.journal.read("care")
         event = json.loads(care_entry.body)[0]
         assert (event["type"], event["by"], event["file"]) == ("archived", "ana", str(file))
 
@@ -152,7 +153,7 @@ def test_a_run_that_got_a_note_meanwhile_is_not_removed(
         prune = store.prune_runs
 
         def late(*values):
-            store.add_note(
+            store.runs.add_note(
                 NoteRow(execution_id=run, at=iso(NOW), actor="x", code="late", body="{}")
             )
             prune(*values)
@@ -182,7 +183,7 @@ def test_nothing_is_removed_before_the_file_is_there(
         monkeypatch.setattr("handrail.engine.maintenance.retention.PRUNE_BATCH_RUNS", 3)
         assert archived(store, file).runs == len(ENDED)
         assert is_well(store)
-        assert len(store.read_journal("care")) == 2
+        assert len(store.journal.read("care")) == 2
 
 
 def test_an_archive_cannot_replace_a_file(filled: Filled, tmp_path: Path):
@@ -223,7 +224,7 @@ def test_an_archive_that_was_changed_is_found(filled: Filled, tmp_path: Path):
 def test_what_was_archived_cannot_be_forged(filled: Filled, tmp_path: Path):
     with closing(filled.records(read_only=False)) as store:
         archived(store, tmp_path / "a", runs=[filled.runs["closed"]])
-        (entry,) = store.read_journal("care")
+        (entry,) = store.journal.read("care")
         forged = entry.body.replace(filled.runs["closed"], filled.runs["ended"])
         filled.sql("UPDATE journal SET body = ? WHERE stream = 'care'", forged)
         codes = {(one.code, one.stream) for one in verify(store).findings}
@@ -249,7 +250,7 @@ def test_a_bead_with_another_run_keeps_its_row(filled: Filled, tmp_path: Path):
     second = go(again())
     with closing(filled.records(read_only=False)) as store:
         archived(store, tmp_path / "a")
-        bead = store.get_bead("b-closed")
+        bead = store.beads.get("b-closed")
         assert bead is not None
         assert bead.execution_id == second
         assert is_well(store)
@@ -274,11 +275,11 @@ def test_a_backup_has_everything_and_can_be_restored(
         retention.restore(store, file, clock.now())
         assert verify(store) == before
         assert check_database(store, clock.now()) == []
-        assert set(runs.values()) == {row.id for row in store.list_runs_by_id()}
-        assert store.list_outages("2000-01-01T00:00:00.000000Z")[-1][1] == iso(clock.now())
-        assert len(store.list_definitions_page("", 100)) == 3
-        assert store.list_notes(runs["revised"])[1] == 1
-        bead = store.get_bead("b-ended")
+        assert set(runs.values()) == {row.id for row in store.runs.list_by_id()}
+        assert store.engines.list_outages("2000-01-01T00:00:00.000000Z")[-1][1] == iso(clock.now())
+        assert len(store.definitions.list("", 100)) == 3
+        assert store.runs.list_notes(runs["revised"])[1] == 1
+        bead = store.beads.get("b-ended")
         assert bead is not None
     assert list(tmp_path.glob(".*")) == []
 
@@ -334,9 +335,9 @@ def test_a_running_engine_goes_on_from_what_was_restored(
                 new = await engine.start("works", title="after the backup")
                 assert dispatch is not None
                 retention.restore(store, tmp_path / "b", clock.now())
-                there = {one.id.partition("@")[0] for one in store.list_agents()}
+                there = {one.id.partition("@")[0] for one in store.agents.list()}
                 assert there >= {"function", "another"}
-                assert engine.id in store.list_engines()
+                assert engine.id in store.engines.list()
             assert await refused(coder.report(dispatch)) == "not_claimed"
             assert await refused(engine.run(new.id).state()) == "unknown_run"
             again = await engine.claims.claim(coder.name, wait=PATIENCE)
@@ -402,7 +403,7 @@ def test_a_backup_that_is_not_fit_changes_nothing(filled: Filled, tmp_path: Path
 
 def test_a_database_in_use_is_no_backup(filled: Filled, tmp_path: Path):
     with closing(open_maintenance_store(f"sqlite:///{tmp_path / 'other.db'}")) as other:
-        other.heartbeat_engine("e", iso(NOW))
+        other.engines.heartbeat("e", iso(NOW))
         with (
             closing(filled.records(read_only=False)) as store,
             pytest.raises(BrokenBackupError, match="a database in use; copy it with"),

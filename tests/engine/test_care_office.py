@@ -31,12 +31,12 @@ async def fill(engine: Engine) -> str:
 async def beside(engine: Engine, bead_id: str) -> list[Any]:
     store = engine.store
     return [
-        store.list_files(bead_id),
-        store.get_file(bead_id, "every byte"),
-        store.list_credentials("token"),
-        store.get_idempotency_key("http:k1", "ola"),
-        store.sum_definition_stats(None, None),
-        store.sum_node_stats(None, None),
+        store.beads.list_files(bead_id),
+        store.beads.get_file(bead_id, "every byte"),
+        store.credentials.list("token"),
+        store.idempotency_keys.get("http:k1", "ola"),
+        store.stats.sum_definitions(None, None),
+        store.stats.sum_nodes(None, None),
     ]
 
 
@@ -70,8 +70,8 @@ def test_what_lies_beside_the_runs_is_no_fault(shared_url: str, clock: ManualClo
                 retention.archive(records, tmp_path / "old.jsonl", by="root", now=clock.now())
                 assert verify(records).unaltered
                 assert check_database(records, clock.now()) == []
-            (sums,) = engine.store.sum_definition_stats(None, None)
+            (sums,) = engine.store.stats.sum_definitions(None, None)
             assert sums.runs == 1
-            assert engine.store.get_file(bead_id, "every byte") is not None
+            assert engine.store.beads.get_file(bead_id, "every byte") is not None
 
     go(play())

@@ -38,7 +38,7 @@ async def room(engine: Engine, *agents: str, channel: str = ROOM, **config: Any)
     """A channel with these agents, who have registered."""
     await engine.channels.open(channel, engine.channels.turn_config(config), by="olga")
     for agent in agents:
-        if engine.store.get_agent(agent) is None:
+        if engine.store.agents.get(agent) is None:
             await engine.agents.register(agent, [ROLE])
         await engine.channels.join(channel, agent, by="olga")
     return await engine.channels.get(channel)
@@ -68,7 +68,7 @@ def sound(engine: Engine, channel: str = ROOM) -> None:
     """What is stored of the channel breaks no invariant of the kernel."""
     from handrail.engine.commit.channel_change import decode_channel
 
-    row = engine.store.load_channels([channel])[channel]
+    row = engine.store.channels.load([channel])[channel]
     assert check_invariants(decode_channel(row.state)) == []
 
 
@@ -103,7 +103,7 @@ def test_a_late_complete_ends_nobodys_turn_and_is_kept(url: str, clock: ManualCl
             assert (await engine.channels.get(ROOM)).active == "b"
             assert await refused(done(engine, turn)) == "stale_turn"
             assert (await engine.channels.get(ROOM)).active == "b"
-            kept = engine.store.list_notes(CHANNEL_STREAM_PREFIX + ROOM)[0]
+            kept = engine.store.runs.list_notes(CHANNEL_STREAM_PREFIX + ROOM)[0]
             assert [(one.actor, one.code) for one in kept] == [("a", "stale_turn")]
 
     go(play())
@@ -213,7 +213,9 @@ def test_an_agent_in_two_channels_has_one_turn_at_a_time(url: str, clock: Manual
             await engine.channels.say("plans", "c", "hello", turn=turn.turn)
             view = await done(engine, turn)
             assert view.active == "a"
-            assert [m.state for m in engine.store.list_memberships("a") if m.turn] == ["ACTIVE"]
+            assert [m.state for m in engine.store.channels.list_memberships("a") if m.turn] == [
+                "ACTIVE"
+            ]
 
     go(play())
 
@@ -336,7 +338,7 @@ def test_two_engines_that_grant_at_once_never_give_an_agent_two_turns(
                 return_exceptions=True,
             )
             assert Counter(isinstance(one, ChannelView) for one in both) == {True: 1, False: 1}
-            held = [m for m in one.store.list_memberships("a") if m.turn is not None]
+            held = [m for m in one.store.channels.list_memberships("a") if m.turn is not None]
             assert len(held) == 1
 
     go(play())

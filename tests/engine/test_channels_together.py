@@ -139,18 +139,18 @@ class Crowd:
     async def lose(self, engine: Engine) -> None:
         """The agent's process was started anew."""
         if self.chance.random() < 0.3:
-            row = engine.store.get_agent(agent := self.chance.choice(AGENTS))
+            row = engine.store.agents.get(agent := self.chance.choice(AGENTS))
             assert row is not None
             await engine.agents.register(agent, [ROLE], row.capacity)
 
 
 def sound(engine: Engine) -> None:
-    rows = engine.store.load_channels(CHANNELS)
+    rows = engine.store.channels.load(CHANNELS)
     for row in rows.values():
         assert check_invariants(decode_channel(row.state)) == []
-    capacity = {row.id: row.capacity for row in engine.store.list_agents()}
+    capacity = {row.id: row.capacity for row in engine.store.agents.list()}
     held: dict[str, int] = {}
-    for member in engine.store.list_memberships():
+    for member in engine.store.channels.list_memberships():
         if member.turn is not None:
             held[member.agent_id] = held.get(member.agent_id, 0) + 1
     assert all(count == 1 for agent, count in held.items() if capacity[agent] == 1)
@@ -159,7 +159,7 @@ def sound(engine: Engine) -> None:
 def whole(engine: Engine, crowd: Crowd) -> None:
     """Everything that was acknowledged was said once, and is numbered without a gap."""
     for name in CHANNELS:
-        rows = engine.store.list_channel_messages(name, 0, 10**6, 10**6)
+        rows = engine.store.channels.list_messages(name, 0, 10**6, 10**6)
         assert [row.number for row in rows] == list(range(1, len(rows) + 1))
         texts = [row.text for row in rows]
         assert sorted(texts) == sorted(crowd.said[name])

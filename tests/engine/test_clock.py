@@ -13,7 +13,7 @@ from handrail.engine.engine import Engine
 from handrail.engine.settings import EngineSettings
 from handrail.kernel.run.events import ClocksPushed, TimedOut
 from handrail.kernel.stop.rules import StopRule
-from handrail.store.engine_store import parse_iso
+from handrail.store.rows import parse_iso
 from handrail.testing.clock import NOON
 
 DAY = 86_400.0
@@ -81,7 +81,7 @@ async def ordered(engine: Engine, run_id: str) -> None:
     assert [seq for seq, _ in events] == list(range(1, len(events) + 1))
     times = [at for _, at in events]
     assert times == sorted(times)
-    shown = [row.timestamp for row in engine.store.list_transitions(run_id)]
+    shown = [row.timestamp for row in engine.store.runs.list_transitions(run_id)]
     assert shown == sorted(shown)
 
 
@@ -256,7 +256,7 @@ def test_clocks_stand_still_while_nobody_is_alive_and_only_then(
             assert pushed.seconds == pytest.approx(5 * HOUR, abs=15)
             (question,) = run.pending_approvals.values()
             assert question.deadline == deadline + timedelta(seconds=pushed.seconds)
-            (row,) = engine.store.list_approvals(execution_id=run_id)
+            (row,) = engine.store.approvals.list(execution_id=run_id)
             assert parse_iso(row.deadline) == question.deadline, "and everybody is shown that"
             await awake(engine, machine, 0.3 * HOUR)
             assert (await engine.runs.state(run_id)).has_ended

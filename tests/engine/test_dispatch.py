@@ -31,7 +31,7 @@ from handrail.engine.dispatch.dispatch import Dispatch
 from handrail.kernel.definition.model import Settings
 from handrail.kernel.result import Outcome, Result
 from handrail.kernel.run.events import Asked, Claimed, Lost, Offered, Reported, TimedOut
-from handrail.store.engine_store import NOTES_MAX
+from handrail.store.rows import NOTES_MAX
 from handrail.testing.clock import ManualClock
 
 pytest_plugins = ["tests.fixtures_postgres"]
@@ -173,7 +173,7 @@ def test_nobody_verifies_what_they_committed_and_nobody_waits_for_them(
             await engine.define({**chain(node("t", role="qa-engineer")), "name": "other"})
             engine.add_agent(lambda d: DONE, "engineering-manager", "qa-engineer", capacity=1)
             run = await engine.start("w")
-            await until(lambda: [d.place for d in engine.store.list_dispatches(run.id)] == ["v"])
+            await until(lambda: [d.place for d in engine.store.dispatches.list(run.id)] == ["v"])
             await engine.tick()
             other = await engine.start("other")
             assert (await other.result(60)).terminal_status == "done_success"
@@ -265,7 +265,7 @@ def test_the_late_result_of_a_lost_dispatch_changes_nothing_and_is_kept_as_a_not
             assert await refused(slow.report(late)) == "late"
             assert await refused(slow.report(again)) == "foreign"
             assert await run.state() == before
-            notes, count = engine.store.list_notes(run.id)
+            notes, count = engine.store.runs.list_notes(run.id)
             assert [(note.actor, note.code) for note in notes] == [
                 (slow.name, "late"),
                 (slow.name, "foreign"),
@@ -288,7 +288,7 @@ def test_notes_are_capped_and_then_only_counted(file_url: str, clock: ManualCloc
             seq = (await agent.report(dispatch)).seq
             for _ in range(NOTES_MAX + 5):
                 assert await refused(agent.report(dispatch)) == "ended"
-            notes, count = engine.store.list_notes(run.id)
+            notes, count = engine.store.runs.list_notes(run.id)
             assert (len(notes), count) == (NOTES_MAX, NOTES_MAX + 5)
             assert (await run.state()).seq == seq
 

@@ -8,7 +8,7 @@ from threading import Event
 import pytest
 from tests.engine.at_work import DONE, ROLE, chain, go, node, opened, started
 
-from handrail.store.engine_store import DispatchRow
+from handrail.store.rows import DispatchRow
 from handrail.testing.clock import ManualClock
 
 pytest_plugins = ["tests.fixtures_postgres"]
@@ -25,7 +25,7 @@ def test_what_lands_while_a_seat_asks_is_found(
         async with opened(postgres_url, clock) as engine:
             commit, reserve, heard = (
                 engine.store.commit,
-                engine.store.reserve_dispatches,
+                engine.store.dispatches.reserve,
                 engine._notifier.run_changed,
             )
 
@@ -45,7 +45,7 @@ def test_what_lands_while_a_seat_asks_is_found(
                 landed.set()
 
             monkeypatch.setattr(engine.store, "commit", late_commit)
-            monkeypatch.setattr(engine.store, "reserve_dispatches", early_reserve)
+            monkeypatch.setattr(engine.store.dispatches, "reserve", early_reserve)
             monkeypatch.setattr(engine._notifier, "run_changed", hear)
             run = asyncio.create_task(started(engine, ONE))
             await asyncio.to_thread(coming.wait)
@@ -63,7 +63,7 @@ def test_what_a_seat_finds_before_its_commit_has_landed_is_found_again(
 
     async def play():
         async with opened(postgres_url, clock) as engine:
-            commit, reserve = engine.store.commit, engine.store.reserve_dispatches
+            commit, reserve = engine.store.commit, engine.store.dispatches.reserve
             loop = asyncio.get_running_loop()
 
             def slow_commit(*values: object) -> object:
@@ -85,7 +85,7 @@ def test_what_a_seat_finds_before_its_commit_has_landed_is_found_again(
                 return found
 
             monkeypatch.setattr(engine.store, "commit", slow_commit)
-            monkeypatch.setattr(engine.store, "reserve_dispatches", eager_reserve)
+            monkeypatch.setattr(engine.store.dispatches, "reserve", eager_reserve)
             run = asyncio.create_task(started(engine, ONE))
             await asyncio.to_thread(written.wait)
             await engine.add_agent(lambda d: DONE, ROLE)

@@ -9,7 +9,7 @@ from tests.engine.at_work import go, opened
 from tests.engine.filled import Filled, fill
 
 from handrail.engine.audit.doctor import INVARIANTS, check_database
-from handrail.store.engine_store import iso
+from handrail.store.rows import iso
 from handrail.store.sqlite.connection import QUERIES
 from handrail.store.urls import open_maintenance_store
 from handrail.testing.clock import NOON, ManualClock

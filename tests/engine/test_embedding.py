@@ -27,7 +27,7 @@ from handrail.engine.dispatch.dispatch import Dispatch
 from handrail.engine.engine import RefusedError
 from handrail.kernel.result import Evidence, Outcome, Result, Usage
 from handrail.kernel.run.events import Faulted, Lost, Reported
-from handrail.store.engine_store import StoreError
+from handrail.store.rows import StoreError
 from handrail.testing.clock import ManualClock
 
 pytest_plugins = ["tests.fixtures_postgres"]
@@ -102,7 +102,7 @@ def test_embedded_in_a_program_without_an_event_loop(url: str):
         assert same.state() == run.state()
         with pytest.raises(RefusedError, match="nothing is defined"):
             engine.start("nothing")
-        (row,) = engine.engine.store.list_runs_by_id()
+        (row,) = engine.engine.store.runs.list_by_id()
         assert row.id == run.id
     with pytest.raises(StoreError, match="closed"):
         run.state()
@@ -333,7 +333,7 @@ def test_a_function_that_does_not_stop_when_told_leaves_a_note(clock: ManualCloc
             await run.close(by=ANA, reason="enough")
             await quiet(engine)
             assert await of(engine, run.id, Reported) == []
-            notes, count = engine.store.list_notes(run.id)
+            notes, count = engine.store.runs.list_notes(run.id)
             assert ([note.code for note in notes], count) == (["ended"], 1)
 
     go(play())

@@ -45,26 +45,26 @@ def test_a_run_goes_from_start_to_end_and_every_table_has_it(url: str, clock: Ma
             engine.add_agent(lambda d: DONE, ROLE, name="coder")
             (question,) = await run.questions(60)
             store = engine.store
-            assert store.get_active_run_id("b1") == run.id
-            bead = store.get_bead("b1")
+            assert store.runs.get_active_id("b1") == run.id
+            bead = store.beads.get("b1")
             assert bead is not None
             assert (bead.status, bead.title, bead.execution_id) == ("waiting", "a bug", run.id)
-            assert [(a.status, a.type) for a in store.list_approvals()] == [("open", "approval")]
+            assert [(a.status, a.type) for a in store.approvals.list()] == [("open", "approval")]
             ended = await run.answer(question.id, "ok", by=ANA)
             assert ended.terminal_status == "done_success"
-            assert store.get_active_run_id("b1") is None
-            bead = store.get_bead("b1")
+            assert store.runs.get_active_id("b1") is None
+            bead = store.beads.get("b1")
             assert bead is not None
             assert (bead.status, bead.error) == ("closed", None)
             assert json.loads(bead.context)["k"] == 1
-            (approval,) = store.list_approvals()
+            (approval,) = store.approvals.list()
             assert (approval.status, approval.decision) == ("answered", "approve")
             assert (approval.answered_by, approval.answer) == ("ana", "ok")
-            passed = [(t.from_node_id, t.to_node_id) for t in store.list_transitions(run.id)]
+            passed = [(t.from_node_id, t.to_node_id) for t in store.runs.list_transitions(run.id)]
             assert passed == [("", "start"), ("start", "a"), ("a", "ok"), ("ok", "end")]
-            (row,) = store.list_runs_by_id(bead_id="b1")
+            (row,) = store.runs.list_by_id(bead_id="b1")
             assert (row.status, row.terminal_status) == ("ended", "done_success")
-            assert store.list_dispatches(run.id) == []
+            assert store.dispatches.list(run.id) == []
             await check_stored(engine, run.id)
             assert names(await engine.runs.history(run.id)) == [
                 *("Started", "Moved", "Offered", "Claimed", "Reported", "Moved"),
@@ -84,11 +84,11 @@ def test_a_run_that_is_stopped_marks_its_bead_with_the_reason(url: str, clock: M
             clock.advance(days=8)
             await engine.tick()
             assert (await run.result(60)).terminal_status == "aborted_stuck"
-            bead = engine.store.get_bead("b1")
+            bead = engine.store.beads.get("b1")
             assert bead is not None
             assert bead.status == "error"
             assert "human_deadline" in (bead.error or "")
-            assert [a.status for a in engine.store.list_approvals()] == ["expired"]
+            assert [a.status for a in engine.store.approvals.list()] == ["expired"]
 
     go(play())
 
@@ -103,7 +103,7 @@ def test_accepted_means_durable(shared_url: str, clock: ManualClock):
         async with opened(shared_url, clock) as engine:
             stored = await engine.runs.state(run.id)
             assert (stored.title, stored.seq) == ("kept", 3)
-            assert [d.place for d in engine.store.list_dispatches(run.id)] == ["a"]
+            assert [d.place for d in engine.store.dispatches.list(run.id)] == ["a"]
             assert (await engine.start("w", title="kept", key="k")).id == run.id
             await check_stored(engine, run.id)
 
@@ -128,7 +128,7 @@ def test_the_same_start_under_one_key_is_one_run(url: str, clock: ManualClock):
             )
             theirs = await engine.start("w", title="t", key="k", filed_by="bob")
             assert theirs.id != first.id
-            assert len(engine.store.list_runs_by_id()) == 2
+            assert len(engine.store.runs.list_by_id()) == 2
 
     go(play())
 
@@ -140,7 +140,7 @@ def test_the_same_start_twice_at_the_same_moment_is_one_run(url: str, clock: Man
             await engine.define(ASKS)
             starts = [engine.start("w", title="t", key="k") for _ in range(20)]
             assert len({run.id for run in await asyncio.gather(*starts)}) == 1
-            assert len(engine.store.list_runs_by_id()) == 1
+            assert len(engine.store.runs.list_by_id()) == 1
 
     go(play())
 
@@ -251,7 +251,7 @@ def test_a_bead_has_one_active_run(url: str, clock: ManualClock):
             assert await refused(engine.start("w", bead_id="b1")) == "bead_busy"
             await run.close(by=ANA, reason="enough")
             again = await engine.start("w", bead_id="b1")
-            assert engine.store.get_active_run_id("b1") == again.id
+            assert engine.store.runs.get_active_id("b1") == again.id
 
     go(play())
 
@@ -297,7 +297,8 @@ def test_overrides_carry_person_and_reason_in_the_events(url: str, clock: Manual
             reasons = [getattr(e, "reason", "") or e.stop.reason for e in acts]  # pyright: ignore[reportAttributeAccessIssue]
             assert reasons == ["lunch", "back", "newer", "enough", "skip it", "newer"]
             moved = [
-                (t.to_node_id, t.actor, t.reason) for t in engine.store.list_transitions(run.id)
+                (t.to_node_id, t.actor, t.reason)
+                for t in engine.store.runs.list_transitions(run.id)
             ]
             assert ("ok", "ana", "skip it") in moved
             assert ("b", "ana", "newer") in moved
@@ -315,7 +316,7 @@ def test_a_run_can_migrate_to_another_definition_of_the_same_version(
         await engine.define({**TWO, "name": "other"})
         to = c.Migrate(by=ANA, definition_id="other", version=1, step_id="b", reason="better")
         await engine.runs.command(run.id, to)
-        (row,) = engine.store.list_runs_by_id()
+        (row,) = engine.store.runs.list_by_id()
         assert (row.workflow_id, row.workflow_version) == ("other", 1)
         nowhere = c.Migrate(by=ANA, definition_id="none", version=7, step_id="b", reason="x")
         assert await refused(engine.runs.command(run.id, nowhere)) == "unknown_definition"

@@ -21,7 +21,7 @@ from tests.engine.at_work import (
 
 from handrail.engine.commit import committer, stream_change
 from handrail.kernel.run import commands as c
-from handrail.store.engine_store import StoreError
+from handrail.store.rows import StoreError
 from handrail.store.store import Store
 from handrail.testing.clock import ManualClock
 
@@ -47,7 +47,7 @@ def test_what_was_not_answered_has_not_happened(file_url: str, clock: ManualCloc
                 await engine.start("w")
             monkeypatch.setattr(engine.store, "commit", commit)
             assert not (await run.state()).has_ended
-            assert len(engine.store.list_runs_by_id()) == 1
+            assert len(engine.store.runs.list_by_id()) == 1
             assert (await run.close(by=ANA, reason="enough")).has_ended
             await check_stored(engine, run.id)
 
@@ -138,7 +138,7 @@ def _raises(*_: object):
     raise RuntimeError("nobody expected this")
 
 
-@pytest.mark.parametrize("where", ["commit", "load_runs", "reserve_dispatches"])
+@pytest.mark.parametrize("where", ["commit", "runs.load", "dispatches.reserve"])
 def test_a_loop_that_fails_makes_the_engine_fail_loudly(
     file_url: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, where: str
 ):
@@ -148,7 +148,9 @@ def test_a_loop_that_fails_makes_the_engine_fail_loudly(
                 run = await started(engine, ASKS)
                 waits = [asyncio.create_task(one) for one in (run.result(), run.questions())]
                 await asyncio.sleep(0)
-                monkeypatch.setattr(engine.store, where, _raises)
+                subject, _, name = where.rpartition(".")
+                owner = getattr(engine.store, subject) if subject else engine.store
+                monkeypatch.setattr(owner, name, _raises)
                 engine.add_agent(lambda d: DONE, ROLE)
                 with pytest.raises(StoreError, match="failed"):
                     # in hand when it fails: told, not left waiting
@@ -171,20 +173,20 @@ def test_a_database_that_is_away_is_asked_again_but_not_all_the_time(
         async with opened(file_url, clock) as engine:
             run = await started(engine, ASKS)
             asked: list[object] = []
-            reserve = engine.store.reserve_dispatches
+            reserve = engine.store.dispatches.reserve
 
             def away(*values: object):
                 asked.append(values)
                 raise StoreError("away")
 
-            monkeypatch.setattr(engine.store, "reserve_dispatches", away)
+            monkeypatch.setattr(engine.store.dispatches, "reserve", away)
             engine.add_agent(lambda d: DONE, ROLE)
             async with asyncio.timeout(PATIENCE):
                 while not asked:
                     await asyncio.sleep(0.01)
             await asyncio.sleep(0.3)
             assert len(asked) < 30
-            monkeypatch.setattr(engine.store, "reserve_dispatches", reserve)
+            monkeypatch.setattr(engine.store.dispatches, "reserve", reserve)
             assert len(await run.questions(60)) == 1
 
     go(play())
@@ -218,4 +220,4 @@ def test_a_connection_that_is_made_while_the_engine_closes_is_closed_too(
 
     go(play())
     with pytest.raises(StoreError, match="closed"):
-        made[0].list_locks(after="", limit=1)
+        made[0].locks.list(after="", limit=1)

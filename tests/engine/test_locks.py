@@ -42,7 +42,7 @@ PATIENT = Settings(role_grace=86_400)
 
 
 def lock_of(engine: Engine, repository: str = "web") -> locks.CommitLock:
-    rows = engine.store.load_locks([repository])
+    rows = engine.store.locks.load([repository])
     lock = LockChange(LOCK_STREAM_PREFIX + repository, rows.get(repository)).lock
     assert locks.check_invariants(lock) == ()
     return lock
@@ -81,7 +81,7 @@ def test_commits_are_offered_one_at_a_time_in_the_order_in_which_they_asked(
                 await agent.report(dispatch)
             await engine.tick()
             assert holder(engine) is None
-            assert engine.store.list_messages(10) == []
+            assert engine.store.messages.list(10) == []
             for run_id in runs:
                 await check_stored(engine, run_id)
 
@@ -116,7 +116,7 @@ def test_commits_never_overlap_whoever_makes_them(url: str, clock: ManualClock):
             assert len(fences) == 3 * 8
             await quiet(engine)
             assert lock_of(engine, "").holder is None or lock_of(engine).holder is None
-            assert engine.store.list_messages(10) == []
+            assert engine.store.messages.list(10) == []
 
     go(play())
 
@@ -224,7 +224,7 @@ def test_a_grant_to_a_run_that_no_longer_wants_it_is_passed_on(
             await engine.tick()
             assert holder(engine) == third.id
             assert (await agent.get()).run.id == third.id
-            assert engine.store.list_messages(10) == []
+            assert engine.store.messages.list(10) == []
             if act == "pause":
                 await second.resume(by=ANA, reason="back")
                 await engine.tick()
@@ -266,7 +266,7 @@ def test_messages_that_a_crash_left_are_delivered_by_whoever_comes(
         engine = await crashing(shared_url, clock)
         monkeypatch.setattr(engine.committer, "deliver", lambda message: None)
         run = await started(engine, COMMITS)
-        assert [m.target for m in engine.store.list_messages(10)] == ["lock:web"]
+        assert [m.target for m in engine.store.messages.list(10)] == ["lock:web"]
         await abandon_engine(engine)
         async with opened(shared_url, clock) as engine:
             await engine.tick()
@@ -274,7 +274,7 @@ def test_messages_that_a_crash_left_are_delivered_by_whoever_comes(
             assert (await agent.work()).terminal_status == "done_success"
             await engine.tick()
             assert holder(engine) is None
-            assert engine.store.list_messages(10) == []
+            assert engine.store.messages.list(10) == []
             assert len(await of(engine, run.id, Offered)) == 1
 
     go(play())
@@ -317,7 +317,7 @@ def test_the_history_of_a_lock_is_in_the_journal(file_url: str, clock: ManualClo
             (run_id,), agent = await committing(engine, 1)
             await agent.work()
             await engine.tick()
-            bodies = "".join(entry.body for entry in engine.store.read_journal("lock:web"))
+            bodies = "".join(entry.body for entry in engine.store.journal.read("lock:web"))
             for name in ("LockRequested", "LockGranted", "LockReleased"):
                 assert bodies.count(f'"{name}"') == 1
             events: list[RunEvent] = await engine.runs.history(run_id)

@@ -27,7 +27,7 @@ from tests.engine.at_work import (
 from handrail.engine.engine import Engine
 from handrail.kernel.result import Outcome, Result
 from handrail.kernel.run.events import Claimed, Lost, Offered
-from handrail.store.engine_store import iso
+from handrail.store.rows import iso
 from handrail.testing.clock import ManualClock
 from handrail.views.steps import dispatch_id
 
@@ -155,10 +155,10 @@ def test_calls_are_signs_of_life_that_are_written_now_and_then(
         async with opened(url, clock) as engine:
             await engine.agents.register("ada", [ROLE])
             written: list[str] = []
-            beat = engine.store.heartbeat_session
+            beat = engine.store.agents.heartbeat
             monkeypatch.setattr(
-                engine.store,
-                "heartbeat_session",
+                engine.store.agents,
+                "heartbeat",
                 lambda *told: (written.append(told[1]), beat(*told))[1],
             )
             for _ in range(10):  # in 9 seconds, of which every fifth is a third of a heartbeat
@@ -275,7 +275,7 @@ def test_a_look_at_what_is_held_that_has_grown_old_is_taken_again(
 
             async def slow(function: Any, *values: object) -> Any:
                 found = await io(function, *values)
-                if function == engine.store.list_claimed_dispatches:
+                if function == engine.store.dispatches.list_claimed:
                     looked.set()
                     await go_on.wait()
                 return found
@@ -324,7 +324,7 @@ def test_who_waits_for_work_is_alive_all_the_while(file_url: str, clock: ManualC
             await until(lambda: len(list(engine.matcher.free_slots(ROLE))) == 1)
             for _ in range(4):
                 clock.advance(30)
-                while engine.store.get_agent("ada").beat_at != iso(clock.now()):
+                while engine.store.agents.get("ada").beat_at != iso(clock.now()):
                     await asyncio.sleep(0.001)
                 await engine.tick()
             await engine.start("w")
@@ -499,7 +499,7 @@ def test_a_foreign_late_or_doubled_result_changes_nothing_and_is_kept(url: str, 
             taken = await engine.dispatches.report_result(first, "ada", 1, DONE)
             assert (taken.accepted, taken.reason) == (True, "")
             assert await refused(engine.dispatches.report_result(first, "ada", 1, DONE)) == "ended"
-            notes, counted = engine.store.list_notes(run_id)
+            notes, counted = engine.store.runs.list_notes(run_id)
             codes = ["not_claimed", "foreign", "wrong_fence", "ended"]
             assert ([note.code for note in notes], counted) == (codes, 4)
 

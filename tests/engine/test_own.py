@@ -21,13 +21,13 @@ def test_only_what_others_wrote_is_looked_at(
     async def play():
         async with opened(shared_url, clock) as engine:
             looks: list[int] = []
-            feed = engine.store.read_feed
+            feed = engine.store.journal.read_feed
 
             def looked(after: int, limit: int):
                 looks.append(after)
                 return feed(after, limit)
 
-            monkeypatch.setattr(engine.store, "read_feed", looked)
+            monkeypatch.setattr(engine.store.journal, "read_feed", looked)
             monkeypatch.setattr(engine.store, "has_changed", lambda: True)
             run = await started(engine, ASKS)
             ended = asyncio.create_task(run.result(PATIENCE))

@@ -130,8 +130,9 @@ def test_a_summary_needs_no_look_at_the_events(
             run = await started(engine, ONE)
             await (await worker(engine)).work()
             state = await run.state()
-            for name in ("read_journal", "load_runs", "get_definition"):
-                monkeypatch.setattr(engine.store, name, None)
+            monkeypatch.setattr(engine.store.journal, "read", None)
+            monkeypatch.setattr(engine.store.runs, "load", None)
+            monkeypatch.setattr(engine.store.definitions, "get", None)
             summary = await engine.run_queries.summary(state)
             assert (summary.terminal_status, summary.remaining) == ("done_success", 0)
             monkeypatch.undo()

@@ -42,7 +42,7 @@ from handrail.kernel.run.events import (
     Reported,
     TimedOut,
 )
-from handrail.store.engine_store import iso
+from handrail.store.rows import iso
 from handrail.testing.clock import ManualClock
 
 pytest_plugins = ["tests.fixtures_postgres"]
@@ -87,7 +87,7 @@ def test_what_was_on_offer_is_the_same_dispatch_after_a_crash(shared_url: str, c
     async def play():
         engine = await crashing(shared_url, clock)
         run = await started(engine, ASKS)
-        (offered,) = engine.store.list_dispatches(run.id)
+        (offered,) = engine.store.dispatches.list(run.id)
         await abandon_engine(engine)
         async with opened(shared_url, clock) as engine:
             dispatch = await (await worker(engine)).get()
@@ -132,7 +132,7 @@ def test_an_engine_that_closes_in_good_order_gives_its_work_back(
             engine.add_agent(sleep, ROLE)
             await begun.wait()
         async with opened(shared_url, clock) as engine:
-            assert engine.store.list_agents() == []
+            assert engine.store.agents.list() == []
             assert (await (await worker(engine)).get()).attempt == 2
             assert len(await of(engine, run.id, Lost)) == 1
 
@@ -161,7 +161,7 @@ def test_a_question_survives_a_crash_and_an_old_answer_does_not_fit_a_new_one(
             stale = run.answer(new.id, "ok", by="bob", digest=question.digest)
             assert await refused(stale)
             assert (await run.answer(new.id, "ok", by="bob", digest=new.digest)).has_ended
-            statuses = {a.id: a.status for a in engine.store.list_approvals()}
+            statuses = {a.id: a.status for a in engine.store.approvals.list()}
             assert statuses == {question.id: "void", new.id: "answered"}
             assert len(await of(engine, run.id, Answered)) == 1
 
@@ -304,7 +304,7 @@ def test_a_crowd_that_waits_for_a_run_costs_no_look_at_every_pulse(
         often = opening.open(shared_url, clock=clock.now, settings=EngineSettings(pulse=0.01))
         async with often as one, opened(shared_url, clock) as two:
             run = await started(two, ASKS)
-            beats, looks, load = asyncio.Semaphore(0), [], one.store.load_runs
+            beats, looks, load = asyncio.Semaphore(0), [], one.store.runs.load
             beat = one.maintenance.run_once
 
             async def counted() -> None:
@@ -315,7 +315,7 @@ def test_a_crowd_that_waits_for_a_run_costs_no_look_at_every_pulse(
                 looks.append(ids)
                 return load(ids)
 
-            one.maintenance.run_once, one.store.load_runs = counted, looked
+            one.maintenance.run_once, one.store.runs.load = counted, looked
             crowd = [asyncio.create_task(one.run(run.id).result()) for _ in range(50)]
             for _ in range(20):
                 await beats.acquire()
@@ -438,7 +438,7 @@ def test_two_processes_share_the_work(file_url: str):
             for process in children:
                 await process.communicate(b"go\n")
                 assert process.returncode == 0
-            rows = engine.store.list_runs_by_id()
+            rows = engine.store.runs.list_by_id()
             assert len(rows) == 20
             for row in rows:
                 await check_stored(engine, row.id)
@@ -450,9 +450,9 @@ def test_a_file_shows_who_was_alive(tmp_path: Path, clock: ManualClock):
     async def play():
         url = f"sqlite:///{tmp_path / 'work.db'}"
         async with opened(url, clock) as engine:
-            assert engine.store.list_engines() == {engine.id: iso(clock.now())}
+            assert engine.store.engines.list() == {engine.id: iso(clock.now())}
             async with opened(url, clock) as other:
-                assert set(other.store.list_engines()) == {engine.id, other.id}
-            assert other.id not in engine.store.list_engines()
+                assert set(other.store.engines.list()) == {engine.id, other.id}
+            assert other.id not in engine.store.engines.list()
 
     go(play())

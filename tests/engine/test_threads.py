@@ -8,7 +8,7 @@ from tests.patience import PATIENCE
 
 from handrail.engine.commit.committer import OwnCommits
 from handrail.engine.threads import StoreThreads
-from handrail.store.engine_store import CommitRow, StoreError
+from handrail.store.rows import CommitRow, StoreError
 
 
 def test_what_a_call_returns_or_raises_comes_back_to_the_loop():

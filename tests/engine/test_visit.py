@@ -23,7 +23,7 @@ from tests.engine.at_work import (
 from handrail.engine import opening
 from handrail.engine.settings import EngineSettings
 from handrail.kernel.run.events import Claimed, ClocksPushed, Lost
-from handrail.store.engine_store import iso
+from handrail.store.rows import iso
 from handrail.testing.clock import ManualClock
 
 pytest_plugins = ["tests.fixtures_postgres"]
@@ -85,12 +85,12 @@ async def trace(url: str, clock: ManualClock) -> list[Any]:
     async with visiting(url, clock) as guest:
         store = guest.store
         return [
-            store.get_last_commit(),
-            store.list_engines(),
-            store.list_outages("1970-01-01T00:00:00.000000Z"),
-            store.get_last_alive(),
-            store.list_agents(),
-            store.list_claimed_dispatches(),
+            store.journal.get_last_commit(),
+            store.engines.list(),
+            store.engines.list_outages("1970-01-01T00:00:00.000000Z"),
+            store.engines.get_last_alive(),
+            store.agents.list(),
+            store.dispatches.list_claimed(),
         ]
 
 
@@ -145,11 +145,11 @@ def test_a_visitor_is_no_engine_to_others(file_url: str, clock: ManualClock, fir
         async with opened(file_url, clock) as engine:
             await engine.define(ASKS)
         async with visiting(file_url, clock) as guest:
-            guest.store.heartbeat_engine("dead", iso(clock.now()))
+            guest.store.engines.heartbeat("dead", iso(clock.now()))
             if first == "guest":
                 await guest.start("w")
             async with opened(file_url, clock) as engine:
-                assert "dead" not in engine.store.list_engines()
+                assert "dead" not in engine.store.engines.list()
                 engine.add_agent(lambda d: DONE, ROLE)
                 run = await guest.start("w")
                 await engine.tick()

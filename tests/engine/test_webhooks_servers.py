@@ -10,8 +10,8 @@ from uuid_utils import uuid7
 from handrail.kernel.result import Outcome, Result
 from handrail.server.settings import ServerSettings
 from handrail.server.webhook_sender import WebhookSender
-from handrail.store.engine_store import iso
 from handrail.store.notifications import WebhookRow
+from handrail.store.rows import iso
 from handrail.testing.clock import ManualClock
 
 pytest_plugins = ["tests.fixtures_postgres"]

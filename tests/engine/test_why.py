@@ -14,7 +14,7 @@ from handrail.engine.queries.why import NEXT_BY_RULE, RunSurroundings, explain, 
 from handrail.kernel.lock import CommitLock, LockHolder, LockRequest
 from handrail.kernel.run import commands as c
 from handrail.kernel.stop.rules import StopRule
-from handrail.store.engine_store import AgentRow, DispatchRow, iso
+from handrail.store.rows import AgentRow, DispatchRow, iso
 from handrail.testing.clock import ManualClock
 from handrail.views.report import build_report
 from handrail.views.run_details import WaitReason

@@ -11,8 +11,8 @@ from handrail.engine.dispatch.dispatch import Dispatch
 from handrail.engine.settings import EngineSettings
 from handrail.kernel.result import Result
 from handrail.kernel.run.events import Claimed, Lost
-from handrail.store.engine_store import AcknowledgedDataLostError, StoreError
 from handrail.store.postgres import connection
+from handrail.store.rows import AcknowledgedDataLostError, StoreError
 
 TWO_STEPS = chain(node("one"), node("two"))
 SECONDS = 60

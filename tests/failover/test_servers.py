@@ -11,16 +11,16 @@ import psycopg
 import pytest
 from tests.failover.pairs import Pair
 
-from handrail.store.engine_store import (
+from handrail.store.postgres import connection
+from handrail.store.postgres import database as opening
+from handrail.store.postgres.primary import PrimaryFinder
+from handrail.store.postgres.store import PostgresStore
+from handrail.store.rows import (
     AcknowledgedDataLostError,
     CommitOutcomeUnknownError,
     StoreError,
     StreamWrite,
 )
-from handrail.store.postgres import connection
-from handrail.store.postgres import database as opening
-from handrail.store.postgres.primary import PrimaryFinder
-from handrail.store.postgres.store import PostgresStore
 from handrail.store.urls import open_maintenance_store
 from handrail.testing import row_factories as a
 from handrail.testing.conformance_commits import commit_writes, full_write
@@ -66,9 +66,9 @@ def test_a_server_that_is_away_is_passed_over():
         behind = url.replace("/handrail", f",{NOWHERE}/handrail")
         for number, both in enumerate((before, behind)):
             with closing(PostgresStore(both)) as store:
-                store.create_bead(a.bead(f"b{number}"), None)
+                store.beads.create(a.bead(f"b{number}"), None)
             with closing(open_maintenance_store(both, read_only=True)) as store:
-                assert store.get_bead(f"b{number}") is not None
+                assert store.beads.get(f"b{number}") is not None
 
 
 def test_when_none_takes_writes_all_are_told():
@@ -116,7 +116,7 @@ def test_a_promoted_standby_is_found_by_the_same_store(both: Pair):
         both.primary.kill()
         both.take_over()
         assert commit_writes(store, full_write("r2")) == [True]
-        assert store.load_runs(["r1", "r2"]).keys() == {"r1", "r2"}
+        assert store.runs.load(["r1", "r2"]).keys() == {"r1", "r2"}
         assert streams(both.primary, both.database) == ["r1", "r2"]
 
 
@@ -150,7 +150,10 @@ def test_who_has_seen_the_new_primary_does_not_go_back_to_the_old_one(
         assert commit_writes(store, full_write("r2")) == [True]
         both.primary.kill()
         both.standby.start()
-        for use in (store.get_last_commit, lambda: store.commit([full_write("r3")], a.at())):
+        for use in (
+            store.journal.get_last_commit,
+            lambda: store.commit([full_write("r3")], a.at()),
+        ):
             with pytest.raises(StoreError, match=r"only an old primary takes writes .*standby"):
                 use()
         both.primary.start()
@@ -164,15 +167,15 @@ def test_when_one_connection_has_found_the_new_primary_all_leave_the_old_one(bot
     both.primary.require_standby(False)
     with closing(PostgresStore(both.url)) as store, closing(store.open_reader()) as reader:
         assert commit_writes(store, full_write("r1")) == [True]
-        assert store.load_runs(["r1"])
-        assert reader.load_runs(["r1"])
+        assert store.runs.load(["r1"])
+        assert reader.runs.load(["r1"])
         both.take_over()
         with store.database._writer.use() as db:
             pid = db.info.backend_pid
         tell(both.standby, both.database, f"SELECT pg_terminate_backend({pid}, 60000)")
         assert commit_writes(store, full_write("r2")) == [True]
         for one in (store, reader):
-            assert one.load_runs(["r1", "r2"]).keys() == {"r1", "r2"}
+            assert one.runs.load(["r1", "r2"]).keys() == {"r1", "r2"}
         assert streams(both.standby, both.database) == ["r1"]
 
 
@@ -188,10 +191,10 @@ def test_who_only_reads_asks_the_primary_and_is_content_with_a_standby(both: Pai
         assert commit_writes(store, full_write("r2")) == [True]
     for url in (both.url, both.url_reversed):
         with closing(open_maintenance_store(url, read_only=True)) as reading:
-            assert reading.load_runs(["r1", "r2"]).keys() == {"r1", "r2"}
+            assert reading.runs.load(["r1", "r2"]).keys() == {"r1", "r2"}
     both.primary.kill()
     with closing(open_maintenance_store(both.url, read_only=True)) as reading:
-        assert reading.load_runs(["r1", "r2"]).keys() == {"r1"}
+        assert reading.runs.load(["r1", "r2"]).keys() == {"r1"}
         reading.backup(tmp_path / "taken from a standby")
     both.standby.query("SELECT pg_wal_replay_resume()")
     both.primary.start()
@@ -204,7 +207,7 @@ def test_a_server_that_takes_no_more_writes_is_left(postgres_url: str):
                 db.execute("SET default_transaction_read_only = on")
         for write in (
             lambda: store.commit([full_write("r1")], a.at()),
-            lambda: store.create_bead(BEAD, None),
+            lambda: store.beads.create(BEAD, None),
         ):
             with pytest.raises(StoreError, match="connect to the server that takes writes"):
                 write()
@@ -231,10 +234,10 @@ def test_what_was_sent_before_the_connection_broke_is_not_done_after_the_look(
             with pytest.raises(CommitOutcomeUnknownError, match="no answer for 1 s"):
                 store.commit([full_write("r2")], a.at())
             store.check_commit_settled()
-            assert store.read_journal("r2") == []
+            assert store.journal.read("r2") == []
         with psycopg.connect(postgres_url) as somebody:
             somebody.execute("SELECT FROM chain FOR UPDATE")  # whoever waited before us is done
-        assert store.read_journal("r2") == []
+        assert store.journal.read("r2") == []
         assert commit_writes(store, full_write("r2")) == [True]
 
 
@@ -270,7 +273,7 @@ def test_a_commit_that_waits_for_its_standby_is_unsure_until_that_is_back(
     with closing(PostgresStore(both.url)) as store:
         begun = full_write("r1")
         assert commit_writes(store, begun) == [True]
-        assert store.load_runs(["r1"])
+        assert store.runs.load(["r1"])
         be_impatient(monkeypatch)
         with (
             waiting_for_its_standby(both, store, full_write("r1", begun)) as commit,
@@ -280,10 +283,10 @@ def test_a_commit_that_waits_for_its_standby_is_unsure_until_that_is_back(
         for use in (store.check_commit_settled, lambda: store.commit([full_write("r2")], a.at())):
             with pytest.raises(StoreError, match=r"waits for a standby .* start the standby"):
                 use()
-        assert len(store.read_journal("r1")) == 1
+        assert len(store.journal.read("r1")) == 1
         both.standby.start()
         assert wait_until(SECONDS, lambda: settled(store))
-        assert len(store.read_journal("r1")) == 2
+        assert len(store.journal.read("r1")) == 2
         assert commit_writes(store, full_write("r2")) == [True]
 
 
@@ -302,8 +305,8 @@ def test_what_a_crash_left_without_a_standby_is_shown_to_nobody_before_the_stand
         be_impatient(monkeypatch)
         for use in (
             store.check_commit_settled,
-            lambda: store.read_journal("r2"),
-            lambda: store.load_runs(["r2"]),
+            lambda: store.journal.read("r2"),
+            lambda: store.runs.load(["r2"]),
         ):
             with pytest.raises(StoreError, match="no answer for 1 s"):
                 use()
@@ -311,7 +314,7 @@ def test_what_a_crash_left_without_a_standby_is_shown_to_nobody_before_the_stand
         both.standby.start()
         both.take_over()
         assert wait_until(SECONDS, lambda: settled(store))
-        assert store.read_journal("r2") == []
+        assert store.journal.read("r2") == []
         assert commit_writes(store, full_write("r2")) == [True]
 
 
@@ -328,7 +331,7 @@ def test_a_wait_for_the_standby_that_somebody_cancels_is_no_success(both: Pair):
                 commit.result(SECONDS)
         both.standby.start()
         assert wait_until(SECONDS, lambda: settled(store))
-        assert len(store.read_journal("r2")) == 1
+        assert len(store.journal.read("r2")) == 1
 
 
 @pytest.mark.heavy
@@ -361,7 +364,7 @@ def test_a_server_that_stands_still_is_left_for_the_one_that_took_over(
 ):
     with closing(PostgresStore(f"{both.url}?connect_timeout=2")) as store:
         assert commit_writes(store, full_write("r1")) == [True]
-        assert store.load_runs(["r1"])
+        assert store.runs.load(["r1"])
         be_impatient(monkeypatch)
         frozen = everything(both.primary)
         for process in frozen:
@@ -369,7 +372,7 @@ def test_a_server_that_stands_still_is_left_for_the_one_that_took_over(
         both.take_over()
         with pytest.raises(StoreError, match="no answer for 1 s"):
             store.commit([full_write("r2")], a.at())
-        assert store.load_runs(["r1"])
+        assert store.runs.load(["r1"])
         assert commit_writes(store, full_write("r2")) == [True]
         for process in frozen:
             process.send_signal(signal.SIGCONT)

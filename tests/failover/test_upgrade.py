@@ -11,7 +11,7 @@ from handrail.engine import opening
 from handrail.engine.dispatch.dispatch import Dispatch
 from handrail.engine.engine import Engine
 from handrail.kernel.result import Result
-from handrail.store.engine_store import StoreError
+from handrail.store.rows import StoreError
 from handrail.store.urls import open_maintenance_store
 
 pytest_plugins = ["tests.fixtures_postgres"]

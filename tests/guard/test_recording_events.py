@@ -74,7 +74,7 @@ class Told:
 
     async def replayed(self, rules: dict[str, Any] | None = None) -> Any:
         def plan_of(workflow_id: str, version: int) -> Any:
-            row = self.engine.store.get_definition(workflow_id, version)
+            row = self.engine.store.definitions.get(workflow_id, version)
             assert row is not None
             return check_definition(
                 msgspec.json.decode(row.definition), self.engine.settings.kernel

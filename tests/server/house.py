@@ -136,7 +136,7 @@ class House:
 
     async def notes(self, execution_id: str) -> list[tuple[str, str]]:
         """The evidence kept of a run: (who, code)."""
-        kept, _ = self.engine.store.list_notes(execution_id)
+        kept, _ = self.engine.store.runs.list_notes(execution_id)
         return [(note.actor, note.code) for note in kept]
 
 

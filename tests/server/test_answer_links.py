@@ -16,7 +16,7 @@ from handrail.api.operation import API_PREFIX
 from handrail.kernel.result import Outcome, Result
 from handrail.server.credentials import digest_secret
 from handrail.server.settings import ServerSettings
-from handrail.store.engine_store import parse_iso
+from handrail.store.rows import parse_iso
 from handrail.testing.clock import ManualClock
 
 HTML = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}

@@ -46,7 +46,7 @@ from handrail.server.outer_middleware import TokenBuckets
 from handrail.server.problems import HTTPProblemError
 from handrail.server.routes import openapi
 from handrail.server.settings import ServerSettings
-from handrail.store.engine_store import DefinitionRow
+from handrail.store.rows import DefinitionRow
 from handrail.views.audit import Verification
 
 SOON = 5.0
@@ -455,10 +455,10 @@ async def test_a_ceos_definition_stored_between_an_operators_check_and_write_win
     ceos: dict[str, str], house: House, monkeypatch: pytest.MonkeyPatch
 ):
     store = house.engine.store
-    put, outer_middleware = store.put_definition, {**GATED, **ceos}
+    put, outer_middleware = store.definitions.put, {**GATED, **ceos}
 
     def raced(row: DefinitionRow, owner: str | None = None) -> bool:
-        monkeypatch.setattr(store, "put_definition", put)
+        monkeypatch.setattr(store.definitions, "put", put)
         text = json.dumps(outer_middleware)
         ours = replace(
             row, workflow_id=outer_middleware["id"], name="gate", definition=text, created_by=CEO
@@ -466,7 +466,7 @@ async def test_a_ceos_definition_stored_between_an_operators_check_and_write_win
         assert put(ours)
         return put(row, owner)
 
-    monkeypatch.setattr(store, "put_definition", raced)
+    monkeypatch.setattr(store.definitions, "put", raced)
     answer = await house.operator.post("/workflows", json={**PLAIN, "id": "gate", "name": "gate"})
     problem(answer, 403, "foreign_definition")
     found = told(await house.viewer.get("/workflows/gate"))
@@ -477,15 +477,15 @@ async def test_a_guarded_run_puts_no_version_on_a_definition_stored_meanwhile(
     house: House, monkeypatch: pytest.MonkeyPatch
 ):
     store = house.engine.store
-    put = store.put_definition
+    put = store.definitions.put
 
     def raced(row: DefinitionRow, owner: str | None = None) -> bool:
-        monkeypatch.setattr(store, "put_definition", put)
+        monkeypatch.setattr(store.definitions, "put", put)
         text = json.dumps({**GATED, "id": "gate", "name": "gate"})
         assert put(replace(row, kind="workflow", definition=text, created_by=CEO))
         return put(row, owner)
 
-    monkeypatch.setattr(store, "put_definition", raced)
+    monkeypatch.setattr(store.definitions, "put", raced)
     run = {"team": "gate", "agent": "a", "limits": {}}
     problem(await house.operator.post("/guarded-runs", json=run), 409, "not_guarded")
     assert told(await house.viewer.get("/workflows/gate"))["created_by"] == CEO

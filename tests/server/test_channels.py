@@ -203,7 +203,7 @@ async def test_a_late_complete_does_not_end_the_turn_of_the_next(house: House):
     assert "turn 2 is held by 'bob'" in late["detail"]
     problem(await ada.say("too late", turn=old["turn"]), 409, "stale_turn")
     assert (await shown(house))["active"] == "bob"
-    kept = house.engine.store.list_notes("channel:reviews")[0]
+    kept = house.engine.store.runs.list_notes("channel:reviews")[0]
     assert [(one.actor, one.code) for one in kept] == [("ada", "stale_turn")] * 2
 
 
@@ -539,7 +539,7 @@ async def test_every_cell_of_the_table(
     ada, bob = await room(house, "ada", "bob", order="manual", defaultTimeoutSeconds=600)
     await _bring(house, ada, bob, state)
     assert (await shown(house))["states"]["ada"] == state
-    before = house.engine.store.load_channels(["reviews"])["reviews"]
+    before = house.engine.store.channels.load(["reviews"])["reviews"]
     if action == "vanish":
         await passes(house, 90, bob)
         assert (await shown(house))["states"]["ada"] == "OFFLINE"
@@ -558,7 +558,7 @@ async def test_every_cell_of_the_table(
         refused = problem(answer, 409, "transition_refused")
         assert f"agent 'ada' in channel 'reviews' is {state}" in refused["detail"]
         assert repr(trigger.value) in refused["detail"]
-        assert house.engine.store.load_channels(["reviews"])["reviews"] == before
+        assert house.engine.store.channels.load(["reviews"])["reviews"] == before
     else:
         told(answer)
         assert (await shown(house))["states"]["ada"] == target

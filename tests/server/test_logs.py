@@ -34,7 +34,7 @@ from handrail.server import logs
 from handrail.server.logs import capture_logs
 from handrail.server.process import serve
 from handrail.server.settings import ServerSettings
-from handrail.store.engine_store import StoreError
+from handrail.store.rows import StoreError
 
 SOURCE = Path(__file__).resolve().parents[2] / "src/handrail"
 PAIR = team({"planner": ["coder"], "coder": ["planner"]}, terminator="planner", id="pair")

@@ -79,7 +79,7 @@ class Busy:
         return True
 
     async def _answer(self) -> bool:
-        opened = self.engine.store.list_approvals(status="open")
+        opened = self.engine.store.approvals.list(status="open")
         if not opened:
             return False
         decision = self.chance.choice(["approve", "reject"])

@@ -7,7 +7,7 @@ from tests.server.house import ADDRESS, House, problem, told
 
 from handrail.engine.queries.event_feed import EventFeed
 from handrail.engine.services.beads import BeadService
-from handrail.store.engine_store import StoreError
+from handrail.store.rows import StoreError
 
 OURS = ("approvals", "beads", "executions", "workflows")
 """What has ids that may be unknown."""

@@ -13,8 +13,8 @@ from tests.server.house import ADDRESS, ASKS, PLAIN, WORKER, House, problem, tol
 from handrail.kernel.result import Outcome, Result
 from handrail.server.app import ServerApp
 from handrail.server.prometheus import METRICS, OTHER_LABEL, ROLES_MAX, compute_gauges
-from handrail.store.engine_store import StoreError
-from handrail.store.store import OpenWorkCount
+from handrail.store.rows import StoreError
+from handrail.store.stats import OpenWorkCount
 from handrail.testing.clock import NOON
 
 pytest_plugins = ["tests.fixtures_postgres"]
@@ -157,7 +157,7 @@ async def test_a_database_that_is_away_is_told_and_the_rest_goes_on(house: House
     def away(limit: int) -> Any:
         raise StoreError("no route to it")
 
-    house.engine._access.reader.count_open_work = away  # pyright: ignore[reportAttributeAccessIssue]
+    house.engine._access.reader.stats.count_open_work = away  # pyright: ignore[reportAttributeAccessIssue]
     found = await scraped(house)
     assert found("handrail_database_up") == 0
     assert found("handrail_engine_up") == 1

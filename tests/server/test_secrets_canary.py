@@ -20,7 +20,7 @@ from handrail.api.operation import API_PREFIX
 from handrail.server.authentication import SESSION_COOKIE
 from handrail.server.credentials import issue_credential
 from handrail.server.logs import redact
-from handrail.store.engine_store import StoreError
+from handrail.store.rows import StoreError
 from handrail.store.urls import open_store
 
 WRONG = "hr_wrong-canary-token-0123456789abcdefghij"

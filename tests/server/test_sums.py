@@ -12,7 +12,7 @@ from handrail.api.operation import Repeat
 from handrail.engine.dispatch.refused_notes import NOTE_BYTES_MAX
 from handrail.kernel.json_values import VALUE_BYTES_MAX
 from handrail.kernel.run import size_limits
-from handrail.store.engine_store import NOTES_MAX
+from handrail.store.rows import NOTES_MAX
 
 LONG = chain(node("fix", max_attempts=100, multi_dispatch=True), id="long")
 SHARE = size_limits.RESULTS_BYTES_MAX // 100
@@ -70,7 +70,7 @@ async def test_whoever_is_refused_fills_no_disk_with_evidence(house: House) -> N
     for _ in range(3):
         answer = await agent.report({**dispatch, "fence": 7}, text="é" * 1_000_000)
         problem(answer, 409, "wrong_fence")
-    kept, count = house.engine.store.list_notes(bead["execution_id"])
+    kept, count = house.engine.store.runs.list_notes(bead["execution_id"])
     assert count == 3 <= NOTES_MAX
     assert all(len(note.body.encode()) < 2 * NOTE_BYTES_MAX for note in kept)
     shown = told(await house.viewer.get(f"/executions/{bead['execution_id']}/notes"))["items"]

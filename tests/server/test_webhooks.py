@@ -24,7 +24,7 @@ from handrail.server.webhook_targets import (
     parse_target_url,
     resolve_target,
 )
-from handrail.store.engine_store import parse_iso
+from handrail.store.rows import parse_iso
 from handrail.testing.clock import ManualClock
 from handrail.views.webhooks import DEFAULT_EVENT_TYPES
 
@@ -287,7 +287,7 @@ async def test_a_server_that_died_while_it_sent_is_waited_for_a_minute(inside: H
         store, now = inside.engine.store, inside.clock.now()
         await inside.asked()
         until = now + timedelta(seconds=sending.LEASE_SECONDS)
-        assert store.lease_webhook(made["id"], making.iso(now), making.iso(until))
+        assert store.notifications.lease_webhook(made["id"], making.iso(now), making.iso(until))
         await look(inside, 2)
         assert receiver.received == []
         inside.clock.until(until)

@@ -12,9 +12,10 @@ import sqlite3
 import sys
 from pathlib import Path
 
-from handrail.store.engine_store import EngineStore, StoreError
+from handrail.store.rows import StoreError
 from handrail.store.sqlite import database
 from handrail.store.sqlite.store import SqliteStore
+from handrail.store.store import Store
 from handrail.testing import row_factories as a
 from handrail.testing.conformance_commits import check_chain, full_write
 
@@ -44,7 +45,7 @@ def race(path: str, name: str, turns: str) -> None:
     ready()
     store = SqliteStore(path)
     for turn in range(int(turns)):
-        run = store.load_runs(["r1"])["r1"].row
+        run = store.runs.load(["r1"])["r1"].row
         moved = a.follow(run, body=f'["{name} {turn}"]', position_only=turn % 3 != 0)
         begun = a.begin(a.run(f"{name}-{turn}", bead_id=f"b{turn}"), keys=[a.key(f"k{turn}")])
         _, who = store.commit([moved, begun], a.at(turn))
@@ -72,7 +73,7 @@ def hold(path: str) -> None:
 def engine(path: str) -> None:
     """An engine on this file, until it is killed."""
     store = SqliteStore(path)
-    say(f"alone: {store.find_dead_engines() is not None}")
+    say(f"alone: {store.engines.find_dead() is not None}")
     signal.pause()
 
 
@@ -109,8 +110,8 @@ def small_disk(folder: str) -> None:
     assert store.commit([new], a.at())[1] == [True]
     store.close()
     again = SqliteStore(path)
-    check_chain(list(again.iter_commits(0, 10_000)))
-    assert again.load_runs(["r1"])["r1"].row.head == new.entry.hash
+    check_chain(list(again.journal.iter_commits(0, 10_000)))
+    assert again.runs.load(["r1"])["r1"].row.head == new.entry.hash
     again.close()
     if os.system(f"mount -o remount,ro {folder}") == 0:
         read_only(path)
@@ -144,14 +145,14 @@ def short_files(path: str) -> None:
             resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
         assert a.snapshot(store) == before, f"a part was written at {limit}"
     say(str(failures))
-    assert store.load_runs(["r1"])["r1"].row == new.row
-    check_chain(list(store.iter_commits(0, 10_000)))
+    assert store.runs.load(["r1"])["r1"].row == new.row
+    check_chain(list(store.journal.iter_commits(0, 10_000)))
     store.close()
 
 
 def survive(path: str) -> None:
     """Commits as long as it lives; says each commit after it was answered."""
-    store: EngineStore = SqliteStore(path)
+    store: Store = SqliteStore(path)
     last = full_write("r1")
     while True:
         commit, who = store.commit([last], a.at())

@@ -74,4 +74,4 @@ class TestSqliteInMemory(EngineStoreConformance, StoreConformance, ChannelConfor
     def test_a_connection_hears_that_another_has_written(self, store: Store, second: Store) -> None:
         """There is no other one."""
         assert store is second
-        assert store.find_dead_engines() == []
+        assert store.engines.find_dead() == []

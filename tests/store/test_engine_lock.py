@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from handrail.store.engine_store import StoreError
+from handrail.store.rows import StoreError
 from handrail.store.sqlite.database import lock_engines
 
 

@@ -20,24 +20,17 @@ from hypothesis.stateful import (
 )
 from msgspec.structs import replace
 
-from handrail.store.engine_store import (
-    NOTES_MAX,
-    AgentRow,
-    BeadRow,
-    EngineStore,
-    RunRow,
-    StreamWrite,
-)
-from handrail.store.hash_chain import EMPTY_HEAD
 from handrail.store.postgres.store import PostgresStore
+from handrail.store.rows import EMPTY_HEAD, NOTES_MAX, AgentRow, BeadRow, RunRow, StreamWrite
 from handrail.store.sqlite.store import SqliteStore
+from handrail.store.store import Store
 from handrail.testing import row_factories as a
 from handrail.testing.conformance_commits import check_chain
 
 pytest_plugins = ["tests.fixtures_postgres"]
 
 LONG = bool(os.environ.get("HANDRAIL_LONG"))
-Open = Callable[[], EngineStore]
+Open = Callable[[], Store]
 
 AGENTS = st.sampled_from(["ada", "bob"])
 ACTS = st.sampled_from(
@@ -147,7 +140,7 @@ class StoreModel(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         for store in self.stores:
-            check_chain(list(store.iter_commits(0, 10_000)))
+            check_chain(list(store.journal.iter_commits(0, 10_000)))
             store.close()
 
     def now(self) -> str:
@@ -248,25 +241,25 @@ class StoreModel(RuleBasedStateMachine):
         store, model = self.stores[which], self.model
         if what == "consume":
             for heard in list(model.messages)[:1]:
-                store.delete_message(heard)
+                store.messages.delete(heard)
                 del model.messages[heard]
         elif what == "file":
             bead = a.bead(f"b{pick}", title=f"{self.tick}", priority=self.tick)
-            store.create_bead(bead, None)
+            store.beads.create(bead, None)
             model.beads.setdefault(bead.id, bead)
         elif what == "note":
             for run in model.runs()[pick : pick + 1]:
                 noted = a.note(run.id, self.tick)
-                store.add_note(noted)
+                store.runs.add_note(noted)
                 model.notes.setdefault(run.id, []).append(noted)
         else:
             for run in model.runs()[pick:]:
                 self.postpone(store, run, stale=pick == 3)
 
-    def postpone(self, store: EngineStore, run: RunRow, *, stale: bool) -> None:
+    def postpone(self, store: Store, run: RunRow, *, stale: bool) -> None:
         due, head = self.now(), self.known[run.id][0].head if stale else run.head
         if run.ended_at is None:
-            store.postpone_runs([(run.id, head, due)])
+            store.runs.postpone([(run.id, head, due)])
             if head == run.head:
                 self.model.subjects[run.id] = replace(run, next_due=due)
                 self.known[run.id][-1] = self.model.subjects[run.id]
@@ -282,22 +275,22 @@ class StoreModel(RuleBasedStateMachine):
             agents[name] = a.agent(
                 name, session=named, engine=engine, enabled=act == "put", beat_at=when
             )
-            store.put_agent(agents[name])
+            store.agents.put(agents[name])
         elif act == "beat":
             current = known is not None and known.session == named
-            assert store.heartbeat_session(named, when) == current
+            assert store.agents.heartbeat(named, when) == current
             if known is not None and current:
                 agents[name] = replace(known, beat_at=when)
         elif act == "remove":
-            store.remove_agent(name)
+            store.agents.remove(name)
             agents.pop(name, None)
         else:
             self.engine(store, when, dead=act == "dead engine")
 
-    def engine(self, store: EngineStore, when: str, *, dead: bool) -> None:
-        store.heartbeat_engine("e1", when)
+    def engine(self, store: Store, when: str, *, dead: bool) -> None:
+        store.engines.heartbeat("e1", when)
         if dead:
-            store.delete_engine("e1")
+            store.engines.delete("e1")
         for name, one in list(self.model.agents.items()):
             if one.engine == "e1":
                 self.model.agents[name] = replace(one, beat_at=when)
@@ -317,52 +310,52 @@ class StoreModel(RuleBasedStateMachine):
             self.check_runs(store)
             self.check_rows(store)
 
-    def check_runs(self, store: EngineStore) -> None:
+    def check_runs(self, store: Store) -> None:
         model, runs = self.model, self.model.runs()
-        assert store.list_runs_by_id() == [replace(run, state=None) for run in runs]
-        loaded = store.load_runs([run.id for run in runs])
+        assert store.runs.list_by_id() == [replace(run, state=None) for run in runs]
+        loaded = store.runs.load([run.id for run in runs])
         assert [loaded[run.id].row for run in runs] == runs
         for run in runs:
             since = [one.body for one in model.entries[run.id] if one.seq > run.state_seq]
             assert loaded[run.id].tail == since
-            assert [row.reason for row in store.list_transitions(run.id)] == model.transitions[
+            assert [row.reason for row in store.runs.list_transitions(run.id)] == model.transitions[
                 run.id
             ]
-            assert store.list_dispatches(run.id) == model.open_dispatches(run.id)
+            assert store.dispatches.list(run.id) == model.open_dispatches(run.id)
             noted = model.notes.get(run.id, [])
-            assert store.list_notes(run.id) == (noted[:NOTES_MAX], len(noted))
+            assert store.runs.list_notes(run.id) == (noted[:NOTES_MAX], len(noted))
         due = sorted((run.next_due, run.id) for run in runs if run.next_due is not None)
-        assert store.list_due_runs(a.at(1_000_000), 1_000) == [run_id for _, run_id in due]
+        assert store.runs.list_due(a.at(1_000_000), 1_000) == [run_id for _, run_id in due]
         for stream, subject in model.subjects.items():
             if not isinstance(subject, RunRow):
-                assert store.load_locks([subject.repository]) == {subject.repository: subject}
-                assert [one.seq for one in store.read_journal(stream)][-1] == subject.seq
+                assert store.locks.load([subject.repository]) == {subject.repository: subject}
+                assert [one.seq for one in store.journal.read(stream)][-1] == subject.seq
 
-    def check_rows(self, store: EngineStore) -> None:
+    def check_rows(self, store: Store) -> None:
         model = self.model
-        assert [one.hash for one in store.read_feed(0, 10_000)] == [
+        assert [one.hash for one in store.journal.read_feed(0, 10_000)] == [
             h for c in model.commits for h in c
         ]
-        assert (store.get_last_commit() is not None) == bool(model.commits)
-        assert store.list_messages(1_000) == list(model.messages.values())
+        assert (store.journal.get_last_commit() is not None) == bool(model.commits)
+        assert store.messages.list(1_000) == list(model.messages.values())
         asked = sorted(model.approvals.values(), key=lambda row: (row.created_at, row.id))
-        assert store.list_approvals() == asked
-        assert store.list_agents() == [one for _, one in sorted(model.agents.items())]
+        assert store.approvals.list() == asked
+        assert store.agents.list() == [one for _, one in sorted(model.agents.items())]
         for pick in self.some(4):
-            assert store.get_bead(f"b{pick}") == model.beads.get(f"b{pick}")
-            assert store.get_active_run_id(f"b{pick}") == model.active(f"b{pick}")
+            assert store.beads.get(f"b{pick}") == model.beads.get(f"b{pick}")
+            assert store.runs.get_active_id(f"b{pick}") == model.active(f"b{pick}")
         for key in (f"k{n}" for n in self.some(5)):
-            assert store.get_idempotency_key(key, "ola") == model.keys.get(key)
+            assert store.idempotency_keys.get(key, "ola") == model.keys.get(key)
         taken = [row for row in model.dispatches.values() if row.agent is not None]
         alive = {one.session for one in model.agents.values() if one.enabled}
         lost = [row for row in taken if row.session not in alive]
-        assert sorted(map(str, store.list_orphaned_dispatches(a.at(-1), 1_000))) == sorted(
+        assert sorted(map(str, store.dispatches.list_orphaned(a.at(-1), 1_000))) == sorted(
             map(str, lost)
         )
         if not self.shared:
             free = [row for row in model.dispatches.values() if row.agent is None]
             free.sort(key=lambda row: (-row.priority, row.offered_at))
-            assert store.reserve_dispatches("coder", 1_000) == free
+            assert store.dispatches.reserve("coder", 1_000) == free
 
     def some(self, many: int) -> list[int]:
         """All of them; in turn where every question is a journey."""

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from handrail.store.engine_store import DispatchRow, EngineStore, StreamWrite
 from handrail.store.postgres.store import PostgresStore
+from handrail.store.rows import DispatchRow, StreamWrite
 from handrail.store.sqlite.store import SqliteStore
+from handrail.store.store import Store
 from handrail.testing import row_factories as a
 from handrail.testing.conformance_commits import check_chain, commit_writes
 
@@ -19,7 +20,7 @@ pytest_plugins = ["tests.fixtures_postgres"]
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[EngineStore]:
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     if request.param == "sqlite":
         made: Any = SqliteStore(str(tmp_path / "handrail.db"))
     else:
@@ -28,7 +29,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[EngineStor
         yield store
 
 
-def begun(store: EngineStore) -> StreamWrite:
+def begun(store: Store) -> StreamWrite:
     first = a.begin(a.run(), dispatches=[a.claimed_dispatch(a.dispatch(fence=1))])
     assert commit_writes(store, first) == [True]
     return first
@@ -46,44 +47,44 @@ def step(before: StreamWrite, offered: DispatchRow | None = None, **passed: obje
     )
 
 
-def test_everything_of_a_step_is_written(store: EngineStore):
+def test_everything_of_a_step_is_written(store: Store):
     one = step(begun(store))
     assert commit_writes(store, one) == [True]
-    assert store.list_dispatches("r1") == list(one.dispatches)
-    (shown,) = store.list_transitions("r1")
+    assert store.dispatches.list("r1") == list(one.dispatches)
+    (shown,) = store.runs.list_transitions("r1")
     assert (shown.from_node_id, shown.to_node_id, shown.reason) == ("start", "fix", "it worked")
-    (row,) = store.list_runs_by_id()
+    (row,) = store.runs.list_by_id()
     assert (row.current_node_id, row.seq, row.head) == ("p2", 2, one.entry.hash)
     assert row.updated_at == a.at(9)
-    assert [entry.hash for entry in store.read_journal("r1", 1)] == [one.entry.hash]
-    check_chain(list(store.iter_commits(0, 10)))
+    assert [entry.hash for entry in store.journal.read("r1", 1)] == [one.entry.hash]
+    check_chain(list(store.journal.iter_commits(0, 10)))
 
 
-def test_what_is_on_offer_has_no_agent_yet(store: EngineStore):
+def test_what_is_on_offer_has_no_agent_yet(store: Store):
     one = step(begun(store), a.dispatch(fence=2))
     assert commit_writes(store, one) == [True]
-    assert store.list_dispatches("r1") == [a.dispatch(fence=2)]
+    assert store.dispatches.list("r1") == [a.dispatch(fence=2)]
 
 
-def test_the_next_attempt_of_the_same_step_takes_its_place(store: EngineStore):
+def test_the_next_attempt_of_the_same_step_takes_its_place(store: Store):
     one = step(begun(store), a.claimed_dispatch(a.dispatch(fence=2, place="p1")))
     assert commit_writes(store, one) == [True]
-    assert [(row.place, row.fence) for row in store.list_dispatches("r1")] == [("p1", 2)]
+    assert [(row.place, row.fence) for row in store.dispatches.list("r1")] == [("p1", 2)]
 
 
-def test_a_step_of_a_run_that_was_changed_meanwhile_loses_as_a_whole(store: EngineStore):
+def test_a_step_of_a_run_that_was_changed_meanwhile_loses_as_a_whole(store: Store):
     first = begun(store)
     other = a.follow(first, count=2)  # the journal has no entry of the same number
     assert commit_writes(store, other) == [True]
     assert commit_writes(store, step(first)) == [False]
-    assert [row.fence for row in store.list_dispatches("r1")] == [1]
-    assert store.list_transitions("r1") == []
-    (row,) = store.list_runs_by_id()
+    assert [row.fence for row in store.dispatches.list("r1")] == [1]
+    assert store.runs.list_transitions("r1") == []
+    (row,) = store.runs.list_by_id()
     assert row.head == other.entry.hash
-    check_chain(list(store.iter_commits(0, 10)))
+    check_chain(list(store.journal.iter_commits(0, 10)))
 
 
-def test_a_second_dispatch_of_one_step_is_forbidden(store: EngineStore):
+def test_a_second_dispatch_of_one_step_is_forbidden(store: Store):
     first = a.begin(
         a.run(),
         dispatches=[
@@ -93,7 +94,7 @@ def test_a_second_dispatch_of_one_step_is_forbidden(store: EngineStore):
     )
     assert commit_writes(store, first) == [True]
     assert commit_writes(store, step(first)) == [False]
-    assert sorted(row.fence for row in store.list_dispatches("r1")) == [1, 3]
+    assert sorted(row.fence for row in store.dispatches.list("r1")) == [1, 3]
 
 
 @pytest.mark.parametrize(
@@ -106,20 +107,20 @@ def test_a_second_dispatch_of_one_step_is_forbidden(store: EngineStore):
     ids=["no text", "number", "agent without a session"],
 )
 def test_a_step_that_cannot_be_written_loses_and_nothing_of_it_is_there(
-    store: EngineStore, impossible: Callable[[StreamWrite], StreamWrite]
+    store: Store, impossible: Callable[[StreamWrite], StreamWrite]
 ):
     first = begun(store)
     assert commit_writes(store, impossible(first)) == [False]
-    assert [row.fence for row in store.list_dispatches("r1")] == [1]
-    assert store.list_transitions("r1") == []
+    assert [row.fence for row in store.dispatches.list("r1")] == [1]
+    assert store.runs.list_transitions("r1") == []
     assert commit_writes(store, step(first)) == [True]
-    check_chain(list(store.iter_commits(0, 10)))
+    check_chain(list(store.journal.iter_commits(0, 10)))
 
 
-def test_a_text_with_a_zero_in_it_is_never_cut_off(store: EngineStore):
+def test_a_text_with_a_zero_in_it_is_never_cut_off(store: Store):
     first = begun(store)
     told = "before\0after"
     if commit_writes(store, step(first, reason=told)) == [True]:
-        assert [shown.reason for shown in store.list_transitions("r1")] == [told]
+        assert [shown.reason for shown in store.runs.list_transitions("r1")] == [told]
     else:
-        assert store.list_transitions("r1") == []
+        assert store.runs.list_transitions("r1") == []

@@ -13,16 +13,12 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 
-from handrail.store.engine_store import (
-    CommitOutcomeUnknownError,
-    EngineStore,
-    StoreError,
-    StreamWrite,
-)
 from handrail.store.postgres import commit as writing
 from handrail.store.postgres import database
 from handrail.store.postgres.pipeline import PipelineStep
 from handrail.store.postgres.store import PostgresStore
+from handrail.store.rows import CommitOutcomeUnknownError, StoreError, StreamWrite
+from handrail.store.store import Store
 from handrail.testing import row_factories as a
 from handrail.testing.conformance_commits import check_chain, commit_writes, full_write
 from handrail.testing.postgres import PostgresServer
@@ -163,9 +159,9 @@ def test_who_only_reads_makes_nothing(postgres_url: str):
     with closing(PostgresStore(postgres_url)) as store:
         assert commit_writes(store, full_write("r1")) == [True]
     with closing(PostgresStore(postgres_url, read_only=True)) as store:
-        assert store.load_runs(["r1"]).keys() == {"r1"}
+        assert store.runs.load(["r1"]).keys() == {"r1"}
         with complaint(postgres_url, "read-only"):
-            store.create_bead(a.bead("b9"), None)
+            store.beads.create(a.bead("b9"), None)
         with complaint(postgres_url, "read-only"):
             store.commit([full_write("r2")], a.at())
 
@@ -181,7 +177,7 @@ def test_a_server_that_does_not_sync_is_warned_of(postgres_url: str, store: Post
 
 def test_a_store_that_was_closed_says_so(store: PostgresStore, postgres_url: str):
     store.close()
-    for use in (store.get_last_commit, lambda: store.commit([full_write("r1")], a.at())):
+    for use in (store.journal.get_last_commit, lambda: store.commit([full_write("r1")], a.at())):
         with pytest.raises(StoreError, match="the store is closed"):
             use()
 
@@ -279,7 +275,7 @@ def test_a_commit_whose_answer_was_lost_is_unsure_and_there(
     with pytest.raises(CommitOutcomeUnknownError):
         store.commit([full_write("r1")], a.at())
     monkeypatch.undo()
-    assert store.load_runs(["r1"])["r1"].row.head == full_write("r1").entry.hash
+    assert store.runs.load(["r1"])["r1"].row.head == full_write("r1").entry.hash
     assert commit_writes(store, full_write("r1")) == [False]
 
 
@@ -293,11 +289,11 @@ def test_a_server_that_was_restarted_is_not_noticed():
         for end in (server.crash, server.kill, server.stop):
             end()
             server.start()
-            assert store.load_runs(["r1"])["r1"].row.head == begun.entry.hash
-            store.heartbeat_engine("e1", a.at())
+            assert store.runs.load(["r1"])["r1"].row.head == begun.entry.hash
+            store.engines.heartbeat("e1", a.at())
             begun = full_write("r1", begun)
             assert commit_writes(store, begun) == [True]
-        check_chain(list(store.iter_commits(0, 100)))
+        check_chain(list(store.journal.iter_commits(0, 100)))
 
 
 def test_a_server_that_is_gone_is_told_and_found_again(monkeypatch: pytest.MonkeyPatch):
@@ -310,10 +306,10 @@ def test_a_server_that_is_gone_is_told_and_found_again(monkeypatch: pytest.Monke
             with complaint(url, "start the server"):
                 store.commit([full_write("r2")], a.at())
             with complaint(url, "start the server"):
-                store.get_last_commit()
+                store.journal.get_last_commit()
             server.start()
             assert commit_writes(store, full_write("r2")) == [True]
-            assert store.load_runs(["r1", "r2"]).keys() == {"r1", "r2"}
+            assert store.runs.load(["r1", "r2"]).keys() == {"r1", "r2"}
 
 
 # Engines that share the database
@@ -331,7 +327,7 @@ def test_overlapping_commits_of_two_engines_never_wait_for_each_other(
         with closing(PostgresStore(postgres_url)) as one:
             for turn in range(30):
                 chosen = chance.sample(ids, 10)
-                loaded = one.load_runs(chosen)
+                loaded = one.runs.load(chosen)
                 writes = [
                     a.follow(
                         loaded[run_id].row,
@@ -344,8 +340,8 @@ def test_overlapping_commits_of_two_engines_never_wait_for_each_other(
                 ]
                 _, who = one.commit(writes, a.at(turn))
                 wins.extend(w.entry.hash for w, ok in zip(writes, who, strict=True) if ok)
-                one.reserve_dispatches("coder", 5)
-                one.postpone_runs(
+                one.dispatches.reserve("coder", 5)
+                one.runs.postpone(
                     [(w.entry.stream, w.entry.hash, a.at(700 + turn)) for w in writes]
                 )
 
@@ -353,11 +349,13 @@ def test_overlapping_commits_of_two_engines_never_wait_for_each_other(
     assert admin.execute(
         "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
     ).fetchall() == [(0,)]
-    commits = list(store.iter_commits(0, 10_000))
+    commits = list(store.journal.iter_commits(0, 10_000))
     check_chain(commits)
     recorded = [entry.hash for commit, entries in commits[1:] for entry in entries]
     assert sorted(recorded) == sorted(wins)
-    assert [entry for _, entries in commits for entry in entries] == store.read_feed(0, 10_000)
+    assert [entry for _, entries in commits for entry in entries] == store.journal.read_feed(
+        0, 10_000
+    )
 
 
 def test_engines_that_race_for_dispatches_never_get_the_same_one(
@@ -371,13 +369,13 @@ def test_engines_that_race_for_dispatches_never_get_the_same_one(
         with closing(PostgresStore(postgres_url)) as one:
             mine: set[int] = set()
             for turn in range(1, 10):
-                fences = [row.fence for row in one.reserve_dispatches("coder", 7 * turn)]
+                fences = [row.fence for row in one.dispatches.reserve("coder", 7 * turn)]
                 assert fences == sorted(fences)
                 mine.update(fences)
             got.extend(mine)
 
     together(work, work, work)
-    got.extend(row.fence for row in store.reserve_dispatches("coder", 200))
+    got.extend(row.fence for row in store.dispatches.reserve("coder", 200))
     assert sorted(got) == list(range(200))
 
 
@@ -387,10 +385,10 @@ def test_who_reserved_a_dispatch_finds_it_again_and_others_do_not(
     offers = [a.dispatch("r1", fence, offered_at=a.at(fence)) for fence in range(3)]
     assert commit_writes(store, a.begin(a.run(), dispatches=offers)) == [True]
     with closing(PostgresStore(postgres_url)) as other:
-        assert store.reserve_dispatches("coder", 2) == offers[:2]
-        assert store.reserve_dispatches("coder", 2) == offers[:2]
-        assert other.reserve_dispatches("coder", 3) == offers[2:]
-        assert store.reserve_dispatches("coder", 3) == offers[:2]
+        assert store.dispatches.reserve("coder", 2) == offers[:2]
+        assert store.dispatches.reserve("coder", 2) == offers[:2]
+        assert other.dispatches.reserve("coder", 3) == offers[2:]
+        assert store.dispatches.reserve("coder", 3) == offers[:2]
 
 
 def test_a_reservation_ends_with_a_claim_that_is_given_back(
@@ -398,14 +396,14 @@ def test_a_reservation_ends_with_a_claim_that_is_given_back(
 ):
     begun = a.begin(a.run(), dispatches=[offer := a.dispatch("r1", 1)])
     assert commit_writes(store, begun) == [True]
-    assert store.reserve_dispatches("coder", 1) == [offer]
+    assert store.dispatches.reserve("coder", 1) == [offer]
     claim = a.follow(begun, dispatches=[a.claimed_dispatch(offer)])
     back = a.follow(claim, dispatches=[offer])
     with closing(PostgresStore(postgres_url)) as other:
-        assert not other.reserve_dispatches("coder", 1)
+        assert not other.dispatches.reserve("coder", 1)
         assert commit_writes(store, claim) == [True]
         assert commit_writes(store, back) == [True]
-        assert other.reserve_dispatches("coder", 1) == [offer]
+        assert other.dispatches.reserve("coder", 1) == [offer]
 
 
 def test_the_feed_never_skips_a_commit_that_is_under_way(postgres_url: str, store: PostgresStore):
@@ -419,14 +417,14 @@ def test_the_feed_never_skips_a_commit_that_is_under_way(postgres_url: str, stor
 
     def read() -> None:
         while len(seen) < 120:
-            seen.extend(entry.n for entry in store.read_feed(seen[-1] if seen else 0, 10))
+            seen.extend(entry.n for entry in store.journal.read_feed(seen[-1] if seen else 0, 10))
 
     together(read, *[lambda name=name: work(name) for name in "abc"])
     assert seen == list(range(1, 121))
 
 
 def test_deadlocks_are_tried_again_and_then_told(
-    store: EngineStore, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+    store: Store, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ):
     real, failures = writing.run_pipeline, [3]
 
@@ -468,8 +466,10 @@ def test_what_cannot_be_written_loses_alone(
     batch = [full_write(f"r{n}") for n in range(20)]
     batch.insert(7, impossible())
     assert commit_writes(store, *batch) == [True] * 7 + [False] + [True] * 13
-    check_chain(list(store.iter_commits(0, 10)))
-    assert [entry.stream for entry in store.read_feed(0, 100)] == [f"r{n}" for n in range(20)]
+    check_chain(list(store.journal.iter_commits(0, 10)))
+    assert [entry.stream for entry in store.journal.read_feed(0, 100)] == [
+        f"r{n}" for n in range(20)
+    ]
 
 
 def test_a_run_that_the_journal_contradicts_stops_nobody_else(
@@ -486,4 +486,4 @@ def test_a_run_that_the_journal_contradicts_stops_nobody_else(
     again = a.follow(begun, body='["another"]')
     assert commit_writes(store, again, a.follow(other)) == [False, True]
     assert commit_writes(store, again) == [False]
-    check_chain(list(store.iter_commits(0, 10)))
+    check_chain(list(store.journal.iter_commits(0, 10)))

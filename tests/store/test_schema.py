@@ -19,17 +19,16 @@ from handrail.store import (
     bugs,
     credentials,
     database,
-    engine_store,
     maintenance,
     notifications,
+    rows,
     runs,
     stats,
     ticket_memory,
 )
-from handrail.store.columns import columns_of
+from handrail.store.columns import Row, columns_of
 from handrail.store.migrations import read_migrations
 from handrail.store.queries import Dialect, Queries, Query
-from handrail.store.row import Row
 from handrail.store.sqlite.database import PACKAGE as SQLITE
 
 pytest_plugins = ["tests.fixtures_postgres"]
@@ -64,23 +63,23 @@ ALWAYS = ("limit", "after", "id", "execution_id")
 
 STORE = Path(store.__file__).parent
 ROWS = {
-    "workflow_executions": engine_store.RunRow,
-    "commit_locks": engine_store.LockRow,
-    "streams": engine_store.StreamRow,
-    "workflow_transitions": engine_store.TransitionRow,
-    "approvals": engine_store.ApprovalRow,
-    "dispatches": engine_store.DispatchRow,
-    "beads": engine_store.BeadRow,
-    "messages": engine_store.MessageRow,
-    "idempotency_keys": engine_store.IdempotencyKeyRow,
-    "journal": engine_store.JournalEntry,
-    "workflow_versions": engine_store.DefinitionRow,
-    "agents": engine_store.AgentRow,
-    "notes": engine_store.NoteRow,
-    "channels": engine_store.ChannelRow,
-    "channel_members": engine_store.ChannelMemberRow,
-    "channel_log": engine_store.ChannelLogRow,
-    "commits": engine_store.CommitRow,
+    "workflow_executions": rows.RunRow,
+    "commit_locks": rows.LockRow,
+    "streams": rows.StreamRow,
+    "workflow_transitions": rows.TransitionRow,
+    "approvals": rows.ApprovalRow,
+    "dispatches": rows.DispatchRow,
+    "beads": rows.BeadRow,
+    "messages": rows.MessageRow,
+    "idempotency_keys": rows.IdempotencyKeyRow,
+    "journal": rows.JournalEntry,
+    "workflow_versions": rows.DefinitionRow,
+    "agents": rows.AgentRow,
+    "notes": rows.NoteRow,
+    "channels": rows.ChannelRow,
+    "channel_members": rows.ChannelMemberRow,
+    "channel_log": rows.ChannelLogRow,
+    "commits": rows.CommitRow,
     "bead_files": beads.FileRow,
     "credentials": credentials.CredentialRow,
     "run_figures": stats.RunStatsRow,
@@ -94,7 +93,7 @@ ROWS = {
 }
 """The row of each table."""
 NOT_A_TABLE = {
-    *(engine_store.StoredEntry, engine_store.TransitionItem, beads.BeadItem, runs.RunListRow),
+    *(rows.StoredEntry, rows.TransitionItem, beads.BeadItem, runs.RunListRow),
     *(stats.EndedRun, stats.DefinitionStats, stats.NodeDispatchStats, stats.OpenWorkCount),
     *(ticket_memory.MemoryChange, maintenance.Irregularity, maintenance.PrunedRun),
     database.TableSize,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.store.driving import child, output
 
-from handrail.store.engine_store import StoreError
+from handrail.store.rows import StoreError
 from handrail.store.sqlite import database as opening
 from handrail.store.sqlite.store import SqliteStore
 from handrail.testing import row_factories as a
@@ -153,7 +153,7 @@ def test_who_only_reads_cannot_write_and_sees_what_others_write(database: str):
     ):
         first = full_write("r1")
         store.commit([first], a.at())
-        assert reader.load_runs(["r1"])["r1"].row == first.row
+        assert reader.runs.load(["r1"])["r1"].row == first.row
         with complaint(database, "readonly", "make the file and its folder writable"):
             reader.commit([full_write("r1", first)], a.at())
         assert a.snapshot(reader) == a.snapshot(store)
@@ -170,10 +170,10 @@ def test_a_broken_page_is_told_when_it_is_read_and_the_file_is_left_as_it_was(tm
     before = path.read_bytes()
     with closing(SqliteStore(str(path))) as store:
         with complaint(path, "malformed", "restore a backup"):
-            store.read_feed(0, 10)
+            store.journal.read_feed(0, 10)
         with complaint(path, "malformed", "restore a backup"):
             store.commit([a.begin(a.run("r2"))], a.at())
-        assert store.load_runs(["r2"]) == {}  # what is whole can still be read
+        assert store.runs.load(["r2"]) == {}  # what is whole can still be read
     assert path.read_bytes() == before
 
 
@@ -210,7 +210,7 @@ def test_the_mark_of_an_engine_that_cannot_be_made_is_told_in_a_line(database: s
     with closing(SqliteStore(database)) as store:
         Path(f"{database}-engines").mkdir()
         with complaint(f"{database}-engines", "make the file and its folder writable"):
-            store.find_dead_engines()
+            store.engines.find_dead()
 
 
 # Room
@@ -233,7 +233,7 @@ def test_a_full_database_is_told_nothing_is_half_written_and_room_helps(database
             assert a.snapshot(second) == before
         store.database._db.execute("PRAGMA max_page_count = 1000000")
         assert store.commit([new], a.at())[1] == [True]
-        check_chain(list(store.iter_commits(0, 10_000)))
+        check_chain(list(store.journal.iter_commits(0, 10_000)))
 
 
 def test_a_full_disk_is_told_nothing_is_half_written_and_room_helps(
@@ -295,10 +295,10 @@ def check_failing(path: str, fail: Callable[[sqlite3.Connection, int], Callable[
         assert not happened()
         fail(store.database._db, -1)
         assert won == WON
-        assert commit == second.get_last_commit()
-        assert second.load_runs(["r3"])["r3"].row == full_write("r3").row
+        assert commit == second.journal.get_last_commit()
+        assert second.runs.load(["r3"])["r3"].row == full_write("r3").row
         assert all(store.commit([a.begin(a.run("r9"))], a.at(2))[1])
-        check_chain(list(second.iter_commits(0, 10)))
+        check_chain(list(second.journal.iter_commits(0, 10)))
         return place
 
 
@@ -365,7 +365,7 @@ def test_a_commit_that_was_interrupted_just_after_it_is_followed_by_the_next(dat
             store.commit([then], a.at())
         store.database.transaction = writing
         assert store.commit([full_write("r1", then)], a.at())[1] == [True]
-        commits = list(store.iter_commits(0, 10))
+        commits = list(store.journal.iter_commits(0, 10))
         assert len(commits) == 3
         check_chain(commits)
 
@@ -388,11 +388,11 @@ def test_writers_in_many_processes_win_each_head_once_and_make_one_chain(databas
         ]
         assert [one.returncode for one in writers] == [0, 0, 0]
         winners = sorted(line[1] for line in won if line)
-        recorded = sorted(read.hash.hex() for read in store.read_feed(1, 10_000))
+        recorded = sorted(read.hash.hex() for read in store.journal.read_feed(1, 10_000))
         assert recorded == winners
         assert len([line for line in won if line and line[0] != "r1"]) == 40  # one run a bead
-        check_chain(list(store.iter_commits(0, 10_000)))
-        last = store.load_runs(["r1"])["r1"]
+        check_chain(list(store.journal.iter_commits(0, 10_000)))
+        last = store.runs.load(["r1"])["r1"]
         assert len(last.tail) == last.row.seq - last.row.state_seq
         assert store.commit([a.follow(last.row)], a.at())[1] == [True]
 
@@ -423,7 +423,7 @@ def test_a_file_that_another_process_made_meanwhile_is_opened(
 
     monkeypatch.setattr(opening, "_read_schema_version", late)
     with closing(SqliteStore(database)) as store:
-        assert len(store.read_journal("r1")) == 31
+        assert len(store.journal.read("r1")) == 31
 
 
 def test_a_writer_that_holds_the_lock_too_long_is_told_in_a_line(
@@ -438,7 +438,7 @@ def test_a_writer_that_holds_the_lock_too_long_is_told_in_a_line(
             store.commit([first], a.at())
         with complaint(database, "is locked", "try again"):
             SqliteStore(database)
-        assert store.get_last_commit() is None  # reading goes on
+        assert store.journal.get_last_commit() is None  # reading goes on
         holder.communicate("go\n", timeout=60)
         assert store.commit([first], a.at())[1] == [True]
 
@@ -451,23 +451,23 @@ def test_what_was_answered_is_there_after_kill_9(database: str):
     writer.communicate(timeout=60)
     answered = [line.split() for line in said if line.endswith("\n")]
     with closing(SqliteStore(database)) as store:
-        commits = list(store.iter_commits(0, 100_000))
+        commits = list(store.journal.iter_commits(0, 100_000))
         stored = [[str(commit.n), commit.hash.hex()] for commit, _ in commits]
         assert stored[: len(answered)] == answered
         assert len(stored) <= len(answered) + 1
         check_chain(commits)
-        assert store.load_runs(["r1"])["r1"].row.seq == len(stored)
-        assert len(store.list_dispatches("r1")) == 1
+        assert store.runs.load(["r1"])["r1"].row.seq == len(stored)
+        assert len(store.dispatches.list("r1")) == 1
 
 
 def test_an_engine_knows_whether_it_is_alone_also_after_kill_9(database: str):
     first = child("engine", database)
     assert first.stdout.readline() == "alone: True\n"
     with closing(SqliteStore(database)) as second:
-        assert second.find_dead_engines() is None
+        assert second.engines.find_dead() is None
         first.kill()
         first.communicate(timeout=60)
         with closing(SqliteStore(database)) as third:
-            assert third.find_dead_engines() is None  # the second one is still there
+            assert third.engines.find_dead() is None  # the second one is still there
     with closing(SqliteStore(database)) as fourth:
-        assert fourth.find_dead_engines() is not None
+        assert fourth.engines.find_dead() is not None

@@ -245,7 +245,7 @@ def test_after_the_end_no_handoff_is_taken_and_the_state_stays(open_desk: Desk):
     assert ticketing.claim(wait=0) is None, "nor is it handed anything"
     after = open_desk.client.runs.get(run_id)
     assert after == before
-    kept, _ = open_desk.server.engine.store.list_notes(run_id)
+    kept, _ = open_desk.server.engine.store.runs.list_notes(run_id)
     assert {note.actor for note in kept} == {ticketing.name}, "what was tried is kept"
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from handrail.cli.command import InputError, as_input_error
 from handrail.cli.database import ensure_database, load_settings
-from handrail.store.engine_store import StoreError
+from handrail.store.rows import StoreError
 
 if TYPE_CHECKING:
     from handrail.client.clients import AsyncClient

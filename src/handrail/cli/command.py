@@ -17,7 +17,7 @@ from typer.core import TyperGroup
 
 from handrail.cli.formatting import printable
 from handrail.client.errors import ClientError, UnreachableError
-from handrail.store.engine_store import StoreError
+from handrail.store.rows import StoreError
 
 EXIT_FAILED, EXIT_WRONG_INPUT, EXIT_INTERRUPTED = 1, 2, 130
 TOKEN_VARIABLE = "HANDRAIL_TOKEN"  # noqa: S105 - its name

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from handrail.cli.command import InputError, as_input_error
-from handrail.store.engine_store import StoreError
+from handrail.store.rows import StoreError
 
 if TYPE_CHECKING:
     from handrail.server.configuration import Configuration

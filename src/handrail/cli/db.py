@@ -15,8 +15,9 @@ from handrail.cli.options import AsJson, Database
 from handrail.kernel.definition.reader import parse_duration
 
 if TYPE_CHECKING:
-    from handrail.store.engine_store import CommitRow
-    from handrail.store.maintenance import DatabaseSizes, MaintenanceStore
+    from handrail.store.database import DatabaseSizes
+    from handrail.store.maintenance import MaintenanceStore
+    from handrail.store.rows import CommitRow
 
 db = typer.Typer(cls=CommandGroup, rich_markup_mode=None)
 
@@ -95,13 +96,13 @@ def restore(
     continue from the restored state. Exit code 2 if the file is not valid, or --yes is missing.
     """
     from handrail.engine.maintenance import retention
-    from handrail.store.maintenance import BrokenBackupError
+    from handrail.store.database import BrokenBackupError
 
     with open_database(database or context.obj, read_only=False, create=True) as store:
         _require_confirmation(store, yes=yes)
         with as_input_error(BrokenBackupError):
             retention.restore(store, Path(file), datetime.now(UTC))
-        head, location = store.get_last_commit(), store.display_name
+        head, location = store.journal.get_last_commit(), store.display_name
     document = {"database": location, "file": file, **_head_fields(head)}
     lines = [f"{location}: restored from {file}", *_head_lines(head)]
     output.show(document, lines, as_json=as_json)

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from handrail.cli.command import EXIT_FAILED, as_input_error
-from handrail.store.engine_store import StoreError
+from handrail.store.rows import StoreError
 
 
 def demo(

@@ -27,7 +27,7 @@ from handrail.guard import Guard, GuardedRun
 from handrail.guard.errors import StoppedError
 from handrail.kernel.definition.limits import StopRules
 from handrail.kernel.definition.model import PERSON_LEVELS
-from handrail.store.engine_store import StoreError
+from handrail.store.rows import StoreError
 from handrail.views.report import RunReport
 from handrail.views.view_types import View
 

@@ -10,7 +10,7 @@ from handrail.cli.arguments import read_context
 from handrail.cli.command import InputError, as_input_error, file_as_input
 from handrail.cli.formatting import decode_argument
 from handrail.cli.options import AsJson
-from handrail.store.engine_store import StoreError
+from handrail.store.rows import StoreError
 
 
 def run(

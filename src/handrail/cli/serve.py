@@ -9,7 +9,7 @@ from handrail.cli.command import as_input_error, print_error
 from handrail.cli.database import ensure_database, load_settings
 from handrail.cli.options import Database
 from handrail.cli.output import print_note
-from handrail.store.engine_store import StoreError
+from handrail.store.rows import StoreError
 
 if TYPE_CHECKING:
     from handrail.engine.engine import Engine

@@ -21,7 +21,7 @@ from handrail.engine.notifier import AgentPresenceChanged, EngineClosed, EngineN
 from handrail.kernel.agent_lifecycle import LOST_TRIGGERS, TRANSITIONS, AgentState, Trigger
 from handrail.kernel.run.events import Claimed, Faulted, Lost, Reported, TimedOut
 from handrail.kernel.run.state import CLAIMED
-from handrail.store.engine_store import StoreError
+from handrail.store.rows import StoreError
 from handrail.views.agents import AgentView
 from handrail.views.steps import dispatch_id
 

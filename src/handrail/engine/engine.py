@@ -52,7 +52,7 @@ from handrail.engine.services.runs import RunService
 from handrail.engine.services.webhooks import WebhookService
 from handrail.engine.settings import EngineSettings
 from handrail.engine.store_access import StoreAccess
-from handrail.store.engine_store import StoreError, iso
+from handrail.store.rows import StoreError, iso
 from handrail.store.store import Store
 from handrail.views.definitions import StoredDefinition
 
@@ -188,8 +188,8 @@ class Engine:
         # an outage is found by the heartbeats of the dead
         await self.maintenance.record_outage(is_alone=dead_engines is not None)
         for engine_id in dead_engines or ():
-            await self._access.call(self.store.delete_engine, engine_id)
-        await self._access.call(self.store.heartbeat_engine, self.id, iso(self.clock()))
+            await self._access.call(self.store.engines.delete, engine_id)
+        await self._access.call(self.store.engines.heartbeat, self.id, iso(self.clock()))
         self._spawn(self.committer.run_forever())
         if background:
             self._spawn(self.maintenance.run_forever())
@@ -243,8 +243,8 @@ class Engine:
     async def _record_shutdown(self) -> None:
         """Record that this engine was alive until now, under a name that no engine has."""
         try:
-            await self._access.call(self.store.heartbeat_engine, "", iso(self.clock()))
-            await self._access.call(self.store.delete_engine, self.id)
+            await self._access.call(self.store.engines.heartbeat, "", iso(self.clock()))
+            await self._access.call(self.store.engines.delete, self.id)
         except StoreError as error:
             log_event(log, "database_away", reason=str(error))
 

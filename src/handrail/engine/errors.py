@@ -5,7 +5,7 @@ from typing import NoReturn
 
 from handrail.kernel.decision import Refusal
 from handrail.kernel.definition.model import DocumentProblem
-from handrail.store.engine_store import StoreError
+from handrail.store.rows import StoreError
 
 
 class RefusedError(Exception):

@@ -16,7 +16,7 @@ from handrail.engine.settings import EngineSettings
 from handrail.kernel.run.events import RunEvent
 from handrail.kernel.run.machine import Person, Run
 from handrail.kernel.run.state import PendingApproval
-from handrail.store.engine_store import StoreError, parse_iso
+from handrail.store.rows import StoreError, parse_iso
 from handrail.store.store import Store
 from handrail.store.urls import open_store
 from handrail.views.definitions import StoredDefinition
@@ -63,8 +63,8 @@ class EngineContext:
         loop = asyncio.get_running_loop()
         store: Store = await loop.run_in_executor(None, open_store, self.url)
         try:
-            dead_engines = store.find_dead_engines() if not self.visit else None
-            last_alive = store.get_last_alive()
+            dead_engines = store.engines.find_dead() if not self.visit else None
+            last_alive = store.engines.get_last_alive()
             clock = self.clock or steady_clock(
                 parse_iso(last_alive) if last_alive is not None else None
             )

@@ -7,7 +7,7 @@ from typing import ParamSpec, TypeVar
 
 from handrail.engine.threads import StoreThreads
 from handrail.kernel.run.state import Run
-from handrail.store.engine_store import StoreError
+from handrail.store.rows import StoreError
 from handrail.store.store import Store
 
 P = ParamSpec("P")

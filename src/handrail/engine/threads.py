@@ -15,7 +15,7 @@ from threading import Thread
 from typing import Any, ParamSpec, TypeVar
 
 from handrail.engine.log_events import log_event
-from handrail.store.engine_store import StoreError
+from handrail.store.rows import StoreError
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -29,7 +29,7 @@ from handrail.kernel.run.events import GuardedEvent, RunEvent, Started
 from handrail.kernel.run.guarded import TEAM_GROWN
 from handrail.kernel.run.guarded_events import AGENTS_MAX, EDGES_MAX
 from handrail.kernel.run.state import RunStatus
-from handrail.store.engine_store import IdempotencyKeyRow, StoreError, iso
+from handrail.store.rows import IdempotencyKeyRow, StoreError, iso
 from handrail.views.guarded_run import (
     GuardedRunStatus,
     decode_guarded_run_status,

@@ -21,7 +21,7 @@ from handrail.kernel.decision import Value
 from handrail.kernel.definition.model import PERSON_LEVELS
 from handrail.kernel.run.state import Person
 from handrail.server.problems import HTTPProblemError
-from handrail.store.engine_store import NoteRow, iso
+from handrail.store.rows import NoteRow, iso
 
 log = logging.getLogger("handrail.http")
 

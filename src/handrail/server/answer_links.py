@@ -23,8 +23,8 @@ from handrail.kernel.definition.model import PERSON_LEVELS
 from handrail.kernel.run.state import Person
 from handrail.server.credentials import SECRET_PREFIX, caller_from_credential, digest_secret
 from handrail.server.problems import HTTPProblemError
-from handrail.store.engine_store import iso, parse_iso
 from handrail.store.notifications import AnswerLinkRow
+from handrail.store.rows import iso, parse_iso
 from handrail.views.approvals import Approval
 
 LINK_SECONDS_MAX = 30 * 86_400.0

@@ -10,7 +10,7 @@ import asyncio
 from handrail.engine.audit.verification import verify
 from handrail.engine.engine import Engine
 from handrail.server.problems import RETRY_SECONDS, HTTPProblemError
-from handrail.store.engine_store import StoreError
+from handrail.store.rows import StoreError
 from handrail.views.audit import Verification
 
 CHECKS_MAX = 8

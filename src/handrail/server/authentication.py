@@ -22,7 +22,7 @@ from handrail.server.access import Caller, describe_required_role, may_call
 from handrail.server.binding import OPT_ACCESS, SCOPE_SERVER
 from handrail.server.credentials import caller_from_credential, digest_secret, is_valid_csrf
 from handrail.server.problems import HTTPProblemError
-from handrail.store.store import CredentialRow
+from handrail.store.credentials import CredentialRow
 
 SCOPE_LOCAL_CALLER = "handrail.caller"
 """Scope key of the caller who has the database itself; no server sets it."""

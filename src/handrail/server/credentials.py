@@ -10,8 +10,8 @@ import msgspec
 from uuid_utils import uuid7
 
 from handrail.server.access import Caller, Role
-from handrail.store.engine_store import iso
-from handrail.store.store import CredentialRow
+from handrail.store.credentials import CredentialRow
+from handrail.store.rows import iso
 
 SECRET_PREFIX = "hr_"  # noqa: S105 - of every token
 """Lets secret scanners find a leaked token."""

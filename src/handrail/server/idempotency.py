@@ -26,7 +26,7 @@ from handrail.kernel.decision import prepare_types
 from handrail.server.access import Caller
 from handrail.server.binding import OPT_REPEAT, SCOPE_SERVER
 from handrail.server.problems import RETRY_SECONDS, HTTPProblemError
-from handrail.store.engine_store import IdempotencyKeyRow, StoreError, iso
+from handrail.store.rows import IdempotencyKeyRow, StoreError, iso
 
 log = logging.getLogger("handrail.http")
 

@@ -29,7 +29,7 @@ from structlog.typing import EventDict, WrappedLogger
 
 from handrail.engine.log_events import AGENT_EVENTS, LogMessage, escape, fit_text
 from handrail.server.settings import LogFormat, LogLevel
-from handrail.store.engine_store import iso
+from handrail.store.rows import iso
 
 Render = Callable[[dict[str, Any]], str]
 

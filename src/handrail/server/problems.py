@@ -19,7 +19,7 @@ from handrail.engine.errors import RefusedError
 from handrail.engine.log_events import log_event
 from handrail.kernel.decision import Refusal
 from handrail.kernel.definition.model import DocumentProblem
-from handrail.store.engine_store import StoreError
+from handrail.store.rows import StoreError
 
 log = logging.getLogger("handrail.http")
 

@@ -27,8 +27,8 @@ from handrail.engine.notifier import CommitCompleted, EngineNotification
 from handrail.kernel.run.events import Ended, Started
 from handrail.server.long_polls import LongPolls
 from handrail.server.web_app import PAGE_PATHS
-from handrail.store.engine_store import StoreError, parse_iso
-from handrail.store.store import OpenWorkCount
+from handrail.store.rows import StoreError, parse_iso
+from handrail.store.stats import OpenWorkCount
 
 OTHER_LABEL = "(other)"
 ROLES_MAX = 100

@@ -26,7 +26,7 @@ from litestar.types import Receive, Scope, Send
 from handrail.engine.log_events import log_event
 from handrail.server.authentication import SCOPE_IS_STILL_ALLOWED
 from handrail.server.long_polls import LongPolls, wait_for_disconnect
-from handrail.store.engine_store import StoreError
+from handrail.store.rows import StoreError
 from handrail.views.event_view import EventView
 
 log = logging.getLogger("handrail.http")

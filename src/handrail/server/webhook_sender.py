@@ -34,8 +34,8 @@ from handrail.server.answer_links import link_path, make_link_row
 from handrail.server.credentials import SECRET_PREFIX
 from handrail.server.settings import ServerSettings
 from handrail.server.webhook_targets import WebhookTargetError, parse_target_url, resolve_target
-from handrail.store.engine_store import StoreError
 from handrail.store.notifications import DeliveryRow, WebhookRow
+from handrail.store.rows import StoreError
 from handrail.views.approvals import Approval
 
 log = logging.getLogger("handrail.http")

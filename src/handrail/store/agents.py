@@ -3,7 +3,7 @@
 from typing import Any
 
 from handrail.store.database import Subject
-from handrail.store.engine_store import AgentRow
+from handrail.store.rows import AgentRow
 
 
 class AgentStore(Subject):

@@ -1,7 +1,7 @@
 """Approvals in the store."""
 
 from handrail.store.database import Subject
-from handrail.store.engine_store import ApprovalRow
+from handrail.store.rows import ApprovalRow
 
 
 class ApprovalStore(Subject):

@@ -5,7 +5,7 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from handrail.store.engine_store import StoreError
+from handrail.store.rows import StoreError
 
 
 @contextmanager

@@ -6,9 +6,9 @@ from typing import Any, Literal
 
 from msgspec.structs import asdict
 
+from handrail.store.columns import Row, Time
 from handrail.store.database import Subject
-from handrail.store.engine_store import BeadRow, IdempotencyKeyRow
-from handrail.store.row import Row, Time
+from handrail.store.rows import BeadRow, IdempotencyKeyRow
 
 BEAD_FILES_MAX = 100
 """Files per bead."""

@@ -6,8 +6,8 @@ filed. The bead's status is read from the bead itself, so closing a bead needs n
 
 from msgspec.structs import asdict
 
+from handrail.store.columns import Row, Time
 from handrail.store.database import Subject
-from handrail.store.row import Row, Time
 
 
 class BugRow(Row):

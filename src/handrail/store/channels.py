@@ -8,14 +8,7 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from handrail.store.database import Subject
-from handrail.store.engine_store import (
-    ChannelLogRow,
-    ChannelMemberRow,
-    ChannelRow,
-)
-from handrail.store.engine_store import (
-    ChannelWrite as ChannelWrite,
-)
+from handrail.store.rows import ChannelLogRow, ChannelMemberRow, ChannelRow
 
 LATE_ANSWERS_MAX = 100
 """Late answers kept as evidence, per channel."""

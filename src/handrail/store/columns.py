@@ -1,4 +1,4 @@
-"""Columns of tables, from the fields of row structs: their names, types and casts.
+"""Rows, and the columns that their fields are: names, types and casts.
 
 A row of a batch crosses to PostgreSQL as one array per column; a column of times or documents
 crosses as text and is cast by the statement.
@@ -6,9 +6,28 @@ crosses as text and is cast by the statement.
 
 from functools import cache
 from types import NoneType
-from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    NamedTuple,
+    dataclass_transform,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
-from handrail.store.row import Row
+import msgspec
+
+Time = Annotated[str, "timestamptz"]
+"""A moment as `iso` formats it."""
+Json = Annotated[str, "json"]
+"""A document, as text."""
+
+
+@dataclass_transform(frozen_default=True)
+class Row(msgspec.Struct, frozen=True, gc=False):
+    """A row of a table; its fields are the columns, in order."""
+
 
 TYPES: dict[type, str] = {
     str: "text",

@@ -1,7 +1,7 @@
 """Credentials in the store."""
 
+from handrail.store.columns import Row, Time
 from handrail.store.database import Subject
-from handrail.store.row import Row, Time
 
 
 class CredentialRow(Row):

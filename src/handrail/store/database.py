@@ -12,7 +12,9 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
-from handrail.store.engine_store import (
+from handrail.store.columns import Row
+from handrail.store.queries import Queries
+from handrail.store.rows import (
     ChannelRow,
     CommitRow,
     LoadedRun,
@@ -22,8 +24,6 @@ from handrail.store.engine_store import (
     StreamRow,
     StreamWrite,
 )
-from handrail.store.queries import Queries
-from handrail.store.row import Row
 
 Rows = list[tuple[Any, ...]]
 STREAM_TABLES: dict[type[Row], str] = {

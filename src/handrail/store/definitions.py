@@ -3,7 +3,7 @@
 from msgspec.structs import asdict
 
 from handrail.store.database import Subject
-from handrail.store.engine_store import DefinitionRow
+from handrail.store.rows import DefinitionRow
 
 
 class DefinitionStore(Subject):

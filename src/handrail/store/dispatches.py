@@ -1,7 +1,7 @@
 """Open dispatches in the store."""
 
 from handrail.store.database import Subject
-from handrail.store.engine_store import DispatchRow
+from handrail.store.rows import DispatchRow
 
 
 class DispatchStore(Subject):

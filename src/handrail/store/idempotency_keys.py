@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from handrail.store.database import Subject
-from handrail.store.engine_store import IdempotencyKeyRow
+from handrail.store.rows import IdempotencyKeyRow
 
 DELETE_BATCH_KEYS = 10_000
 """Keys per statement: a statement must end long before its server is taken for lost."""

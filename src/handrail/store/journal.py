@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from handrail.store.database import Subject
-from handrail.store.engine_store import CommitRow, StoredEntry, StreamRow
+from handrail.store.rows import CommitRow, StoredEntry, StreamRow
 
 PAGE_COMMITS = 500
 PAGE_ENTRIES = 5_000

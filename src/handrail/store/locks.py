@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from handrail.store.database import Subject
-from handrail.store.engine_store import LockRow
+from handrail.store.rows import LockRow
 
 
 class LockStore(Subject):

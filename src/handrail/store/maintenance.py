@@ -12,6 +12,7 @@ from typing import Literal
 
 from msgspec.structs import asdict
 
+from handrail.store.columns import Row
 from handrail.store.database import (
     BrokenBackupError as BrokenBackupError,
 )
@@ -19,8 +20,7 @@ from handrail.store.database import (
     DatabaseSizes,
     MaintenanceDatabase,
 )
-from handrail.store.engine_store import NOTES_MAX, StoreError, StreamWrite, iso, parse_iso
-from handrail.store.row import Row
+from handrail.store.rows import NOTES_MAX, StoreError, StreamWrite, iso, parse_iso
 from handrail.store.store import Store
 
 IRREGULARITIES_MAX = 100

@@ -1,7 +1,7 @@
 """Messages between streams in the store."""
 
 from handrail.store.database import Subject
-from handrail.store.engine_store import MessageRow
+from handrail.store.rows import MessageRow
 
 
 class MessageStore(Subject):

@@ -2,7 +2,7 @@
 
 from importlib import resources
 
-from handrail.store.engine_store import StoreError
+from handrail.store.rows import StoreError
 
 PRERELEASE_SCHEMA_VERSION = 6
 """The last schema before 0.1.0, whose schemas are refused: 001_initial.sql makes the next one."""

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from msgspec.structs import asdict
 
+from handrail.store.columns import Row, Time
 from handrail.store.database import Subject, Transaction
-from handrail.store.row import Row, Time
 
 APPROVAL_LINKS_MAX = 100
 """Links per approval."""

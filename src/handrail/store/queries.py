@@ -20,8 +20,7 @@ from collections.abc import Mapping
 from importlib import resources
 from typing import Literal, NamedTuple
 
-from handrail.store.columns import Column, columns_of
-from handrail.store.row import Row
+from handrail.store.columns import Column, Row, columns_of
 
 Dialect = Literal["sqlite", "postgres"]
 _HEADER = re.compile(r"^-- ([a-z_]+): .+$", re.MULTILINE)

@@ -2,17 +2,10 @@
 
 from collections.abc import Sequence
 
+from handrail.store.columns import Row, Time
 from handrail.store.database import Subject
-from handrail.store.engine_store import (
-    NOTES_MAX,
-    LoadedRun,
-    NoteRow,
-    RunRow,
-    TransitionItem,
-    TransitionRow,
-)
 from handrail.store.filters import text_filters
-from handrail.store.row import Row, Time
+from handrail.store.rows import NOTES_MAX, LoadedRun, NoteRow, RunRow, TransitionItem, TransitionRow
 
 
 class RunListRow(Row):

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
+from handrail.store.columns import Row, Time
 from handrail.store.database import Subject
-from handrail.store.row import Row, Time
 
 
 class RunStatsRow(Row):

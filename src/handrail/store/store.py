@@ -12,32 +12,20 @@ from typing import TYPE_CHECKING
 
 from handrail.store.agents import AgentStore
 from handrail.store.approvals import ApprovalStore
-from handrail.store.beads import BEAD_FILES_MAX as BEAD_FILES_MAX
-from handrail.store.beads import BeadItem as BeadItem
 from handrail.store.beads import BeadStore
-from handrail.store.beads import FileRow as FileRow
 from handrail.store.bugs import BugStore
 from handrail.store.channels import ChannelStore
-from handrail.store.credentials import CredentialRow as CredentialRow
 from handrail.store.credentials import CredentialStore
 from handrail.store.database import Database
 from handrail.store.definitions import DefinitionStore
 from handrail.store.dispatches import DispatchStore
 from handrail.store.engines import EngineLiveness
-from handrail.store.flat_names import FlatNames
 from handrail.store.idempotency_keys import IdempotencyKeyStore
 from handrail.store.journal import JournalStore
 from handrail.store.locks import LockStore
 from handrail.store.messages import MessageStore
 from handrail.store.notifications import NotificationStore
-from handrail.store.runs import RunListRow as RunListRow
 from handrail.store.runs import RunStore
-from handrail.store.stats import DefinitionStats as DefinitionStats
-from handrail.store.stats import EndedRun as EndedRun
-from handrail.store.stats import NodeDispatchStats as NodeDispatchStats
-from handrail.store.stats import NodeStatsRow as NodeStatsRow
-from handrail.store.stats import OpenWorkCount as OpenWorkCount
-from handrail.store.stats import RunStatsRow as RunStatsRow
 from handrail.store.stats import StatsStore
 from handrail.store.ticket_memory import TicketMemoryStore
 
@@ -45,7 +33,7 @@ if TYPE_CHECKING:
     from handrail.store.maintenance import MaintenanceStore
 
 
-class Store(FlatNames):
+class Store:
     def __init__(self, database: Database) -> None:
         self.database: Database = database
         self.inline = database.inline

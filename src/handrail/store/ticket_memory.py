@@ -11,10 +11,10 @@ from collections.abc import Sequence
 
 from msgspec.structs import asdict
 
+from handrail.store.columns import Row, Time
 from handrail.store.database import Subject, Transaction
-from handrail.store.engine_store import StreamWrite
 from handrail.store.filters import text_filters
-from handrail.store.row import Row, Time
+from handrail.store.rows import StreamWrite
 
 
 class MemoryRow(Row):

@@ -3,8 +3,8 @@
 from pathlib import Path
 from urllib.parse import unquote
 
-from handrail.store.engine_store import StoreError
 from handrail.store.maintenance import MaintenanceStore
+from handrail.store.rows import StoreError
 from handrail.store.store import Store
 
 SQLITE_PREFIX, POSTGRES_PREFIXES = "sqlite://", ("postgresql://", "postgres://")

@@ -5,15 +5,15 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from handrail.store.channels import (
-    LATE_ANSWERS_MAX,
+from handrail.store.channels import LATE_ANSWERS_MAX
+from handrail.store.rows import (
+    EMPTY_HEAD,
     ChannelLogRow,
     ChannelMemberRow,
     ChannelRow,
     ChannelWrite,
+    StreamWrite,
 )
-from handrail.store.engine_store import StreamWrite
-from handrail.store.hash_chain import EMPTY_HEAD
 from handrail.store.store import Store
 from handrail.testing import row_factories as a
 from handrail.testing.conformance_rows import commit_writes
@@ -82,13 +82,13 @@ class ChannelConformance:
     ) -> None:
         first = channel_write()
         assert commit_writes(store, first) == [True]
-        assert second.load_channels(["c1", "nobody"]) == {"c1": first.row}
+        assert second.channels.load(["c1", "nobody"]) == {"c1": first.row}
         assert commit_writes(second, channel_write()) == [False], "it is there"
         next_ = channel_write(before=first, next_due=a.at(9), state='{"id":"d"}')
         assert commit_writes(second, next_) == [True]
         assert commit_writes(store, channel_write(before=first)) == [False], "it was changed"
-        assert store.load_channels(["c1"]) == {"c1": next_.row}
-        assert [entry.seq for entry in store.read_journal("channel:c1")] == [1, 2]
+        assert store.channels.load(["c1"]) == {"c1": next_.row}
+        assert [entry.seq for entry in store.journal.read("channel:c1")] == [1, 2]
 
     def test_due_channels_come_the_earliest_first_and_closed_ones_are_not_listed(
         self, store: Store, second: Store
@@ -97,11 +97,11 @@ class ChannelConformance:
         soon = channel_write("soon", next_due=a.at(5))
         closed = channel_write("closed", closed_at=a.at(1))
         assert all(commit_writes(store, late, soon, closed))
-        assert second.list_due_channels(a.at(9), 9) == ["soon", "late"]
-        assert second.list_due_channels(a.at(8), 9) == ["soon"]
-        assert [row.id for row in second.list_open_channels("", 9)] == ["late", "soon"]
-        assert [row.id for row in second.list_open_channels("late", 9)] == ["soon"]
-        assert [row.id for row in second.list_channels("", 2)] == ["closed", "late"]
+        assert second.channels.list_due(a.at(9), 9) == ["soon", "late"]
+        assert second.channels.list_due(a.at(8), 9) == ["soon"]
+        assert [row.id for row in second.channels.list_open("", 9)] == ["late", "soon"]
+        assert [row.id for row in second.channels.list_open("late", 9)] == ["soon"]
+        assert [row.id for row in second.channels.list("", 2)] == ["closed", "late"]
 
     def test_one_member_of_a_channel_has_the_turn(self, store: Store, second: Store) -> None:
         first = channel_write(members=[member_row("c1", "ada", "ACTIVE"), member_row("c1", "bob")])
@@ -114,7 +114,7 @@ class ChannelConformance:
             member_row("c1", "ada", "QUEUED", busy=1),
         ]
         assert commit_writes(second, channel_write(before=first, members=passed)) == [True]
-        assert {row.agent_id: row for row in store.list_channel_members("c1")} == {
+        assert {row.agent_id: row for row in store.channels.list_members("c1")} == {
             row.agent_id: row for row in passed
         }
 
@@ -131,19 +131,19 @@ class ChannelConformance:
             for name in ("c3", "c4")
         ]
         assert commit_writes(second, *wide) == [True, True]
-        active_turns = store.list_active_turns(["ada", "bob"])
+        active_turns = store.channels.list_active_turns(["ada", "bob"])
         assert sorted(agent for _, agent, _ in active_turns) == ["ada", "bob", "bob"]
 
     def test_members_leave(self, store: Store, second: Store) -> None:
-        assert not second.has_channel_members()
+        assert not second.channels.has_members()
         first = channel_write(members=[member_row("c1", "ada"), member_row("c1", "bob", busy=1)])
         assert commit_writes(store, first) == [True]
-        assert second.has_channel_members()
-        assert second.list_channels_waiting_for(["ada", "bob"]) == ["c1"]
+        assert second.channels.has_members()
+        assert second.channels.list_waiting_for(["ada", "bob"]) == ["c1"]
         assert commit_writes(store, channel_write(before=first, removed=["bob"])) == [True]
-        assert [row.agent_id for row in second.list_memberships()] == ["ada"]
-        assert second.list_memberships("bob") == []
-        assert second.list_channels_waiting_for(["ada", "bob"]) == []
+        assert [row.agent_id for row in second.channels.list_memberships()] == ["ada"]
+        assert second.channels.list_memberships("bob") == []
+        assert second.channels.list_waiting_for(["ada", "bob"]) == []
 
     def test_what_was_said_is_read_in_order_by_place_and_by_number(
         self, store: Store, second: Store
@@ -155,28 +155,28 @@ class ChannelConformance:
             log_row(4, 3, "three\n'ü"),
         ]
         assert commit_writes(store, channel_write(log=lines)) == [True]
-        assert second.read_channel_log("c1", 0, 9) == lines
-        assert second.read_channel_log("c1", 1, 2) == lines[1:3]
-        assert second.read_channel_log("c2", 0, 9) == []
-        assert second.list_channel_messages("c1", 1, 3, 9) == lines[2:]
-        assert second.list_channel_messages("c1", 0, 3, 2) == lines[2:], "the last ones"
+        assert second.channels.read_log("c1", 0, 9) == lines
+        assert second.channels.read_log("c1", 1, 2) == lines[1:3]
+        assert second.channels.read_log("c2", 0, 9) == []
+        assert second.channels.list_messages("c1", 1, 3, 9) == lines[2:]
+        assert second.channels.list_messages("c1", 0, 3, 2) == lines[2:], "the last ones"
 
     def test_what_agents_hold_is_counted_over_dispatches_and_turns(
         self, store: Store, second: Store
     ) -> None:
-        store.put_agent(a.agent("ada", session="s1", capacity=2))
-        store.put_agent(a.agent("bob", session="s2"))
+        store.agents.put(a.agent("ada", session="s1", capacity=2))
+        store.agents.put(a.agent("bob", session="s2"))
         run = a.begin(a.run(), dispatches=[a.claimed_dispatch(a.dispatch(), "ada", "s1")])
         turns = channel_write(
             members=[member_row("c1", "ada", "WAITING", sole=0), member_row("c1", "bob")]
         )
         assert commit_writes(store, run, turns) == [True, True]
-        assert second.get_agent_loads(["ada", "bob", "eve"]) == {
+        assert second.channels.get_agent_loads(["ada", "bob", "eve"]) == {
             "ada": (2, 2),
             "bob": (1, 0),
             "eve": (None, 0),
         }
-        assert second.get_agent_loads([]) == {}
+        assert second.channels.get_agent_loads([]) == {}
 
     def test_members_who_are_not_as_their_agents_are_found(
         self, store: Store, second: Store
@@ -190,7 +190,7 @@ class ChannelConformance:
             "silent": {"beat_at": a.at(1)},
         }.items():
             row = a.agent(name, **{"session": name, "beat_at": a.at(9), **changes})
-            store.put_agent(row)
+            store.agents.put(row)
         run = a.begin(a.run(), dispatches=[a.claimed_dispatch(a.dispatch(), "busy", "s1")])
         states = {"back": "OFFLINE", "gone": "QUEUED", "silent": "IDLE"}
         names = ("back", "busy", "fine", "free", "gone", "off", "silent")
@@ -201,12 +201,12 @@ class ChannelConformance:
         talking = [member_row("c2", "fine", "ACTIVE"), member_row("c2", "free", busy=1)]
         first, other = channel_write(members=rows), channel_write("c2", members=talking)
         assert commit_writes(store, run, first, other) == [True, True, True]
-        assert second.list_channels_waiting_for(["busy", "free", "fine"]) == ["c1"], (
+        assert second.channels.list_waiting_for(["busy", "free", "fine"]) == ["c1"], (
             "in c2 somebody has the turn"
         )
         changes_by_agent = {
             presence.agent_id: presence.change
-            for presence in second.list_presence_changes(a.at(5), 9)
+            for presence in second.channels.list_presence_changes(a.at(5), 9)
         }
         assert changes_by_agent == {
             "back": "online",
@@ -215,18 +215,18 @@ class ChannelConformance:
             "off": "disabled",
             "silent": "offline",
         }
-        assert len(second.list_presence_changes(a.at(5), 2)) == 2
+        assert len(second.channels.list_presence_changes(a.at(5), 2)) == 2
 
     def test_late_answers_are_kept_up_to_a_bound(self, store: Store, second: Store) -> None:
         for number in range(LATE_ANSWERS_MAX + 2):
-            store.add_late_answer(
+            store.channels.add_late_answer(
                 "channel:c1", a.at(number), "ada", "stale_turn", f'{{"n":{number}}}'
             )
-        late_answers = second.list_notes("channel:c1")[0]
+        late_answers = second.runs.list_notes("channel:c1")[0]
         assert len(late_answers) == LATE_ANSWERS_MAX
         assert (late_answers[0].actor, late_answers[0].code, late_answers[0].body) == (
             "ada",
             "stale_turn",
             '{"n":0}',
         )
-        assert second.list_notes("channel:c2") == ([], 0)
+        assert second.runs.list_notes("channel:c2") == ([], 0)

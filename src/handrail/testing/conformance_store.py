@@ -6,8 +6,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from handrail.store.engine_store import StoreError
-from handrail.store.store import BEAD_FILES_MAX, CredentialRow, RunStatsRow, Store
+from handrail.store.beads import BEAD_FILES_MAX
+from handrail.store.credentials import CredentialRow
+from handrail.store.rows import StoreError
+from handrail.store.stats import RunStatsRow
+from handrail.store.store import Store
 from handrail.testing import row_factories as a
 from handrail.testing.conformance_notifications import NotificationsConformance
 from handrail.testing.conformance_rows import commit_writes
@@ -24,11 +27,11 @@ class ListsConformance:
     def test_runs_are_listed_the_newest_first_in_pages(self, store: Store, second: Store) -> None:
         runs = [a.begin(a.run(f"r{n}"), bead=a.bead(f"b-r{n}")) for n in (3, 1, 4, 2)]
         assert all(commit_writes(store, *runs))
-        assert ids(second.list_runs()) == ["r4", "r3", "r2", "r1"]
-        assert ids(second.list_runs(limit=3)) == ["r4", "r3", "r2"]
-        assert ids(second.list_runs(before="r2", limit=3)) == ["r1"]
-        assert not second.list_runs(before="r1")
-        (row,) = second.list_runs(before="r2")
+        assert ids(second.runs.list()) == ["r4", "r3", "r2", "r1"]
+        assert ids(second.runs.list(limit=3)) == ["r4", "r3", "r2"]
+        assert ids(second.runs.list(before="r2", limit=3)) == ["r1"]
+        assert not second.runs.list(before="r1")
+        (row,) = second.runs.list(before="r2")
         run: Any = runs[1].row
         for name in row.__struct_fields__:
             assert getattr(row, name) == ("A bug" if name == "title" else getattr(run, name))
@@ -46,7 +49,7 @@ class ListsConformance:
         assert commit_writes(store, a.follow(runs[2], changes=a.ENDED_RUN_CHANGES)) == [True]
         again = a.begin(a.run("r4", bead_id="b-r3"), bead=a.bead("b-r3"))
         assert commit_writes(store, again) == [True]
-        list_runs = second.list_runs
+        list_runs = second.runs.list
         assert ids(list_runs(bead_id="b-r3")) == ["r4", "r3"]
         assert ids(list_runs(status="ended")) == ["r3"]
         assert ids(list_runs(status="running")) == ["r4", "r2", "r1"]
@@ -58,10 +61,10 @@ class ListsConformance:
         assert ids(list_runs(workflow_id="w2", status="running", since=a.at(), before="r4")) == [
             "r2"
         ]
-        assert ids(second.list_bead_runs("b-r3")) == ["r3", "r4"]
-        assert ids(second.list_bead_runs("b-r3", "r3")) == ["r4"]
-        assert second.list_bead_runs("b-r3", limit=1) == [
-            replace(row, state=None) for row in [store.load_runs(["r3"])["r3"].row]
+        assert ids(second.runs.list_of_bead("b-r3")) == ["r3", "r4"]
+        assert ids(second.runs.list_of_bead("b-r3", "r3")) == ["r4"]
+        assert second.runs.list_of_bead("b-r3", limit=1) == [
+            replace(row, state=None) for row in [store.runs.load(["r3"])["r3"].row]
         ]
 
     def test_runs_are_found_by_a_part_of_the_title_or_the_beginning_of_an_id(
@@ -88,27 +91,27 @@ class ListsConformance:
             "' OR 1=1 --": [],
         }
         for text, names in expected.items():
-            assert ids(second.list_runs(text=text)) == names, text
-        assert ids(second.list_runs(text="bug", before="r2")) == ["r1"]
+            assert ids(second.runs.list(text=text)) == names, text
+        assert ids(second.runs.list(text="bug", before="r2")) == ["r1"]
 
     def test_the_feed_backwards_is_the_feed(self, store: Store, second: Store) -> None:
-        assert not second.read_feed_backwards(None, 10)
+        assert not second.journal.read_feed_backwards(None, 10)
         writes = [a.begin(a.run(f"r{n}"), count=n) for n in (1, 2, 3)]
         assert all(commit_writes(store, *writes))
         for _ in range(3):
             writes = [a.follow(write) for write in writes[:2]]
             assert all(commit_writes(store, *writes))
-        all_entries = second.read_feed(0, 100)
+        all_entries = second.journal.read_feed(0, 100)
         assert len(all_entries) == 9
-        assert second.read_feed_backwards(None, 100) == all_entries[::-1]
+        assert second.journal.read_feed_backwards(None, 100) == all_entries[::-1]
         last = all_entries[-1].n
-        assert second.read_feed_backwards(None, 1) == [
+        assert second.journal.read_feed_backwards(None, 1) == [
             entry for entry in all_entries[::-1] if entry.n == last
         ]
-        assert second.read_feed_backwards(last, 3) == [
+        assert second.journal.read_feed_backwards(last, 3) == [
             entry for entry in all_entries[::-1] if last - 3 < entry.n < last
         ]
-        assert not second.read_feed_backwards(all_entries[0].n, 10)
+        assert not second.journal.read_feed_backwards(all_entries[0].n, 10)
 
     # Approvals
 
@@ -122,7 +125,7 @@ class ListsConformance:
             a.begin(a.run("r2", workflow_id="w2"), approvals=[settled], bead=a.bead("b-r2")),
         ]
         assert all(commit_writes(store, *runs))
-        list_page = second.list_newest_approvals
+        list_page = second.approvals.list_newest
         assert ids(list_page()) == ["q2", "q4", "q3", "q1"]
         assert ids(list_page(limit=2)) == ["q2", "q4"]
         assert ids(list_page(before=(a.at(7), "q4"))) == ["q3", "q1"]
@@ -132,8 +135,8 @@ class ListsConformance:
         assert list_page(status="answered") == [settled]
         assert ids(list_page(execution_id="r1")) == ["q2", "q3", "q1"]
         assert not list_page(execution_id="r1", status="void")
-        assert second.get_approval("q4") == settled
-        assert second.get_approval("q9") is None
+        assert second.approvals.get("q4") == settled
+        assert second.approvals.get("q9") is None
 
     def test_beads_are_listed_with_the_questions_about_them(
         self, store: Store, second: Store
@@ -148,8 +151,8 @@ class ListsConformance:
             ),
         ]
         assert all(commit_writes(store, *runs))
-        store.create_bead(a.bead("b-c"), None)
-        list_beads = second.list_beads
+        store.beads.create(a.bead("b-c"), None)
+        list_beads = second.beads.list
         assert ids(list_beads()) == ["c-q2", "b-c", "b-b", "b-a", "a-q1"]
         assert ids(list_beads(limit=3)) == ["c-q2", "b-c", "b-b"]
         assert ids(list_beads(before="b-b", limit=3)) == ["b-a", "a-q1"]
@@ -184,12 +187,12 @@ class ListsConformance:
     ) -> None:
         for name, versions in {"w2": 1, "w1": 3, "w3": 1}.items():
             for version in range(1, versions + 1):
-                assert store.put_definition(a.definition(name, version))
-        page = second.list_definitions_page("", 2)
+                assert store.definitions.put(a.definition(name, version))
+        page = second.definitions.list("", 2)
         assert page == [a.definition("w1", 3), a.definition("w2", 1)]
-        assert second.list_definitions_page("w2", 2) == [a.definition("w3", 1)]
-        assert second.list_definition_versions("w1") == [a.definition("w1", n) for n in (3, 2, 1)]
-        assert not second.list_definition_versions("name of w1")
+        assert second.definitions.list("w2", 2) == [a.definition("w3", 1)]
+        assert second.definitions.list_versions("w1") == [a.definition("w1", n) for n in (3, 2, 1)]
+        assert not second.definitions.list_versions("name of w1")
 
 
 class SmallWritesConformance:
@@ -199,26 +202,26 @@ class SmallWritesConformance:
         self, store: Store, second: Store
     ) -> None:
         key = a.key("k1", answer='{"bead_id":"b1"}')
-        assert store.create_bead(a.bead("b1"), key) is None
-        assert store.create_bead(a.bead("b0"), None) is None
-        assert second.get_bead("b1") == a.bead("b1")
-        assert second.get_idempotency_key("k1", "ola") == key
+        assert store.beads.create(a.bead("b1"), key) is None
+        assert store.beads.create(a.bead("b0"), None) is None
+        assert second.beads.get("b1") == a.bead("b1")
+        assert second.idempotency_keys.get("k1", "ola") == key
         other = a.key("k1", digest="d2")
-        assert second.create_bead(a.bead("b2"), other) == key
-        assert second.get_bead("b2") is None
-        assert second.create_bead(a.bead("b2"), a.key("k1", actor="eve")) is None
+        assert second.beads.create(a.bead("b2"), other) == key
+        assert second.beads.get("b2") is None
+        assert second.beads.create(a.bead("b2"), a.key("k1", actor="eve")) is None
 
     def test_a_bead_without_a_run_is_changed_by_whoever_read_it_last(
         self, store: Store, second: Store
     ) -> None:
         row = a.bead("b1")
-        store.create_bead(row, None)
+        store.beads.create(row, None)
         changed = replace(row, context='{"k":2}', updated_at=a.at(1))
-        assert second.update_bead_context(changed, row.updated_at)
-        assert store.get_bead("b1") == changed
-        assert not store.update_bead_context(replace(row, context='{"k":3}'), row.updated_at)
-        assert second.get_bead("b1") == changed
-        assert not store.update_bead_context(replace(row, id="b9"), row.updated_at)
+        assert second.beads.update_context(changed, row.updated_at)
+        assert store.beads.get("b1") == changed
+        assert not store.beads.update_context(replace(row, context='{"k":3}'), row.updated_at)
+        assert second.beads.get("b1") == changed
+        assert not store.beads.update_context(replace(row, id="b9"), row.updated_at)
 
     def test_a_bead_in_a_runs_hands_is_not_changed_beside_it(
         self, store: Store, second: Store
@@ -227,36 +230,36 @@ class SmallWritesConformance:
         begun = a.begin(a.run("r1"), bead=row)
         assert commit_writes(store, begun) == [True]
         changed = replace(row, context='{"k":2}', updated_at=a.at(1))
-        assert not second.update_bead_context(changed, row.updated_at)
+        assert not second.beads.update_context(changed, row.updated_at)
         assert commit_writes(store, a.follow(begun, changes=a.ENDED_RUN_CHANGES)) == [True]
-        assert second.update_bead_context(changed, row.updated_at)
+        assert second.beads.update_context(changed, row.updated_at)
 
     def test_a_file_of_a_bead_is_read_back_and_never_replaced(
         self, store: Store, second: Store
     ) -> None:
         every_byte = a.file("b1", "z.bin", bytes(range(256)) * 500)
-        assert store.put_file(every_byte)
-        assert store.put_file(a.file("b1", "a.txt", b""))
-        assert store.put_file(a.file("b2", "z.bin", b"other"))
-        assert not second.put_file(a.file("b1", "z.bin", b"new"))
-        assert second.get_file("b1", "z.bin") == every_byte
-        assert second.get_file("b1", "none") is None
-        listed = second.list_files("b1")
+        assert store.beads.put_file(every_byte)
+        assert store.beads.put_file(a.file("b1", "a.txt", b""))
+        assert store.beads.put_file(a.file("b2", "z.bin", b"other"))
+        assert not second.beads.put_file(a.file("b1", "z.bin", b"new"))
+        assert second.beads.get_file("b1", "z.bin") == every_byte
+        assert second.beads.get_file("b1", "none") is None
+        listed = second.beads.list_files("b1")
         assert [row.name for row in listed] == ["a.txt", "z.bin"]
         assert listed[1] == replace(every_byte, content=None)
-        assert not second.list_files("b9")
+        assert not second.beads.list_files("b9")
 
     def test_a_bead_has_only_so_many_files_whoever_hangs_them_on_it(
         self, store: Store, second: Store
     ) -> None:
         for n in range(BEAD_FILES_MAX - 1):
-            assert store.put_file(a.file("b1", f"{n}", b"x"))
+            assert store.beads.put_file(a.file("b1", f"{n}", b"x"))
         stored: list[bool] = []
         barrier = Barrier(2)
 
         def put(each_store: Store, name: str) -> None:
             barrier.wait()
-            stored.append(each_store.put_file(a.file("b1", name, b"y")))
+            stored.append(each_store.beads.put_file(a.file("b1", name, b"y")))
 
         threads = [
             Thread(target=put, args=(each_store, f"last-{n}"))
@@ -267,8 +270,8 @@ class SmallWritesConformance:
         for thread in threads:
             thread.join()
         assert sorted(stored) == [False, True]
-        assert len(store.list_files("b1")) == BEAD_FILES_MAX
-        assert second.put_file(a.file("b2", "a", b"x"))
+        assert len(store.beads.list_files("b1")) == BEAD_FILES_MAX
+        assert second.beads.put_file(a.file("b2", "a", b"x"))
 
     # Agents
 
@@ -276,27 +279,27 @@ class SmallWritesConformance:
         self, store: Store, second: Store
     ) -> None:
         ada = a.agent("ada", roles='["coder","qa"]', capacity=3)
-        assert store.register_agent(ada)
-        assert second.get_agent("ada") == ada
-        assert second.get_agent("bob") is None
+        assert store.agents.register(ada)
+        assert second.agents.get("ada") == ada
+        assert second.agents.get("bob") is None
         again = replace(ada, session="s2", roles='["qa"]', capacity=1, beat_at=a.at(9))
-        assert second.register_agent(again)
-        assert store.get_agent("ada") == again
+        assert second.agents.register(again)
+        assert store.agents.get("ada") == again
 
     def test_registering_neither_enables_an_agent_nor_replaces_a_function(
         self, store: Store, second: Store
     ) -> None:
-        assert store.register_agent(a.agent("ada"))
-        assert store.set_agent_enabled("ada", enabled=False)
-        assert second.register_agent(a.agent("ada", session="s2"))
-        assert second.get_agent("ada") == a.agent("ada", session="s2", enabled=False)
-        assert second.set_agent_enabled("ada", enabled=True)
-        assert store.get_agent("ada") == a.agent("ada", session="s2")
-        assert not store.set_agent_enabled("bob", enabled=True)
+        assert store.agents.register(a.agent("ada"))
+        assert store.agents.set_enabled("ada", enabled=False)
+        assert second.agents.register(a.agent("ada", session="s2"))
+        assert second.agents.get("ada") == a.agent("ada", session="s2", enabled=False)
+        assert second.agents.set_enabled("ada", enabled=True)
+        assert store.agents.get("ada") == a.agent("ada", session="s2")
+        assert not store.agents.set_enabled("bob", enabled=True)
         function = a.agent("fix@e1", engine="e1")
-        store.put_agent(function)
-        assert not second.register_agent(a.agent("fix@e1", session="s3"))
-        assert second.get_agent("fix@e1") == function
+        store.agents.put(function)
+        assert not second.agents.register(a.agent("fix@e1", session="s3"))
+        assert second.agents.get("fix@e1") == function
 
     def test_what_a_session_holds_is_found_the_oldest_first(
         self, store: Store, second: Store
@@ -309,12 +312,12 @@ class SmallWritesConformance:
         other = a.claimed_dispatch(offers[2], "bob", "s-bob")
         begun = a.begin(a.run(), dispatches=[*mine, other, offers[3]])
         assert commit_writes(store, begun) == [True]
-        assert second.list_claimed_dispatches("s-ada") == mine[::-1]
-        assert second.list_claimed_dispatches("s-bob") == [other]
-        assert not second.list_claimed_dispatches("s-nobody")
-        assert second.list_claimed_dispatches() == [other, *mine[::-1]]
+        assert second.dispatches.list_claimed("s-ada") == mine[::-1]
+        assert second.dispatches.list_claimed("s-bob") == [other]
+        assert not second.dispatches.list_claimed("s-nobody")
+        assert second.dispatches.list_claimed() == [other, *mine[::-1]]
         assert commit_writes(store, a.follow(begun, closed_fences=[1])) == [True]
-        assert second.list_claimed_dispatches("s-ada") == [mine[1]]
+        assert second.dispatches.list_claimed("s-ada") == [mine[1]]
 
     # Credentials
 
@@ -325,56 +328,56 @@ class SmallWritesConformance:
         plain = a.credential("c2", created_at=a.at(2))
         link = a.credential("c3", kind="sign_in")
         for row in (full, plain, link):
-            store.add_credential(row)
-        assert second.get_credential(full.digest) == full
-        assert second.get_credential("f" * 64) is None
-        assert second.list_credentials("token") == [plain, full]
-        assert second.list_credentials("sign_in") == [link]
-        assert not second.list_credentials("session")
+            store.credentials.add(row)
+        assert second.credentials.get(full.digest) == full
+        assert second.credentials.get("f" * 64) is None
+        assert second.credentials.list("token") == [plain, full]
+        assert second.credentials.list("sign_in") == [link]
+        assert not second.credentials.list("session")
 
     def test_no_two_credentials_have_the_same_secret(self, store: Store, second: Store) -> None:
-        store.add_credential(a.credential("c1"))
+        store.credentials.add(a.credential("c1"))
         for wrong in (
             a.credential("c2", digest=a.credential("c1").digest),
             a.credential("c1", digest="f" * 64),
             a.credential("c3", kind="password"),
         ):
             try:
-                second.add_credential(wrong)
+                second.credentials.add(wrong)
             except StoreError:
                 continue
             raise AssertionError(f"{wrong} was stored")
-        assert store.list_credentials("token") == [a.credential("c1")]
+        assert store.credentials.list("token") == [a.credential("c1")]
 
     def test_a_credential_is_revoked_once(self, store: Store, second: Store) -> None:
-        assert not store.has_active_tokens()
-        store.add_credential(a.credential("c0", kind="session"))
-        assert not second.has_active_tokens()
-        store.add_credential(a.credential("c1"))
-        assert second.has_active_tokens()
-        assert second.revoke_credential("c1", a.at(5))
-        assert not store.revoke_credential("c1", a.at(6))
-        assert not store.revoke_credential("c9", a.at(6))
-        assert second.get_credential(a.credential("c1").digest) == a.credential(
+        assert not store.credentials.has_active_tokens()
+        store.credentials.add(a.credential("c0", kind="session"))
+        assert not second.credentials.has_active_tokens()
+        store.credentials.add(a.credential("c1"))
+        assert second.credentials.has_active_tokens()
+        assert second.credentials.revoke("c1", a.at(5))
+        assert not store.credentials.revoke("c1", a.at(6))
+        assert not store.credentials.revoke("c9", a.at(6))
+        assert second.credentials.get(a.credential("c1").digest) == a.credential(
             "c1", revoked_at=a.at(5)
         )
-        assert not store.has_active_tokens()
+        assert not store.credentials.has_active_tokens()
 
     def test_a_sign_in_is_used_once_while_it_is_good(self, store: Store, second: Store) -> None:
         good = a.credential("c1", kind="sign_in", expires_at=a.at(60))
         old = a.credential("c2", kind="sign_in", expires_at=a.at(10))
         token = a.credential("c3", expires_at=a.at(60))
         for row in (good, old, token):
-            store.add_credential(row)
-        assert second.use_sign_in(old.digest, a.at(10)) is None
-        assert second.use_sign_in(token.digest, a.at(10)) is None
-        assert second.use_sign_in("f" * 64, a.at(10)) is None
+            store.credentials.add(row)
+        assert second.credentials.use_sign_in(old.digest, a.at(10)) is None
+        assert second.credentials.use_sign_in(token.digest, a.at(10)) is None
+        assert second.credentials.use_sign_in("f" * 64, a.at(10)) is None
         used: list[CredentialRow | None] = []
         barrier = Barrier(4)
 
         def use(each_store: Store) -> None:
             barrier.wait()
-            used.append(each_store.use_sign_in(good.digest, a.at(20)))
+            used.append(each_store.credentials.use_sign_in(good.digest, a.at(20)))
 
         threads = [Thread(target=use, args=(each_store,)) for each_store in (store, second) * 2]
         for thread in threads:
@@ -387,12 +390,12 @@ class SmallWritesConformance:
 
     def test_under_a_key_the_first_answer_stands(self, store: Store, second: Store) -> None:
         first, large = a.key("k1"), a.key("k2", answer='"' + "x" * 1_400_000 + '"')
-        store.put_idempotency_keys([large, first])
-        store.put_idempotency_keys([])
-        second.put_idempotency_keys([a.key("k1", answer='"late"'), a.key("k1", actor="eve")])
-        assert second.get_idempotency_key("k1", "ola") == first
-        assert second.get_idempotency_key("k2", "ola") == large
-        assert store.get_idempotency_key("k1", "eve") == a.key("k1", actor="eve")
+        store.idempotency_keys.put([large, first])
+        store.idempotency_keys.put([])
+        second.idempotency_keys.put([a.key("k1", answer='"late"'), a.key("k1", actor="eve")])
+        assert second.idempotency_keys.get("k1", "ola") == first
+        assert second.idempotency_keys.get("k2", "ola") == large
+        assert store.idempotency_keys.get("k1", "eve") == a.key("k1", actor="eve")
 
     # Statistics
 
@@ -404,26 +407,26 @@ class SmallWritesConformance:
         for name, end in (("r4", 1), ("r2", 2), ("r1", 3), ("r3", 3)):
             ended = a.follow(runs[name], changes={**a.ENDED_RUN_CHANGES, "ended_at": a.at(end)})
             assert commit_writes(store, ended) == [True]
-        second.put_run_stats([a.run_stats("r2")], [])
-        first = second.list_ended_runs(("", ""), 3)
+        second.stats.put([a.run_stats("r2")], [])
+        first = second.stats.list_ended_runs(("", ""), 3)
         assert [(run.id, run.counted) for run in first] == [
             *(("r4", False), ("r2", True), ("r1", False)),
         ]
-        assert ids(second.list_ended_runs((first[-1].ended_at, first[-1].id), 3)) == ["r3"]
-        assert ids(second.list_ended_runs((a.at(3), ""), 9)) == ["r1", "r3"]
+        assert ids(second.stats.list_ended_runs((first[-1].ended_at, first[-1].id), 3)) == ["r3"]
+        assert ids(second.stats.list_ended_runs((a.at(3), ""), 9)) == ["r1", "r3"]
 
     def test_a_run_is_counted_once(self, store: Store, second: Store) -> None:
-        store.put_run_stats([a.run_stats("r1")], [a.node_stats("r1", "fix", 2)])
+        store.stats.put([a.run_stats("r1")], [a.node_stats("r1", "fix", 2)])
         late = a.run_stats("r1", tokens=99, workflow_id="w9")
-        second.put_run_stats([late], [a.node_stats("r1", "fix", 5)])
-        second.put_run_stats([], [])
-        (sums,) = second.sum_definition_stats(None, None)
+        second.stats.put([late], [a.node_stats("r1", "fix", 5)])
+        second.stats.put([], [])
+        (sums,) = second.stats.sum_definitions(None, None)
         assert (sums.workflow_id, sums.runs, sums.tokens) == ("w1", 1, 10)
-        (node,) = second.sum_node_stats(None, None)
+        (node,) = second.stats.sum_nodes(None, None)
         assert (node.node, node.dispatches, node.runs) == ("fix", 2, 1)
 
     def test_sums_are_by_definition_and_since_a_moment(self, store: Store, second: Store) -> None:
-        assert not second.sum_definition_stats(None, None)
+        assert not second.stats.sum_definitions(None, None)
         seconds = [4.0, 1.0, 3.0, 2.5]
         runs = [
             a.run_stats(f"r{n}", seconds=s, ended_at=a.at(n), escalations=n, cost=0.1, tokens=n)
@@ -432,31 +435,31 @@ class SmallWritesConformance:
         runs[3] = replace(runs[3], terminal_status="aborted_stuck")
         nodes = [a.node_stats(run.execution_id, "fix", 1 + n % 2) for n, run in enumerate(runs)]
         nodes.append(a.node_stats("r0", "check", 7))
-        second.put_run_stats([*runs, a.run_stats("r9", workflow_id="w2")], nodes)
-        first, other = store.sum_definition_stats(None, None)
+        second.stats.put([*runs, a.run_stats("r9", workflow_id="w2")], nodes)
+        first, other = store.stats.sum_definitions(None, None)
         assert (other.workflow_id, other.runs) == ("w2", 1)
         assert (other.seconds_p50, other.seconds_p99, other.seconds_mean) == (1.5, 1.5, 1.5)
-        assert store.sum_definition_stats("w1", None) == [first]
+        assert store.stats.sum_definitions("w1", None) == [first]
         assert (first.runs, first.succeeded, first.escalated, first.tokens) == (4, 3, 3, 6)
         assert abs(first.cost - 0.4) < 1e-9
         assert first.seconds_mean == 2.625
         percentiles = first.seconds_p50, first.seconds_p90, first.seconds_p99
         for percentile, expected in zip(percentiles, (2.75, 3.7, 3.97), strict=True):
             assert abs(percentile - expected) < 1e-9
-        (late,) = store.sum_definition_stats("w1", a.at(2))
+        (late,) = store.stats.sum_definitions("w1", a.at(2))
         assert (late.runs, late.seconds_p50, late.succeeded) == (2, 2.75, 1)
-        assert not store.sum_definition_stats("w1", a.at(100))
+        assert not store.stats.sum_definitions("w1", a.at(100))
         dispatch_counts = [
             (node_stats.node, node_stats.dispatches, node_stats.runs)
-            for node_stats in store.sum_node_stats("w1", None)
+            for node_stats in store.stats.sum_nodes("w1", None)
         ]
         assert dispatch_counts == [("check", 7, 1), ("fix", 1, 2), ("fix", 2, 2)]
-        assert len(store.sum_node_stats(None, a.at(1))) == 2
+        assert len(store.stats.sum_nodes(None, a.at(1))) == 2
 
     def test_figures_are_kept_to_the_last_digit(self, store: Store, second: Store) -> None:
         odd: RunStatsRow = a.run_stats("r1", seconds=0.1 + 0.2, cost=1e-17)
-        store.put_run_stats([odd], [])
-        (sums,) = second.sum_definition_stats(None, None)
+        store.stats.put([odd], [])
+        (sums,) = second.stats.sum_definitions(None, None)
         assert (sums.seconds_p50, sums.cost) == (odd.seconds, odd.cost)
 
     # The reader
@@ -464,10 +467,10 @@ class SmallWritesConformance:
     def test_a_reader_sees_what_was_committed(self, store: Store, second: Store) -> None:
         reader = second.open_reader()
         try:
-            assert not reader.list_runs()
+            assert not reader.runs.list()
             assert commit_writes(store, a.begin(a.run(), bead=a.bead())) == [True]
-            assert ids(reader.list_runs()) == ["r1"]
-            assert len(reader.read_journal("r1")) == 1
+            assert ids(reader.runs.list()) == ["r1"]
+            assert len(reader.journal.read("r1")) == 1
         finally:
             if reader is not second:
                 reader.close()

@@ -4,8 +4,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from handrail.store.engine_store import JournalEntry, StreamRow, StreamWrite
-from handrail.store.hash_chain import EMPTY_HEAD, entry_hash
+from handrail.store.rows import EMPTY_HEAD, JournalEntry, StreamRow, StreamWrite, entry_hash
 from handrail.store.store import Store
 from handrail.store.ticket_memory import MemoryChange, MemoryRow
 from handrail.testing import row_factories as a
@@ -34,7 +33,7 @@ def put_kept_memories(store: Store, *rows: MemoryRow) -> None:
     """Insert memories of runs that ended well."""
     for row in rows:
         end_run(store, row.execution_id)
-        store.put_memories([row], MEMORIES_MAX)
+        store.ticket_memory.put([row], MEMORIES_MAX)
 
 
 def end_run(store: Store, run_id: str, status: str = "done_success") -> None:
@@ -46,7 +45,7 @@ def end_run(store: Store, run_id: str, status: str = "done_success") -> None:
 
 def next_journal_write(store: Store, number: int = 1) -> StreamWrite:
     """Return the entry with this number of a stream, for a stream that has all before it."""
-    before = store.load_stream(MEMORY_STREAM) if number > 1 else None
+    before = store.journal.load_stream(MEMORY_STREAM) if number > 1 else None
     head = before.head if before is not None else EMPTY_HEAD
     body = f'[{{"type":"memory_removed","n":{number}}}]'
     new_head = entry_hash(head, MEMORY_STREAM, number, body)
@@ -61,17 +60,19 @@ def next_journal_write(store: Store, number: int = 1) -> StreamWrite:
 class TicketMemoryConformance:
     def test_a_memory_is_given_back_as_it_was_put(self, store: Store, second: Store) -> None:
         row = memory_row()
-        assert store.put_memories([row], MEMORIES_MAX) == [row]
-        assert second.get_memory(row.id) == row
-        assert second.get_memory("nobody") is None
+        assert store.ticket_memory.put([row], MEMORIES_MAX) == [row]
+        assert second.ticket_memory.get(row.id) == row
+        assert second.ticket_memory.get("nobody") is None
 
     def test_a_run_has_one_memory_and_the_last_one_counts(
         self, store: Store, second: Store
     ) -> None:
-        store.put_memories([memory_row()], MEMORIES_MAX)
-        (again,) = second.put_memories([memory_row(id="m2", resolution="Restart.")], MEMORIES_MAX)
+        store.ticket_memory.put([memory_row()], MEMORIES_MAX)
+        (again,) = second.ticket_memory.put(
+            [memory_row(id="m2", resolution="Restart.")], MEMORIES_MAX
+        )
         assert (again.id, again.resolution) == ("m-r1", "Restart.")
-        assert [row.id for row in store.list_memories()] == ["m-r1"]
+        assert [row.id for row in store.ticket_memory.list()] == ["m-r1"]
 
     def test_what_has_one_of_the_words_is_found_once_its_run_has_ended_well(
         self, store: Store, second: Store
@@ -81,13 +82,15 @@ class TicketMemoryConformance:
         end_run(store, "r4", "closed_by_human")
         assert commit_writes(store, a.begin(a.run("r5"), bead=a.bead("b-r5", execution_id="r5")))
         for name in ("r3", "r4", "r5"):
-            store.put_memories([memory_row(name)], MEMORIES_MAX)
-        matches = second.search_memories(["vpn", "nothing"], "b9", "r9", 10)
+            store.ticket_memory.put([memory_row(name)], MEMORIES_MAX)
+        matches = second.ticket_memory.search(["vpn", "nothing"], "b9", "r9", 10)
         assert [row.id for row in matches] == ["m-r1"]
-        assert [row.id for row in second.search_memories(["floor"], "b9", "r9", 10)] == ["m-r2"]
-        assert not second.search_memories(["nothing"], "b9", "r9", 10)
-        assert not second.search_memories([], "b9", "r9", 10)
-        standing = {row.execution_id: row.standing for row in second.list_memories()}
+        assert [row.id for row in second.ticket_memory.search(["floor"], "b9", "r9", 10)] == [
+            "m-r2"
+        ]
+        assert not second.ticket_memory.search(["nothing"], "b9", "r9", 10)
+        assert not second.ticket_memory.search([], "b9", "r9", 10)
+        standing = {row.execution_id: row.standing for row in second.ticket_memory.list()}
         failed = {"r3": "failed", "r4": "failed"}
         assert standing == {"r1": "kept", "r2": "kept", "r5": "pending"} | failed
 
@@ -97,8 +100,10 @@ class TicketMemoryConformance:
         odd = ["or", "and", "not", "near", "0x80070005", "1e5", "straße", "日本語", "404"]
         put_kept_memories(store, memory_row(words=" ".join(odd)))
         for word in odd:
-            assert [row.id for row in second.search_memories([word], "", "", 10)] == ["m-r1"], word
-        assert not second.search_memories(["zebra", "near", "not"][:1], "", "", 10)
+            assert [row.id for row in second.ticket_memory.search([word], "", "", 10)] == [
+                "m-r1"
+            ], word
+        assert not second.ticket_memory.search(["zebra", "near", "not"][:1], "", "", 10)
 
     def test_those_with_most_words_in_common_come_first(self, store: Store, second: Store) -> None:
         put_kept_memories(
@@ -107,7 +112,7 @@ class TicketMemoryConformance:
             memory_row("r2", "vpn drop / hour"),
             memory_row("r3", "vpn drop / client"),
         )
-        matches = second.search_memories(["vpn", "drop", "hour"], "", "", 2)
+        matches = second.ticket_memory.search(["vpn", "drop", "hour"], "", "", 2)
         assert matches[0].id == "m-r2"
         assert len(matches) == 2
 
@@ -117,8 +122,8 @@ class TicketMemoryConformance:
         put_kept_memories(store, memory_row())
         again = a.begin(a.run("r2", bead_id="b-r1"), bead=a.bead("b-r1", execution_id="r2"))
         assert commit_writes(store, again) == [True]
-        assert not second.search_memories(["vpn"], "", "", 10)
-        row = second.get_memory("m-r1")
+        assert not second.ticket_memory.search(["vpn"], "", "", 10)
+        row = second.ticket_memory.get("m-r1")
         assert row is not None
         assert row.standing == "reopened"
 
@@ -126,13 +131,13 @@ class TicketMemoryConformance:
         self, store: Store, second: Store
     ) -> None:
         put_kept_memories(store, memory_row())
-        assert store.record_memory_use("m-r1", "b2", "r2", a.at(5))
-        assert not second.record_memory_use("m-r1", "b2", "r2", a.at(6))
-        assert not second.record_memory_use("nobody", "b2", "r2", a.at(6))
-        assert second.search_memories(["vpn"], "b2", "r2", 10)
-        assert second.search_memories(["vpn"], "b3", "r3", 10)
-        assert not second.search_memories(["vpn"], "b2", "r4", 10)
-        row = second.get_memory("m-r1")
+        assert store.ticket_memory.record_use("m-r1", "b2", "r2", a.at(5))
+        assert not second.ticket_memory.record_use("m-r1", "b2", "r2", a.at(6))
+        assert not second.ticket_memory.record_use("nobody", "b2", "r2", a.at(6))
+        assert second.ticket_memory.search(["vpn"], "b2", "r2", 10)
+        assert second.ticket_memory.search(["vpn"], "b3", "r3", 10)
+        assert not second.ticket_memory.search(["vpn"], "b2", "r4", 10)
+        row = second.ticket_memory.get("m-r1")
         assert row is not None
         assert (row.times_used, row.used_at) == (1, a.at(5))
 
@@ -141,10 +146,10 @@ class TicketMemoryConformance:
     ) -> None:
         rows = [memory_row(f"r{n}", created_at=a.at(n)) for n in range(1, 5)]
         put_kept_memories(store, *rows)
-        store.record_memory_use("m-r1", "b9", "r9", a.at(99))
-        store.put_memories([memory_row("r5", created_at=a.at(5))], 3)
-        assert {row.id for row in second.list_memories()} == {"m-r1", "m-r4", "m-r5"}
-        assert [row.id for row in second.search_memories(["vpn"], "b1", "r8", 10)].count(
+        store.ticket_memory.record_use("m-r1", "b9", "r9", a.at(99))
+        store.ticket_memory.put([memory_row("r5", created_at=a.at(5))], 3)
+        assert {row.id for row in second.ticket_memory.list()} == {"m-r1", "m-r4", "m-r5"}
+        assert [row.id for row in second.ticket_memory.search(["vpn"], "b1", "r8", 10)].count(
             "m-r2"
         ) == 0
 
@@ -153,10 +158,10 @@ class TicketMemoryConformance:
     ) -> None:
         texts = {"r1": "50% off_", "r2": "Restart.", "r3": "Set \\ it"}
         for name, text in texts.items():
-            store.put_memories([memory_row(name, resolution=text)], MEMORIES_MAX)
+            store.ticket_memory.put([memory_row(name, resolution=text)], MEMORIES_MAX)
 
         def ids(**filters: Any) -> list[str]:  # noqa: ANN401 - filters
-            return [row.execution_id for row in second.list_memories(**filters)]
+            return [row.execution_id for row in second.ticket_memory.list(**filters)]
 
         assert ids() == ["r3", "r2", "r1"]
         assert ids(limit=1) == ["r3"]
@@ -180,30 +185,30 @@ class TicketMemoryConformance:
             at=a.at(7),
         )
         stale = next_journal_write(store)
-        assert store.change_memory(change, next_journal_write(store))
-        row = second.get_memory("m-r1")
+        assert store.ticket_memory.change(change, next_journal_write(store))
+        row = second.ticket_memory.get("m-r1")
         assert row is not None
         assert (row.resolution, row.corrected_by, row.corrected_at) == ("Restart.", "ola", a.at(7))
-        assert not second.change_memory(change, next_journal_write(second, 2)), (
+        assert not second.ticket_memory.change(change, next_journal_write(second, 2)), (
             "it is not as it was seen"
         )
         again = replace(change, expected_resolution="Restart.", resolution="Wait.")
-        assert not second.change_memory(again, stale), "the stream went on"
-        assert second.get_memory("m-r1") == row
-        assert [entry.seq for entry in second.read_journal(MEMORY_STREAM)] == [1]
-        assert second.put_memories([memory_row()], MEMORIES_MAX) == [row], (
+        assert not second.ticket_memory.change(again, stale), "the stream went on"
+        assert second.ticket_memory.get("m-r1") == row
+        assert [entry.seq for entry in second.journal.read(MEMORY_STREAM)] == [1]
+        assert second.ticket_memory.put([memory_row()], MEMORIES_MAX) == [row], (
             "what a person wrote stays"
         )
-        assert second.change_memory(again, next_journal_write(second, 2))
+        assert second.ticket_memory.change(again, next_journal_write(second, 2))
 
     def test_what_is_removed_is_found_no_more(self, store: Store, second: Store) -> None:
         put_kept_memories(store, memory_row(), memory_row("r2"))
-        store.record_memory_use("m-r1", "b9", "r9", a.at(1))
+        store.ticket_memory.record_use("m-r1", "b9", "r9", a.at(1))
         removal = MemoryChange(
             id="m-r1", expected_resolution="Set the MTU.", resolution=None, by="ola", at=a.at(7)
         )
-        assert store.change_memory(removal, next_journal_write(store))
-        assert second.get_memory("m-r1") is None
-        assert [row.id for row in second.search_memories(["vpn"], "", "", 10)] == ["m-r2"]
-        assert not second.change_memory(removal, next_journal_write(second, 2))
-        assert [entry.seq for entry in second.read_journal(MEMORY_STREAM)] == [1]
+        assert store.ticket_memory.change(removal, next_journal_write(store))
+        assert second.ticket_memory.get("m-r1") is None
+        assert [row.id for row in second.ticket_memory.search(["vpn"], "", "", 10)] == ["m-r2"]
+        assert not second.ticket_memory.change(removal, next_journal_write(second, 2))
+        assert [entry.seq for entry in second.journal.read(MEMORY_STREAM)] == [1]

@@ -32,7 +32,7 @@ from handrail.kernel.run import commands as c
 from handrail.kernel.run.effects import AcquireLock, ReleaseLock
 from handrail.kernel.run.machine import Run, RunDecision, replay
 from handrail.kernel.run.state import PositionPhase
-from handrail.store.engine_store import DefinitionRow, MessageRow, iso
+from handrail.store.rows import DefinitionRow, MessageRow, iso
 from handrail.store.store import Store
 from handrail.store.urls import open_store
 from handrail.testing.clock import NOON
@@ -99,7 +99,7 @@ class CrashableEngine:
         )
         engine.maintenance.run_once = _do_nothing
         engine.committer.deliver = _drop_message
-        dead = list(self.store.list_engines())
+        dead = list(self.store.engines.list())
         self._loop.run_until_complete(engine.open(dead_engines=dead, background=False))
         return engine
 
@@ -111,7 +111,7 @@ class CrashableEngine:
     def crash(self) -> None:
         """Crash and restart. The engine was alive until now, so no clock stood still meanwhile."""
         self.now = self.latest_now
-        self.store.heartbeat_engine(self.engine.id, iso(self.latest_now))
+        self.store.engines.heartbeat(self.engine.id, iso(self.latest_now))
         self._loop.run_until_complete(abandon_engine(self.engine, close=self.path is not None))
         if self.path is not None:
             self.store = self._open_store()
@@ -170,13 +170,13 @@ class EngineInvariantChecker(InvariantChecker):
                 created_by="",
                 created_at=iso(NOON),
             )
-            self.host.store.put_definition(row)
+            self.host.store.definitions.put(row)
         return command
 
     def check_stored(self, run: Run) -> None:
         """Check that the stored run and its rows equal this run."""
         store = self.host.store
-        loaded_run = store.load_runs([run.id])[run.id]
+        loaded_run = store.runs.load([run.id])[run.id]
         expect(
             rebuild_run(loaded_run.row, loaded_run.tail) == run,
             "the stored run is the run",
@@ -196,13 +196,13 @@ class EngineInvariantChecker(InvariantChecker):
             "a run's row says where it stands",
             (row_position, run_position),
         )
-        rows = {(d.fence, d.place, d.role, d.agent or "") for d in store.list_dispatches(run.id)}
+        rows = {(d.fence, d.place, d.role, d.agent or "") for d in store.dispatches.list(run.id)}
         open_positions = [
             position for position in run.positions.values() if position.phase in OPEN_PHASES
         ]
         dispatched = {(t.fence, t.step_id, t.role, t.agent) for t in open_positions}
         expect(rows == dispatched, "dispatches are open as the run says", (rows, dispatched))
-        open_rows = store.list_approvals(execution_id=run.id, status="open")
+        open_rows = store.approvals.list(execution_id=run.id, status="open")
         row_approvals = {(a.id, a.digest, a.deadline) for a in open_rows}
         run_approvals = {
             (approval.id, approval.digest, iso(approval.deadline))
@@ -223,24 +223,24 @@ class EngineInvariantChecker(InvariantChecker):
         """Rebuild also from the journal, and check that an ended run has left no open rows."""
         super().rebuild_from_start()
         run, store = self.run, self.host.store
-        entries = store.read_journal(run.id)
+        entries = store.journal.read(run.id)
         events = [event for entry in entries for event in decode_events(entry.body)]
         expect(events == self.events, "the journal has every event, in order", len(events))
         expect(replay(events) == run, "the journal replays to the run", len(events))
         expected_locks = [(m.step_id, m.repository) for m in self.lock_effects]
-        sent = [m for m in store.list_messages(1_000_000) if m.id.startswith(f"{run.id}.")]
+        sent = [m for m in store.messages.list(1_000_000) if m.id.startswith(f"{run.id}.")]
         sent_locks = [(msgspec.json.decode(m.body)["step"], m.target[5:]) for m in sent]
         expect(
             sent_locks == expected_locks,
             "every lock is sought and freed by a message",
             (sent_locks, expected_locks),
         )
-        bead = store.get_bead(run.bead_id)
+        bead = store.beads.get(run.bead_id)
         status = bead.status if bead is not None else ""
         has_failed = str(run.terminal_status).startswith("aborted")
         expect(status == ("error" if has_failed else "closed"), "the bead has ended too", status)
-        expect(not store.list_dispatches(run.id), "no dispatch outlives its run")
-        expect(not store.list_approvals(execution_id=run.id, status="open"), "nor any question")
+        expect(not store.dispatches.list(run.id), "no dispatch outlives its run")
+        expect(not store.approvals.list(execution_id=run.id, status="open"), "nor any question")
 
 
 @contextmanager

@@ -14,14 +14,16 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from handrail.store.channels import ChannelRow
-from handrail.store.engine_store import (
+from handrail.store.beads import FileRow
+from handrail.store.credentials import CredentialRow
+from handrail.store.rows import (
+    EMPTY_HEAD,
     AgentRow,
     ApprovalRow,
     BeadRow,
+    ChannelRow,
     DefinitionRow,
     DispatchRow,
-    EngineStore,
     IdempotencyKeyRow,
     JournalEntry,
     LockRow,
@@ -31,10 +33,11 @@ from handrail.store.engine_store import (
     StreamRow,
     StreamWrite,
     TransitionRow,
+    entry_hash,
     iso,
 )
-from handrail.store.hash_chain import EMPTY_HEAD, entry_hash
-from handrail.store.store import CredentialRow, FileRow, NodeStatsRow, RunStatsRow
+from handrail.store.stats import NodeStatsRow, RunStatsRow
+from handrail.store.store import Store
 from handrail.testing.clock import NOON
 
 StreamStateRow = RunRow | LockRow | ChannelRow | StreamRow
@@ -348,18 +351,18 @@ def note(run_id: str = "r1", number: int = 1, body: str = '{"late":true}') -> No
     return NoteRow(execution_id=run_id, at=at(number), actor="agent:ada", code="late", body=body)
 
 
-def snapshot(store: EngineStore) -> dict[str, Any]:
+def snapshot(store: Store) -> dict[str, Any]:
     """Return all that a store has about runs, so that two moments can be compared."""
-    runs = [run.id for run in store.list_runs_by_id()]
+    runs = [run.id for run in store.runs.list_by_id()]
     return {
-        "runs": store.load_runs(runs),
-        "beads": [store.get_bead(run.bead_id) for run in store.list_runs_by_id()],
-        "transitions": [store.list_transitions(run_id) for run_id in runs],
-        "dispatches": [store.list_dispatches(run_id) for run_id in runs],
-        "approvals": store.list_approvals(),
-        "messages": store.list_messages(1_000),
-        "feed": store.read_feed(0, 1_000),
-        "head": store.get_last_commit(),
-        "due": store.list_due_runs(at(1_000_000), 1_000),
-        "locks": store.load_locks(store.list_due_locks(at(1_000_000), 1_000)),
+        "runs": store.runs.load(runs),
+        "beads": [store.beads.get(run.bead_id) for run in store.runs.list_by_id()],
+        "transitions": [store.runs.list_transitions(run_id) for run_id in runs],
+        "dispatches": [store.dispatches.list(run_id) for run_id in runs],
+        "approvals": store.approvals.list(),
+        "messages": store.messages.list(1_000),
+        "feed": store.journal.read_feed(0, 1_000),
+        "head": store.journal.get_last_commit(),
+        "due": store.runs.list_due(at(1_000_000), 1_000),
+        "locks": store.locks.load(store.locks.list_due(at(1_000_000), 1_000)),
     }

@@ -25,10 +25,16 @@ from handrail.engine.commit.channel_change import (
 )
 from handrail.kernel.channel.state import Channel, check_invariants
 from handrail.kernel.decision import Value
-from handrail.store.channels import ChannelLogRow, ChannelRow
-from handrail.store.engine_store import JournalEntry, StoredEntry, StoreError, iso
+from handrail.store.columns import Row
 from handrail.store.maintenance import MaintenanceStore
-from handrail.store.row import Row
+from handrail.store.rows import (
+    ChannelLogRow,
+    ChannelRow,
+    JournalEntry,
+    StoredEntry,
+    StoreError,
+    iso,
+)
 
 PAGE_LOG_ROWS = 1_000
 
@@ -93,7 +99,7 @@ class _ChannelReplay:
     def _check_log(self, expected: list[ChannelLogRow]) -> None:
         if not expected:
             return
-        stored = self.store.read_channel_log(self.row.id, expected[0].seq - 1, len(expected))
+        stored = self.store.channels.read_log(self.row.id, expected[0].seq - 1, len(expected))
         by_seq = {stored_row.seq: stored_row for stored_row in stored}
         for expected_row in expected:
             self.log_rows_checked += 1
@@ -125,7 +131,7 @@ class _ChannelReplay:
 
     def _check_members(self) -> None:
         expected_rows = member_rows(self.channel)
-        for row in self.store.list_channel_members(self.row.id):
+        for row in self.store.channels.list_members(self.row.id):
             expected_row = expected_rows.pop(row.agent_id, None)
             if expected_row is None:
                 self._add_finding(
@@ -141,7 +147,7 @@ class _ChannelReplay:
 
     def _count_log(self) -> int:
         count, after = 0, 0
-        while page := self.store.read_channel_log(self.row.id, after, PAGE_LOG_ROWS):
+        while page := self.store.channels.read_log(self.row.id, after, PAGE_LOG_ROWS):
             count, after = count + len(page), page[-1].seq
         return count
 

@@ -13,8 +13,8 @@ from datetime import UTC, datetime, timedelta
 from handrail.engine.audit.findings import Findings, format_value
 from handrail.engine.commit.projection import rebuild_run
 from handrail.kernel.run.state import PositionPhase, Run
-from handrail.store.engine_store import DispatchRow, StoreError, iso
 from handrail.store.maintenance import MaintenanceStore
+from handrail.store.rows import DispatchRow, StoreError, iso
 from handrail.views.audit import Finding
 
 OUTAGE_GRACE = timedelta(minutes=10)
@@ -68,9 +68,9 @@ def check_database(store: MaintenanceStore, now: datetime | None = None) -> list
 
 def _late_before(store: MaintenanceStore, now: datetime) -> str:
     """Return the moment before which things count as late."""
-    alive = store.get_last_alive()
+    alive = store.engines.get_last_alive()
     late_before = min(iso(now), alive) if alive is not None else iso(now)
-    for began, _ in store.list_outages(iso(now - OUTAGE_GRACE)):
+    for began, _ in store.engines.list_outages(iso(now - OUTAGE_GRACE)):
         late_before = min(late_before, began)
     return late_before
 
@@ -82,9 +82,9 @@ def _add_finding(findings: Findings, code: str, subject: str, detail: str) -> No
 
 def _check_runs(store: MaintenanceStore, findings: Findings, status: str) -> None:
     after = ""
-    while page := store.list_runs_by_id(status=status, after=after, limit=PAGE_RUNS):
+    while page := store.runs.list_by_id(status=status, after=after, limit=PAGE_RUNS):
         after = page[-1].id
-        for run_id, stored in store.load_runs([row.id for row in page]).items():
+        for run_id, stored in store.runs.load([row.id for row in page]).items():
             try:
                 run = rebuild_run(stored.row, stored.tail)
             except StoreError:
@@ -95,7 +95,7 @@ def _check_runs(store: MaintenanceStore, findings: Findings, status: str) -> Non
                 )
                 continue
             actual, expected = (
-                _stored_dispatches(store.list_dispatches(run_id)),
+                _stored_dispatches(store.dispatches.list(run_id)),
                 _expected_dispatches(run),
             )
             if actual != expected:

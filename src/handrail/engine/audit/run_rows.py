@@ -27,18 +27,18 @@ from handrail.kernel import lock as locks
 from handrail.kernel.run.events import RunEvent
 from handrail.kernel.run.machine import evolve
 from handrail.kernel.run.state import Run
-from handrail.store.engine_store import (
+from handrail.store.columns import Row
+from handrail.store.maintenance import MaintenanceStore
+from handrail.store.rows import (
     ApprovalRow,
     JournalEntry,
     LockRow,
-    Row,
     RunRow,
     StoredEntry,
     StoreError,
     TransitionRow,
     iso,
 )
-from handrail.store.maintenance import MaintenanceStore
 
 PAGE_ENTRIES = 500
 PAGE_TRANSITIONS = 1_000
@@ -67,7 +67,7 @@ def check_run(store: MaintenanceStore, findings: Findings, row: RunRow) -> None:
 def read_entries(store: MaintenanceStore, stream: str) -> Iterator[StoredEntry]:
     """Read all entries of a stream, by pages."""
     after = 0
-    while page := store.read_journal(stream, after, PAGE_ENTRIES):
+    while page := store.journal.read(stream, after, PAGE_ENTRIES):
         yield from page
         after = page[-1].seq
 
@@ -135,7 +135,7 @@ class _RunReplay:
 
     def _stored_transitions(self) -> Iterator[tuple[int, TransitionRow]]:
         after = -(2**62)
-        while page := self.store.list_transition_rows(self.row.id, after, PAGE_TRANSITIONS):
+        while page := self.store.runs.list_transition_rows(self.row.id, after, PAGE_TRANSITIONS):
             yield from page
             after = page[-1][0]
 
@@ -182,7 +182,7 @@ class _RunReplay:
         if self.transitions_match and extra is not None:
             message = f"workflow_transitions has a row {extra[0]} that no event made"
             self._add_finding("row_extra", f"run {self.row.id}: {message}", extra[1].seq)
-        stored = self.store.list_approvals(execution_id=self.row.id, limit=APPROVALS_MAX)
+        stored = self.store.approvals.list(execution_id=self.row.id, limit=APPROVALS_MAX)
         for approval in stored:
             expected = self.approvals.pop(approval.id, None)
             if expected is None:

@@ -10,7 +10,8 @@ from handrail.engine.queries.event_feed import EventFeed
 from handrail.engine.queries.run_reader import RunReader
 from handrail.engine.store_access import StoreAccess
 from handrail.store.maintenance import MaintenanceStore
-from handrail.store.store import OpenWorkCount, Store
+from handrail.store.stats import OpenWorkCount
+from handrail.store.store import Store
 from handrail.views.event_view import EventView, event_view, is_human_act_or_end
 from handrail.views.pages import PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX, Page
 
@@ -76,7 +77,7 @@ class AuditTrail:
 
     async def open_counts(self) -> list[OpenWorkCount]:
         """Count what is open now, each kind up to COUNTED_MAX."""
-        return await self._access.query(lambda store: store.count_open_work(COUNTED_MAX))
+        return await self._access.query(lambda store: store.stats.count_open_work(COUNTED_MAX))
 
     def open_maintenance(self) -> MaintenanceStore | None:
         """Open the record for a check, read-only; call it on a thread, and close the result. None
@@ -106,7 +107,7 @@ def _trail_of_run(
 def _read_window(store: Store, run_id: str, after: int, before: int) -> list[EventView]:
     """The events between `after` and `before`, the last first."""
     events_shown: list[EventView] = []
-    for entry in store.read_journal(run_id, after, before - after):
+    for entry in store.journal.read(run_id, after, before - after):
         events: list[dict[str, Any]] = msgspec.json.decode(entry.body) if entry.body else []
         for seq, event in enumerate(events, entry.seq - entry.count + 1):
             if after < seq < before:

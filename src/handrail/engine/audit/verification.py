@@ -24,9 +24,15 @@ from handrail.engine.commit.channel_change import CHANNEL_STREAM_PREFIX
 from handrail.engine.commit.stream_change import LOCK_STREAM_PREFIX
 from handrail.engine.maintenance import archive_file as archives
 from handrail.kernel.decision import Value
-from handrail.store.engine_store import CommitRow, StoredEntry, StoreError
-from handrail.store.hash_chain import EMPTY_HEAD, commit_hash, entry_hash
 from handrail.store.maintenance import MaintenanceStore
+from handrail.store.rows import (
+    EMPTY_HEAD,
+    CommitRow,
+    StoredEntry,
+    StoreError,
+    commit_hash,
+    entry_hash,
+)
 from handrail.views.audit import Verification
 
 RETENTION_STREAM = "care"
@@ -115,7 +121,7 @@ class _ChainCheck:
         self.archived: dict[str, tuple[int, bytes]] = {}
 
     def walk(self) -> None:
-        for commit, entries in self.store.iter_commits(BEFORE_FIRST_COMMIT, ALL_COMMITS):
+        for commit, entries in self.store.journal.iter_commits(BEFORE_FIRST_COMMIT, ALL_COMMITS):
             self.on_progress()
             self._check_commit(commit, entries)
             for entry in entries:
@@ -207,8 +213,8 @@ class _RowCheck:
 
     def check_runs(self) -> None:
         after = ""
-        while page := self.store.list_runs_by_id(after=after, limit=PAGE_RUNS):
-            loaded = self.store.load_runs([row.id for row in page])
+        while page := self.store.runs.list_by_id(after=after, limit=PAGE_RUNS):
+            loaded = self.store.runs.load([row.id for row in page])
             for row in page:
                 self.runs += 1
                 self.chain.on_progress()
@@ -236,7 +242,7 @@ class _RowCheck:
 
     def check_channels(self) -> None:
         after = ""
-        while page := self.store.list_channels(after, PAGE_RUNS):
+        while page := self.store.channels.list(after, PAGE_RUNS):
             for row in page:
                 self.chain.on_progress()
                 after = row.id
@@ -244,7 +250,7 @@ class _RowCheck:
                     check_channel(self.store, self.findings, row)
 
     def check_streams(self) -> None:
-        for row in self.store.list_streams():
+        for row in self.store.journal.list_streams():
             end = self.unseen_streams.get(row.name)
             if self._is_replayable(row.name, "streams") and end != (row.seq, row.head):
                 message = (

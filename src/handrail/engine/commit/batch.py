@@ -32,7 +32,7 @@ from handrail.kernel.decision import Refusal, Value
 from handrail.kernel.run import commands as c
 from handrail.kernel.run.machine import Run
 from handrail.kernel.run.state import OFFERED, Position
-from handrail.store.engine_store import (
+from handrail.store.rows import (
     DispatchRow,
     IdempotencyKeyRow,
     LockRow,

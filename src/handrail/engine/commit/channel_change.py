@@ -24,22 +24,21 @@ from handrail.kernel.channel.decide import decide
 from handrail.kernel.channel.evolve import evolve
 from handrail.kernel.channel.state import Channel, TurnConfig
 from handrail.kernel.decision import Refusal, Value
-from handrail.store.channels import (
-    AgentLoad,
+from handrail.store.channels import AgentLoad
+from handrail.store.rows import (
+    EMPTY_HEAD,
     ChannelLogRow,
     ChannelMemberRow,
     ChannelRow,
     ChannelWrite,
-)
-from handrail.store.engine_store import (
     IdempotencyKeyRow,
     JournalEntry,
     MessageRow,
     StreamWrite,
+    entry_hash,
     iso,
     parse_iso,
 )
-from handrail.store.hash_chain import EMPTY_HEAD, entry_hash
 
 CHANNEL_STREAM_PREFIX = "channel:"
 ENGINE_ACTOR = "engine"

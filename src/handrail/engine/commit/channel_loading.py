@@ -18,7 +18,7 @@ async def load_channels(
 ) -> None:
     """Load every channel that the batch names."""
     names = [stream.removeprefix(CHANNEL_STREAM_PREFIX) for stream in streams]
-    rows = await access.call(access.store.load_channels, names)
+    rows = await access.call(access.store.channels.load, names)
     changes: list[ChannelStreamChange] = []
     for stream, name in zip(streams, names, strict=True):
         try:
@@ -29,7 +29,9 @@ async def load_channels(
     for job in batch.jobs:
         if isinstance(job.command, ChannelRequest) and isinstance(job.command.command, AddMember):
             agents.add(job.command.command.agent_id)
-    agent_loads = await access.call(access.store.get_agent_loads, sorted(agents)) if agents else {}
+    agent_loads = (
+        await access.call(access.store.channels.get_agent_loads, sorted(agents)) if agents else {}
+    )
     for change in changes:
         change.agent_loads = agent_loads
         batch.add_channel(change, now)

@@ -44,7 +44,7 @@ from handrail.kernel import lock as locks
 from handrail.kernel.definition.plan import Plan
 from handrail.kernel.run import commands as c
 from handrail.kernel.run.machine import Run
-from handrail.store.engine_store import (
+from handrail.store.rows import (
     CommitOutcomeUnknownError,
     CommitRow,
     DispatchRow,
@@ -255,7 +255,7 @@ class GroupCommitter:
             await self._load(batch, offers)
             writes = batch.decide(offers, self.clock())
             if unconfirmed := batch.unconfirmed_answers():
-                loaded_runs = await self._access.call(self._store.load_runs, unconfirmed)
+                loaded_runs = await self._access.call(self._store.runs.load, unconfirmed)
                 heads = {stream: stored.row.head for stream, stored in loaded_runs.items()}
                 batch.stale = {
                     s for s in unconfirmed if heads.get(s) != self._cached_runs[s].row.head
@@ -319,7 +319,7 @@ class GroupCommitter:
         self._store.check_commit_settled()
         written: list[bool] = []
         for write in writes:
-            entries = self._store.read_journal(write.entry.stream, write.entry.seq - 1, 1)
+            entries = self._store.journal.read(write.entry.stream, write.entry.seq - 1, 1)
             written.append(bool(entries) and entries[0].hash == write.entry.hash)
         return written
 
@@ -335,7 +335,7 @@ class GroupCommitter:
             self.matcher.maybe_waiting.discard(role)
             self._roles_to_recheck.update((role,) if self._commits_in_flight else ())
             try:
-                reserved = await self._access.call(self._store.reserve_dispatches, role, limit)
+                reserved = await self._access.call(self._store.dispatches.reserve, role, limit)
             except StoreError:
                 self.matcher.maybe_waiting.add(role)
                 raise
@@ -361,7 +361,7 @@ class GroupCommitter:
             for s in unknown - (new - retried)
             if not s.startswith((LOCK_STREAM_PREFIX, CHANNEL_STREAM_PREFIX))
         ]
-        loaded_runs = await self._access.call(self._store.load_runs, runs) if runs else {}
+        loaded_runs = await self._access.call(self._store.runs.load, runs) if runs else {}
         await self._load_plans(batch, [stored.row for stored in loaded_runs.values()])
         for stream, stored in loaded_runs.items():
             try:
@@ -372,7 +372,7 @@ class GroupCommitter:
             except Exception as error:  # a failing run fails alone
                 batch.fail_stream(stream, error)
         lock_rows = (
-            await self._access.call(self._store.load_locks, lock_names) if lock_names else {}
+            await self._access.call(self._store.locks.load, lock_names) if lock_names else {}
         )
         for name in lock_names:
             batch.add_lock(LOCK_STREAM_PREFIX + name, lock_rows.get(name), self.clock())
@@ -381,7 +381,7 @@ class GroupCommitter:
         for job in batch.jobs:
             if job.key is not None:
                 first_answer = await self._access.call(
-                    self._store.get_idempotency_key, job.key.key, job.key.actor
+                    self._store.idempotency_keys.get, job.key.key, job.key.actor
                 )
                 if first_answer is not None:
                     batch.duplicates[job] = first_answer
@@ -400,7 +400,7 @@ class GroupCommitter:
         self.plans.trim(versions)
         for workflow_id, version in versions:
             if not self.plans.has(workflow_id, version):
-                row = await self._access.call(self._store.get_definition, workflow_id, version)
+                row = await self._access.call(self._store.definitions.get, workflow_id, version)
                 self.plans.add(workflow_id, version, row)
 
     # Settling
@@ -530,7 +530,7 @@ class GroupCommitter:
                 )
             )
             return
-        self._access.call_soon(self._store.delete_message, job.message_id)
+        self._access.call_soon(self._store.messages.delete, job.message_id)
 
 
 _COMMANDS_WITH_DEFINITION = (c.Start, c.Migrate, c.Observe)

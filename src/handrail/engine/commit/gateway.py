@@ -15,7 +15,7 @@ from handrail.engine.commit.stream_change import Command
 from handrail.engine.errors import RefusedError, refuse
 from handrail.engine.store_access import StoreAccess
 from handrail.kernel.run import commands as c
-from handrail.store.engine_store import DefinitionRow, IdempotencyKeyRow, StoreError, iso
+from handrail.store.rows import DefinitionRow, IdempotencyKeyRow, StoreError, iso
 
 IDEMPOTENCY_KEY_CHARS_MAX = 255
 
@@ -75,7 +75,7 @@ class CommandGateway:
 
     async def load_newest_definition(self, definition: str) -> DefinitionRow:
         """Load the newest version, by id or name. Refused: unknown_definition."""
-        row = await self._access.call(self._access.store.get_definition, definition)
+        row = await self._access.call(self._access.store.definitions.get, definition)
         if row is None:
             refuse_unknown_definition(definition)
         self._committer.plans.newest[definition] = row
@@ -86,7 +86,7 @@ class CommandGateway:
         if its bead has another run."""
         try:
             active_run_id = await self._access.call(
-                self._access.store.get_active_run_id, start.bead_id
+                self._access.store.runs.get_active_id, start.bead_id
             )
         except StoreError:
             return False  # the caller raises the first error

@@ -7,7 +7,7 @@ import msgspec
 from handrail.engine.errors import UnknownDefinitionError
 from handrail.kernel.definition.model import Settings
 from handrail.kernel.definition.plan import Plan, check_definition
-from handrail.store.engine_store import DefinitionRow
+from handrail.store.rows import DefinitionRow
 
 CACHED_PLANS_MAX = 500
 

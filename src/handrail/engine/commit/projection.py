@@ -20,7 +20,8 @@ from handrail.kernel.definition.plan import Plan
 from handrail.kernel.run.events import Answered, Asked, HandedOff, Moved, Reasked, RunEvent, Started
 from handrail.kernel.run.machine import evolve, next_due
 from handrail.kernel.run.state import CLAIMED, OFFERED, PendingApproval, Position, Run, RunStatus
-from handrail.store.engine_store import (
+from handrail.store.rows import (
+    EMPTY_HEAD,
     ApprovalRow,
     BeadRow,
     DispatchRow,
@@ -30,10 +31,10 @@ from handrail.store.engine_store import (
     RunRow,
     StreamWrite,
     TransitionRow,
+    entry_hash,
     iso,
     parse_iso,
 )
-from handrail.store.hash_chain import EMPTY_HEAD, entry_hash
 from handrail.views.history import event_transitions
 from handrail.views.run_view import bead_error
 

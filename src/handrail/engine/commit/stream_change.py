@@ -18,15 +18,16 @@ from handrail.kernel.run.effects import AcquireLock, ReleaseLock, RunEffect
 from handrail.kernel.run.events import RunEvent
 from handrail.kernel.run.machine import Run, decide_and_apply
 from handrail.kernel.run.state import CLAIMED
-from handrail.store.engine_store import (
+from handrail.store.rows import (
+    EMPTY_HEAD,
     IdempotencyKeyRow,
     JournalEntry,
     LockRow,
     MessageRow,
     StreamWrite,
+    entry_hash,
     iso,
 )
-from handrail.store.hash_chain import EMPTY_HEAD, entry_hash
 
 LOCK_STREAM_PREFIX = "lock:"
 

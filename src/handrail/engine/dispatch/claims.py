@@ -27,8 +27,7 @@ from handrail.engine.queries.run_reader import RunReader
 from handrail.engine.services.channels import TURN_KEY_PREFIX, ChannelService
 from handrail.engine.settings import EngineSettings
 from handrail.engine.store_access import StoreAccess
-from handrail.store.channels import ChannelMemberRow
-from handrail.store.engine_store import AgentRow, DispatchRow
+from handrail.store.rows import AgentRow, ChannelMemberRow, DispatchRow
 from handrail.views.channels import TurnView
 from handrail.views.steps import dispatch_id
 
@@ -159,7 +158,7 @@ class ClaimService:
         """What the agent holds now; read again if it got something meanwhile."""
         while True:  # at most once per waiting claim, so at most its capacity
             granted_before = claims.granted
-            held = await self._access.call(self._store.list_claimed_dispatches, row.session)
+            held = await self._access.call(self._store.dispatches.list_claimed, row.session)
             if granted_before == claims.granted:
                 return held
 
@@ -167,7 +166,7 @@ class ClaimService:
         """The turns that the agent holds, paused ones too."""
         if not await self._channels.has_members():
             return []
-        rows = await self._access.call(self._store.list_memberships, agent_id)
+        rows = await self._access.call(self._store.channels.list_memberships, agent_id)
         return [row for row in rows if row.turn is not None]
 
     async def _unknown_turn(

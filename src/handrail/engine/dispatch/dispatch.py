@@ -19,7 +19,7 @@ from handrail.kernel.run.events import Answered, Asked, Reported
 from handrail.kernel.run.measure import measure
 from handrail.kernel.run.state import PendingApproval, Position, Run
 from handrail.kernel.run.team import may_finish
-from handrail.store.store import FileRow
+from handrail.store.beads import FileRow
 from handrail.views.dispatches import (
     AllowedOutcomes,
     BeadFile,

@@ -25,7 +25,7 @@ from handrail.kernel.result import Result, Usage
 from handrail.kernel.run import commands as c
 from handrail.kernel.run.state import Run
 from handrail.kernel.stop.rules import StopRule
-from handrail.store.engine_store import DispatchRow
+from handrail.store.rows import DispatchRow
 from handrail.views.dispatches import DispatchView
 
 FENCE_DIGITS_MAX = 15
@@ -84,7 +84,7 @@ class DispatchService:
         position, row = dispatch.position, await self._agents.find_remote(dispatch.position.agent)
         lock = None
         if position.lock is not None:
-            lock_rows = await self._access.call(self._store.load_locks, [position.repository])
+            lock_rows = await self._access.call(self._store.locks.load, [position.repository])
             if position.repository in lock_rows:
                 lock = LockChange("", lock_rows[position.repository]).lock
         lease_expires_at = self._agents.lease_expires_at(row) if row is not None else None
@@ -97,10 +97,10 @@ class DispatchService:
 
     async def is_held_by(self, agent_id: str, bead_id: str) -> bool:
         """Whether the agent works on the bead now."""
-        run_id = await self._access.call(self._store.get_active_run_id, bead_id)
+        run_id = await self._access.call(self._store.runs.get_active_id, bead_id)
         if run_id is None:
             return False
-        rows = await self._access.call(self._store.list_dispatches, run_id)
+        rows = await self._access.call(self._store.dispatches.list, run_id)
         return any(row.agent == agent_id for row in rows)
 
     async def heartbeat(self, dispatch_id: str, agent_id: str, fence: int) -> HeartbeatReply:
@@ -183,7 +183,7 @@ class DispatchService:
         return row.place if row is not None else ""
 
     async def _find_row(self, run_id: str, fence: int) -> DispatchRow | None:
-        rows = await self._access.call(self._store.list_dispatches, run_id)
+        rows = await self._access.call(self._store.dispatches.list, run_id)
         return next((row for row in rows if row.fence == fence), None)
 
     async def _execute(self, run_id: str, command: c.Report | c.Lose) -> Run:
@@ -193,7 +193,7 @@ class DispatchService:
 
     async def _add_note(self, run_id: str, report: c.Report, code: str) -> None:
         note = refused_note(run_id, report, code, self._clock())
-        await self._access.call(self._store.add_note, note)
+        await self._access.call(self._store.runs.add_note, note)
 
 
 def _report_command(result: Result, agent: str, fence: int) -> c.Report:

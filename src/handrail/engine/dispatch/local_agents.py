@@ -14,7 +14,7 @@ from handrail.engine.notifier import AgentPresenceChanged, ChangeNotifier
 from handrail.engine.settings import EngineSettings
 from handrail.engine.store_access import StoreAccess
 from handrail.kernel.agent_lifecycle import Trigger
-from handrail.store.engine_store import AgentRow, StoreError, iso
+from handrail.store.rows import AgentRow, StoreError, iso
 
 CAPACITY_DEFAULT = 100
 """Dispatches that a function works on at once, unless it sets its own capacity."""
@@ -81,7 +81,7 @@ class LocalAgents:
         slot.definitions = frozenset(only)
         if not self._store.inline:
             return self._spawn(self._register(row, slot))
-        self._store.put_agent(row)
+        self._store.agents.put(row)
         self._activate(slot)
         joined: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         joined.set_result(None)
@@ -93,7 +93,7 @@ class LocalAgents:
         deadline = loop.time() + self._settings.store_patience
         while True:
             try:
-                await self._access.call(self._store.put_agent, row)
+                await self._access.call(self._store.agents.put, row)
                 break
             except StoreError:
                 if loop.time() > deadline:

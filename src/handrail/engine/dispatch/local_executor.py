@@ -39,7 +39,7 @@ from handrail.engine.store_access import StoreAccess
 from handrail.kernel.result import Result
 from handrail.kernel.run import commands as c
 from handrail.kernel.run.effects import CancelDispatch
-from handrail.store.engine_store import StoreError
+from handrail.store.rows import StoreError
 
 AgentFunction = Callable[[Dispatch], object]
 log = logging.getLogger("handrail.engine")
@@ -196,7 +196,7 @@ class LocalExecutor:
             log_event(log, "result_refused", execution_id=run_id, code=refusal.code, reason=reason)
             if isinstance(command, c.Report):
                 note = refused_note(run_id, command, refusal.code, self._clock())
-                self._access.call_soon(self._access.store.add_note, note)
+                self._access.call_soon(self._access.store.runs.add_note, note)
             return
         problem = f"{refusal.message}; {refusal.hint}"
         resubmitted = c.Report(fence=command.fence, agent=command.agent, malformed=problem)

@@ -5,7 +5,7 @@ from datetime import datetime
 
 from handrail.engine.commit.projection import encode
 from handrail.kernel.run.commands import Report
-from handrail.store.engine_store import NoteRow, iso
+from handrail.store.rows import NoteRow, iso
 
 NOTE_BYTES_MAX = 50_000
 """Bytes of a refused result that a note keeps; of a larger one, its beginning and its digest."""

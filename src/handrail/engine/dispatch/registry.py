@@ -28,8 +28,7 @@ from handrail.engine.settings import EngineSettings
 from handrail.engine.store_access import StoreAccess
 from handrail.kernel.agent_lifecycle import AgentState, Trigger
 from handrail.kernel.channel import events as ev
-from handrail.store.channels import ChannelMemberRow
-from handrail.store.engine_store import AgentRow, DispatchRow, iso, parse_iso
+from handrail.store.rows import AgentRow, ChannelMemberRow, DispatchRow, iso, parse_iso
 from handrail.views.agents import AgentView
 from handrail.views.steps import dispatch_id
 
@@ -72,7 +71,7 @@ class AgentService:
         bad_agent, no_roles, bad_capacity, agent_taken."""
         self._access.check_open()
         _check_agent(agent_id, roles, capacity)
-        before = await self._access.call(self._store.get_agent, agent_id)
+        before = await self._access.call(self._store.agents.get, agent_id)
         keyed_session = hashlib.sha256(encode([agent_id, key])).hexdigest()[:32]
         row = AgentRow(
             id=agent_id,
@@ -83,7 +82,7 @@ class AgentService:
             engine=None,
             beat_at=iso(self._clock()),
         )
-        if not await self._access.call(self._store.register_agent, row):
+        if not await self._access.call(self._store.agents.register, row):
             message = f"'{agent_id}' is a function of an engine"
             refuse("agent_taken", message, "take another id")
         self._drop_row(agent_id)
@@ -99,18 +98,18 @@ class AgentService:
 
     async def get(self, agent_id: str) -> AgentView:
         """Return one agent. Refused: unknown_agent."""
-        row = await self._access.call(self._store.get_agent, agent_id)
+        row = await self._access.call(self._store.agents.get, agent_id)
         if row is None:
             refuse_unknown_agent(agent_id)
-        held = await self._access.call(self._store.list_claimed_dispatches, row.session)
-        members = await self._access.call(self._store.list_memberships, agent_id)
+        held = await self._access.call(self._store.dispatches.list_claimed, row.session)
+        members = await self._access.call(self._store.channels.list_memberships, agent_id)
         return self._view(row, held, members)
 
     async def enable(self, agent_id: str, *, enabled: bool) -> AgentView:
         """Enable or disable an agent. A disabled agent is offline, and loses what it has claimed.
         Refused: unknown_agent."""
         self._access.check_open()
-        if not await self._access.call(self._store.set_agent_enabled, agent_id, enabled=enabled):
+        if not await self._access.call(self._store.agents.set_enabled, agent_id, enabled=enabled):
             refuse_unknown_agent(agent_id)
         self._drop_row(agent_id)
         view = await self.get(agent_id)
@@ -124,16 +123,16 @@ class AgentService:
     async def remove(self, agent_id: str) -> None:
         """Remove an agent; it loses what it has claimed. Refused: unknown_agent, agent_taken."""
         self._access.check_open()
-        row = await self._access.call(self._store.get_agent, agent_id)
+        row = await self._access.call(self._store.agents.get, agent_id)
         if row is None:
             refuse_unknown_agent(agent_id)
         if row.engine is not None:
             message = f"'{agent_id}' is a function of an engine, and goes with it"
             refuse("agent_taken", message, "disable it, or close the engine")
-        await self._access.call(self._store.remove_agent, agent_id)
+        await self._access.call(self._store.agents.remove, agent_id)
         self._drop_row(agent_id)
         self._notify(agent_id, Trigger.AGENT_STOPS)
-        members = await self._access.call(self._store.list_memberships, agent_id)
+        members = await self._access.call(self._store.channels.list_memberships, agent_id)
         take_offline = ev.TakeOffline(agent_id=agent_id, detail="it was removed")
         await self._execute_on_channels([member.channel_id for member in members], take_offline)
 
@@ -160,14 +159,14 @@ class AgentService:
         """The agent's open connection was cut. Unless it calls again soon it is gone, and its turns
         with it. It keeps its claims for the lease that it was given."""
         row = await self.find_remote(agent_id)
-        if row is None or await self._access.call(self._store.list_claimed_dispatches, row.session):
+        if row is None or await self._access.call(self._store.dispatches.list_claimed, row.session):
             return
         settings = self._settings
         spared_seconds = settings.lease - DISCONNECT_GRACE_HEARTBEATS * settings.heartbeat
         if spared_seconds > 0:
             self._last_signs.pop(row.session, None)
             backdated_at = iso(self._clock() - timedelta(seconds=spared_seconds))
-            await self._access.call(self._store.heartbeat_session, row.session, backdated_at)
+            await self._access.call(self._store.agents.heartbeat, row.session, backdated_at)
 
     async def note_activity(self, agent_id: str) -> bool:
         """Record a call of an agent as a heartbeat: written now and then, else in memory."""
@@ -182,7 +181,7 @@ class AgentService:
         """The row of an agent outside of all engines."""
         row = self._rows.get(agent_id)
         if row is None:
-            row = await self._access.call(self._store.get_agent, agent_id)
+            row = await self._access.call(self._store.agents.get, agent_id)
             if row is not None:
                 self._rows[agent_id] = row
         return row if row is not None and row.engine is None else None
@@ -203,7 +202,7 @@ class AgentService:
         before = self._last_signs.get(row.session)
         self._last_signs[row.session] = now  # concurrent calls need not write it too
         try:
-            alive = await self._access.call(self._store.heartbeat_session, row.session, iso(now))
+            alive = await self._access.call(self._store.agents.heartbeat, row.session, iso(now))
         except BaseException:
             self._restore_sign(row.session, before)
             raise
@@ -259,9 +258,9 @@ class AgentService:
         """All agents, by id."""
         rows, held, members = await self._access.query(
             lambda store: (
-                store.list_agents(),
-                store.list_claimed_dispatches(),
-                store.list_memberships(),
+                store.agents.list(),
+                store.dispatches.list_claimed(),
+                store.channels.list_memberships(),
             )
         )
         by_session: dict[str | None, list[DispatchRow]] = {}

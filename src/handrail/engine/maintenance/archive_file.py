@@ -19,8 +19,8 @@ from typing import Any
 import msgspec
 from msgspec.structs import asdict
 
-from handrail.store.engine_store import Row, StoreError
-from handrail.store.hash_chain import EMPTY_HEAD, entry_hash
+from handrail.store.columns import Row
+from handrail.store.rows import EMPTY_HEAD, StoreError, entry_hash
 
 ARCHIVE_FORMAT = 1
 encode = msgspec.json.Encoder().encode

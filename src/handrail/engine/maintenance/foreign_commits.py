@@ -32,21 +32,23 @@ class ForeignCommits:
         if not keys:
             return
         store = self._access.store
-        head = await self._access.call(store.get_last_commit)
+        head = await self._access.call(store.journal.get_last_commit)
         await self._committer.wait_in_flight()  # so that `own_commits` has all up to the head
         last_commit, notified = head.n if head is not None else 0, self._notified_commit
         if notified is not None and self._committer.own_commits.covers(notified, last_commit):
             self._notified_commit = last_commit
             return
         if notified is not None and keys != {ANY_STREAM}:
-            entries = await self._access.call(store.read_feed, notified, FOREIGN_ENTRIES_MAX)
+            entries = await self._access.call(
+                store.journal.read_feed, notified, FOREIGN_ENTRIES_MAX
+            )
             if 0 < len(entries) < FOREIGN_ENTRIES_MAX:
                 keys = {ANY_STREAM, *(entry.stream for entry in entries)}
         self._notified_commit = last_commit
         for key in keys:
             changes.notify(key, None)
         if ended_keys := keys & ends.keys():
-            loaded_runs = await self._access.call(store.load_runs, list(ended_keys))
+            loaded_runs = await self._access.call(store.runs.load, list(ended_keys))
             for key, stored in loaded_runs.items():
                 if stored.row.ended_at is not None:
                     ends.notify(key, rebuild_run(stored.row, stored.tail))

@@ -25,7 +25,7 @@ from handrail.kernel.channel import events as ev
 from handrail.kernel.run import commands as c
 from handrail.kernel.run.machine import next_due
 from handrail.store.channels import PresenceChangeKind
-from handrail.store.engine_store import DispatchRow, StoreError, iso, parse_iso
+from handrail.store.rows import DispatchRow, StoreError, iso, parse_iso
 
 log = logging.getLogger("handrail.engine")
 
@@ -104,7 +104,7 @@ class Maintenance:
         if self._heartbeat_at is None or now - self._heartbeat_at >= timedelta(
             seconds=self.heartbeat_seconds
         ):
-            await self._access.call(self._store.heartbeat_engine, self._engine_id, iso(now))
+            await self._access.call(self._store.engines.heartbeat, self._engine_id, iso(now))
             self._heartbeat_at = now
 
     async def has_live_peers(self, now: datetime) -> bool:
@@ -116,23 +116,23 @@ class Maintenance:
 
     async def _live_engines(self, now: datetime) -> set[str]:
         dead_since = iso(now - timedelta(seconds=self._settings.lease))
-        beats = await self._access.call(self._store.list_engines)
+        beats = await self._access.call(self._store.engines.list)
         return {name for name, at in beats.items() if name and at > dead_since}
 
     async def record_outage(self, *, is_alone: bool) -> None:
         """Record an outage: while no engine was alive, clocks did not run and agents were not
         heard."""
         now = self._clock()
-        last = await self._access.call(self._store.get_last_alive)
+        last = await self._access.call(self._store.engines.get_last_alive)
         if last is not None and (now - parse_iso(last)).total_seconds() > self.heartbeat_seconds:
             if is_alone or not await self.has_live_peers(now):
-                await self._access.call(self._store.add_outage, last, iso(now))
+                await self._access.call(self._store.engines.add_outage, last, iso(now))
                 log_event(log, "outage_found", began=last, ended=iso(now))
             self.leases_extended_until = now + timedelta(seconds=self._settings.lease)
         await self._load_outages()
 
     async def _load_outages(self) -> None:
-        rows = await self._access.call(self._store.list_outages, iso(EPOCH))
+        rows = await self._access.call(self._store.engines.list_outages, iso(EPOCH))
         self._committer.outages = [(parse_iso(began), parse_iso(ended)) for began, ended in rows]
 
     async def _execute_all(self, jobs: Iterable[tuple[str, Command]]) -> list[CommandResult]:
@@ -150,10 +150,10 @@ class Maintenance:
         return results
 
     async def _fire_timers(self, now: datetime) -> None:
-        due = await self._access.call(self._store.list_due_runs, iso(now), PAGE_ROWS)
+        due = await self._access.call(self._store.runs.list_due, iso(now), PAGE_ROWS)
         results = await self._execute_all((run_id, c.Tick()) for run_id in due)
         early: list[tuple[str, bytes, str]] = []
-        loaded_runs = await self._access.call(self._store.load_runs, due) if due else {}
+        loaded_runs = await self._access.call(self._store.runs.load, due) if due else {}
         for run_id, result in zip(due, results, strict=True):
             run, stored = result.run, loaded_runs.get(run_id)
             if run is None or run.has_ended or stored is None:
@@ -165,17 +165,17 @@ class Maintenance:
             if at is not None and at > now and execution.seq == run.seq:
                 early.append((run_id, execution.head, iso(at)))
         if early:
-            await self._access.call(self._store.postpone_runs, early)
+            await self._access.call(self._store.runs.postpone, early)
 
     async def _expire_leases(self, now: datetime) -> None:
         """Offer the work of dead agents again; tell a person of work that no live agent can do."""
         since = self._silent_since(now)
-        orphans = await self._access.call(self._store.list_orphaned_dispatches, since, PAGE_ROWS)
+        orphans = await self._access.call(self._store.dispatches.list_orphaned, since, PAGE_ROWS)
         await self._execute_all((row.execution_id, _lose_command(row)) for row in orphans)
         await self._resolve_uncertain_claims()
         grace = iso(now - timedelta(seconds=self._settings.kernel.role_grace))
         unmanned = await self._access.call(
-            self._store.list_unmatched_dispatches, since, grace, PAGE_ROWS
+            self._store.dispatches.list_unmatched, since, grace, PAGE_ROWS
         )
         await self._execute_all((row.execution_id, c.MissRole(fence=row.fence)) for row in unmanned)
         if orphans:
@@ -186,7 +186,7 @@ class Maintenance:
         if self._committer.uncertain_claims:
             await self._access.call(self._store.check_commit_settled)
         for row in tuple(self._committer.uncertain_claims):
-            dispatches = await self._access.call(self._store.list_dispatches, row.execution_id)
+            dispatches = await self._access.call(self._store.dispatches.list, row.execution_id)
             claim = (row.fence, row.session, row.claimed_at)
             matches = [
                 match
@@ -201,15 +201,15 @@ class Maintenance:
         return iso(EPOCH if is_extended else now - timedelta(seconds=self._settings.lease))
 
     async def _deliver_messages(self) -> None:
-        for message in await self._access.call(self._store.list_messages, PAGE_ROWS):
+        for message in await self._access.call(self._store.messages.list, PAGE_ROWS):
             self._committer.deliver(message)
 
     async def _check_locks(self, now: datetime) -> None:
         """Extend a lock well before it is stale while its holder's agent is alive or its dispatch
         is on offer; a silent holder loses it then."""
         due_before = iso(now + timedelta(seconds=locks.STALE_SECONDS / 2))
-        for name in await self._access.call(self._store.list_due_locks, due_before, PAGE_ROWS):
-            lock_rows = await self._access.call(self._store.load_locks, [name])
+        for name in await self._access.call(self._store.locks.list_due, due_before, PAGE_ROWS):
+            lock_rows = await self._access.call(self._store.locks.load, [name])
             lock = LockChange(LOCK_STREAM_PREFIX + name, lock_rows[name]).lock
             holder = lock.holder
             if holder is not None and await self._is_holder_alive(holder, now):
@@ -223,9 +223,9 @@ class Maintenance:
         since = self._silent_since(now)
         if now >= self.leases_extended_until:  # a lease may exceed the lock's own timeout
             since = max(since, iso(now - timedelta(seconds=locks.STALE_SECONDS / 2)))
-        rows = await self._access.call(self._store.list_dispatches, holder.request.run)
+        rows = await self._access.call(self._store.dispatches.list, holder.request.run)
         agents = {
-            agent.session: agent for agent in await self._access.call(self._store.list_agents)
+            agent.session: agent for agent in await self._access.call(self._store.agents.list)
         }
         own_dispatches = [row for row in rows if row.place == holder.request.step]
         if any(row.agent is None for row in own_dispatches):  # the run's own clock ends that
@@ -234,7 +234,7 @@ class Maintenance:
         return any(at > since for at in beats)
 
     async def _expire_turns(self, now: datetime) -> None:
-        due = await self._access.call(self._store.list_due_channels, iso(now), PAGE_ROWS)
+        due = await self._access.call(self._store.channels.list_due, iso(now), PAGE_ROWS)
         await self._execute_all(
             (CHANNEL_STREAM_PREFIX + name, ChannelRequest(command=ev.ChannelTick())) for name in due
         )
@@ -243,7 +243,9 @@ class Maintenance:
         """Tell channels which agents are gone and which are back; waiting channels, which are
         free."""
         since = self._silent_since(self._clock())
-        changes = await self._access.call(self._store.list_presence_changes, since, PAGE_ROWS)
+        changes = await self._access.call(
+            self._store.channels.list_presence_changes, since, PAGE_ROWS
+        )
         await self._execute_all(
             (CHANNEL_STREAM_PREFIX + change.channel_id, ChannelRequest(command=command))
             for change in changes
@@ -255,7 +257,7 @@ class Maintenance:
             seconds=PRUNE_INTERVAL_SECONDS
         ):
             before = now - timedelta(seconds=self._settings.idempotency_keep)
-            await self._access.call(self._store.delete_idempotency_keys, iso(before))
+            await self._access.call(self._store.idempotency_keys.delete_before, iso(before))
             self._pruned_at = now
 
 

@@ -16,17 +16,19 @@ from handrail.engine.maintenance.archive_file import ArchivedRun, ArchiveWriter,
 from handrail.kernel.decision import Value
 from handrail.kernel.run.events import Migrated, RunEvent, Started
 from handrail.store.atomic_files import write_new_file
-from handrail.store.engine_store import (
+from handrail.store.database import BrokenBackupError
+from handrail.store.maintenance import MaintenanceStore, PrunedRun
+from handrail.store.rows import (
+    EMPTY_HEAD,
     CommitRow,
     JournalEntry,
     RunRow,
     StoreError,
     StreamRow,
     StreamWrite,
+    entry_hash,
     iso,
 )
-from handrail.store.hash_chain import EMPTY_HEAD, entry_hash
-from handrail.store.maintenance import BrokenBackupError, MaintenanceStore, PrunedRun
 
 PRUNE_BATCH_RUNS = 200
 """Runs that one transaction prunes: engines wait for it."""
@@ -87,7 +89,7 @@ def _write_run(
     store: MaintenanceStore, writer: ArchiveWriter, run_id: str
 ) -> tuple[ArchivedRun, PrunedRun, int]:
     """Write the run with all that belongs to it, after a check against its hashes."""
-    stored = store.load_runs([run_id]).get(run_id)
+    stored = store.runs.load([run_id]).get(run_id)
     if stored is None:
         raise StoreError(
             f"{store.display_name}: there is no run {run_id}; `handrail runs` lists them"
@@ -98,8 +100,8 @@ def _write_run(
             f"{store.display_name}: run {run_id} is {row.status}; archive it when it has ended"
         )
     _check_unaltered(store, row)
-    notes, note_count = store.list_notes(run_id)
-    bead = store.get_bead(row.bead_id)
+    notes, note_count = store.runs.list_notes(run_id)
+    bead = store.beads.get(row.bead_id)
     bead_fields = row_fields(bead) if bead is not None else None
     writer.write_line("run", execution=row_fields(row), bead=bead_fields, notes=note_count)
     head, entry_count = EMPTY_HEAD, 0
@@ -114,10 +116,10 @@ def _write_run(
         if entry_count == 1 or '"migrated"' in entry.body:
             _write_definitions(store, writer, decode_events(entry.body))
     after = -(2**62)
-    while page := store.list_transition_rows(run_id, after, PAGE_TRANSITIONS):
+    while page := store.runs.list_transition_rows(run_id, after, PAGE_TRANSITIONS):
         writer.write_rows("transition", [transition for _, transition in page])
         after = page[-1][0]
-    writer.write_rows("approval", store.list_approvals(execution_id=run_id, limit=APPROVALS_MAX))
+    writer.write_rows("approval", store.approvals.list(execution_id=run_id, limit=APPROVALS_MAX))
     writer.write_rows("note", notes)
     writer.runs += 1
     run = ArchivedRun(id=run_id, seq=row.seq, head=row.head)
@@ -131,7 +133,9 @@ def _write_definitions(
     for event in events:
         if isinstance(event, Started | Migrated):
             name, version = event.definition_id, event.version
-            row = store.get_definition(name, version) if writer.add_version(name, version) else None
+            row = (
+                store.definitions.get(name, version) if writer.add_version(name, version) else None
+            )
             if row is not None:
                 writer.write_line("definition", row)
 
@@ -154,7 +158,7 @@ def _retention_write(
     store: MaintenanceStore, runs: Sequence[ArchivedRun], file: Path, by: str, at: str
 ) -> StreamWrite:
     """The write that records the archiving."""
-    before = store.load_stream(RETENTION_STREAM)
+    before = store.journal.load_stream(RETENTION_STREAM)
     seq = (before.seq if before is not None else 0) + len(runs)
     head = before.head if before is not None else EMPTY_HEAD
     events = [
@@ -184,7 +188,7 @@ def backup(store: MaintenanceStore, file: Path) -> CommitRow | None:
     """Copy everything to a new file while engines go on; return the head that the copy ends
     with."""
     with store.snapshot():
-        head = store.get_last_commit()
+        head = store.journal.get_last_commit()
         store.backup(file)
     return head
 

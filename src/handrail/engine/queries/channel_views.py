@@ -11,8 +11,7 @@ from handrail.kernel.channel.state import (
     turn_queue,
 )
 from handrail.kernel.channel.turns import pick_next
-from handrail.store.channels import ChannelLogRow, ChannelRow
-from handrail.store.engine_store import parse_iso
+from handrail.store.rows import ChannelLogRow, ChannelRow, parse_iso
 from handrail.views.channels import ActiveTurnView, ChannelView, MemberView, MessageView, TurnView
 
 

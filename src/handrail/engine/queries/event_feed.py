@@ -16,7 +16,7 @@ from handrail.engine.audit.verification import RETENTION_STREAM
 from handrail.engine.notifier import ANY_STREAM, ChangeNotifier
 from handrail.engine.pagination import check_cursor, check_limit, refuse_cursor
 from handrail.engine.store_access import StoreAccess
-from handrail.store.engine_store import StoredEntry
+from handrail.store.rows import StoredEntry
 from handrail.store.store import Store
 from handrail.views.event_view import ENGINE_ACTOR, EventView, event_view, is_human_act_or_end
 from handrail.views.pages import PAGE_ITEMS_DEFAULT, Page
@@ -65,7 +65,7 @@ class EventFeed:
 
     async def last_commit(self) -> int:
         """The number of the last commit; 0 before the first."""
-        head = await self._access.call(self._access.store.get_last_commit)
+        head = await self._access.call(self._access.store.journal.get_last_commit)
         return head.n if head is not None else 0
 
     async def position(self) -> str:
@@ -88,12 +88,12 @@ class EventFeed:
         if newest_first:
             before = (n + 1 if i else n) or None
             entries = await self._access.query(
-                lambda store: store.read_feed_backwards(before, entries_max)
+                lambda store: store.journal.read_feed_backwards(before, entries_max)
             )
             events, offset = _events_before(entries, position), 0
         else:
             entries = await self._access.query(
-                lambda store: store.read_feed(max(0, n - 1), entries_max)
+                lambda store: store.journal.read_feed(max(0, n - 1), entries_max)
             )
             events, offset = _events_after(entries, position), 1
         next_cursor = f"{entries[-1].n + offset}-0" if len(entries) >= entries_max else None
@@ -119,7 +119,7 @@ def _read_events(store: Store, position: FeedPosition, limit: int) -> list[FeedE
     events: list[FeedEvent] = []
     while len(events) < limit:  # archived entries have no events, and are skipped
         n, i = position
-        entries = store.read_feed(max(0, n - 1), limit + i)
+        entries = store.journal.read_feed(max(0, n - 1), limit + i)
         events += _events_after(entries, position)
         if len(entries) < limit + i:
             break

@@ -4,7 +4,7 @@ from handrail.engine.commit.stream_change import decode_lock
 from handrail.engine.pagination import check_cursor, check_limit
 from handrail.engine.store_access import StoreAccess
 from handrail.kernel import lock as locks
-from handrail.store.engine_store import LockRow
+from handrail.store.rows import LockRow
 from handrail.views.locks import LockHolderView, LockView, LockWaiter
 from handrail.views.pages import PAGE_ITEMS_DEFAULT, Page
 
@@ -19,7 +19,7 @@ class LockQueries:
         """The locks by repository."""
         after, limit = check_cursor(cursor) or None, check_limit(limit)
         rows = await self._access.query(
-            lambda store: store.list_locks(after=after, limit=limit + 1)
+            lambda store: store.locks.list(after=after, limit=limit + 1)
         )
         items = tuple(_to_view(row) for row in rows[:limit])
         return Page(items=items, next_cursor=items[-1].repository if len(rows) > limit else None)

@@ -29,7 +29,7 @@ class RunReader:
 
     async def load(self, run_ids: list[str]) -> list[Run]:
         """The runs that exist, as they stand on disk."""
-        loaded_runs = await self._access.call(self._access.store.load_runs, run_ids)
+        loaded_runs = await self._access.call(self._access.store.runs.load, run_ids)
         return [rebuild_run(stored.row, stored.tail) for stored in loaded_runs.values()]
 
     async def history(self, run: Run) -> list[RunEvent]:
@@ -44,7 +44,7 @@ class RunReader:
         plans = self._committer.plans
         if self._committer.cached_run(run.id) is None and not plans.has(*version):
             plans.add(
-                *version, await self._access.call(self._access.store.get_definition, *version)
+                *version, await self._access.call(self._access.store.definitions.get, *version)
             )
         return self._committer.plan_of(run)
 
@@ -74,5 +74,5 @@ class RunReader:
             run,
             position,
             lambda: read_events(self._access.store_for(run), run.id, run.seq),
-            lambda: self._access.store_for(run).list_files(run.bead_id),
+            lambda: self._access.store_for(run).beads.list_files(run.bead_id),
         )

@@ -19,8 +19,9 @@ from handrail.engine.settings import EngineSettings
 from handrail.engine.store_access import StoreAccess
 from handrail.kernel.run.events import RunEvent
 from handrail.kernel.run.state import Run
-from handrail.store.engine_store import NoteRow, StoredEntry, TransitionItem, iso, parse_iso
-from handrail.store.store import RunListRow, Store
+from handrail.store.rows import NoteRow, StoredEntry, TransitionItem, iso, parse_iso
+from handrail.store.runs import RunListRow
+from handrail.store.store import Store
 from handrail.views.event_view import EventView, event_view
 from handrail.views.pages import PAGE_ITEMS_DEFAULT, Page
 from handrail.views.report import RunReport, build_report
@@ -79,7 +80,7 @@ class RunQueries:
             )
             refuse("bad_query", message, "look for a part of a title, or the beginning of an id")
         rows = await self._access.query(
-            lambda store: store.list_runs(
+            lambda store: store.runs.list(
                 bead_id=bead_id,
                 status=status,
                 terminal_status=terminal_status,
@@ -146,14 +147,14 @@ class RunQueries:
 
     async def notes(self, run_id: str) -> tuple[NoteView, ...]:
         """Return the refused inputs of the run, the first 100. Refused: unknown_run."""
-        rows, _ = await self._access.query(lambda store: store.list_notes(run_id))
+        rows, _ = await self._access.query(lambda store: store.runs.list_notes(run_id))
         if not rows:
             await self._reader.state(run_id)
         return tuple(_to_note(row) for row in rows)
 
     async def transitions(self, run_id: str) -> tuple[TransitionView, ...]:
         """Return the transitions of the run, and who caused them. Refused: unknown_run."""
-        rows = await self._access.query(lambda store: store.list_transitions(run_id))
+        rows = await self._access.query(lambda store: store.runs.list_transitions(run_id))
         if not rows:
             await self._reader.state(run_id)
         return tuple(_to_transition(row) for row in rows)
@@ -170,12 +171,12 @@ class RunQueries:
 
     async def _explain_run(self, run: Run, report: RunReport) -> RunExplanation:
         waiting = await self._wait_reasons(run)
-        newest = await self._access.call(self._store.get_definition, report.definition_id)
+        newest = await self._access.call(self._store.definitions.get, report.definition_id)
         version = newest.version if newest is not None else report.version
         guarded = (await self._reader.plan_of(run)).is_guarded
         if guarded:
             version = report.version  # only its own program migrates it
-        _, refused_count = await self._access.call(self._store.list_notes, run.id)
+        _, refused_count = await self._access.call(self._store.runs.list_notes, run.id)
         return explain(report, waiting, version, refused_count, guarded=guarded)
 
     async def waits(self, run_id: str) -> tuple[WaitReason, ...]:
@@ -252,7 +253,7 @@ def _to_transition(row: TransitionItem) -> TransitionView:
 def _read_events(store: Store, run_id: str, after: int, limit: int) -> list[EventView]:
     events: list[EventView] = []
     while len(events) < limit:
-        entries = store.read_journal(run_id, after, min(PAGE_ENTRIES, limit))
+        entries = store.journal.read(run_id, after, min(PAGE_ENTRIES, limit))
         for entry in entries:
             events += [event for event in entry_events(entry) if event["seq"] > after]
         if not entries:
@@ -273,7 +274,7 @@ def _read_bead_events(
 ) -> list[EventView]:
     events = _read_events(store, run_id, seq, limit) if run_id else []
     while len(events) < limit:
-        runs = store.list_bead_runs(bead_id, run_id, 1)
+        runs = store.runs.list_of_bead(bead_id, run_id, 1)
         if not runs:
             break
         run_id = runs[0].id

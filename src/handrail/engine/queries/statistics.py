@@ -16,15 +16,15 @@ from handrail.engine.errors import EventsGoneError
 from handrail.engine.queries.journal import read_events
 from handrail.engine.store_access import StoreAccess
 from handrail.kernel.decision import Value
-from handrail.store.engine_store import RunRow, iso, parse_iso
-from handrail.store.store import (
+from handrail.store.rows import RunRow, iso, parse_iso
+from handrail.store.stats import (
     DefinitionStats,
     EndedRun,
     NodeDispatchStats,
     NodeStatsRow,
     RunStatsRow,
-    Store,
 )
+from handrail.store.store import Store
 from handrail.views.definition_statistics import DefinitionStatistics, DurationStatistics
 from handrail.views.run_statistics import RunStatistics, run_statistics
 from handrail.views.view_types import UsageView
@@ -70,8 +70,8 @@ class StatisticsService:
         at = iso(since) if since is not None else None
         sums, nodes = await self._access.query(
             lambda store: (
-                store.sum_definition_stats(workflow_id, at),
-                store.sum_node_stats(workflow_id, at),
+                store.stats.sum_definitions(workflow_id, at),
+                store.stats.sum_nodes(workflow_id, at),
             )
         )
         nodes_by_definition: dict[str, list[NodeDispatchStats]] = {}
@@ -88,7 +88,7 @@ class StatisticsService:
 
     async def _nodes_by_kind(self, workflow_id: str) -> dict[str, list[str]]:
         """Kind -> the nodes that have it (`config.kind`), in the newest version."""
-        row = await self._access.call(self._access.store.get_definition, workflow_id)
+        row = await self._access.call(self._access.store.definitions.get, workflow_id)
         by_kind: dict[str, list[str]] = {}
         for node in _decode_nodes(row.definition).nodes if row is not None else ():
             by_kind.setdefault(node.config.kind or "", []).append(node.id)
@@ -112,17 +112,17 @@ class StatisticsService:
 
     async def _count_runs(self, run_ids: list[str]) -> None:
         figures, nodes = await self._access.query(lambda store: _count_rows(store, run_ids))
-        await self._access.call(self._access.store.put_run_stats, figures, nodes)
+        await self._access.call(self._access.store.stats.put, figures, nodes)
 
 
 def _ended_runs(after: tuple[str, str], store: Store) -> list[EndedRun]:
-    return store.list_ended_runs(after, PAGE_RUNS)
+    return store.stats.list_ended_runs(after, PAGE_RUNS)
 
 
 def _count_rows(store: Store, run_ids: list[str]) -> tuple[list[RunStatsRow], list[NodeStatsRow]]:
     figures: list[RunStatsRow] = []
     nodes: list[NodeStatsRow] = []
-    for run_id, stored in store.load_runs(run_ids).items():
+    for run_id, stored in store.runs.load(run_ids).items():
         run, counts = stored.row, _count_run(store, stored.row)
         if counts is None or run.ended_at is None:
             continue

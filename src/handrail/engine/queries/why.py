@@ -20,7 +20,7 @@ from handrail.kernel.run.human_commands import REQUIRED_LEVELS
 from handrail.kernel.run.state import Position, PositionPhase, Run
 from handrail.kernel.run.workflow import needs_lock, repository_of
 from handrail.kernel.stop.rules import LOOK_IN_REPORT, RULES, StopRule
-from handrail.store.engine_store import AgentRow, DispatchRow, iso, parse_iso
+from handrail.store.rows import AgentRow, DispatchRow, iso, parse_iso
 from handrail.store.store import Store
 from handrail.views.report import RunReport
 from handrail.views.run_details import RunExplanation, WaitReason
@@ -51,14 +51,14 @@ def load_surroundings(
     store: Store, plan: Plan, run: Run, now: datetime, offline_after: float
 ) -> RunSurroundings:
     repositories = _repositories(plan, run)
-    lock_rows = store.load_locks(repositories) if repositories else {}
+    lock_rows = store.locks.load(repositories) if repositories else {}
     states = (decode_lock(row.state) for row in lock_rows.values())
     return RunSurroundings(
         now=now,
         offline_after=offline_after,
-        agents=store.list_agents(),
-        dispatches=store.list_dispatches(run.id),
-        busy=Counter(row.session for row in store.list_claimed_dispatches()),
+        agents=store.agents.list(),
+        dispatches=store.dispatches.list(run.id),
+        busy=Counter(row.session for row in store.dispatches.list_claimed()),
         locks={lock.repository: lock for lock in states},
     )
 

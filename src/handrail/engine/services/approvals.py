@@ -26,8 +26,8 @@ from handrail.kernel.run import commands as c
 from handrail.kernel.run.events import Reported
 from handrail.kernel.run.human_commands import check_may_answer
 from handrail.kernel.run.state import ApprovalKind, PendingApproval, Person, Run
-from handrail.store.engine_store import ApprovalRow, iso, parse_iso
 from handrail.store.notifications import APPROVAL_LINKS_MAX, AnswerLinkRow
+from handrail.store.rows import ApprovalRow, iso, parse_iso
 from handrail.store.store import Store
 from handrail.views.approvals import (
     Approval,
@@ -72,7 +72,7 @@ class ApprovalService:
             refuse("bad_status", message, f"it is one of {', '.join(APPROVAL_STATUSES)}")
 
         def page(store: Store) -> tuple[list[ApprovalRow], list[Approval]]:
-            rows = store.list_newest_approvals(
+            rows = store.approvals.list_newest(
                 execution_id=execution_id, status=status, before=before, limit=limit + 1
             )
             return rows, _to_approvals(store, rows[:limit])
@@ -88,7 +88,7 @@ class ApprovalService:
 
     async def get(self, approval_id: str) -> Approval:
         """Return one approval, with its dossier. Refused: unknown_approval."""
-        row = await self._access.call(self._store.get_approval, approval_id)
+        row = await self._access.call(self._store.approvals.get, approval_id)
         if row is None:
             _refuse_unknown(approval_id)
         events = await self._reader.history(await self._reader.state(row.execution_id))
@@ -119,7 +119,7 @@ class ApprovalService:
         try:
             result = await self._gateway.execute(run_id, command, key=key_row)
         except RefusedError as refused:
-            row = await self._access.call(self._store.get_approval, approval_id)
+            row = await self._access.call(self._store.approvals.get, approval_id)
             raise RefusedError(_explain_settled(refused.refusal, row)) from None
         return result.run if result.run is not None else await self._reader.state(run_id)
 
@@ -127,7 +127,7 @@ class ApprovalService:
         """Store a link. Refused: too_many_links."""
         self._access.check_open()
         if (
-            not await self._access.call(self._store.add_answer_link, row)
+            not await self._access.call(self._store.notifications.add_answer_link, row)
             and await self.link(row.digest) is None
         ):
             message = f"'{row.approval_id}' has {APPROVAL_LINKS_MAX} links already"
@@ -135,11 +135,13 @@ class ApprovalService:
 
     async def link(self, digest: str) -> AnswerLinkRow | None:
         """Return a link, even if it was used or has expired."""
-        return await self._access.call(self._store.get_answer_link, digest)
+        return await self._access.call(self._store.notifications.get_answer_link, digest)
 
     async def use_link(self, link_id: str) -> None:
         self._access.check_open()
-        await self._access.call(self._store.use_answer_link, link_id, iso(self._clock()))
+        await self._access.call(
+            self._store.notifications.use_answer_link, link_id, iso(self._clock())
+        )
 
     async def check_may_answer(self, approval_id: str, person: Person) -> None:
         """Refuse what an answer of that person would be refused for now, whatever its text."""
@@ -168,7 +170,7 @@ def _parse_cursor(cursor: str) -> tuple[str, str] | None:
 def _to_approvals(store: Store, rows: list[ApprovalRow]) -> list[Approval]:
     """Build approvals from rows, with the content of the open ones."""
     runs = list({row.execution_id for row in rows if row.status == "open"})
-    loaded_runs = store.load_runs(runs) if runs else {}
+    loaded_runs = store.runs.load(runs) if runs else {}
     open_runs = {
         run_id: rebuild_run(stored.row, stored.tail) for run_id, stored in loaded_runs.items()
     }
@@ -219,7 +221,7 @@ def _subject_text(store: Store, run_id: str, pending: PendingApproval) -> str:
     """The whole text that the approval is about."""
     if not pending.result:
         return ""
-    (entry,) = store.read_journal(run_id, pending.result - 1, 1)
+    (entry,) = store.journal.read(run_id, pending.result - 1, 1)
     event = decode_events(entry.body)[pending.result - (entry.seq - entry.count) - 1]
     return event.result.text if isinstance(event, Reported) else ""
 

@@ -30,8 +30,8 @@ from handrail.kernel.json_values import find_json_problem
 from handrail.kernel.result import merge_patch
 from handrail.kernel.run import commands as c
 from handrail.kernel.run.state import ENGINE_KEYS, Person, Run
-from handrail.store.engine_store import BeadRow, IdempotencyKeyRow, iso, parse_iso
-from handrail.store.store import BEAD_FILES_MAX, BeadItem, FileRow
+from handrail.store.beads import BEAD_FILES_MAX, BeadItem, FileRow
+from handrail.store.rows import BeadRow, IdempotencyKeyRow, iso, parse_iso
 from handrail.views.approvals import Approval
 from handrail.views.beads import FILE_BYTES_MAX, PRIORITY_MAX, BeadView, FileInfo
 from handrail.views.pages import PAGE_ITEMS_DEFAULT, Page
@@ -117,7 +117,7 @@ class BeadService:
             message = f"'{start.title[:80]}' says how it is reviewed, and names no definition"
             refuse("no_workflow", message, "leave `review` out, or name the definition")
         bead = _idle_bead(start, priority, iso(self._clock()))
-        first = await self._access.call(self._store.create_bead, bead, key_row)
+        first = await self._access.call(self._store.beads.create, bead, key_row)
         if first is None:
             return _to_view(bead)
         assert key_row is not None, "it was found by its key"
@@ -127,7 +127,7 @@ class BeadService:
     async def get(self, bead_id: str) -> BeadView:
         """Return a bead as it stands, with its active run's context; also an approval, by its id.
         Refused: unknown_bead."""
-        row = await self._access.call(self._store.get_bead, bead_id)
+        row = await self._access.call(self._store.beads.get, bead_id)
         if row is None:
             return await self._approval_as_bead(bead_id)
         if row.status not in ("in_progress", "waiting") or row.execution_id is None:
@@ -139,7 +139,7 @@ class BeadService:
             approval = await self._approvals.get(bead_id)
         except RefusedError:
             _refuse_unknown(bead_id)
-        loaded_runs = await self._access.call(self._store.load_runs, [approval.execution_id])
+        loaded_runs = await self._access.call(self._store.runs.load, [approval.execution_id])
         execution = loaded_runs[approval.execution_id].row
         return _approval_view(approval, execution.workflow_id, execution.priority)
 
@@ -160,7 +160,7 @@ class BeadService:
         if type is not None and type not in BEAD_TYPES:
             refuse("bad_type", f"'{type[:40]}' is no type of a bead", "it is work or approval")
         rows = await self._access.query(
-            lambda store: store.list_beads(
+            lambda store: store.beads.list(
                 type=type, status=status, workflow_id=workflow_id, before=before, limit=limit + 1
             )
         )
@@ -184,11 +184,11 @@ class BeadService:
 
     async def _patch(self, bead_id: str, patch: dict[str, Any], by: Person) -> bool:
         """Patch the bead; False if a concurrent writer was faster."""
-        active_run_id = await self._access.call(self._store.get_active_run_id, bead_id)
+        active_run_id = await self._access.call(self._store.runs.get_active_id, bead_id)
         if active_run_id is None:
             if not await self._patch_row(bead_id, patch):
                 return False
-            active_run_id = await self._access.call(self._store.get_active_run_id, bead_id)
+            active_run_id = await self._access.call(self._store.runs.get_active_id, bead_id)
         return active_run_id is None or await self._patch_run(active_run_id, patch, by)
 
     async def _patch_run(
@@ -204,7 +204,7 @@ class BeadService:
         return True
 
     async def _patch_row(self, bead_id: str, patch: dict[str, Any]) -> bool:
-        row = await self._access.call(self._store.get_bead, bead_id)
+        row = await self._access.call(self._store.beads.get, bead_id)
         if row is None:
             _refuse_unknown(bead_id)
         context = merge_patch(msgspec.json.decode(row.context), patch)
@@ -215,7 +215,7 @@ class BeadService:
             max(self._clock(), parse_iso(row.updated_at) + MICROSECOND)
         )  # never the same as before
         changed = replace(row, context=encode(context).decode(), updated_at=at)
-        return await self._access.call(self._store.update_bead_context, changed, row.updated_at)
+        return await self._access.call(self._store.beads.update_context, changed, row.updated_at)
 
     async def restart(
         self,
@@ -236,7 +236,7 @@ class BeadService:
             key, by, request, {"execution_id": run_id, "bead_id": bead_id}
         )
         async with self.lock_for(bead_id):
-            row = await self._access.call(self._store.get_bead, bead_id)
+            row = await self._access.call(self._store.beads.get, bead_id)
             if row is None:
                 _refuse_unknown(bead_id)
             definition = workflow_id or row.workflow_id
@@ -268,12 +268,12 @@ class BeadService:
 
     async def _check_no_active_run(self, bead_id: str, key_row: IdempotencyKeyRow | None) -> None:
         """Refuse while a run is active, unless this key started it."""
-        active_run_id = await self._access.call(self._store.get_active_run_id, bead_id)
+        active_run_id = await self._access.call(self._store.runs.get_active_id, bead_id)
         if active_run_id is None:
             return
         if (
             key_row is None
-            or await self._access.call(self._store.get_idempotency_key, key_row.key, key_row.actor)
+            or await self._access.call(self._store.idempotency_keys.get, key_row.key, key_row.actor)
             is None
         ):
             message = f"bead '{bead_id}' has the active run '{active_run_id}'"
@@ -311,13 +311,13 @@ class BeadService:
             created_at=iso(self._clock()),
         )
         self._access.check_open()
-        files = await self._access.call(self._store.list_files, bead_id)
+        files = await self._access.call(self._store.beads.list_files, bead_id)
         if len(files) < BEAD_FILES_MAX and all(row.name != name for row in files):
             # before the file is stored: the record names the author of every file
             await self._record_files(bead_id, {name: file.sha256}, by)
-        if await self._access.call(self._store.put_file, file):
+        if await self._access.call(self._store.beads.put_file, file):
             return _file_info(file)
-        files = await self._access.call(self._store.list_files, bead_id)
+        files = await self._access.call(self._store.beads.list_files, bead_id)
         existing = next((row for row in files if row.name == name), None)
         if existing is None:
             message = f"bead '{bead_id}' has {BEAD_FILES_MAX} files already"
@@ -328,20 +328,20 @@ class BeadService:
         return _file_info(existing)
 
     async def _record_files(self, bead_id: str, files: dict[str, str], by: str) -> None:
-        active_run_id = await self._access.call(self._store.get_active_run_id, bead_id)
+        active_run_id = await self._access.call(self._store.runs.get_active_id, bead_id)
         if active_run_id is not None:
             await self._patch_run(active_run_id, {}, Person(name=by or "engine"), files)
 
     async def files(self, bead_id: str) -> Sequence[FileInfo]:
         """List the files by name. Refused: unknown_bead."""
-        rows = await self._access.call(self._store.list_files, bead_id)
+        rows = await self._access.call(self._store.beads.list_files, bead_id)
         if not rows:
             await self._check_bead_exists(bead_id)
         return [_file_info(row) for row in rows]
 
     async def file(self, bead_id: str, name: str) -> tuple[FileInfo, bytes]:
         """Return one file with its content. Refused: unknown_bead, unknown_file."""
-        row = await self._access.query(lambda store: store.get_file(bead_id, name))
+        row = await self._access.query(lambda store: store.beads.get_file(bead_id, name))
         if row is None:
             await self._check_bead_exists(bead_id)
             message = f"bead '{bead_id}' has no file '{name[:FILE_NAME_CHARS_MAX]}'"
@@ -349,7 +349,7 @@ class BeadService:
         return _file_info(row), row.content or b""
 
     async def _check_bead_exists(self, bead_id: str) -> None:
-        if await self._access.call(self._store.get_bead, bead_id) is None:
+        if await self._access.call(self._store.beads.get, bead_id) is None:
             _refuse_unknown(bead_id)
 
 

@@ -31,7 +31,7 @@ from handrail.engine.services.beads import BeadService
 from handrail.engine.store_access import StoreAccess
 from handrail.kernel.stop.error_signature import error_signature, first_error_line
 from handrail.store.bugs import BugRow
-from handrail.store.engine_store import iso, parse_iso
+from handrail.store.rows import iso, parse_iso
 from handrail.views.bugs import NAME_CHARS_MAX, BugReportResult, BugView, ErrorReport
 from handrail.views.pages import PAGE_ITEMS_DEFAULT, Page
 
@@ -73,7 +73,7 @@ class BugService:
         """List the signatures, the newest bead first."""
         before, limit = check_cursor(cursor) or None, check_limit(limit)
         rows = await self._access.query(
-            lambda store: store.list_bugs(before=before, limit=limit + 1)
+            lambda store: store.bugs.list(before=before, limit=limit + 1)
         )
         items = tuple(_to_view(row) for row in rows[:limit])
         return Page(items=items, next_cursor=items[-1].bead_id if len(rows) > limit else None)
@@ -82,18 +82,18 @@ class BugService:
         self, report: ErrorReport, error_signature: str, digest: str, by: str
     ) -> BugReportResult | None:
         """Count the error or file a bead; None if another engine was faster: look again."""
-        existing = await self._access.call(self._store.get_bug, digest)
+        existing = await self._access.call(self._store.bugs.get, digest)
         now = self._clock()
         if existing is not None and existing.bead_status not in CLOSED_STATUSES:
             counted = await self._access.call(
-                self._store.increment_bug, digest, existing.bead_id, report.count, iso(now)
+                self._store.bugs.increment, digest, existing.bead_id, report.count, iso(now)
             )
             if not counted:
                 return None
             row = msgspec.structs.replace(existing, count=existing.count + report.count)
             return _to_result("known", "it is worked on already", error_signature, row)
         recent_count, reporter_count = await self._access.call(
-            self._store.count_bugs_since, iso(now - timedelta(hours=1)), by
+            self._store.bugs.count_since, iso(now - timedelta(hours=1)), by
         )
         if recent_count >= BUGS_PER_HOUR_MAX or reporter_count >= BUGS_PER_REPORTER_MAX:
             reason = (
@@ -111,7 +111,7 @@ class BugService:
             last_seen=iso(now),
             earlier=earlier,
         )
-        if not await self._access.call(self._store.put_bug, row):
+        if not await self._access.call(self._store.bugs.put, row):
             return None
         filed_as = "regression" if earlier is not None else "new"
         return _to_result(
@@ -125,7 +125,7 @@ class BugService:
         key = f"bug:{digest[:40]}:{earlier or ''}"
         workflow = (
             BUG_WORKFLOW_ID
-            if await self._access.call(self._store.get_definition, BUG_WORKFLOW_ID, None)
+            if await self._access.call(self._store.definitions.get, BUG_WORKFLOW_ID, None)
             else ""
         )
         try:
@@ -138,7 +138,7 @@ class BugService:
                 key=key,
             )
         except RefusedError as refused:
-            first = await self._access.call(self._store.get_idempotency_key, key, by)
+            first = await self._access.call(self._store.idempotency_keys.get, key, by)
             if refused.refusal.code != "key_reused" or first is None:
                 raise
             bead = await self._beads.get(first_answer(first)["bead_id"])

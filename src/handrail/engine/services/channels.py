@@ -52,8 +52,7 @@ from handrail.kernel.channel.state import (
     turn_queue,
 )
 from handrail.kernel.decision import prepare_types
-from handrail.store.channels import ChannelLogRow, ChannelRow
-from handrail.store.engine_store import StoreError, iso
+from handrail.store.rows import ChannelLogRow, ChannelRow, StoreError, iso
 from handrail.views.channels import ChannelView, MessageView, PostedMessage, TurnView
 from handrail.views.pages import PAGE_ITEMS_DEFAULT, Page
 
@@ -138,7 +137,7 @@ class ChannelService:
         return channel_view(*await self._load(channel_id))
 
     async def _load(self, channel_id: str) -> tuple[ChannelRow, Channel]:
-        rows = await self._access.call(self._store.load_channels, [channel_id])
+        rows = await self._access.call(self._store.channels.load, [channel_id])
         row = rows.get(channel_id)
         if row is None or row.closed_at is not None:
             raise RefusedError(unknown_channel_refusal(channel_id))
@@ -175,7 +174,7 @@ class ChannelService:
     async def has_members(self) -> bool:
         """Whether any channel has members: without them channels cost nothing."""
         if self._any_members is None:
-            self._any_members = await self._access.call(self._store.has_channel_members)
+            self._any_members = await self._access.call(self._store.channels.has_members)
         return self._any_members is True  # it may have changed meanwhile
 
     # Turns
@@ -187,7 +186,7 @@ class ChannelService:
 
     async def turns_of(self, agent_id: str) -> list[TurnView]:
         """Return the agent's current turns, each with the messages that it has not seen."""
-        rows = await self._access.call(self._store.list_active_turns, [agent_id])
+        rows = await self._access.call(self._store.channels.list_active_turns, [agent_id])
         turns = [await self.turn_of(channel_id, agent_id) for channel_id, _, _ in rows]
         return [turn for turn in turns if turn is not None]
 
@@ -199,7 +198,7 @@ class ChannelService:
             return None
         seen_until = next(member.seen for member in channel.members if member.agent_id == agent_id)
         messages = await self._access.call(
-            self._store.list_channel_messages,
+            self._store.channels.list_messages,
             channel_id,
             turn.after,
             seen_until,
@@ -249,7 +248,7 @@ class ChannelService:
         change = await self._execute(channel_id, command, by)
         count = change.channel.message_count
         rows = await self._access.call(
-            self._store.list_channel_messages,
+            self._store.channels.list_messages,
             channel_id,
             count - RECENT_MESSAGES_MAX,
             count,
@@ -310,7 +309,7 @@ class ChannelService:
         self, channel_id: str, after: int, limit: int, reader: str | None
     ) -> list[ChannelLogRow]:
         _, channel = await self._load(channel_id)
-        rows = await self._access.call(self._store.read_channel_log, channel_id, after, limit)
+        rows = await self._access.call(self._store.channels.read_log, channel_id, after, limit)
         if reader is None:
             return rows
         _check_may_read(channel, reader)
@@ -329,7 +328,9 @@ class ChannelService:
             code = refused.refusal.code
             if code in LATE_CODES:
                 at, body = iso(self._clock()), encode(command).decode()
-                await self._access.call(self._store.add_late_answer, stream, at, by, code, body)
+                await self._access.call(
+                    self._store.channels.add_late_answer, stream, at, by, code, body
+                )
             raise
         assert result.channel is not None, "it was about a channel"
         return result.channel
@@ -351,7 +352,7 @@ class ChannelService:
         """Wake channels that wait for one of these agents; maintenance makes up for failures."""
         try:
             for channel_id in await self._access.call(
-                self._store.list_channels_waiting_for, sorted(agents)
+                self._store.channels.list_waiting_for, sorted(agents)
             ):
                 await self._committer.execute(
                     CHANNEL_STREAM_PREFIX + channel_id, ChannelRequest(command=ev.ChannelTick())
@@ -368,7 +369,7 @@ class ChannelService:
             if key.startswith(TURN_KEY_PREFIX)
         ]
         if waiting_agents:
-            turns = await self._access.call(self._store.list_active_turns, waiting_agents)
+            turns = await self._access.call(self._store.channels.list_active_turns, waiting_agents)
             for _, agent_id, _ in turns:
                 self._changes.notify(TURN_KEY_PREFIX + agent_id, None)
 
@@ -379,7 +380,7 @@ class ChannelService:
     async def list(self, cursor: str = "", limit: int = PAGE_ITEMS_DEFAULT) -> Page[ChannelView]:
         """List the open channels, by id."""
         after, limit = check_cursor(cursor), check_limit(limit)
-        rows = await self._access.query(lambda store: store.list_open_channels(after, limit + 1))
+        rows = await self._access.query(lambda store: store.channels.list_open(after, limit + 1))
         items = tuple(channel_view(row, decode_channel(row.state)) for row in rows[:limit])
         return Page(items=items, next_cursor=rows[limit - 1].id if len(rows) > limit else None)
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from handrail.engine.clock import Clock
 from handrail.engine.store_access import StoreAccess
-from handrail.store.engine_store import IdempotencyKeyRow, iso
-from handrail.store.store import CredentialRow
+from handrail.store.credentials import CredentialRow
+from handrail.store.rows import IdempotencyKeyRow, iso
 
 
 class CredentialService:
@@ -21,31 +21,33 @@ class CredentialService:
 
     async def add(self, row: CredentialRow) -> None:
         self._access.check_open()
-        await self._access.call(self._store.add_credential, row)
+        await self._access.call(self._store.credentials.add, row)
 
     async def get(self, digest: str) -> CredentialRow | None:
         """Return a credential, even if it has expired or was revoked."""
-        return await self._access.call(self._store.get_credential, digest)
+        return await self._access.call(self._store.credentials.get, digest)
 
     async def list(self, kind: str) -> list[CredentialRow]:
         """List the credentials of a kind (token, sign_in, session), the newest first."""
-        return await self._access.call(self._store.list_credentials, kind)
+        return await self._access.call(self._store.credentials.list, kind)
 
     async def revoke(self, credential_id: str) -> bool:
         """Revoke a credential; False if it does not exist, or was revoked before."""
         self._access.check_open()
         return await self._access.call(
-            self._store.revoke_credential, credential_id, iso(self._clock())
+            self._store.credentials.revoke, credential_id, iso(self._clock())
         )
 
     async def use_sign_in(self, digest: str) -> CredentialRow | None:
         """Use a one-time sign-in. None if it is unknown, was used, or has expired."""
         self._access.check_open()
-        return await self._access.call(self._store.use_sign_in, digest, iso(self._clock()))
+        return await self._access.call(
+            self._store.credentials.use_sign_in, digest, iso(self._clock())
+        )
 
     async def has_tokens(self) -> bool:
         """Whether a token exists that was not revoked."""
-        return await self._access.call(self._store.has_active_tokens)
+        return await self._access.call(self._store.credentials.has_active_tokens)
 
 
 class StoredAnswers:
@@ -57,9 +59,9 @@ class StoredAnswers:
 
     async def get(self, key: str, actor: str) -> IdempotencyKeyRow | None:
         """Return the stored answer to this request."""
-        return await self._access.call(self._store.get_idempotency_key, key, actor)
+        return await self._access.call(self._store.idempotency_keys.get, key, actor)
 
     async def put(self, rows: Sequence[IdempotencyKeyRow]) -> None:
         """Store answers. Under each key and actor the first answer stands."""
         self._access.check_open()
-        await self._access.call(self._store.put_idempotency_keys, rows)
+        await self._access.call(self._store.idempotency_keys.put, rows)

@@ -20,7 +20,7 @@ from handrail.engine.store_access import StoreAccess
 from handrail.kernel.definition.model import PERSON_LEVELS
 from handrail.kernel.definition.plan import DefinitionCheck, Plan, check_definition
 from handrail.kernel.run.human_commands import OVERRIDE_LEVEL
-from handrail.store.engine_store import DefinitionRow, StoreError, iso, parse_iso
+from handrail.store.rows import DefinitionRow, StoreError, iso, parse_iso
 from handrail.views.definitions import DefinitionItem, DefinitionView, StoredDefinition
 from handrail.views.pages import PAGE_ITEMS_DEFAULT, Page
 
@@ -75,7 +75,7 @@ class DefinitionService:
         workflow_id = workflow_id or definition.id or definition.name
         text = json.dumps(document, ensure_ascii=False, sort_keys=True)
         for _ in range(STORE_ATTEMPTS_MAX):  # another engine may define it at the same moment
-            newest = await self._access.call(self._store.get_definition, workflow_id)
+            newest = await self._access.call(self._store.definitions.get, workflow_id)
             if only_guarded and newest is not None:
                 check_guarded(newest, workflow_id)
             if newest is not None and newest.workflow_id != workflow_id:
@@ -94,7 +94,7 @@ class DefinitionService:
                 created_at=iso(self._clock()),
             )
             self._plans.newest.clear()
-            if await self._access.call(self._store.put_definition, newest, owner):
+            if await self._access.call(self._store.definitions.put, newest, owner):
                 break
         else:
             raise StoreError(f"'{workflow_id}' is defined by others all the time; try again")
@@ -111,7 +111,7 @@ class DefinitionService:
         """Refuse an author below ceo who edits a definition of others, or takes an id or a name
         that until now led to one: callers who use it would get the new one."""
         foreign = await self._access.call(
-            self._store.find_foreign_definition, workflow_id, name, owner
+            self._store.definitions.find_foreign, workflow_id, name, owner
         )
         if foreign is not None:
             message = f"{owner} did not define '{foreign}'"
@@ -121,7 +121,7 @@ class DefinitionService:
     async def list(self, cursor: str = "", limit: int = PAGE_ITEMS_DEFAULT) -> Page[DefinitionItem]:
         """List the newest version of each definition, by id."""
         after, limit = check_cursor(cursor), check_limit(limit)
-        rows = await self._access.call(self._store.list_definitions_page, after, limit + 1)
+        rows = await self._access.call(self._store.definitions.list, after, limit + 1)
         items = tuple(_to_item(row) for row in rows[:limit])
         return Page(items=items, next_cursor=items[-1].id if len(rows) > limit else None)
 
@@ -130,7 +130,7 @@ class DefinitionService:
         unknown_definition."""
         is_version = version is None or 0 < version <= VERSION_MAX
         row = (
-            await self._access.call(self._store.get_definition, workflow_id, version)
+            await self._access.call(self._store.definitions.get, workflow_id, version)
             if is_version
             else None
         )
@@ -147,7 +147,7 @@ class DefinitionService:
 
     async def versions(self, workflow_id: str) -> Sequence[DefinitionItem]:
         """List the versions, the newest first. Refused: unknown_definition."""
-        rows = await self._access.call(self._store.list_definition_versions, workflow_id)
+        rows = await self._access.call(self._store.definitions.list_versions, workflow_id)
         if not rows:
             refuse_unknown_definition(workflow_id)
         return [_to_item(row) for row in rows]

@@ -32,8 +32,15 @@ from handrail.engine.services.similarity import (
 from handrail.engine.settings import EngineSettings
 from handrail.engine.store_access import StoreAccess
 from handrail.kernel.decision import Value
-from handrail.store.engine_store import JournalEntry, StreamRow, StreamWrite, iso, parse_iso
-from handrail.store.hash_chain import EMPTY_HEAD, entry_hash
+from handrail.store.rows import (
+    EMPTY_HEAD,
+    JournalEntry,
+    StreamRow,
+    StreamWrite,
+    entry_hash,
+    iso,
+    parse_iso,
+)
 from handrail.store.ticket_memory import MemoryChange, MemoryRow
 from handrail.views.memories import (
     QUERY_CHARS_MAX,
@@ -93,7 +100,7 @@ class MemoryService:
         self._access, self._store, self._gateway = access, access.store, gateway
         self._notifier, self._clock = notifier, clock
         self._writer = MemoryWriter(
-            lambda rows: access.call(access.store.put_memories, rows, settings.memory_max)
+            lambda rows: access.call(access.store.ticket_memory.put, rows, settings.memory_max)
         )
 
     async def remember(
@@ -147,7 +154,7 @@ class MemoryService:
         if not ticket:
             return ()
         rows = await self._access.call(
-            self._store.search_memories,
+            self._store.ticket_memory.search,
             search_words(ticket),
             bead_id,
             execution_id,
@@ -167,7 +174,9 @@ class MemoryService:
         """Record that the memory answers the run: counted once, however often the run asks."""
         self._access.check_open()
         at = iso(self._clock())
-        await self._access.call(self._store.record_memory_use, memory_id, bead_id, execution_id, at)
+        await self._access.call(
+            self._store.ticket_memory.record_use, memory_id, bead_id, execution_id, at
+        )
 
     async def list(
         self, *, q: str | None = None, cursor: str = "", limit: int = PAGE_ITEMS_DEFAULT
@@ -180,7 +189,7 @@ class MemoryService:
             )
             refuse("bad_query", message, "look for a part of a ticket or a resolution")
         rows = await self._access.query(
-            lambda store: store.list_memories(text=q or None, before=before, limit=limit + 1)
+            lambda store: store.ticket_memory.list(text=q or None, before=before, limit=limit + 1)
         )
         items = tuple(map(_to_view, rows[:limit]))
         return Page(items=items, next_cursor=items[-1].id if len(rows) > limit else None)
@@ -202,7 +211,7 @@ class MemoryService:
         await self._change(memory_id, None, by)
 
     async def _load(self, memory_id: str) -> MemoryRow:
-        row = await self._access.call(self._store.get_memory, memory_id)
+        row = await self._access.call(self._store.ticket_memory.get, memory_id)
         if row is None:
             _refuse_unknown(memory_id)
         return row
@@ -223,9 +232,9 @@ class MemoryService:
                 at=iso(self._clock()),
             )
             write = _change_write(
-                await self._access.call(self._store.load_stream, MEMORY_STREAM), row, change
+                await self._access.call(self._store.journal.load_stream, MEMORY_STREAM), row, change
             )
-            if await self._access.call(self._store.change_memory, change, write):
+            if await self._access.call(self._store.ticket_memory.change, change, write):
                 self._notifier.changes.notify(ANY_STREAM, None)
                 return row if resolution is None else await self._load(memory_id)
         raise EngineBusyError(f"memory '{memory_id}' is being changed by others; try again")

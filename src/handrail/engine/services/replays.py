@@ -100,7 +100,7 @@ class _PlanLoader:
     def __call__(self, workflow_id: str, version: int) -> Plan:
         plan = self.plans.get((workflow_id, version))
         if plan is None:
-            row = self.store.get_definition(workflow_id, version)
+            row = self.store.definitions.get(workflow_id, version)
             document = msgspec.json.decode(row.definition) if row is not None else None
             plan, _ = check_definition(document, self.settings)
             if plan is None:
@@ -123,7 +123,7 @@ def _replay_runs(
 
 
 def _read_run_events(store: Store, run_id: str, events_left: int) -> list[RunEvent]:
-    stored = store.load_runs([run_id]).get(run_id)
+    stored = store.runs.load([run_id]).get(run_id)
     if stored is None:
         refuse("unknown_run", f"there is no run '{run_id}'", "`handrail runs` lists them")
     if stored.row.seq > events_left:
@@ -140,11 +140,11 @@ def _read_ended_runs(store: Store, workflow_id: str, runs_max: int) -> list[list
     histories: list[list[RunEvent]] = []
     before, events_left = None, REPLAYED_EVENTS_MAX
     while len(histories) < runs_max:
-        rows = store.list_runs(
+        rows = store.runs.list(
             status="ended", workflow_id=workflow_id, before=before, limit=PAGE_RUNS
         )
         for row in rows[: runs_max - len(histories)]:
-            run = store.load_runs([row.id])[row.id].row
+            run = store.runs.load([row.id])[row.id].row
             events_left -= run.seq
             if events_left < 0:
                 return histories

@@ -28,7 +28,7 @@ from handrail.engine.log_events import log_event
 from handrail.engine.notifier import ChangeNotifier, EngineNotification
 from handrail.engine.queries.runs import RunQueries
 from handrail.engine.settings import EngineSettings
-from handrail.store.engine_store import StoreError, iso, parse_iso
+from handrail.store.rows import StoreError, iso, parse_iso
 from handrail.views.report import RunReport, report_markdown, snitch_entry
 
 log = logging.getLogger("handrail.engine")

@@ -22,7 +22,7 @@ from handrail.engine.store_access import StoreAccess
 from handrail.kernel.run import commands as c
 from handrail.kernel.run.events import RunEvent
 from handrail.kernel.run.machine import Run
-from handrail.store.engine_store import IdempotencyKeyRow, NoteRow
+from handrail.store.rows import IdempotencyKeyRow, NoteRow
 
 OverrideCommand = c.Move | c.Migrate | c.Close | c.Pause | c.Resume
 CACHED_RUN_WAIT_SECONDS = 5.0
@@ -168,7 +168,7 @@ class RunService:
             run = await self._reader.state(run_id)
             while after < run.seq:
                 for entry in await self._access.call(
-                    self._access.store.read_journal, run_id, after, PAGE_ENTRIES
+                    self._access.store.journal.read, run_id, after, PAGE_ENTRIES
                 ):
                     events = decode_events(entry.body)
                     for seq, event in enumerate(events, entry.seq - entry.count + 1):
@@ -184,7 +184,7 @@ class RunService:
 
     async def add_note(self, note: NoteRow) -> None:
         """Keep a refused input as evidence."""
-        await self._access.call(self._access.store.add_note, note)
+        await self._access.call(self._access.store.runs.add_note, note)
 
     @property
     def _recheck_seconds(self) -> float:

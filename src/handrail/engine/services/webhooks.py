@@ -22,8 +22,8 @@ from handrail.engine.queries.event_feed import EventFeed
 from handrail.engine.queries.run_reader import RunReader
 from handrail.engine.services.approvals import ApprovalService
 from handrail.engine.store_access import StoreAccess
-from handrail.store.engine_store import iso, parse_iso
 from handrail.store.notifications import WEBHOOKS_MAX, DeliveryRow, ReminderRow, WebhookRow
+from handrail.store.rows import iso, parse_iso
 from handrail.views.approvals import Approval
 from handrail.views.event_view import EventView
 from handrail.views.webhooks import CHANNEL_MESSAGE, WebhookEventType
@@ -70,7 +70,7 @@ class WebhookService:
         """Add a webhook. Refused: too_many_webhooks."""
         self._access.check_open()
         await self._skip_past_events()
-        if not await self._access.call(self._store.add_webhook, row):
+        if not await self._access.call(self._store.notifications.add_webhook, row):
             message = f"there are {WEBHOOKS_MAX} webhooks already"
             refuse("too_many_webhooks", message, "remove one")
 
@@ -78,7 +78,7 @@ class WebhookService:
         return [row for row in await self.list() if row.disabled_at is None]
 
     async def list(self) -> list[WebhookRow]:
-        return await self._access.call(self._store.list_webhooks)
+        return await self._access.call(self._store.notifications.list_webhooks)
 
     async def get(self, webhook_id: str) -> WebhookRow:
         """Return a webhook. Refused: unknown_webhook."""
@@ -91,7 +91,7 @@ class WebhookService:
     async def remove(self, webhook_id: str) -> None:
         """Remove a webhook. Refused: unknown_webhook."""
         await self.get(webhook_id)
-        await self._access.call(self._store.remove_webhook, webhook_id)
+        await self._access.call(self._store.notifications.remove_webhook, webhook_id)
 
     async def enable(self, webhook_id: str) -> None:
         """Re-enable a webhook: it gets pending deliveries, and new ones. Refused:
@@ -99,21 +99,23 @@ class WebhookService:
         await self.get(webhook_id)
         await self._skip_past_events()
         at, since = iso(self._clock()), await self._feed.last_commit()
-        await self._access.call(self._store.enable_webhook, webhook_id, at, since)
+        await self._access.call(self._store.notifications.enable_webhook, webhook_id, at, since)
 
     async def _skip_past_events(self) -> None:
         """Move to the end of the feed if there was no webhook so far: the past is not delivered."""
         if await self.list_enabled():
             return
-        last_position = await self._access.call(self._store.get_delivery_position)
+        last_position = await self._access.call(self._store.notifications.get_delivery_position)
         position = await self._feed.position()
         if last_position != position:
-            await self._access.call(self._store.put_deliveries, last_position, position, ())
+            await self._access.call(
+                self._store.notifications.put_deliveries, last_position, position, ()
+            )
 
     async def make_deliveries(self) -> bool:
         """Make deliveries of the next events in the feed; True if there may be more."""
         hooks = await self.list_enabled()
-        last_position = await self._access.call(self._store.get_delivery_position)
+        last_position = await self._access.call(self._store.notifications.get_delivery_position)
         if not hooks or last_position is None:
             return False
         feed_events = await self._feed.read(last_position, PAGE_EVENTS)
@@ -126,32 +128,40 @@ class WebhookService:
             deliveries += await self._build_deliveries(hooks, position, event)
             reminders += _reminder_rows(event, self._clock())
         await self._access.call(
-            self._store.put_deliveries, last_position, feed_events[-1][0], deliveries, reminders
+            self._store.notifications.put_deliveries,
+            last_position,
+            feed_events[-1][0],
+            deliveries,
+            reminders,
         )
         return len(feed_events) == PAGE_EVENTS
 
     async def pending_counts(self) -> dict[str, int]:
         """Count pending deliveries by webhook."""
-        return await self._access.call(self._store.count_pending_deliveries)
+        return await self._access.call(self._store.notifications.count_pending_deliveries)
 
     async def take_delivery(self, webhook_id: str, lease: timedelta) -> DeliveryRow | None:
         """Lease the webhook and return its next delivery. None if there is none, or the webhook is
         leased by another server, or not due yet."""
         now = self._clock()
-        if await self._access.call(self._store.get_next_delivery, webhook_id) is None:
+        if await self._access.call(self._store.notifications.get_next_delivery, webhook_id) is None:
             return None
         until = iso(now + lease)
-        if not await self._access.call(self._store.lease_webhook, webhook_id, iso(now), until):
+        if not await self._access.call(
+            self._store.notifications.lease_webhook, webhook_id, iso(now), until
+        ):
             return None
-        delivery = await self._access.call(self._store.get_next_delivery, webhook_id)
+        delivery = await self._access.call(self._store.notifications.get_next_delivery, webhook_id)
         if delivery is None:  # another server was faster
-            await self._access.call(self._store.release_webhook, webhook_id)
+            await self._access.call(self._store.notifications.release_webhook, webhook_id)
         return delivery
 
     async def mark_delivered(self, webhook_id: str, delivery_id: str) -> None:
         """Record that the delivery was received; the next may be sent at once."""
         at = iso(self._clock())
-        await self._access.call(self._store.record_delivery, webhook_id, delivery_id, at)
+        await self._access.call(
+            self._store.notifications.record_delivery, webhook_id, delivery_id, at
+        )
 
     async def mark_failed(
         self, webhook_id: str, reason: str, wait: timedelta, *, disable: bool
@@ -160,12 +170,18 @@ class WebhookService:
         now = self._clock()
         disabled_at = iso(now) if disable else None
         await self._access.call(
-            self._store.record_delivery_failure, webhook_id, iso(now + wait), reason, disabled_at
+            self._store.notifications.record_delivery_failure,
+            webhook_id,
+            iso(now + wait),
+            reason,
+            disabled_at,
         )
 
     async def prune(self, age: timedelta) -> None:
         """Delete links, deliveries and reminders that were settled so long ago."""
-        await self._access.call(self._store.delete_old_notifications, iso(self._clock() - age))
+        await self._access.call(
+            self._store.notifications.delete_old_notifications, iso(self._clock() - age)
+        )
 
     async def _disable_overflowing(self, hooks: Sequence[WebhookRow]) -> None:
         """Disable webhooks with too many pending deliveries."""
@@ -198,7 +214,7 @@ class WebhookService:
     async def _unanswered_approvals(self, run_id: str, at: str) -> Sequence[Occurrence]:
         """Approvals that were settled without an answer since that moment."""
         rows = await self._access.query(
-            lambda store: store.list_newest_approvals(execution_id=run_id, limit=PAGE_EVENTS)
+            lambda store: store.approvals.list_newest(execution_id=run_id, limit=PAGE_EVENTS)
         )
         since = parse_iso(at)
         return [
@@ -271,7 +287,9 @@ class WebhookService:
         """Fire the reminders that are due, of approvals that are still open."""
         now = iso(self._clock())
         kind: WebhookEventType = "approval.reminder"
-        for reminder in await self._access.call(self._store.list_due_reminders, now, PAGE_EVENTS):
+        for reminder in await self._access.call(
+            self._store.notifications.list_due_reminders, now, PAGE_EVENTS
+        ):
             body = await self._delivery_body(kind, reminder.approval_id, now, reminder.kind)
             n = await self._feed.last_commit()
             deliveries = [
@@ -279,7 +297,9 @@ class WebhookService:
                 for row in await self.list_enabled()
                 if body is not None and kind in event_types_of(row)
             ]
-            await self._access.call(self._store.fire_reminder, reminder, now, deliveries)
+            await self._access.call(
+                self._store.notifications.fire_reminder, reminder, now, deliveries
+            )
 
 
 def event_types_of(row: WebhookRow) -> tuple[WebhookEventType, ...]:

@@ -43,8 +43,8 @@ from handrail.server.routes.approvals import (
 )
 from handrail.server.routes.web_app import SAME_SITE_VALUES
 from handrail.server.settings import ServerSettings
-from handrail.store.engine_store import iso, parse_iso
 from handrail.store.notifications import AnswerLinkRow
+from handrail.store.rows import iso, parse_iso
 from handrail.views.approvals import Approval
 
 FORM_TYPE = "application/x-www-form-urlencoded"

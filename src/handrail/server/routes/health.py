@@ -9,7 +9,7 @@ from handrail.api.server import Health, ServerCalls
 from handrail.engine.engine import Engine
 from handrail.server.binding import serves
 from handrail.server.long_polls import LongPolls
-from handrail.store.engine_store import StoreError
+from handrail.store.rows import StoreError
 
 FAILED_REASON = "the engine has failed; the server's log says why"
 UNAVAILABLE_REASON = "the database does not answer; the server's log says why"

@@ -14,7 +14,7 @@ from handrail.server.authentication import CredentialCache
 from handrail.server.binding import serves
 from handrail.server.credentials import caller_from_credential
 from handrail.server.problems import HTTPProblemError
-from handrail.store.store import CredentialRow
+from handrail.store.credentials import CredentialRow
 from handrail.views.pages import Page
 
 prepare_types(SessionView)

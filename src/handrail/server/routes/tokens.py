@@ -22,8 +22,8 @@ from handrail.server.authentication import CredentialCache
 from handrail.server.binding import serves
 from handrail.server.credentials import SIGN_IN_SECONDS, issue_credential
 from handrail.server.problems import FieldError, HTTPProblemError
-from handrail.store.engine_store import parse_iso
-from handrail.store.store import CredentialRow
+from handrail.store.credentials import CredentialRow
+from handrail.store.rows import parse_iso
 from handrail.views.event_view import ENGINE_ACTOR
 from handrail.views.pages import Page
 

@@ -25,8 +25,8 @@ from handrail.server.webhook_targets import (
     parse_target_url,
     resolve_target,
 )
-from handrail.store.engine_store import iso
 from handrail.store.notifications import WebhookRow
+from handrail.store.rows import iso
 from handrail.views.pages import Page
 
 WEBHOOK_SECRET_PREFIX = "hrw_"  # noqa: S105 - how secrets begin

@@ -23,7 +23,6 @@ from handrail.store.database import (
     MaintenanceDatabase,
     TableSize,
 )
-from handrail.store.engine_store import StoreError
 from handrail.store.migrations import check_schema_version, read_migrations
 from handrail.store.postgres.database import (
     DATABASE_ERRORS,
@@ -33,6 +32,7 @@ from handrail.store.postgres.database import (
     store_error,
 )
 from handrail.store.postgres.pool import PostgresDatabase
+from handrail.store.rows import StoreError
 
 TABLES: list[str] = re.findall(r"(?m)^CREATE TABLE (\w+)", "".join(read_migrations(PACKAGE)))
 """Tables in an order in which they can be filled."""

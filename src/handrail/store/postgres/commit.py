@@ -25,8 +25,14 @@ from msgspec.structs import astuple
 from psycopg import errors
 from psycopg.pq.abc import PGresult
 
+from handrail.store.columns import Row
 from handrail.store.database import STREAM_TABLES, Rows
-from handrail.store.engine_store import (
+from handrail.store.postgres.binary_values import array_columns, binary_scalars
+from handrail.store.postgres.connection import ConnectionLostError, ReconnectingConnection
+from handrail.store.postgres.database import PostgresConnection
+from handrail.store.postgres.pipeline import PipelineStep, prepare_statements, run_pipeline
+from handrail.store.queries import Queries
+from handrail.store.rows import (
     ApprovalRow,
     ChannelWrite,
     CommitOutcomeUnknownError,
@@ -37,12 +43,6 @@ from handrail.store.engine_store import (
     StreamRow,
     StreamWrite,
 )
-from handrail.store.postgres.binary_values import array_columns, binary_scalars
-from handrail.store.postgres.connection import ConnectionLostError, ReconnectingConnection
-from handrail.store.postgres.database import PostgresConnection
-from handrail.store.postgres.pipeline import PipelineStep, prepare_statements, run_pipeline
-from handrail.store.queries import Queries
-from handrail.store.row import Row
 
 QUERIES = Queries("postgres")
 COMMIT_ATTEMPTS = 5

@@ -23,9 +23,9 @@ import psycopg
 from psycopg.errors import Diagnostic
 from psycopg.pq import TransactionStatus
 
-from handrail.store.engine_store import StoreError
 from handrail.store.postgres.database import DATABASE_ERRORS, PostgresConnection, store_error
 from handrail.store.postgres.primary import PrimaryFinder
+from handrail.store.rows import StoreError
 
 RECONNECT_PAUSES_SECONDS = (0.0, 0.1, 0.3, 1.0)
 """Pauses before each attempt to reconnect."""

@@ -9,10 +9,10 @@ from typing import Any, LiteralString
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from handrail.store.engine_store import StoreError
 from handrail.store.migrations import check_schema_version, read_migrations
 from handrail.store.migrations import schema_version as newest_schema_version
 from handrail.store.postgres.binary_values import register_adapters
+from handrail.store.rows import StoreError
 
 PostgresConnection = psycopg.Connection[tuple[Any, ...]]
 

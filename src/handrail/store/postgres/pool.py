@@ -13,15 +13,8 @@ from typing import Any
 from msgspec.structs import astuple
 from psycopg import Cursor
 
+from handrail.store.columns import Row
 from handrail.store.database import Database, LockTopic, MaintenanceDatabase, Rows
-from handrail.store.engine_store import (
-    AcknowledgedDataLostError,
-    CommitOutcomeUnknownError,
-    CommitRow,
-    LoadedRun,
-    RunRow,
-    StreamWrite,
-)
 from handrail.store.postgres import commit as writing
 from handrail.store.postgres.binary_values import array_columns, text_array
 from handrail.store.postgres.commit import QUERIES, append_entry
@@ -33,7 +26,14 @@ from handrail.store.postgres.connection import (
 from handrail.store.postgres.database import PostgresConnection, prepare_schema
 from handrail.store.postgres.primary import PrimaryFinder
 from handrail.store.queries import Query
-from handrail.store.row import Row
+from handrail.store.rows import (
+    AcknowledgedDataLostError,
+    CommitOutcomeUnknownError,
+    CommitRow,
+    LoadedRun,
+    RunRow,
+    StreamWrite,
+)
 
 POOL_CONNECTIONS = 2
 """Connections besides the one that commits."""

@@ -10,8 +10,8 @@ from threading import Lock
 
 import psycopg
 
-from handrail.store.engine_store import StoreError
 from handrail.store.postgres.database import PostgresConnection, connect, parse_url, store_error
+from handrail.store.rows import StoreError
 
 NEXT_SERVER_TIMEOUT_SECONDS = "2"
 """Time for a server to answer once another server has been found."""

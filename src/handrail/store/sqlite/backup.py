@@ -20,9 +20,9 @@ from handrail.store.database import (
     Rows,
     TableSize,
 )
-from handrail.store.engine_store import StoreError
 from handrail.store.migrations import check_schema_version
 from handrail.store.queries import Query
+from handrail.store.rows import StoreError
 from handrail.store.sqlite.connection import QUERIES, SqliteDatabase
 from handrail.store.sqlite.database import (
     APPLICATION_ID,

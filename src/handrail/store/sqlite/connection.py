@@ -21,6 +21,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import astuple
 
+from handrail.store.columns import Row
 from handrail.store.database import (
     STREAM_TABLES,
     Database,
@@ -28,15 +29,8 @@ from handrail.store.database import (
     MaintenanceDatabase,
     Rows,
 )
-from handrail.store.engine_store import (
-    CommitRow,
-    LoadedRun,
-    RunRow,
-    StreamWrite,
-)
-from handrail.store.hash_chain import EMPTY_HEAD, commit_hash
 from handrail.store.queries import Queries, Query
-from handrail.store.row import Row
+from handrail.store.rows import EMPTY_HEAD, CommitRow, LoadedRun, RunRow, StreamWrite, commit_hash
 from handrail.store.sqlite.database import (
     DATABASE_ERRORS,
     IN_MEMORY_PATH,

@@ -7,9 +7,9 @@ from contextlib import suppress
 from pathlib import Path
 from time import monotonic, sleep
 
-from handrail.store.engine_store import StoreError
 from handrail.store.migrations import check_schema_version, read_migrations
 from handrail.store.migrations import schema_version as newest_schema_version
+from handrail.store.rows import StoreError
 
 PACKAGE = "handrail.store.sqlite"
 APPLICATION_ID = 0x48524149

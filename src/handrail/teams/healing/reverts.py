@@ -22,7 +22,7 @@ from handrail.engine.services.bugs import BUG_WORKFLOW_ID
 from handrail.kernel.result import Result
 from handrail.kernel.run.events import Offered
 from handrail.kernel.run.state import Run
-from handrail.store.engine_store import StoreError
+from handrail.store.rows import StoreError
 from handrail.teams.scripted import fail, succeed
 from handrail.views.steps import Events
 

@@ -18,16 +18,13 @@ A *stream* has events of its own: a run (its id), a commit lock ("lock:REPOSITOR
 ("channel:ID"), or the maintenance of the database ("care": what was archived, by whom).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from hashlib import sha256
 
 import msgspec
 
-from handrail.store.row import Json, Row, Time
-
-if TYPE_CHECKING:
-    from handrail.store.store import Store as EngineStore  # noqa: F401  # pyright: ignore[reportUnusedImport]
+from handrail.store.columns import Json, Row, Time
 
 
 class StoreError(Exception):
@@ -333,17 +330,10 @@ class TransitionItem(Row):
 
 _last_iso: tuple[datetime | None, str] = (None, "")
 
+EMPTY_HEAD = b""
+"""The head of a stream or database without entries."""
 NOTES_MAX = 100
 """Notes kept per run; further notes are only counted."""
-
-
-def __getattr__(name: str) -> object:
-    """Find `EngineStore`, the old name of the store, until nobody uses it."""
-    if name != "EngineStore":
-        raise AttributeError(name)
-    from handrail.store.store import Store
-
-    return Store
 
 
 def iso(moment: datetime) -> str:
@@ -358,3 +348,15 @@ def iso(moment: datetime) -> str:
 
 def parse_iso(text: str) -> datetime:
     return datetime.fromisoformat(text)
+
+
+def entry_hash(head: bytes, stream: str, seq: int, body: str) -> bytes:
+    """Return the head of a stream after this entry. It covers all earlier entries, the position
+    and the content, so that it identifies the whole stream."""
+    return sha256(b"%b\n%b\n%d\n%b" % (head, stream.encode(), seq, body.encode())).digest()
+
+
+def commit_hash(head: bytes, entry_hashes: Iterable[bytes]) -> bytes:
+    """Return the head of the database after a commit with these entries. It covers all earlier
+    commits, so that verification notices a missing or truncated stream."""
+    return sha256(head + sha256(b"".join(entry_hashes)).digest()).digest()
