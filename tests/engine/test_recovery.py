@@ -266,7 +266,7 @@ def test_who_asks_one_engine_is_not_refused_for_what_it_has_not_heard_of_yet(
     async def play():
         async with opened(shared_url, clock) as one, opened(shared_url, clock) as two:
             run = await started(one, chain(node("a"), node("b"), node("ok", "approval")))
-            assert one.committer.cached_run(run.id) is not None
+            assert one.committer.cache.run(run.id) is not None
             agent = await worker(two)
             await agent.work()
             dispatch = await agent.get()
@@ -286,7 +286,7 @@ def test_who_waits_at_one_engine_hears_of_an_end_at_another(
     async def play():
         async with opened(shared_url, clock, pulse=0.05) as one, opened(shared_url, clock) as two:
             run = await started(one if in_memory else two, ASKS)
-            assert (one.committer.cached_run(run.id) is not None) == in_memory
+            assert (one.committer.cache.run(run.id) is not None) == in_memory
             waiting = asyncio.create_task(one.run(run.id).result())
             following = asyncio.create_task(_names(one.run(run.id).events()))
             await asyncio.sleep(0.01)

@@ -213,7 +213,7 @@ def use_settings(house: House, **changes: float) -> None:
 
 def only_told(house: House) -> None:
     """Whoever waits there looks up when it is told to, and not by itself."""
-    house.engine.maintenance.is_running = True
+    house.engine._foreign_commits.is_watched = True
     use_settings(house, heartbeat=3_600)
 
 

@@ -22,7 +22,7 @@ from handrail.engine.audit.trail import AuditTrail
 from handrail.engine.clock import Clock
 from handrail.engine.commit.committer import GroupCommitter
 from handrail.engine.commit.gateway import CommandGateway
-from handrail.engine.commit.plan_cache import PlanCache
+from handrail.engine.commit.run_cache import PlanCache, RunCache
 from handrail.engine.dispatch.claims import ClaimService
 from handrail.engine.dispatch.dispatches import DispatchService
 from handrail.engine.dispatch.local_agents import LocalAgents
@@ -87,15 +87,15 @@ class EngineParts:
         self.access = StoreAccess(store)
         self.notifier = ChangeNotifier()
         self.matcher = DispatchMatcher()
-        self.plans = plans or PlanCache(settings.kernel)
-        self.committer = GroupCommitter(self.access, clock, self.plans, self.matcher, self.notifier)
+        self.cache = RunCache(plans or PlanCache(settings.kernel))
+        self.committer = GroupCommitter(self.access, clock, self.cache, self.matcher, self.notifier)
         self.foreign_commits = ForeignCommits(self.access, self.committer, self.notifier)
         self.maintenance = Maintenance(
             self.access, self.committer, self.foreign_commits, clock, settings, engine_id
         )
         before_commit = self._record_outage if visiting else None
         self.gateway = CommandGateway(self.committer, self.access, clock, before_commit)
-        self.reader = RunReader(self.access, self.committer)
+        self.reader = RunReader(self.access, self.cache)
 
     async def _record_outage(self) -> None:
         """A commit is a sign of life: record the outage before it."""
@@ -121,17 +121,17 @@ class Engine:
         self._access, self._notifier = access, notifier = parts.access, parts.notifier
         self.committer = committer = parts.committer
         self.matcher, self.maintenance = parts.matcher, parts.maintenance
-        gateway, reader = parts.gateway, parts.reader
+        self._foreign_commits, gateway, reader = parts.foreign_commits, parts.gateway, parts.reader
 
         # Work: beads, runs, people
-        self.definitions = DefinitionService(access, parts.plans, clock, settings)
+        self.definitions = DefinitionService(access, parts.cache.plans, clock, settings)
         self.approvals = ApprovalService(access, gateway, reader, clock)
         self.runs = RunService(
-            access, gateway, reader, notifier, committer, self.maintenance, self.approvals, settings
+            access, gateway, reader, notifier, self._foreign_commits, self.approvals, settings
         )
-        self.beads = BeadService(access, gateway, reader, self.approvals, clock)
+        self.beads = BeadService(access, gateway, reader, self.approvals.get, clock)
         self.bugs = BugService(access, self.beads, clock)
-        self.run_queries = RunQueries(access, reader, self.beads, clock, settings)
+        self.run_queries = RunQueries(access, reader, self.beads.get, clock, settings)
         self.locks = LockQueries(access)
         self.statistics = StatisticsService(access)
 
@@ -144,7 +144,7 @@ class Engine:
         self.claims = ClaimService(
             access, reader, committer, notifier, self.agents, self.channels, settings
         )
-        self.dispatches = DispatchService(access, gateway, reader, committer, self.agents, clock)
+        self.dispatches = DispatchService(access, gateway, reader, self.agents, clock)
         self.local_executor = executor = LocalExecutor(access, committer, reader, clock)
         self.local_agents = LocalAgents(
             access, committer, executor, notifier, clock, settings, engine_id, self._spawn
@@ -168,10 +168,10 @@ class Engine:
 
     def _connect(self, parts: EngineParts) -> None:
         """Let the services hear of changes, before anybody else does."""
-        parts.notifier.run_hooks.append(self.local_executor.on_run_changed)
+        parts.notifier.cancel_hooks.append(self.local_executor.cancel)
         parts.notifier.channel_hooks.append(self.channels.on_channel_changed)
         hooks = self.channels.on_foreign_commits, self.agents.on_foreign_commits
-        parts.foreign_commits.hooks += hooks
+        self._foreign_commits.hooks += hooks
 
     @property
     def listeners(self) -> Listeners:
@@ -199,7 +199,7 @@ class Engine:
 
     async def visit(self) -> None:
         """Called by `handrail.open`: perform what is asked, and nothing else."""
-        self.maintenance.has_peers = True  # a cached run may be out of date at any time
+        self._foreign_commits.has_peers = True  # a cached run may be out of date at any time
         self._spawn(self.committer.run_forever())
 
     async def close(self) -> None:

@@ -17,6 +17,7 @@ from handrail.engine.commit.channel_change import ChannelStreamChange
 from handrail.engine.commit.stream_change import RunChange
 from handrail.engine.log_events import log_event
 from handrail.kernel.agent_lifecycle import Trigger
+from handrail.kernel.run.effects import CancelDispatch
 from handrail.kernel.run.state import Run
 
 T = TypeVar("T")
@@ -134,13 +135,15 @@ class ChangeNotifier:
         """Waiters for a change: of a run or channel by its stream, of anything by ANY_STREAM."""
         self.ends: KeyedWaiters[Run] = KeyedWaiters()
         """Waiters for the end of a run."""
-        self.run_hooks: list[Callable[[RunChange], None]] = []
-        """Parts of the engine that act on a changed run, before anybody hears of it."""
+        self.cancel_hooks: list[Callable[[str, int], None]] = []
+        """Parts of the engine that stop a cancelled dispatch, before anybody hears of it."""
         self.channel_hooks: list[Callable[[ChannelStreamChange], None]] = []
 
     def run_changed(self, change: RunChange) -> None:
-        for hook in self.run_hooks:
-            hook(change)
+        for effect in change.effects:
+            if isinstance(effect, CancelDispatch):
+                for cancel in self.cancel_hooks:
+                    cancel(change.stream, effect.fence)
         self.changes.notify(change.stream, None)
         self.changes.notify(ANY_STREAM, None)
         if change.run is not None and change.run.has_ended:

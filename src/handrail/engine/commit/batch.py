@@ -8,26 +8,27 @@
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
 from msgspec.structs import replace
 
-from handrail.engine.commit.channel_change import ChannelStreamChange
-from handrail.engine.commit.plan_cache import PlanCache
+from handrail.engine.commit.channel_change import ChannelRequest, ChannelStreamChange
 from handrail.engine.commit.projection import CachedRun, encode
+from handrail.engine.commit.run_cache import PlanCache
 from handrail.engine.commit.stream_change import (
-    Command,
     Forfeited,
     Granted,
     LockChange,
     RunChange,
-    StreamChange,
+    RunMessage,
 )
 from handrail.engine.dispatch.matcher import AgentSlot, DispatchMatcher
 from handrail.engine.errors import UnknownDefinitionError
 from handrail.engine.log_events import log_event
+from handrail.kernel import lock as locks
+from handrail.kernel.channel.events import AddMember
 from handrail.kernel.decision import Refusal, Value
 from handrail.kernel.run import commands as c
 from handrail.kernel.run.machine import Run
@@ -62,6 +63,8 @@ class CommandResult(Value):
     """The change of the command's channel, over the whole batch."""
 
 
+Command = c.RunCommand | locks.LockCommand | RunMessage | ChannelRequest
+StreamChange = RunChange | LockChange | ChannelStreamChange
 OnDone = Callable[[CommandResult | Exception], None]
 
 
@@ -128,6 +131,13 @@ class Batch:
         self.changes[stream] = change = LockChange(stream, row)
         if row is not None and any(ended > parse_iso(row.updated_at) for _, ended in self.outages):
             change.extend(now)
+
+    def joining_agents(self) -> Iterator[str]:
+        """The agents that are about to become members of a channel."""
+        for job in self.jobs:
+            request = job.command
+            if isinstance(request, ChannelRequest) and isinstance(request.command, AddMember):
+                yield request.command.agent_id
 
     def add_channel(self, change: ChannelStreamChange, now: datetime) -> None:
         """Add a channel. Its clocks did not run while no engine was alive."""

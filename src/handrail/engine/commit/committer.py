@@ -21,14 +21,12 @@ from collections.abc import Sequence
 from time import perf_counter
 
 from handrail.engine.clock import Clock
-from handrail.engine.commit.batch import Batch, CommandJob, CommandResult, Outage
+from handrail.engine.commit.batch import Batch, Command, CommandJob, CommandResult, Outage
 from handrail.engine.commit.channel_change import CHANNEL_STREAM_PREFIX, ChannelStreamChange
-from handrail.engine.commit.channel_loading import load_channels
-from handrail.engine.commit.plan_cache import PlanCache
-from handrail.engine.commit.projection import CachedRun, cache_run, rebuild_run
+from handrail.engine.commit.projection import cache_run, rebuild_run
+from handrail.engine.commit.run_cache import RunCache
 from handrail.engine.commit.stream_change import (
     LOCK_STREAM_PREFIX,
-    Command,
     Granted,
     RunChange,
     decode_lock_command,
@@ -41,9 +39,7 @@ from handrail.engine.log_events import log_event
 from handrail.engine.notifier import ChangeNotifier, CommitCompleted
 from handrail.engine.store_access import StoreAccess
 from handrail.kernel import lock as locks
-from handrail.kernel.definition.plan import Plan
 from handrail.kernel.run import commands as c
-from handrail.kernel.run.machine import Run
 from handrail.store.rows import (
     CommitOutcomeUnknownError,
     CommitRow,
@@ -92,15 +88,15 @@ class GroupCommitter:
         self,
         access: StoreAccess,
         clock: Clock,
-        plans: PlanCache,
+        cache: RunCache,
         matcher: DispatchMatcher,
         notifier: ChangeNotifier,
     ) -> None:
         self._access, self._store = access, access.store
-        self.clock, self.plans, self.matcher, self._notifier = clock, plans, matcher, notifier
+        self.clock, self.cache, self.matcher, self._notifier = clock, cache, matcher, notifier
+        self._cached_runs = cache.entries
         self.outages: list[Outage] = []
         self._jobs: deque[CommandJob] = deque()
-        self._cached_runs: dict[str, CachedRun] = {}
         self._work_available = asyncio.Event()
         self._idle = asyncio.Event()
         self._commits_in_flight: dict[asyncio.Task[None], Batch] = {}
@@ -158,16 +154,6 @@ class GroupCommitter:
     @property
     def failed(self) -> bool:
         return self._failure is not None
-
-    def cached_run(self, run_id: str) -> Run | None:
-        """Return an active run, if it is in memory."""
-        cached = self._cached_runs.get(run_id)
-        return cached.run if cached is not None else None
-
-    def plan_of(self, run: Run) -> Plan:
-        """The definition of the run."""
-        cached = self._cached_runs.get(run.id)
-        return cached.plan if cached is not None else self.plans.get(run.definition_id, run.version)
 
     def wake(self) -> None:
         """Wake the loop: there is a job, a free slot, or perhaps a waiting dispatch."""
@@ -249,7 +235,7 @@ class GroupCommitter:
         return {stream for batch in self._commits_in_flight.values() for stream in batch.changes}
 
     async def _process_batch(self, jobs: Sequence[CommandJob]) -> None:
-        batch = Batch(jobs, self._cached_runs, self.plans, self.matcher, self.outages)
+        batch = Batch(jobs, self._cached_runs, self.cache.plans, self.matcher, self.outages)
         try:
             offers = await self._reserve_dispatches()
             await self._load(batch, offers)
@@ -366,7 +352,7 @@ class GroupCommitter:
         for stream, stored in loaded_runs.items():
             try:
                 run = rebuild_run(stored.row, stored.tail)
-                plan = self.plans.get(run.definition_id, run.version)
+                plan = self.cache.plans.get(run.definition_id, run.version)
                 self._cached_runs[stream] = cache_run(plan, run, stored.row)
                 batch.loaded_streams.add(stream)
             except Exception as error:  # a failing run fails alone
@@ -377,7 +363,7 @@ class GroupCommitter:
         for name in lock_names:
             batch.add_lock(LOCK_STREAM_PREFIX + name, lock_rows.get(name), self.clock())
         if channel_streams := [s for s in unknown if s.startswith(CHANNEL_STREAM_PREFIX)]:
-            await load_channels(self._access, batch, channel_streams, self.clock())
+            await self._load_channels(batch, channel_streams)
         for job in batch.jobs:
             if job.key is not None:
                 first_answer = await self._access.call(
@@ -385,6 +371,24 @@ class GroupCommitter:
                 )
                 if first_answer is not None:
                     batch.duplicates[job] = first_answer
+
+    async def _load_channels(self, batch: Batch, streams: Sequence[str]) -> None:
+        """Load channels, and what their members hold elsewhere at this moment."""
+        names = [stream.removeprefix(CHANNEL_STREAM_PREFIX) for stream in streams]
+        rows = await self._access.call(self._store.channels.load, names)
+        changes: list[ChannelStreamChange] = []
+        for stream, name in zip(streams, names, strict=True):
+            try:
+                changes.append(ChannelStreamChange(stream, rows.get(name)))
+            except Exception as error:  # a failing channel fails alone
+                batch.fail_stream(stream, error)
+        agents = {agent for change in changes for agent in change.agent_ids()}
+        agents.update(batch.joining_agents())
+        load = self._store.channels.get_agent_loads
+        agent_loads = await self._access.call(load, sorted(agents)) if agents else {}
+        for change in changes:
+            change.agent_loads = agent_loads
+            batch.add_channel(change, self.clock())
 
     def _has_offer(self, row: DispatchRow) -> bool:
         """Whether the run is cached, and the cached run knows of this offer."""
@@ -397,11 +401,11 @@ class GroupCommitter:
         for job in batch.jobs:
             if isinstance(job.command, _COMMANDS_WITH_DEFINITION) and job.command.version:
                 versions.add((job.command.definition_id, job.command.version))
-        self.plans.trim(versions)
+        self.cache.plans.trim(versions)
         for workflow_id, version in versions:
-            if not self.plans.has(workflow_id, version):
+            if not self.cache.plans.has(workflow_id, version):
                 row = await self._access.call(self._store.definitions.get, workflow_id, version)
-                self.plans.add(workflow_id, version, row)
+                self.cache.plans.add(workflow_id, version, row)
 
     # Settling
 

@@ -8,10 +8,9 @@ import msgspec
 from msgspec.structs import replace
 
 from handrail.engine.clock import Clock
-from handrail.engine.commit.batch import CommandResult
+from handrail.engine.commit.batch import Command, CommandResult
 from handrail.engine.commit.committer import GroupCommitter
 from handrail.engine.commit.projection import encode
-from handrail.engine.commit.stream_change import Command
 from handrail.engine.errors import RefusedError, refuse
 from handrail.engine.store_access import StoreAccess
 from handrail.kernel.run import commands as c
@@ -68,7 +67,7 @@ class CommandGateway:
     ) -> CommandResult:
         """Start a run of the newest version of a definition, by id or name. Refused:
         unknown_definition, and as the kernel says."""
-        newest = self._committer.plans.newest.get(definition)
+        newest = self._committer.cache.plans.newest.get(definition)
         row = newest or await self.load_newest_definition(definition)
         command = replace(start, definition_id=row.workflow_id, version=row.version)
         return await self.execute(start.run_id, command, key=key, priority=priority)
@@ -78,7 +77,7 @@ class CommandGateway:
         row = await self._access.call(self._access.store.definitions.get, definition)
         if row is None:
             refuse_unknown_definition(definition)
-        self._committer.plans.newest[definition] = row
+        self._committer.cache.plans.newest[definition] = row
         return row
 
     async def _has_started(self, start: c.Start) -> bool:

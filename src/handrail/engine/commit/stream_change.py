@@ -8,7 +8,6 @@ from datetime import datetime
 
 import msgspec
 
-from handrail.engine.commit.channel_change import ChannelRequest, ChannelStreamChange
 from handrail.engine.commit.projection import RUNNING, CachedRun, ExtraRows, encode, project
 from handrail.kernel import lock as locks
 from handrail.kernel.decision import Refusal, Value
@@ -48,7 +47,6 @@ class Forfeited(Value, tag=True):
 
 
 RunMessage = Granted | Forfeited
-Command = c.RunCommand | locks.LockCommand | RunMessage | ChannelRequest
 decode_lock = msgspec.json.Decoder(locks.CommitLock).decode
 decode_lock_command = msgspec.json.Decoder(locks.LockCommand).decode
 decode_run_message = msgspec.json.Decoder(RunMessage).decode
@@ -211,9 +209,6 @@ class LockChange:
             message = Forfeited(place=effect.step, lock=effect.fence)
         body = encode(message).decode()
         return MessageRow(id=message_id, target=effect.run, body=body, created_at=at)
-
-
-StreamChange = RunChange | LockChange | ChannelStreamChange
 
 
 def lock_row(lock: locks.CommitLock, seq: int, head: bytes, at: str) -> LockRow:

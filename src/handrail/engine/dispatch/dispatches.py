@@ -9,7 +9,6 @@ from typing import NoReturn
 
 from handrail.engine.clock import Clock
 from handrail.engine.commit.channel_change import CHANNEL_STREAM_PREFIX
-from handrail.engine.commit.committer import GroupCommitter
 from handrail.engine.commit.gateway import CommandGateway
 from handrail.engine.commit.stream_change import LOCK_STREAM_PREFIX, LockChange
 from handrail.engine.dispatch.agent_results import NO_USAGE, data_problem, without_measured
@@ -64,13 +63,11 @@ class DispatchService:
         access: StoreAccess,
         gateway: CommandGateway,
         reader: RunReader,
-        committer: GroupCommitter,
         agents: AgentService,
         clock: Clock,
     ) -> None:
         self._access, self._store, self._gateway = access, access.store, gateway
-        self._reader, self._committer, self._agents = reader, committer, agents
-        self._clock = clock
+        self._reader, self._agents, self._clock = reader, agents, clock
 
     async def get(self, dispatch_id: str) -> Dispatch:
         """Return an open dispatch. Refused: unknown_dispatch."""
@@ -175,7 +172,7 @@ class DispatchService:
     async def _step_id_of(self, run_id: str, fence: int) -> str:
         """The step id of an open dispatch; "" if it is not open. Read from the database only if the
         run in memory, if any, does not have the dispatch."""
-        run = self._committer.cached_run(run_id)
+        run = self._reader.cached(run_id)
         position = run.find_position(fence) if run is not None else None
         if position is not None:
             return position.step_id

@@ -23,7 +23,6 @@ from typing import cast
 from handrail.engine.clock import Clock
 from handrail.engine.commit.batch import CommandJob, CommandResult
 from handrail.engine.commit.committer import GroupCommitter
-from handrail.engine.commit.stream_change import RunChange
 from handrail.engine.dispatch.agent_results import (
     NO_USAGE,
     describe_error,
@@ -38,7 +37,6 @@ from handrail.engine.queries.run_reader import RunReader
 from handrail.engine.store_access import StoreAccess
 from handrail.kernel.result import Result
 from handrail.kernel.run import commands as c
-from handrail.kernel.run.effects import CancelDispatch
 from handrail.store.rows import StoreError
 
 AgentFunction = Callable[[Dispatch], object]
@@ -116,13 +114,7 @@ class LocalExecutor:
         if self._queued:
             self._ensure_task()
 
-    def on_run_changed(self, change: RunChange) -> None:
-        """Cancel what the change cancels."""
-        for effect in change.effects:
-            if isinstance(effect, CancelDispatch):
-                self._cancel(change.stream, effect.fence)
-
-    def _cancel(self, run_id: str, fence: int) -> None:
+    def cancel(self, run_id: str, fence: int) -> None:
         """Cancel a dispatch that no longer counts (H5.5). A function on a thread cannot be stopped;
         its result will be late."""
         key = run_id, fence

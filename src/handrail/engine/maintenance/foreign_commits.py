@@ -20,6 +20,10 @@ class ForeignCommits:
         self._access, self._committer, self._notifier = access, committer, notifier
         self.hooks: list[Callable[[], Awaitable[None]]] = []
         """Parts of the engine that refresh what they keep in memory."""
+        self.has_peers = False
+        """Whether other engines are alive: then a run may end without this engine's knowledge."""
+        self.is_watched = False
+        """Whether maintenance looks for them again and again."""
         self._notified_commit: int | None = None
 
     async def notify(self) -> None:

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 
 from handrail.engine.clock import Clock
-from handrail.engine.commit.batch import CommandResult
+from handrail.engine.commit.batch import Command, CommandResult
 from handrail.engine.commit.channel_change import CHANNEL_STREAM_PREFIX, ChannelRequest
 from handrail.engine.commit.committer import GroupCommitter
-from handrail.engine.commit.stream_change import LOCK_STREAM_PREFIX, Command, LockChange
+from handrail.engine.commit.stream_change import LOCK_STREAM_PREFIX, LockChange
 from handrail.engine.errors import EngineBusyError
 from handrail.engine.log_events import log_event
 from handrail.engine.maintenance.foreign_commits import ForeignCommits
@@ -51,17 +51,13 @@ class Maintenance:
         self._settings, self._engine_id = settings, engine_id
         self.leases_extended_until = clock()
         """Until then agents may be silent: they could not have been heard."""
-        self.has_peers = False
-        """Whether other engines are alive: then a run may end without this engine's knowledge."""
-        self.is_running = False
-        """Whether all this is checked without being asked to."""
         self._heartbeat_at: datetime | None = None
         self._pruned_at: datetime | None = None
 
     async def run_forever(self) -> None:
         """Check again and again. Wait for an unavailable database, at most `store_patience`; when
         it is back, the time without it was an outage."""
-        self.is_running = True
+        self._foreign_commits.is_watched = True
         loop = asyncio.get_running_loop()
         last_success, is_away = loop.time(), False
         while True:
@@ -82,8 +78,8 @@ class Maintenance:
         now = self._clock()
         await self._heartbeat(now)
         if await self._access.call(self._store.has_changed):
-            self._committer.plans.newest.clear()
-            self.has_peers = await self.has_live_peers(now)
+            self._committer.cache.plans.newest.clear()
+            self._foreign_commits.has_peers = await self.has_live_peers(now)
             await self._load_outages()
             self._committer.matcher.recheck_all()
             self._committer.wake()
@@ -158,9 +154,9 @@ class Maintenance:
             run, stored = result.run, loaded_runs.get(run_id)
             if run is None or run.has_ended or stored is None:
                 continue
-            if not self._committer.plans.has(run.definition_id, run.version):
+            if not self._committer.cache.plans.has(run.definition_id, run.version):
                 continue  # too many plans are in use, it was dropped: next pass
-            at = next_due(self._committer.plan_of(run), run)
+            at = next_due(self._committer.cache.plan_of(run), run)
             execution = stored.row
             if at is not None and at > now and execution.seq == run.seq:
                 early.append((run_id, execution.head, iso(at)))

@@ -1,7 +1,7 @@
 """Runs as they stand: from memory where they are active, else from the database."""
 
-from handrail.engine.commit.committer import GroupCommitter
 from handrail.engine.commit.projection import rebuild_run
+from handrail.engine.commit.run_cache import RunCache
 from handrail.engine.dispatch.dispatch import Dispatch
 from handrail.engine.errors import refuse
 from handrail.engine.queries.journal import read_events
@@ -14,8 +14,8 @@ from handrail.kernel.run.state import Position, Run
 class RunReader:
     """Reads runs, their plans and their events."""
 
-    def __init__(self, access: StoreAccess, committer: GroupCommitter) -> None:
-        self._access, self._committer = access, committer
+    def __init__(self, access: StoreAccess, cache: RunCache) -> None:
+        self._access, self._cache = access, cache
 
     async def state(self, run_id: str) -> Run:
         """The run as it stands on disk. Refused: unknown_run."""
@@ -23,6 +23,10 @@ class RunReader:
         if run is None:
             refuse("unknown_run", f"there is no run '{run_id}'", "`handrail runs` lists them")
         return run
+
+    def cached(self, run_id: str) -> Run | None:
+        """An active run, if it is in memory."""
+        return self._cache.run(run_id)
 
     async def find(self, run_id: str) -> Run | None:
         return next(iter(await self.load([run_id])), None)
@@ -41,20 +45,20 @@ class RunReader:
     async def plan_of(self, run: Run) -> Plan:
         """The run's definition, from memory or from the database."""
         version = run.definition_id, run.version
-        plans = self._committer.plans
-        if self._committer.cached_run(run.id) is None and not plans.has(*version):
+        plans = self._cache.plans
+        if self._cache.run(run.id) is None and not plans.has(*version):
             plans.add(
                 *version, await self._access.call(self._access.store.definitions.get, *version)
             )
-        return self._committer.plan_of(run)
+        return self._cache.plan_of(run)
 
     def cached_dispatch(self, run_id: str, fence: int) -> Dispatch | None:
         """An open dispatch of a run in memory."""
-        run = self._committer.cached_run(run_id)
+        run = self._cache.run(run_id)
         position = run.find_position(fence) if run is not None else None
         if run is None or position is None:
             return None
-        return self._dispatch(self._committer.plan_of(run), run, position)
+        return self._dispatch(self._cache.plan_of(run), run, position)
 
     async def open_dispatch(self, run_id: str, fence: int) -> Dispatch | None:
         """An open dispatch, from memory, else from the database."""

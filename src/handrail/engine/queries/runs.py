@@ -1,7 +1,7 @@
 """Runs as they are shown: in lists, in full, step by step, event by event, and with all that a page
 shows beside one."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -14,7 +14,6 @@ from handrail.engine.pagination import check_cursor, check_limit, refuse_cursor
 from handrail.engine.queries.journal import PAGE_ENTRIES
 from handrail.engine.queries.run_reader import RunReader
 from handrail.engine.queries.why import explain, load_surroundings, wait_reasons
-from handrail.engine.services.beads import BeadService
 from handrail.engine.settings import EngineSettings
 from handrail.engine.store_access import StoreAccess
 from handrail.kernel.run.events import RunEvent
@@ -22,6 +21,7 @@ from handrail.kernel.run.state import Run
 from handrail.store.rows import NoteRow, StoredEntry, TransitionItem, iso, parse_iso
 from handrail.store.runs import RunListRow
 from handrail.store.store import Store
+from handrail.views.beads import BeadView
 from handrail.views.event_view import EventView, event_view
 from handrail.views.pages import PAGE_ITEMS_DEFAULT, Page
 from handrail.views.report import RunReport, build_report
@@ -50,12 +50,12 @@ class RunQueries:
         self,
         access: StoreAccess,
         reader: RunReader,
-        beads: BeadService,
+        get_bead: Callable[[str], Awaitable[BeadView]],
         clock: Clock,
         settings: EngineSettings,
     ) -> None:
         self._access, self._store, self._reader = access, access.store, reader
-        self._beads, self._clock, self._settings = beads, clock, settings
+        self._get_bead, self._clock, self._settings = get_bead, clock, settings
 
     async def list(
         self,
@@ -191,7 +191,7 @@ class RunQueries:
         run_report = build_report(events)
         return RunDetails(
             run=run_view(await self._reader.plan_of(run), run, events, self._clock()),
-            bead=await self._beads.get(run.bead_id),
+            bead=await self._get_bead(run.bead_id),
             steps=step_details(events),
             report=replace(run_report, steps=()),
             why=await self._explain_run(run, run_report),

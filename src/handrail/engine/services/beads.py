@@ -7,7 +7,7 @@ A run that begins meanwhile gets the change too: merging a patch twice changes n
 
 import asyncio
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Literal, NoReturn
 from weakref import WeakValueDictionary
@@ -22,7 +22,6 @@ from handrail.engine.commit.projection import bead_row, encode
 from handrail.engine.errors import RefusedError, refuse
 from handrail.engine.pagination import check_cursor, check_limit
 from handrail.engine.queries.run_reader import RunReader
-from handrail.engine.services.approvals import ApprovalService
 from handrail.engine.store_access import StoreAccess
 from handrail.kernel.decision import Refusal
 from handrail.kernel.definition.model import PERSON_LEVELS
@@ -59,11 +58,11 @@ class BeadService:
         access: StoreAccess,
         gateway: CommandGateway,
         reader: RunReader,
-        approvals: ApprovalService,
+        get_approval: Callable[[str], Awaitable[Approval]],
         clock: Clock,
     ) -> None:
         self._access, self._store, self._gateway = access, access.store, gateway
-        self._reader, self._approvals, self._clock = reader, approvals, clock
+        self._reader, self._get_approval, self._clock = reader, get_approval, clock
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         """Beads without a run that are being changed or started, one at a time."""
 
@@ -136,7 +135,7 @@ class BeadService:
 
     async def _approval_as_bead(self, bead_id: str) -> BeadView:
         try:
-            approval = await self._approvals.get(bead_id)
+            approval = await self._get_approval(bead_id)
         except RefusedError:
             _refuse_unknown(bead_id)
         loaded_runs = await self._access.call(self._store.runs.load, [approval.execution_id])

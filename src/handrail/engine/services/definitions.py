@@ -11,7 +11,7 @@ from msgspec.structs import asdict
 
 from handrail.engine.clock import Clock
 from handrail.engine.commit.gateway import refuse_unknown_definition
-from handrail.engine.commit.plan_cache import PlanCache
+from handrail.engine.commit.run_cache import PlanCache
 from handrail.engine.document_parser import load_document
 from handrail.engine.errors import InvalidDefinitionError, refuse
 from handrail.engine.pagination import check_cursor, check_limit

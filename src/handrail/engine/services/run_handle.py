@@ -3,7 +3,6 @@
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Literal
 
-from handrail.engine.services.approvals import ApprovalService
 from handrail.kernel.run import commands as c
 from handrail.kernel.run.events import RunEvent
 from handrail.kernel.run.machine import Person, Run
@@ -11,13 +10,14 @@ from handrail.kernel.run.state import PendingApproval
 from handrail.views.report import RunReport, build_report
 
 if TYPE_CHECKING:
+    from handrail.engine.services.approvals import ApprovalService
     from handrail.engine.services.runs import RunService
 
 
 class RunHandle:
     """A run, by its id."""
 
-    def __init__(self, runs: "RunService", approvals: ApprovalService, run_id: str) -> None:
+    def __init__(self, runs: "RunService", approvals: "ApprovalService", run_id: str) -> None:
         self._runs, self._approvals, self.id = runs, approvals, run_id
 
     async def state(self) -> Run:

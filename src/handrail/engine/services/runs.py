@@ -2,20 +2,18 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec.structs import replace
 from uuid_utils import uuid7
 
 from handrail.engine.commit.batch import CommandResult
-from handrail.engine.commit.committer import GroupCommitter
 from handrail.engine.commit.gateway import CommandGateway, first_answer
 from handrail.engine.commit.projection import decode_events
-from handrail.engine.maintenance.loop import Maintenance
+from handrail.engine.maintenance.foreign_commits import ForeignCommits
 from handrail.engine.notifier import ChangeNotifier
 from handrail.engine.queries.journal import PAGE_ENTRIES
 from handrail.engine.queries.run_reader import RunReader
-from handrail.engine.services.approvals import ApprovalService
 from handrail.engine.services.run_handle import RunHandle
 from handrail.engine.settings import EngineSettings
 from handrail.engine.store_access import StoreAccess
@@ -23,6 +21,9 @@ from handrail.kernel.run import commands as c
 from handrail.kernel.run.events import RunEvent
 from handrail.kernel.run.machine import Run
 from handrail.store.rows import IdempotencyKeyRow, NoteRow
+
+if TYPE_CHECKING:
+    from handrail.engine.services.approvals import ApprovalService
 
 OverrideCommand = c.Move | c.Migrate | c.Close | c.Pause | c.Resume
 CACHED_RUN_WAIT_SECONDS = 5.0
@@ -38,13 +39,12 @@ class RunService:
         gateway: CommandGateway,
         reader: RunReader,
         notifier: ChangeNotifier,
-        committer: GroupCommitter,
-        maintenance: Maintenance,
-        approvals: ApprovalService,
+        foreign_commits: ForeignCommits,
+        approvals: "ApprovalService",
         settings: EngineSettings,
     ) -> None:
         self._access, self._gateway, self._reader = access, gateway, reader
-        self._notifier, self._committer, self._maintenance = notifier, committer, maintenance
+        self._notifier, self._foreign_commits = notifier, foreign_commits
         self._approvals, self._settings = approvals, settings
 
     async def start(
@@ -121,7 +121,7 @@ class RunService:
         Maintenance notices an end at another engine; without maintenance this checks as often."""
         loop = asyncio.get_running_loop()
         deadline = None if timeout is None else loop.time() + timeout
-        cached = None if self._maintenance.has_peers else self._committer.cached_run(run_id)
+        cached = None if self._foreign_commits.has_peers else self._reader.cached(run_id)
         while True:
             self._access.check_open()
             ended = self._notifier.ends.subscribe(run_id)
@@ -189,5 +189,5 @@ class RunService:
     @property
     def _recheck_seconds(self) -> float:
         """How often a waiter looks for itself: maintenance notices what other engines commit."""
-        is_maintained = self._maintenance.is_running
-        return self._settings.heartbeat if is_maintained else self._settings.pulse
+        is_watched = self._foreign_commits.is_watched
+        return self._settings.heartbeat if is_watched else self._settings.pulse
