@@ -172,9 +172,9 @@ def main(folder: Path, synchronous: str) -> None:
     """Two lives, each to its orderly end, with the settings that are to be tried."""
     import load
 
-    from handrail.store.sqlite import engine_store
+    from handrail.store.sqlite import connection
 
-    connect = engine_store.connect
+    connect = connection.connect
 
     def connected(path: str, *, read_only: bool = False):
         db = connect(path, read_only=read_only)
@@ -182,7 +182,7 @@ def main(folder: Path, synchronous: str) -> None:
         db.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
         return db
 
-    engine_store.connect = connected
+    connection.connect = connected
     for life, quota in enumerate((15, 30)):
         url = f"sqlite:///{folder}/{DATABASE}"
         load.main(url, str(folder / "lines"), f"power-{life}", quota)
