@@ -7,7 +7,7 @@ from typing import ParamSpec, TypeVar
 
 from handrail.engine.threads import StoreThreads
 from handrail.kernel.run.state import Run
-from handrail.store.rows import StoreError
+from handrail.store.rows import CommitOutcomeUnknownError, StoreError
 from handrail.store.store import Store
 
 P = ParamSpec("P")
@@ -43,6 +43,8 @@ class StoreAccess:
             if self.store.inline:
                 return function(*args, **kwargs)
             return await self._threads.run(function, *args, **kwargs)
+        except CommitOutcomeUnknownError:
+            raise  # even in a failed engine: the committer finds out whether it is on disk
         except StoreError:
             self.check_open()  # a failed or closed engine is the better explanation
             raise
