@@ -9,7 +9,6 @@ from benchmarks import envelope
 
 from handrail.store.migrations import read_migrations
 from handrail.store.postgres import connection, database
-from handrail.store.postgres.database import PACKAGE
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "docs" / "deployment.md").read_text()
@@ -38,7 +37,7 @@ def test_how_long_an_answer_is_waited_for():
 def test_every_table_with_settings_of_its_own_is_named_with_them():
     made = re.findall(
         r"^CREATE TABLE (\w+) \(\n(?:(?!^CREATE)[^;])*?^\) WITH \(([^)]*)\);",
-        "".join(read_migrations(PACKAGE)),
+        "".join(read_migrations("postgres")),
         re.MULTILINE,
     )
     assert len(made) >= 7

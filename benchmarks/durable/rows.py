@@ -56,7 +56,7 @@ def dispatch(run: str, seq: int, at: Any) -> tuple[Any, ...]:
 class SqliteRows:
     def create(self, connection: Any) -> None:
         connection.execute("PRAGMA synchronous = FULL")
-        connection.executescript("".join(read_migrations("handrail.store.sqlite")))
+        connection.executescript("".join(read_migrations("sqlite")))
 
     def values(self, keys: Sequence[Key]) -> Any:
         named = [(run_id(run), seq) for run, seq in keys]
@@ -92,7 +92,7 @@ SQLITE = (
 
 class PostgresRows:
     def create(self, connection: Any) -> None:
-        connection.execute("".join(read_migrations("handrail.store.postgres")), prepare=False)
+        connection.execute("".join(read_migrations("postgres")), prepare=False)
 
     def values(self, keys: Sequence[Key]) -> Any:
         now = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -29,10 +29,8 @@ from handrail.store import (
 from handrail.store.columns import Row, columns_of
 from handrail.store.migrations import read_migrations
 from handrail.store.queries import Dialect, Queries, Query
-from handrail.store.sqlite.database import PACKAGE as SQLITE
 
 pytest_plugins = ["tests.fixtures_postgres"]
-POSTGRES = "handrail.store.postgres"
 
 ONLY_POSTGRES = {
     "handrail_schema.version": "SQLite has PRAGMA user_version",
@@ -178,12 +176,12 @@ def in_postgres(db: psycopg.Connection) -> dict[str, list[tuple]]:
 
 
 def run_in_sqlite(db: sqlite3.Connection) -> None:
-    for script in read_migrations(SQLITE):
+    for script in read_migrations("sqlite"):
         db.executescript(script)
 
 
 def run_in_postgres(db: psycopg.Connection) -> None:
-    for script in read_migrations(POSTGRES):
+    for script in read_migrations("postgres"):
         db.execute(script.encode())
 
 

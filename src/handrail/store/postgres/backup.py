@@ -23,18 +23,20 @@ from handrail.store.database import (
     MaintenanceDatabase,
     TableSize,
 )
-from handrail.store.migrations import check_schema_version, read_migrations
+from handrail.store.migrations import (
+    NEWEST_SCHEMA_VERSION,
+    check_schema_version,
+    read_migrations,
+)
 from handrail.store.postgres.database import (
     DATABASE_ERRORS,
-    PACKAGE,
     PostgresConnection,
-    schema_version,
     store_error,
 )
 from handrail.store.postgres.pool import PostgresDatabase
 from handrail.store.rows import StoreError
 
-TABLES: list[str] = re.findall(r"(?m)^CREATE TABLE (\w+)", "".join(read_migrations(PACKAGE)))
+TABLES: list[str] = re.findall(r"(?m)^CREATE TABLE (\w+)", "".join(read_migrations("postgres")))
 """Tables in an order in which they can be filled."""
 RESTORED_TABLES = [name for name in TABLES if name not in (*LIVE_TABLES, "handrail_schema")]
 COMMIT_LOCK_ORDER = (
@@ -131,7 +133,7 @@ class PostgresMaintenanceDatabase(PostgresDatabase):
         return {
             "handrail": "backup",
             "format": BACKUP_FORMAT,
-            "schema": schema_version(),
+            "schema": NEWEST_SCHEMA_VERSION,
             "alive": alive[0] if alive is not None else None,
             "columns": {
                 name: [column for column, _ in rows] for name, rows in columns_by_table.items()
@@ -233,12 +235,12 @@ def read_manifest(file: Path) -> dict[str, Any]:
             f"{file} is no backup of Handrail on PostgreSQL; name one"
         ) from error
     try:
-        check_schema_version(str(file), version, schema_version())
+        check_schema_version(str(file), version)
     except StoreError as error:
         raise BrokenBackupError(str(error)) from error
     if backup_format > BACKUP_FORMAT:
         raise BrokenBackupError(f"{file} was written by a newer Handrail; upgrade Handrail")
-    if version < schema_version():
+    if version < NEWEST_SCHEMA_VERSION:
         hint = "restore it with that one into an empty database, and open that with this one"
         raise BrokenBackupError(
             f"{file} was written by an older Handrail (schema {version}); {hint}"

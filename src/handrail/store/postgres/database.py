@@ -9,14 +9,17 @@ from typing import Any, LiteralString
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from handrail.store.migrations import check_schema_version, read_migrations
-from handrail.store.migrations import schema_version as newest_schema_version
+from handrail.store.migrations import (
+    NEWEST_SCHEMA_VERSION,
+    check_schema_version,
+    outdated_schema_error,
+    read_migrations,
+)
 from handrail.store.postgres.binary_values import register_adapters
 from handrail.store.rows import StoreError
 
 PostgresConnection = psycopg.Connection[tuple[Any, ...]]
 
-PACKAGE = "handrail.store.postgres"
 MIGRATION_LOCK_ID = 0x48524149
 """The advisory lock for creating or migrating the tables."""
 SERVER_VERSION_MIN = 14
@@ -60,10 +63,6 @@ KNOWN_TABLES = [
     "workflows",
 ]
 """Table names that show whether another program uses the database."""
-
-
-def schema_version() -> int:
-    return newest_schema_version(PACKAGE)
 
 
 def connect(parameters: dict[str, Any], *, read_only: bool = False) -> PostgresConnection:
@@ -150,12 +149,9 @@ def prepare_schema(
                 "another database, or "
                 "another schema with ?options=-csearch_path%3DSCHEMA"
             )
-        if version < schema_version():
+        if version < NEWEST_SCHEMA_VERSION:
             if read_only:
-                raise StoreError(
-                    f"{display_name} has schema {version}, this Handrail needs {schema_version()}; "
-                    "open it once with `handrail serve` to bring it up to date"
-                )
+                raise outdated_schema_error(display_name, version)
             _migrate(db, display_name)
     except psycopg.Error as error:
         raise store_error(error, display_name) from error
@@ -172,7 +168,7 @@ def _read_schema_version(db: PostgresConnection, display_name: str) -> int:
     """Return the version of the existing tables."""
     row = db.execute("SELECT max(version) FROM handrail_schema", prepare=False).fetchone()
     version = (row[0] if row else None) or 0
-    check_schema_version(display_name, version, schema_version())
+    check_schema_version(display_name, version)
     return version
 
 
@@ -182,10 +178,12 @@ def _migrate(db: PostgresConnection, display_name: str) -> None:
         db.execute("SELECT pg_advisory_xact_lock($1)", (MIGRATION_LOCK_ID,), prepare=False)
         schema_table = db.execute("SELECT to_regclass('handrail_schema')", prepare=False).fetchone()
         version = _read_schema_version(db, display_name) if schema_table and schema_table[0] else 0
-        for script in read_migrations(PACKAGE, version):
+        for script in read_migrations("postgres", version):
             db.execute(script.encode(), prepare=False)
         db.execute("DELETE FROM handrail_schema", prepare=False)
-        db.execute("INSERT INTO handrail_schema VALUES ($1)", (schema_version(),), prepare=False)
+        db.execute(
+            "INSERT INTO handrail_schema VALUES ($1)", (NEWEST_SCHEMA_VERSION,), prepare=False
+        )
 
 
 DATABASE_ERRORS = (psycopg.Error, UnicodeError, OverflowError)

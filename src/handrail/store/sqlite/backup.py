@@ -28,7 +28,6 @@ from handrail.store.sqlite.database import (
     APPLICATION_ID,
     DATABASE_ERRORS,
     IN_MEMORY_PATH,
-    schema_version,
     store_error,
 )
 
@@ -187,7 +186,7 @@ def _check_backup(file: Path) -> None:
             (version,) = db.execute("PRAGMA user_version").fetchone()
             if application != APPLICATION_ID:
                 raise BrokenBackupError(f"{file} is no backup of a Handrail database; name one")
-            check_schema_version(str(file), version, schema_version())
+            check_schema_version(str(file), version)
             (state,) = db.execute("PRAGMA quick_check(1)").fetchone()
             if state != "ok":
                 raise BrokenBackupError(f"{file} is damaged ({state}); name another backup")

@@ -7,18 +7,17 @@ from contextlib import suppress
 from pathlib import Path
 from time import monotonic, sleep
 
-from handrail.store.migrations import check_schema_version, read_migrations
-from handrail.store.migrations import schema_version as newest_schema_version
+from handrail.store.migrations import (
+    NEWEST_SCHEMA_VERSION,
+    check_schema_version,
+    outdated_schema_error,
+    read_migrations,
+)
 from handrail.store.rows import StoreError
 
-PACKAGE = "handrail.store.sqlite"
 APPLICATION_ID = 0x48524149
 BUSY_SECONDS = 5.0
 IN_MEMORY_PATH = ":memory:"
-
-
-def schema_version() -> int:
-    return newest_schema_version(PACKAGE)
 
 
 def _make_private(path: str) -> None:
@@ -73,11 +72,8 @@ def _prepare_schema(db: sqlite3.Connection, path: str, *, read_only: bool) -> No
     """Check the file's owner and version, and only then apply settings that write to it."""
     version = _read_schema_version(db, path)
     if read_only:
-        if version < schema_version():
-            raise StoreError(
-                f"{path} has schema {version}, this Handrail needs {schema_version()}; "
-                "open it once with `handrail serve` to bring it up to date"
-            )
+        if version < NEWEST_SCHEMA_VERSION:
+            raise outdated_schema_error(path, version)
         return
     db.execute("BEGIN IMMEDIATE")
     try:
@@ -117,17 +113,17 @@ def _read_schema_version(db: sqlite3.Connection, path: str) -> int:
     (tables,) = db.execute("SELECT count(*) FROM sqlite_master").fetchone()
     if application != APPLICATION_ID and (tables or application or version):
         raise StoreError(f"{path} is a database of another program; name another file")
-    check_schema_version(path, version, schema_version())
+    check_schema_version(path, version)
     return version
 
 
 def _migrate(db: sqlite3.Connection, version: int) -> None:
     if version == 0:
         db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-    for script in read_migrations(PACKAGE, version):
+    for script in read_migrations("sqlite", version):
         _run_script(db, script)
-    if version < schema_version():
-        db.execute(f"PRAGMA user_version = {schema_version()}")
+    if version < NEWEST_SCHEMA_VERSION:
+        db.execute(f"PRAGMA user_version = {NEWEST_SCHEMA_VERSION}")
 
 
 def _run_script(db: sqlite3.Connection, text: str) -> None:
