@@ -83,7 +83,7 @@ def test_both_a_database_and_a_server_are_one_too_many(monkeypatch: pytest.Monke
 
 
 def test_a_server_that_is_away_is_told_soon(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("handrail.cli.api.PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr("handrail.cli.connection.PATIENCE_SECONDS", 0.0)
     address = f"http://127.0.0.1:{free_port()}"
     for command in COMMANDS:
         told = line(call(*command, "--server", address), 1)

@@ -17,7 +17,7 @@ import typer
 from tests.cli.calling import call
 
 from handrail.cli.app import app
-from handrail.cli.ids import find_approval_id
+from handrail.cli.arguments import find_approval_id
 from handrail.client.clients import AsyncClient
 from handrail.server.setting_table import SETTINGS, format_setting
 

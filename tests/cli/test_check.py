@@ -7,8 +7,8 @@ import pytest
 from tests.cli.calling import call, write
 from tests.kernel.driving import chain, edge, node, team, workflow
 
-from handrail.cli import line_numbers
-from handrail.cli.formatting import (
+from handrail.cli import definitions
+from handrail.cli.output import (
     first_line,
     format_certificate,
     format_count,
@@ -103,7 +103,7 @@ def test_a_place_that_no_line_can_be_named_for_is_named_alone(tmp_path: Path):
     document = chain(node("a", role="wizard"))
     path = write(
         tmp_path,
-        json.dumps(document | {"description": "x" * line_numbers.FILE_BYTES_MAX}),
+        json.dumps(document | {"description": "x" * definitions.FILE_BYTES_MAX}),
         "d.json",
     )
     assert f"{path}: error at $.nodes[1].role: " in call("check", path).out

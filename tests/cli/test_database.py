@@ -11,7 +11,7 @@ import pytest
 from tests.cli.calling import Called, call
 from tests.engine.filled import Filled
 
-from handrail.cli.database import DATABASE_VARIABLE
+from handrail.cli.connection import DATABASE_VARIABLE
 from handrail.server.setting_table import DATABASE_DEFAULT, SETTINGS_BY_NAME
 from handrail.store.urls import sqlite_path
 

@@ -3,7 +3,7 @@
 import pytest
 from tests.cli.calling import call
 
-from handrail.cli import mcp
+from handrail.cli import processes
 
 
 def test_without_a_token_nobody_is_an_agent(monkeypatch: pytest.MonkeyPatch):
@@ -15,7 +15,7 @@ def test_without_a_token_nobody_is_an_agent(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_without_the_sdk_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(mcp, "find_spec", lambda _: None)
+    monkeypatch.setattr(processes, "find_spec", lambda _: None)
     called = call("mcp", "--http")
     assert called.code == 2
     assert "uv tool install --force '.[mcp]'" in called.err

@@ -12,8 +12,8 @@ from tests.cli.calling import call, write
 from tests.kernel.driving import chain, edge, node, team, workflow
 from tests.playing import played
 
-from handrail.cli.live_view import EventFormatter, PlainView, RichView
 from handrail.cli.local_run import TerminalPerson, read_reply
+from handrail.cli.run_view import EventFormatter, PlainView, RichView
 from handrail.engine.dispatch.dispatch import Dispatch
 from handrail.engine.interactive_run import ApprovalPrompt, InteractiveRun, PromptReply
 from handrail.kernel.definition.plan import check_definition

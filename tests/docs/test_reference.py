@@ -17,7 +17,7 @@ from tests.docs import written
 from tests.server.calls import ACCESS_TABLE
 
 from handrail.api.operation import API_PREFIX
-from handrail.cli.options import RunStatusFilter as ListedStatus
+from handrail.cli.arguments import RunStatusFilter as ListedStatus
 from handrail.engine.log_events import LOG_EVENTS
 from handrail.engine.services import approvals, beads
 from handrail.kernel.agent_lifecycle import AgentState

@@ -15,7 +15,7 @@ from tests.client.serving import Server, free_port
 from tests.mcp.inside import until
 from tests.mcp.speaking import PATIENCE, ROLE
 
-from handrail.cli.auth_limit import AuthRateLimit
+from handrail.cli.asgi import AuthRateLimit
 from handrail.client.bearer import read_bearer_token
 from handrail.client.clients import SyncClient
 from handrail.mcp import agent_sessions as seats_module

@@ -29,7 +29,7 @@ from tests.server.house import (
 from tests.server.wire import Line
 from uvicorn.server import ServerState
 
-from handrail.cli.live_view import EventFormatter, PlainView
+from handrail.cli.run_view import EventFormatter, PlainView
 from handrail.engine.audit.verification import verify
 from handrail.engine.services import definitions
 from handrail.server import (

@@ -5,11 +5,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from handrail.cli import output
-from handrail.cli.api import open_client
+from handrail.cli.arguments import (
+    PAGE_ITEMS,
+    ApprovalDecision,
+    AsJson,
+    Database,
+    Server,
+    decode_argument,
+    find_approval_id,
+)
 from handrail.cli.command import InputError
-from handrail.cli.formatting import decode_argument
-from handrail.cli.ids import PAGE_ITEMS, find_approval_id
-from handrail.cli.options import ApprovalDecision, AsJson, Database, Server
+from handrail.cli.connection import open_client
 from handrail.client.errors import InvalidRequestError
 from handrail.kernel.run.state import ApprovalKind
 
@@ -56,8 +62,11 @@ async def answer(
 
 async def _list_open(client: "AsyncClient", *, as_json: bool) -> None:
     page = await client.approvals.list(status="open", limit=PAGE_ITEMS)
-    heads = ("question", "kind", "at", "asked", "until", "what is asked")
-    table = output.TextTable(heads, map(_approval_row, page.items), "no question is open")
+    table = output.TextTable(
+        ("question", "kind", "at", "asked", "until", "what is asked"),
+        map(_approval_row, page.items),
+        "no question is open",
+    )
     note = f"only {PAGE_ITEMS} questions are listed; answer some to see the others"
     output.show(page, table, as_json=as_json, note=note if page.next_cursor else "")
 

@@ -1,6 +1,6 @@
 """The command line: every command, in the order of the help.
 
-Each is one function in the module of its name, or in the module of its group.
+Each is one function in the module of its subject.
 """
 
 from typing import Annotated
@@ -8,35 +8,17 @@ from typing import Annotated
 import typer
 
 from handrail.cli import (
-    a2a,
-    agents,
+    admin,
     answer,
-    bead,
     channel,
-    check,
-    db,
-    demo,
-    doctor,
+    database,
     guard,
-    init,
-    mcp,
+    local_commands,
     memory,
     metrics,
-    override,
+    processes,
     replay,
-    report,
-    run,
     runs,
-    serve,
-    settings,
-    show,
-    sim,
-    token,
-    tune,
-    verify,
-    webhook,
-    why,
-    worker,
 )
 from handrail.cli.command import CommandGroup
 
@@ -72,38 +54,38 @@ def handrail(
 
 
 for command in (
-    demo.demo,
-    init.init,
-    check.check,
-    run.run,
-    serve.serve,
-    worker.worker,
-    mcp.mcp,
-    a2a.a2a,
+    processes.demo,
+    local_commands.init,
+    local_commands.check,
+    local_commands.run,
+    processes.serve,
+    processes.worker,
+    processes.mcp,
+    processes.a2a,
     runs.runs,
-    show.show,
-    report.report,
-    why.why,
+    runs.show,
+    runs.report,
+    runs.why,
     metrics.metrics,
     replay.replay,
-    tune.tune,
+    replay.tune,
     answer.answer,
-    override.override,
-    agents.agents,
-    settings.settings,
-    token.sign_in,
-    sim.sim,
+    runs.override,
+    admin.agents,
+    admin.settings,
+    admin.sign_in,
+    local_commands.sim,
     guard.guard,
-    verify.verify,
-    doctor.doctor,
+    database.verify,
+    database.doctor,
 ):
     app.command(command.__name__.replace("_", "-"))(command)
 for name, group in (
-    ("bead", bead.bead),
+    ("bead", runs.bead),
     ("memory", memory.memory),
-    ("token", token.token),
-    ("webhook", webhook.webhook),
+    ("token", admin.token),
+    ("webhook", admin.webhook),
     ("channel", channel.channel),
-    ("db", db.db),
+    ("db", database.db),
 ):
     app.add_typer(group, name=name)

@@ -1,16 +1,75 @@
-"""Read what an argument names: a time, a file with a document, stop rules, a Python object."""
+"""Arguments and options that several commands have, and what their texts name: a time, a file, a
+Python object, an id or enough of its beginning or end.
+"""
 
 import importlib
+import re
 import sys
 import traceback
+from collections.abc import AsyncIterator, Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+
+import typer
 
 from handrail.cli.command import InputError
-from handrail.cli.formatting import printable
+from handrail.cli.output import printable
 from handrail.kernel.definition.limits import PROFILES
 from handrail.kernel.definition.reader import parse_duration
+
+if TYPE_CHECKING:
+    from handrail.client.clients import AsyncClient
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
+Database = Annotated[
+    str,
+    typer.Option(
+        metavar="URL",
+        help="sqlite:///FILE or postgresql://…; default: HANDRAIL_DATABASE, else the one in the "
+        "folder .handrail.",
+    ),
+]
+Server = Annotated[
+    str,
+    typer.Option(
+        metavar="URL",
+        help="Use this server instead, with the token in HANDRAIL_TOKEN; default: HANDRAIL_SERVER.",
+    ),
+]
+RunId = Annotated[
+    str, typer.Argument(metavar="RUN", help="The run's id, or a unique beginning or end of it.")
+]
+Since = Annotated[
+    str, typer.Option(metavar="WHEN", help="Only runs since then: 2h or 7d ago, or a date.")
+]
+WorkflowName = Annotated[
+    str,
+    typer.Option("--workflow", metavar="NAME", help="Only runs of this definition, by id or name."),
+]
+RunStatusFilter = Literal[
+    "running",
+    "waiting",
+    "paused",
+    "ended",
+    "done_success",
+    "done_partial",
+    "aborted_stuck",
+    "aborted_constraint",
+    "closed_by_human",
+]
+PersonRole = Literal["viewer", "operator", "ceo", "admin"]
+TokenRole = Literal["viewer", "operator", "ceo", "admin", "agent", "reporter"]
+ApprovalDecision = Literal["approve", "reject", "revise"]
+ReviewMode = Literal["required", "skip"]
+OverrideAction = Literal["move", "close", "pause", "resume", "migrate"]
+
+
+def decode_argument(text: str) -> str:
+    """Return the user's argument, with a sign for bytes that are not UTF-8, which cannot be
+    stored.
+    """
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def parse_since(since: str) -> datetime | None:
@@ -22,8 +81,9 @@ def parse_since(since: str) -> datetime | None:
         ago = parse_duration(since)
         start = datetime.fromisoformat(since) if ago is None else now - timedelta(seconds=ago)
     except (ValueError, OverflowError):
-        message = f"--since is '{printable(since)[:80]}'"
-        raise InputError(f"{message}; write how long ago, such as 2h or 7d, or a date") from None
+        raise InputError(
+            f"--since is '{printable(since)[:80]}'; write how long ago, such as 2h or 7d, or a date"
+        ) from None
     return start if start.tzinfo is not None else start.replace(tzinfo=UTC)
 
 
@@ -35,8 +95,9 @@ def read_context(text: str) -> dict[str, Any]:
         return {}
     document, problems = load_document(Path(text[1:]) if text.startswith("@") else text)
     if problems:
-        message = f"--context {printable(text)[:80]}: {problems[0].message}"
-        raise InputError(f"{message}; give a JSON object")
+        raise InputError(
+            f"--context {printable(text)[:80]}: {problems[0].message}; give a JSON object"
+        )
     if not isinstance(document, dict):
         raise InputError(
             f"--context {printable(text)[:80]}: is no JSON object; give one such as {{}}"
@@ -52,8 +113,10 @@ def read_rules(rules: str) -> dict[str, Any] | str:
     if not path.is_file():
         if rules in PROFILES:
             return rules
-        message = f"--rules is '{printable(rules)[:80]}', which is neither a file nor a profile"
-        raise InputError(f"{message}; profiles are {' and '.join(PROFILES)}")
+        raise InputError(
+            f"--rules is '{printable(rules)[:80]}', which is neither a file nor a profile; "
+            f"profiles are {' and '.join(PROFILES)}"
+        )
     document, problems = load_document(path)
     if problems:
         problem = problems[0]
@@ -86,8 +149,10 @@ def _import_error_message(module: str, error: Exception) -> str:
     """Say that there is no such module, or where in it the import failed."""
     is_missing = isinstance(error, ModuleNotFoundError)
     if is_missing and error.name and f"{module}.".startswith(f"{error.name}."):
-        message = f"there is no module '{error.name}' here or among the installed ones"
-        return f"{message}; start it where {module}.py is"
+        return (
+            f"there is no module '{error.name}' here or among the installed ones; start it where "
+            f"{module}.py is"
+        )
     message = f"module '{module}' cannot be imported: {type(error).__name__}: {error}"
     if isinstance(error, SyntaxError):  # it says itself where
         return f"{message}; fix it"
@@ -95,3 +160,72 @@ def _import_error_message(module: str, error: Exception) -> str:
     message = f"{message} ({Path(last.filename).name}, line {last.lineno})"
     hint = f"install it into the environment of handrail: {sys.prefix}"
     return f"{message}; {hint if is_missing else 'fix it'}"
+
+
+T = TypeVar("T")
+ID_CHARS = 32
+"""Characters of a run's or a token's id."""
+APPROVAL_ID_PATTERN = re.compile(r"[0-9a-f]{32}\.q\d+")
+RUNS_SEARCHED_MAX = 5_000
+"""The newest runs that are searched for an id with this end."""
+PAGE_ITEMS = 500
+MATCHES_SHOWN_MAX = 3
+
+
+async def find_run_id(client: "AsyncClient", partial_id: str) -> str:
+    """Return the run's id. A full id is used without a search."""
+    partial_id = decode_argument(partial_id)
+    if len(partial_id) == ID_CHARS:
+        return partial_id
+    page = await client.runs.list(q=partial_id, limit=PAGE_ITEMS)
+    newest = await take(client.each(client.runs.list, limit=PAGE_ITEMS), RUNS_SEARCHED_MAX)
+    run_ids = {run.id for run in (*page.items, *newest)}
+    return require_one_match(partial_id, sorted(run_ids), "run", "`handrail runs` lists them")
+
+
+async def take(items: AsyncIterator[T], count: int) -> list[T]:
+    """Return the first items; the pages after them are not requested."""
+    taken: list[T] = []
+    async for item in items:
+        taken.append(item)
+        if len(taken) >= count:
+            break
+    return taken
+
+
+async def find_approval_id(client: "AsyncClient", partial_id: str) -> str:
+    """Return the open approval's id, from its own id or from that of its run. A full id is used
+    without a search: the API explains one that is not open.
+    """
+    partial_id = decode_argument(partial_id)
+    if APPROVAL_ID_PATTERN.fullmatch(partial_id):
+        return partial_id
+    each_open = client.each(client.approvals.list, status="open", limit=PAGE_ITEMS)
+    approval_ids = [approval.id async for approval in each_open]
+    return require_one_match(
+        partial_id, approval_ids, "open question", "`handrail answer` lists them"
+    )
+
+
+def require_one_match(partial_id: str, full_ids: Iterable[str], noun: str, hint: str) -> str:
+    """Return the one id that the partial id can mean."""
+    partial_id = decode_argument(partial_id)
+    matches = [full_id for full_id in full_ids if partial_id and _matches(full_id, partial_id)]
+    if len(matches) == 1:
+        return matches[0]
+    if not matches:
+        raise InputError(f"there is no {noun} '{printable(partial_id)[:80]}'; {hint}")
+    shown_ids = ", ".join(matches[:MATCHES_SHOWN_MAX]) + (
+        ", …" if len(matches) > MATCHES_SHOWN_MAX else ""
+    )
+    raise InputError(
+        f"'{printable(partial_id)}' matches {len(matches)} {noun}s: {shown_ids}; type more of the "
+        "id"
+    )
+
+
+def _matches(full_id: str, partial_id: str) -> bool:
+    """Return whether the id begins or ends so, or, of an approval, whether its run's id ends so."""
+    run_id = full_id.partition(".")[0]
+    ends = full_id.endswith(partial_id) or run_id.endswith(partial_id)
+    return ends or full_id.startswith(partial_id)

@@ -1,19 +1,91 @@
 """Serve an ASGI application beside the server, until a signal, with the bounds that the server has
 for its clients.
+
+`AuthRateLimit` limits clients that send invalid credentials, so that the A2A and MCP front ends do
+not forward them to the server: there all clients of a front end share one address, so that the
+invalid credentials of one would slow down the others. Here each client has its own, lower limit. A
+client that was admitted before is not slowed down by others at its address.
 """
 
 import asyncio
 import signal
 import socket
-from collections.abc import Callable
-from typing import Literal
+import time
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, Literal
 
+import msgspec
 import uvicorn
 
-from handrail.cli.auth_limit import App, AuthRateLimit
 from handrail.cli.command import InputError
+from handrail.client.bearer import read_bearer_token
+from handrail.server.credentials import digest_secret
 from handrail.server.http_protocol import BoundedHTTPProtocol
+from handrail.server.outer_middleware import RecentCallers, TokenBuckets
 from handrail.server.process import ClosingServer
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+INVALID_CREDENTIALS_PER_SECOND = 1.0
+RETRY_SECONDS = 5
+STATUS_UNAUTHORIZED, STATUS_TOO_MANY_REQUESTS, STATUS_BAD_REQUEST = 401, 429, 400
+REFUSAL_DETAIL = (
+    "too many requests from your address had no valid token; correct it, and retry later"
+)
+
+
+class AuthRateLimit:
+    def __init__(self, app: App) -> None:
+        self.app = app
+        self.failures, self.admitted = TokenBuckets(INVALID_CREDENTIALS_PER_SECOND), RecentCallers()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        address = scope["client"][0] if scope["client"] else ""
+        token = read_bearer_token(scope["headers"])
+        credential_digest = digest_secret(token) if token else ""
+        if (
+            credential_digest not in self.admitted
+            and self.failures.level(address, time.monotonic()) < 1
+        ):
+            await _refuse(send)
+            return
+
+        async def send_and_record(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                self._record_status(address, credential_digest, message["status"])
+            await send(message)
+
+        await self.app(scope, receive, send_and_record)
+
+    def _record_status(self, address: str, credential_digest: str, status: int) -> None:
+        is_unproven = status == STATUS_TOO_MANY_REQUESTS and credential_digest not in self.admitted
+        if (
+            status == STATUS_UNAUTHORIZED or is_unproven
+        ):  # the server limits this front end for invalid credentials
+            self.failures.take(address, time.monotonic())
+            self.admitted.discard(credential_digest)
+        elif credential_digest and status < STATUS_BAD_REQUEST:
+            self.admitted.add(credential_digest)
+
+
+async def _refuse(send: Send) -> None:
+    problem = {"type": "about:blank", "status": STATUS_TOO_MANY_REQUESTS, "detail": REFUSAL_DETAIL}
+    headers = [
+        (b"content-type", b"application/problem+json"),
+        (b"retry-after", b"%d" % RETRY_SECONDS),
+    ]
+    await send(
+        {"type": "http.response.start", "status": STATUS_TOO_MANY_REQUESTS, "headers": headers}
+    )
+    await send({"type": "http.response.body", "body": msgspec.json.encode(problem)})
+
 
 CONNECTIONS_MAX = 1_000
 CLOSE_SECONDS = 3
@@ -56,8 +128,10 @@ class AsgiServer(ClosingServer):
         try:
             await self._serve()
         except SystemExit as error:  # uvicorn cannot listen
-            message = f"port {self.config.port} on {self.config.host} cannot be listened on"
-            raise InputError(f"{message}; take another --port") from error
+            raise InputError(
+                f"port {self.config.port} on {self.config.host} cannot be listened on; take "
+                "another --port"
+            ) from error
         finally:
             for signum in SIGNALS:
                 loop.remove_signal_handler(signum)

@@ -5,11 +5,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from handrail.cli import output
-from handrail.cli.api import open_client
+from handrail.cli.arguments import AsJson, Database, Server, decode_argument, take
 from handrail.cli.command import command_group
-from handrail.cli.formatting import decode_argument, printable
-from handrail.cli.ids import take
-from handrail.cli.options import AsJson, Database, Server
+from handrail.cli.connection import open_client
 
 if TYPE_CHECKING:
     from handrail.views.channels import ChannelView, MessageView
@@ -31,8 +29,11 @@ async def list_channels(
     """List channels, and who has the turn."""
     async with open_client(database, server) as client:
         channels = await take(client.each(client.channels.list), CHANNELS_LISTED_MAX)
-    heads = ("channel", "turn of", "queue", "messages", "turns", "state")
-    table = output.TextTable(heads, map(_channel_row, channels), "there is no channel")
+    table = output.TextTable(
+        ("channel", "turn of", "queue", "messages", "turns", "state"),
+        map(_channel_row, channels),
+        "there is no channel",
+    )
     output.show({"items": channels}, table, as_json=as_json)
 
 
@@ -121,12 +122,10 @@ async def _control_turn(
 
 
 def _channel_row(channel: "ChannelView") -> list[output.Cell]:
-    holder = channel.turn.agent_id if channel.turn is not None else ""
-    queue = ", ".join(channel.queue)
     return [
         channel.id,
-        holder,
-        queue,
+        channel.turn.agent_id if channel.turn is not None else "",
+        ", ".join(channel.queue),
         str(channel.messages),
         str(channel.turns),
         _describe_state(channel),
@@ -141,7 +140,7 @@ def _describe_state(channel: "ChannelView") -> str:
     if channel.paused:
         return "paused"
     if channel.resting:
-        return f"rests: {printable(channel.resting)}"
+        return f"rests: {output.printable(channel.resting)}"
     if channel.turn is None:
         return "nobody has the turn"
     how = "waits in" if channel.turn.wait_until is not None else "has"

@@ -1,6 +1,6 @@
 """Run one command: await a coroutine, print an error in one line, return the exit code.
 
-A command is one function in the module of its name. Command modules are imported for every call,
+A command is one function in the module of its subject. Command modules are imported for every call,
 `handrail --help` too, so that at import time they need typer and the light modules here only; a
 command imports the engine, the server or the client in its body. No command imports another one.
 """
@@ -15,7 +15,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from handrail.cli.formatting import printable
+from handrail.cli.output import printable
 from handrail.client.errors import ClientError, UnreachableError
 from handrail.store.rows import StoreError
 

@@ -8,8 +8,15 @@ from urllib.parse import urlsplit
 
 import typer
 
-from handrail.cli import api, formatting, output
-from handrail.cli.arguments import import_object, read_rules
+from handrail.cli import output
+from handrail.cli.arguments import (
+    AsJson,
+    Database,
+    Server,
+    decode_argument,
+    import_object,
+    read_rules,
+)
 from handrail.cli.command import (
     EXIT_FAILED,
     TOKEN_VARIABLE,
@@ -19,9 +26,8 @@ from handrail.cli.command import (
     file_as_input,
     print_error,
 )
-from handrail.cli.database import ensure_database, load_settings
-from handrail.cli.options import AsJson, Database, Server
-from handrail.cli.report_lines import stop_lines
+from handrail.cli.connection import PATIENCE_SECONDS, ensure_database, load_settings, server_url
+from handrail.cli.run_view import stop_lines
 from handrail.client.errors import ClientError
 from handrail.guard import Guard, GuardedRun
 from handrail.guard.errors import StoppedError
@@ -89,8 +95,8 @@ def guard(
     except TeamInputError as error:
         raise InputError(str(error)) from error
     except Exception as error:  # any error of the user's team
-        error_text = f"{type(error).__name__}: {error}"
-        print_error("guard", f"{target} raised {error_text} ({_user_location(error)})")
+        location = _user_location(error)
+        print_error("guard", f"{target} raised {type(error).__name__}: {error} ({location})")
         _print_record_location(guard.last, database, server)
         return EXIT_FAILED
     assert run is not None, "a guarded team has had a run"
@@ -106,7 +112,7 @@ def guard(
 def _print_result(result: object, report: RunReport) -> None:
     """Print the team's own result, and why it ended."""
     if result is not None:
-        print(formatting.printable(str(result)))
+        print(output.printable(str(result)))
     output.print_note(report.why)
     for line in stop_lines(report.stop):
         output.print_note(f"  {line}")
@@ -146,7 +152,7 @@ def _find_record(database: str, server: str) -> tuple[str, bool]:
     made if it is not there.
     """
     configuration = load_settings(database=database, server=server)
-    url = api.server_url(configuration)
+    url = server_url(configuration)
     if not url:
         ensure_database(configuration["database"], create=True)
     return url or configuration["database"], bool(url)
@@ -161,13 +167,15 @@ def _check_record(url: str, *, is_server: bool) -> None:
         open_store(url).close()
         return
     try:
-        with Client(url, patience=api.PATIENCE_SECONDS) as client:
+        with Client(url, patience=PATIENCE_SECONDS) as client:
             me = client.sessions.get_me()
     except ClientError as error:
         raise InputError(describe_error(error)) from None
     if PERSON_LEVELS.get(me.role, -1) < PERSON_LEVELS[RECORDING_ROLE]:
-        message = f"{me.name} ({me.role}) may not record guarded runs"
-        raise InputError(f"{message}; set {TOKEN_VARIABLE} to a token of the role {RECORDING_ROLE}")
+        raise InputError(
+            f"{me.name} ({me.role}) may not record guarded runs; set {TOKEN_VARIABLE} to a token "
+            f"of the role {RECORDING_ROLE}"
+        )
 
 
 def _read_rules(rules: str) -> StopRules:
@@ -184,6 +192,6 @@ def _read_rules(rules: str) -> StopRules:
 def _read_input(text: str) -> str:
     """Return the text, or the content of the file that @ names."""
     if not text.startswith("@"):
-        return formatting.decode_argument(text)
+        return decode_argument(text)
     with file_as_input(f"--input {text}", "name a file with the team's input"):
         return Path(text[1:]).read_text(encoding="utf-8")

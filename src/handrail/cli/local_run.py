@@ -5,13 +5,12 @@ from typing import Any, NamedTuple, TextIO, cast
 
 import msgspec
 
-from handrail.cli import formatting, output
+from handrail.cli import output
+from handrail.cli.arguments import ApprovalDecision, ReviewMode, decode_argument
 from handrail.cli.command import EXIT_FAILED, InputError, file_as_input, print_error
-from handrail.cli.database import load_settings
+from handrail.cli.connection import load_settings
 from handrail.cli.definitions import DefinitionSource
-from handrail.cli.live_view import EventFormatter, PlainView, RichView
-from handrail.cli.options import ApprovalDecision, ReviewMode
-from handrail.cli.report_lines import summary_lines
+from handrail.cli.run_view import EventFormatter, PlainView, RichView, summary_lines
 from handrail.engine.engine import Engine
 from handrail.engine.interactive_run import ApprovalPrompt, InteractiveRun, PromptReply
 from handrail.engine.opening import open as open_engine
@@ -84,8 +83,8 @@ async def run_bead(
 ) -> InteractiveRun:
     """Run the bead until it has ended, or waits for an answer that nobody gives."""
     view = person.view
-    view.write(f"{formatting.printable(plan.definition.name)}: {formatting.first_line(bead.title)}")
-    view.write(f"  {formatting.format_certificate(plan.bound(bead.scope), plan.kind)}")
+    view.write(f"{output.printable(plan.definition.name)}: {output.first_line(bead.title)}")
+    view.write(f"  {output.format_certificate(plan.bound(bead.scope), plan.kind)}")
     try:
         configuration = load_settings()
         engine_settings = EngineSettings(
@@ -111,8 +110,10 @@ async def _require_idle_database(engine: Engine, database: str) -> None:
     """Refuse a database that is at work: the agents here rehearse, and must not get real work."""
     running = await engine.run_queries.list(status="running", limit=1)
     if running.items or await engine.has_live_peers():
-        message = f"{database} is in use, and the agents of `handrail run` are scripted"
-        raise InputError(f"{message}; name another database, or file a bead at the server")
+        raise InputError(
+            f"{database} is in use, and the agents of `handrail run` are scripted; name another "
+            "database, or file a bead at the server"
+        )
 
 
 def _add_agents(
@@ -141,36 +142,40 @@ class TerminalPerson:
             for line in approval_lines(request):
                 self.view.write(line)
         else:
-            self.view.write(f"  {formatting.printable(request.refusal)}")
+            self.view.write(f"  {output.printable(request.refusal)}")
         if self.answers:
             line = self.answers.pop(0)
-            self.view.write(f"  > {formatting.printable(line)}")
+            self.view.write(f"  > {output.printable(line)}")
             return read_reply(line)
         if not self.is_present:
             return None
         try:
-            return read_reply(formatting.decode_argument(self.view.read("  > ")))
+            return read_reply(decode_argument(self.view.read("  > ")))
         except EOFError:
             return None
 
     def explain_open_approval(self, approval_id: str) -> str:
         """Explain why an approval stays open, and what to do."""
         if self.answer_count is None:
-            message = f"'{approval_id}' is open and nobody is here to answer it"
-            return f"{message}; start it in a terminal, or give --answers FILE"
-        message = f"the answers given by --answers are used up ({self.answer_count})"
-        return f"{message}, and '{approval_id}' is open; give one more line"
+            return (
+                f"'{approval_id}' is open and nobody is here to answer it; start it in a terminal, "
+                "or give --answers FILE"
+            )
+        return (
+            f"the answers given by --answers are used up ({self.answer_count}), and "
+            f"'{approval_id}' is open; give one more line"
+        )
 
 
 def approval_lines(request: ApprovalPrompt) -> list[str]:
     """Return the result above, the question below it, and how to answer."""
     approval = request.approval
-    result = [f"  | {line}" for line in formatting.printable(request.result).splitlines()]
-    head = f"{approval.kind.value} at {formatting.printable(approval.step_id)}:"
+    result = [f"  | {line}" for line in output.printable(request.result).splitlines()]
+    head = f"{approval.kind.value} at {output.printable(approval.step_id)}:"
     return [
         "",
         *result,
-        f"  {head} {formatting.printable(approval.text)}",
+        f"  {head} {output.printable(approval.text)}",
         f"  {answer_hint(approval)}",
     ]
 
@@ -178,16 +183,13 @@ def approval_lines(request: ApprovalPrompt) -> list[str]:
 def answer_hint(approval: PendingApproval) -> str:
     if approval.own:
         options = (
-            f" ({', '.join(map(formatting.printable, approval.options))})"
-            if approval.options
-            else ""
+            f" ({', '.join(map(output.printable, approval.options))})" if approval.options else ""
         )
         return f"answer{options}, or /reject to close the run"
     if approval.kind is ApprovalKind.ESCALATION:
-        step_id = formatting.printable(approval.step_id)
-        skip_hint = f"OK goes on without it, as if '{step_id}' had succeeded"
         return (
-            f"{skip_hint}; any other text has it tried again with that; or /reject to close the run"
+            f"OK goes on without it, as if '{output.printable(approval.step_id)}' had succeeded; "
+            "any other text has it tried again with that; or /reject to close the run"
         )
     return "OK approves, any other text says what to change; or /approve, /reject, /revise TEXT"
 
@@ -211,9 +213,9 @@ def print_end(
     status = run.terminal_status
     good = status in (TerminalStatus.DONE_SUCCESS, TerminalStatus.DONE_PARTIAL)
     view.write("")
-    view.write(formatting.printable(run_report.why), "good" if good else "bad")
+    view.write(output.printable(run_report.why), "good" if good else "bad")
     for line in summary_lines(run_report, bound):
-        view.write(f"  {formatting.printable(line)}")
+        view.write(f"  {output.printable(line)}")
     if path:
         text = report_markdown(run_report)
         if path.lower().endswith(".json"):

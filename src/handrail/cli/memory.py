@@ -6,11 +6,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from handrail.cli import output
-from handrail.cli.api import open_client
+from handrail.cli.arguments import (
+    ID_CHARS,
+    PAGE_ITEMS,
+    AsJson,
+    Database,
+    Server,
+    decode_argument,
+    require_one_match,
+)
 from handrail.cli.command import command_group
-from handrail.cli.formatting import decode_argument, first_line
-from handrail.cli.ids import ID_CHARS, PAGE_ITEMS, require_one_match
-from handrail.cli.options import AsJson, Database, Server
+from handrail.cli.connection import open_client
 
 if TYPE_CHECKING:
     from handrail.client.clients import AsyncClient
@@ -38,8 +44,11 @@ async def list_memories(
     """List remembered resolutions, the newest first."""
     async with open_client(database, server) as client:
         page = await client.memories.list(q=decode_argument(text) or None, limit=limit)
-    heads = ("memory", "status", "used", "ticket", "resolution", "at")
-    table = output.TextTable(heads, map(_memory_row, page.items), "nothing is remembered")
+    table = output.TextTable(
+        ("memory", "status", "used", "ticket", "resolution", "at"),
+        map(_memory_row, page.items),
+        "nothing is remembered",
+    )
     output.show(page, table, as_json=as_json)
 
 
@@ -94,8 +103,8 @@ def _memory_row(memory: "MemoryView") -> list[output.Cell]:
         output.short_id(memory.id),
         (memory.status, STATUS_STYLES.get(memory.status, "")),
         str(memory.times_used),
-        first_line(memory.title),
-        first_line(memory.resolution),
+        output.first_line(memory.title),
+        output.first_line(memory.resolution),
         output.format_time(memory.created_at),
     ]
 

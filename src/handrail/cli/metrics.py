@@ -8,10 +8,16 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from handrail.cli import output
-from handrail.cli.api import open_client
-from handrail.cli.arguments import parse_since
-from handrail.cli.formatting import decode_argument, format_count, format_duration
-from handrail.cli.options import AsJson, Database, Server, Since, WorkflowName
+from handrail.cli.arguments import (
+    AsJson,
+    Database,
+    Server,
+    Since,
+    WorkflowName,
+    decode_argument,
+    parse_since,
+)
+from handrail.cli.connection import open_client
 
 if TYPE_CHECKING:
     from handrail.views.definition_statistics import DefinitionStatistics
@@ -41,14 +47,14 @@ def _common_metrics(figures: "DefinitionStatistics") -> tuple[Metric, ...]:
     return (
         Metric(
             "median time to resolution",
-            format_duration,
+            output.format_duration,
             figures.time_to_resolution.p50,
             "from the start of a run to its end; half of the runs took less",
             ("<", 300),
         ),
         Metric(
             "90th percentile of it",
-            format_duration,
+            output.format_duration,
             figures.time_to_resolution.p90,
             "nine runs of ten took less",
         ),
@@ -119,13 +125,15 @@ async def metrics(
 
 def _print_definition_metrics(figures: "DefinitionStatistics") -> None:
     usage = f"{figures.usage.tokens:,} tokens, cost {figures.usage.cost:g}"
-    output.print_line(f"{figures.workflow_id}: {format_count(figures.runs, 'run')} ended; {usage}")
-    heads = ("figure", "value", "target", "what it is")
-    output.print_table(output.TextTable(heads, _metric_rows(figures)))
+    output.print_line(
+        f"{figures.workflow_id}: {output.format_count(figures.runs, 'run')} ended; {usage}"
+    )
+    output.print_table(
+        output.TextTable(("figure", "value", "target", "what it is"), _metric_rows(figures))
+    )
     if figures.retries:
-        heads = ("node", "dispatches a run", "retries: runs")
         rows = [_retry_row(figures, node) for node in figures.retries]
-        output.print_table(output.TextTable(heads, rows))
+        output.print_table(output.TextTable(("node", "dispatches a run", "retries: runs"), rows))
 
 
 def _metric_rows(figures: "DefinitionStatistics") -> Iterator[list[output.Cell]]:

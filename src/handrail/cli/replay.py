@@ -1,20 +1,28 @@
-"""`handrail replay`: which runs other stop rules would have ended where, and what that saves."""
+"""Recorded runs under other stop rules: `handrail replay` shows what these would have ended where,
+`handrail tune` proposes limits, with lines to copy.
+"""
 
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from handrail.cli import output
-from handrail.cli.api import open_client
-from handrail.cli.arguments import read_rules
+from handrail.cli.arguments import (
+    PAGE_ITEMS,
+    AsJson,
+    Database,
+    Server,
+    decode_argument,
+    find_run_id,
+    read_rules,
+)
 from handrail.cli.command import InputError
-from handrail.cli.formatting import decode_argument, format_count, format_duration
-from handrail.cli.ids import find_run_id
-from handrail.cli.options import AsJson, Database, Server
+from handrail.cli.connection import open_client
 
 if TYPE_CHECKING:
     from handrail.client.clients import AsyncClient
     from handrail.replay.replay_report import ReplayReport, ReplayResults, Savings
+    from handrail.replay.tuning import LimitProposal, TuningReport
 
 VERDICT_STYLES = {"sooner": "yellow", "beyond": "cyan", "unlike": "red"}
 CUT_STYLE = "red"
@@ -76,13 +84,15 @@ async def _list_ended_run_ids(client: "AsyncClient", workflow: str) -> list[str]
 
 
 def _print_replays(replays: "ReplayResults") -> None:
-    heads = ("run", "under these rules it", "saved")
-    output.print_table(output.TextTable(heads, map(_replay_row, replays.items)))
+    rows = map(_replay_row, replays.items)
+    output.print_table(output.TextTable(("run", "under these rules it", "saved"), rows))
     summary = replays.summary
     verdicts = ", ".join(f"{n} {name}" for name, n in summary.verdicts.items())
-    cut = f"{summary.cut} of {format_count(summary.good, 'good run')} cut"
+    cut = f"{summary.cut} of {output.format_count(summary.good, 'good run')} cut"
     savings = _format_savings(summary.saved) or "nothing"
-    output.print_line(f"{format_count(summary.runs, 'run')}: {verdicts}; {cut}; saved: {savings}")
+    output.print_line(
+        f"{output.format_count(summary.runs, 'run')}: {verdicts}; {cut}; saved: {savings}"
+    )
 
 
 def _replay_row(replay: "ReplayReport") -> list[output.Cell]:
@@ -96,9 +106,81 @@ def _replay_row(replay: "ReplayReport") -> list[output.Cell]:
 
 def _format_savings(savings: "Savings") -> str:
     parts = [
-        format_count(savings.steps, "step") if savings.steps else "",
-        format_count(savings.tokens, "token") if savings.tokens else "",
+        output.format_count(savings.steps, "step") if savings.steps else "",
+        output.format_count(savings.tokens, "token") if savings.tokens else "",
         f"cost {savings.cost:g}" if savings.cost else "",
-        format_duration(savings.seconds) if savings.seconds else "",
+        output.format_duration(savings.seconds) if savings.seconds else "",
     ]
     return ", ".join(part for part in parts if part)
+
+
+async def tune(
+    definition: Annotated[
+        str,
+        typer.Argument(
+            metavar="DEFINITION", help="A definition, by id or name; default: all of them."
+        ),
+    ] = "",
+    share: Annotated[
+        float, typer.Option(min=0, max=1, help="The share of good runs that a limit may cut.")
+    ] = 0.0,
+    runs: Annotated[
+        int, typer.Option(min=1, max=500, help="How many ended runs to use, the newest first.")
+    ] = 100,
+    database: Database = "",
+    server: Server = "",
+    as_json: AsJson = False,
+) -> None:
+    """Propose limits from the runs that have ended.
+
+    Each comes with the good runs that it would have cut and the steps that it would have saved.
+    Nothing is changed: copy what you want into the definition's stop_rules.
+    """
+    async with open_client(database, server) as client:
+        definition_ids = [decode_argument(definition)]
+        if not definition:
+            each_definition = client.each(client.definitions.list, limit=PAGE_ITEMS)
+            definition_ids = [stored.id async for stored in each_definition]
+        tunings = [
+            await client.definitions.tune(definition_id, share=share, runs=runs)
+            for definition_id in definition_ids
+        ]
+    if as_json:
+        output.print_json(tunings[0] if definition else {"items": tunings})
+        return
+    for tuning in tunings:
+        _print_tuning(tuning)
+    if not tunings:
+        output.print_line("nothing is defined yet; `handrail bead create` files a first bead")
+
+
+def _print_tuning(tuning: "TuningReport") -> None:
+    name = f"{tuning.workflow_id}, version {tuning.workflow_version}"
+    output.print_line(f"{name}: {tuning.told}")
+    if not tuning.proposals:
+        return
+    heads = ("limit", "now", "proposed", "good runs cut", "wasted steps", "because")
+    rows = [_proposal_row(proposal, tuning) for proposal in tuning.proposals]
+    output.print_table(output.TextTable(heads, rows, no_wrap_columns=5))
+    if tuning.rules:
+        output.print_line("stop_rules:")
+        for limit, value in tuning.rules.items():
+            output.print_line(f"  {limit}: {_format_limit(value)}")
+
+
+def _proposal_row(proposal: "LimitProposal", tuning: "TuningReport") -> list[output.Cell]:
+    changes = proposal.limit in tuning.rules
+    return [
+        proposal.limit,
+        _format_limit(proposal.now),
+        (_format_limit(proposal.proposed), "green" if changes else ""),
+        f"{proposal.cut} of {tuning.good}, at most {proposal.cut_at_most:.1%}",
+        f"{proposal.wasted_now} -> {proposal.wasted}"
+        if proposal.wasted != proposal.wasted_now
+        else f"{proposal.wasted}",
+        proposal.why,
+    ]
+
+
+def _format_limit(value: float | None) -> str:
+    return "off" if value is None else f"{value:.10g}"

@@ -1,4 +1,5 @@
-"""Show a run as it happens: one line for each thing that a viewer wants to know.
+"""Show a run: as it happens, one line for each thing that a viewer wants to know; and its end, why
+it stopped, what it waits for.
 
 `EventFormatter` turns events into lines; `PlainView` writes them; `RichView` adds colour and, at
 the bottom, a bar that shows how much of the certificate is used. The report says how it ended.
@@ -6,10 +7,10 @@ Agents' texts, and the names in definitions, are never taken as markup, and cont
 """
 
 import sys
-from typing import Literal, TextIO
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Literal, TextIO
 
-from handrail.cli.formatting import first_line, printable
-from handrail.kernel.definition.certificate import Bound
+from handrail.cli.output import first_line, format_count, format_duration, format_time, printable
 from handrail.kernel.run.events import (
     Answered,
     Faulted,
@@ -23,6 +24,57 @@ from handrail.kernel.run.events import (
     Warned,
 )
 
+if TYPE_CHECKING:
+    from handrail.kernel.definition.certificate import Bound
+    from handrail.views.report import RunReport
+    from handrail.views.run_details import WaitReason
+    from handrail.views.view_types import StopView
+
+
+def stop_lines(stop: "StopView | None") -> Iterator[str]:
+    """Yield the rule, what it saw, and what would have let the run go on."""
+    if stop is None:
+        return
+    also = f", and {', '.join(stop.also)}" if stop.also else ""
+    yield f"rule: {stop.rule}{also}"
+    if stop.limit is not None:
+        yield f"limit {stop.limit}, seen {stop.seen}"
+    for name, text in (
+        ("pattern", ", then ".join(stop.pattern)),
+        ("evidence", ", ".join(stop.evidence)),
+        ("what would have let it go on", stop.remedy),
+        ("left to do", "; ".join(stop.remaining)),
+    ):
+        if text:
+            yield f"{name}: {text}"
+
+
+def waiting_lines(waiting: "tuple[WaitReason, ...]") -> Iterator[str]:
+    """Yield for each position: what it waits for, since when, and what to do."""
+    for wait in waiting:
+        yield f"{wait.place}, since {format_time(wait.since)}: {wait.message.rstrip('.')}"
+        yield f"  what to do: {wait.hint}"
+
+
+def summary_lines(report: "RunReport", bound: "Bound") -> Iterator[str]:
+    """Yield what the end of a run should show, beyond why."""
+    stop, totals = report.stop, report.totals
+    if stop is not None:
+        yield f"{report.terminal_status} ({stop.rule}), the last one was {report.final_agent}"
+    moves = ("transitions", totals.transitions - 1, bound.transitions)
+    if report.kind == "team":
+        moves = ("handoffs", totals.handoffs, bound.handoffs)
+    used = f"{totals.dispatches} of {bound.dispatches} dispatches, {moves[1]} of {moves[2]}"
+    stretches = f" in {totals.stretches} stretches" if totals.stretches > 1 else ""
+    yield f"{used} {moves[0]}{stretches}, {format_duration(report.duration)}"
+    if stop is not None and stop.evidence:
+        yield f"evidence: {', '.join(stop.evidence)}"
+    if stop is not None and stop.remedy:
+        yield f"what would have let it go on: {stop.remedy}"
+    if report.warnings:
+        yield format_count(len(report.warnings), "warning")
+
+
 Style = Literal["move", "said", "doubt", "person", "good", "bad"]
 StyledLine = tuple[str, Style]
 MOVE_COLUMNS = 34
@@ -32,7 +84,7 @@ INDENT = " " * 9
 class EventFormatter:
     """Formats events as lines; numbers are those of the stretch, against its certificate."""
 
-    def __init__(self, bound: Bound | None, kind: str) -> None:
+    def __init__(self, bound: "Bound | None", kind: str) -> None:
         self.moves_max = self.dispatches_max = 0
         if bound is not None:
             self.moves_max = bound.transitions if kind == "workflow" else bound.handoffs

@@ -1,23 +1,88 @@
-"""Open a client of the API for a command: of a server, or of the database itself, in the same way.
+"""Open what a command works on: a client of the API, or the database, as the settings name it.
 
-With a database, the application that a server would serve runs in this process, on an engine
-without maintenance: looking changes nothing. The local user is an admin there, because access to
-the database is access to everything.
+A client is one of a server, or of the database itself, in the same way: with a database, the
+application that a server would serve runs in this process, on an engine without maintenance, so
+that looking changes nothing. The local user is an admin there, because access to the database is
+access to everything.
 """
 
 import getpass
 import logging
+import os
 from collections.abc import AsyncGenerator, Generator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from handrail.cli.command import InputError, as_input_error
-from handrail.cli.database import ensure_database, load_settings
 from handrail.store.rows import StoreError
 
 if TYPE_CHECKING:
     from handrail.client.clients import AsyncClient
     from handrail.server.configuration import Configuration
+    from handrail.store.maintenance import MaintenanceStore
+
+DATABASE_VARIABLE = "HANDRAIL_DATABASE"
+
+
+def load_settings(**flags: object) -> "Configuration":
+    """Load all settings of this process; an empty flag counts as absent."""
+    from handrail.server.configuration import BadSettingError, load_configuration
+
+    set_flags = {name: value for name, value in flags.items() if value not in (None, "")}
+    with as_input_error(BadSettingError):
+        return load_configuration(os.environ, Path.cwd(), set_flags)
+
+
+@contextmanager
+def open_database(
+    database: str, *, read_only: bool = True, create: bool = False
+) -> Generator["MaintenanceStore"]:
+    """Open the database for the time of a command. It has to exist, unless it may be made."""
+    from handrail.store.urls import open_maintenance_store
+
+    url = load_settings(database=database)["database"]
+    try:
+        ensure_database(url, create=create)
+        store = open_maintenance_store(url, read_only=read_only)
+    except StoreError as error:
+        damaged = f"{url} is too damaged to be opened; move it away, and restore again"
+        is_damaged = create and "malformed" in str(error)
+        raise InputError(damaged if is_damaged else str(error)) from error
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def ensure_database(url: str, *, create: bool) -> None:
+    """Check that there is such a database, as far as that shows without opening it."""
+    from handrail.server.setting_table import DATABASE_DEFAULT
+    from handrail.store.urls import SQLITE_PREFIX, sqlite_path
+
+    if not url.startswith(SQLITE_PREFIX):
+        return
+    file = Path(sqlite_path(url))
+    if str(file) == ":memory:":
+        raise StoreError("a database in memory is gone when its process ends; name a file")
+    if create and url == DATABASE_DEFAULT:
+        _make_folder(file.parent)
+    elif not create and not file.exists():
+        hint = "`handrail serve` makes one here; else " if url == DATABASE_DEFAULT else ""
+        raise StoreError(
+            f"there is no database {file}; {hint}name one with --database or {DATABASE_VARIABLE}"
+        )
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise StoreError(
+            f"the folder {folder} cannot be made here: {error.strerror}; name a database with "
+            f"--database or {DATABASE_VARIABLE}"
+        ) from error
+
 
 PATIENCE_SECONDS = 3.0
 """How long an unreachable server is retried; a person waits for the answer."""
@@ -51,8 +116,7 @@ def server_url(configuration: "Configuration") -> str:
 
     server, database = configuration.values["server"], configuration.values["database"]
     if server.rank == database.rank != RANK_DEFAULT:
-        message = f"{server.origin} and {database.origin} are both set"
-        raise InputError(f"{message}; remove one of them")
+        raise InputError(f"{server.origin} and {database.origin} are both set; remove one of them")
     return server.value if server.rank > database.rank else ""
 
 
