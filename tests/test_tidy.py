@@ -172,6 +172,8 @@ def impurity(path: str, text: str) -> Iterator[str]:
     if not kernel(path):
         return
     for node in ast.walk(ast.parse(text)):
+        if not isinstance(node, ast.stmt | ast.expr):
+            continue
         found: set[str] = set()
         if isinstance(node, ast.Import):
             found = {alias.name.partition(".")[0] for alias in node.names} & IMPURE_MODULES

@@ -103,7 +103,8 @@ def cost(bare: Any, guarded: Any, pairs: int) -> dict[str, float]:
         return took / HANDOFFS * 1e6
 
     guard = Guard(rules())
-    once(None), once(guard)
+    once(None)
+    once(guard)
     found = [(once(None), once(guard)) for _ in range(pairs)]
     least, most = (min(one) for one in zip(*found, strict=True))
     return {"bare": least, "added": most - least, "share": most / least - 1}

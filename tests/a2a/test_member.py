@@ -70,6 +70,7 @@ def test_in_a_team_its_last_line_hands_over_and_ends_the_run():
 
     async def scene(run: RunHandle, engine: Engine, agent: Agent) -> None:
         ended = await run.result(PATIENCE)
+        assert ended.stop is not None
         assert (ended.terminal_status, ended.stop.reason) == ("done_success", "y")
 
     assert len(play(plays, scene, PAIR).heard) == 2

@@ -42,7 +42,7 @@ async def pages(caller: Caller, **wanted: Any) -> tuple[list[Task], str, int]:
     return list(found.tasks), found.next_page_token, found.total_size
 
 
-async def history(caller: Caller, task_id: str, **most: int) -> list[tuple[Any, str]]:
+async def history(caller: Caller, task_id: str, **most: Any) -> list[tuple[Any, str]]:
     task = await caller.client.get_task(GetTaskRequest(id=task_id, **most))
     return [(one.role, get_message_text(one)) for one in task.history]
 
@@ -180,7 +180,7 @@ def test_a_context_holds_tasks_together_and_an_answer_from_another_is_refused(
             await does(worker, "ask", question="Which?")
             with pytest.raises(InvalidParamsError, match="not of the context"):
                 await caller.says("that one", task_id=first.id, context_id="elsewhere")
-            answer = {"task_id": first.id, "context_id": first.context_id}
+            answer: dict[str, Any] = {"task_id": first.id, "context_id": first.context_id}
             facts = caller.tells("that one", new_data_part({"which": 1}), **answer)
             with pytest.raises(ContentTypeNotSupportedError, match="an answer is text"):
                 await anext(facts)

@@ -1,5 +1,7 @@
 """A definition as an agent that others reach by A2A, asked by the official SDK's client."""
 
+from typing import Any
+
 import httpx
 import pytest
 from a2a.helpers import get_artifact_text, new_data_part
@@ -33,7 +35,7 @@ def test_a_message_files_a_bead_and_questions_are_answered_by_who_may(
             asked = await operator.task(begun.id)
             assert (asked.status.state, asked.context_id) == (ASKS, "talk-1")
             assert said(asked).startswith("Net or gross?")
-            net = {"task_id": begun.id, "message_id": "answer-1"}
+            net: dict[str, Any] = {"task_id": begun.id, "message_id": "answer-1"}
             for _ in range(2):  # the second time it did not hear that the first was taken
                 assert (await operator.says("net", **net)).status.state == WORKING
             with pytest.raises(UnsupportedOperationError):
@@ -97,11 +99,11 @@ def test_a_run_that_is_stuck_is_a_failed_task_and_one_that_is_cancelled_is_close
     server: Server, office: SyncClient
 ):
     ola, olga = server.token("operator", "ola"), server.token("operator", "olga")
-    pair = {"name": "pair", "kind": "team", "start": "ada", "terminator": "bob"}
-    agents = [("ada", "bob"), ("bob", "ada")]
-    pair["agents"] = [
-        {"id": one, "role": "backend-engineer", "hands_off_to": [other]} for one, other in agents
+    agents = [
+        {"id": one, "role": "backend-engineer", "hands_off_to": [other]}
+        for one, other in (("ada", "bob"), ("bob", "ada"))
     ]
+    pair = {"name": "pair", "kind": "team", "start": "ada", "terminator": "bob", "agents": agents}
     office.definitions.create({**pair, "stop_rules": {"max_handoffs": 1}})
 
     async def scene(address: str, worker: Colleague) -> None:

@@ -45,6 +45,7 @@ async def worked(
             await office.definitions.create(document)
             name = document.get("id") or document["name"]
             bead = await office.beads.create("VPN drops every hour", workflow_id=name)
+            assert bead.execution_id is not None
             return await office.result(bead.execution_id, timeout=PATIENCE)
     finally:
         worker.stop()

@@ -83,6 +83,7 @@ async def at_a_worker(
             async with handrail.Client(server.url, person) as office:
                 await office.definitions.create(definition)
                 bead = await office.beads.create(title, workflow_id=definition["name"])
+                assert bead.execution_id is not None
                 return await office.result(bead.execution_id, timeout=PATIENCE)
         finally:
             working.terminate()

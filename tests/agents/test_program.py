@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
 import pytest
 from tests.agents.turns import FIX, PAIR, told, works
@@ -39,7 +40,7 @@ PARENT = """
 def script(tmp_path: Path) -> Script:
     """An agent that is this piece of Python."""
 
-    def agent(text: str, **more: object) -> AgentFunction:
+    def agent(text: str, **more: Any) -> AgentFunction:
         (tmp_path / "agent.py").write_text(dedent(text))
         return program_agent(sys.executable, "agent.py", folder=tmp_path, **more)
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from handrail.cli.app import app
 
 # The runner makes the commands anew for every call, which takes longer than most of them.
-typer.testing._get_command = cache(typer.testing._get_command)
+typer.testing._get_command = cache(typer.testing._get_command)  # pyright: ignore[reportPrivateImportUsage] (no public way)
 
 
 class Called(NamedTuple):

@@ -122,7 +122,8 @@ def test_no_module_imports_a_command(module: Path):
     imported = {
         name
         for node in ast.walk(ast.parse(module.read_text(encoding="utf-8")))
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("handrail.cli")
+        if isinstance(node, ast.ImportFrom) and node.module is not None
+        if node.module.startswith("handrail.cli")
         for name in (node.module.removeprefix("handrail.cli."), *(a.name for a in node.names))
     }
     assert module.stem == "app" or not names & imported

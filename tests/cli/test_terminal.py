@@ -32,8 +32,9 @@ def terminal(
     command = [sys.executable, "-m", "handrail", *arguments]
     environment = {k: v for k, v in os.environ.items() if not k.startswith("HANDRAIL_")}
     environment["TERM"] = "xterm-256color"
-    streams = {"stdin": theirs, "stdout": theirs, "stderr": theirs}
-    with subprocess.Popen(command, env=environment, **streams) as process:
+    with subprocess.Popen(
+        command, env=environment, stdin=theirs, stdout=theirs, stderr=theirs
+    ) as process:
         os.close(theirs)
         raw, out = b"", ""
         while True:

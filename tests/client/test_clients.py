@@ -23,6 +23,7 @@ from handrail.client.errors import (
     UnreachableError,
 )
 from handrail.client.sse import StreamPosition
+from handrail.views.dispatches import DispatchView
 
 ROLE = "backend-engineer"
 
@@ -97,7 +98,7 @@ def test_a_bead_is_filed_worked_approved_and_looked_at(client: Any, server: Serv
 
     with at_work(server) as agent:
         dispatch = agent.dispatches.claim("worker-1", wait=PATIENCE)
-        assert dispatch is not None
+        assert isinstance(dispatch, DispatchView)
         assert (dispatch.bead.title, dispatch.node, dispatch.role) == (
             "500 on /invoices",
             "fix",
@@ -314,7 +315,7 @@ def worked(server: Server, execution: str) -> None:
     """Another hand finishes the run of one task."""
     with at_work(server) as agent:
         dispatch = agent.dispatches.claim("worker-1", wait=PATIENCE)
-        assert dispatch is not None
+        assert isinstance(dispatch, DispatchView)
         agent.dispatches.report(dispatch.id, dispatch.fence, {"outcome": "success"})
 
 

@@ -43,6 +43,13 @@ def busy(status: int = 503, **headers: str) -> RawResponse:
     )
 
 
+def _one_after_another(
+    outcomes: Sequence[AttemptOutcome],
+) -> Callable[[SendRequest], AttemptOutcome]:
+    remaining = iter(outcomes)
+    return lambda _: next(remaining)
+
+
 class Talk:
     """A conversation played with the given answers; the clock moves by its pauses."""
 
@@ -61,7 +68,7 @@ class Talk:
         self.servers = servers or ServerAddresses([A])
         manners = RetryPolicy("t0ken", patience, clock=lambda: self.now, jitter=lambda: 1.0)
         steps = call_with_retries(call, self.servers, manners)
-        answers = iter(came) if not callable(came) else None
+        answer = came if callable(came) else _one_after_another(came)
         said: AttemptOutcome = None
         try:
             while True:
@@ -73,7 +80,7 @@ class Talk:
                 else:
                     self.sent.append(step)
                     self.now += takes
-                    said = next(answers) if answers is not None else came(step)
+                    said = answer(step)
         except StopIteration as done:
             self.answer = done.value
 

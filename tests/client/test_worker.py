@@ -180,7 +180,9 @@ def test_a_function_that_raises_gives_its_dispatch_back_with_the_reason(rig: Rig
 
 @pytest.mark.parametrize("error", [StopIteration, asyncio.CancelledError, GeneratorExit])
 @pytest.mark.parametrize("kind", ["async", "thread"])
-def test_whatever_a_function_raises_is_its_own_attempt(rig: Rig, kind: str, error: type):
+def test_whatever_a_function_raises_is_its_own_attempt(
+    rig: Rig, kind: str, error: type[BaseException]
+):
     async def main() -> None:
         worker = rig.worker()
 
@@ -502,6 +504,7 @@ def test_a_worker_that_is_stopped_while_it_waits_takes_nothing_away(rig: Rig):
     async def main() -> None:
         worker = rig.worker()
         worker.add(lambda _: handrail.success(), ROLE)
+        execution = ""
         for _ in range(2):  # it can be used again
             async with At(worker):
                 await rig.ended(await rig.filed())

@@ -15,8 +15,10 @@ import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Literal
 
 import handrail.engine.opening as opening
+from handrail.api.shared import ApprovalDecision
 from handrail.commits import CommitLane, Repository, WorkingCopies, commit_agent
 from handrail.engine.dispatch.dispatch import Dispatch
 from handrail.engine.engine import Engine, RefusedError
@@ -73,7 +75,7 @@ def specialist(copies: WorkingCopies):
     return fix
 
 
-def says(kind: str, text: str) -> tuple[str, str]:
+def says(kind: str, text: str) -> tuple[ApprovalDecision | Literal["move"], str]:
     """What the person answers: yes; to what was lost, once more; what does not fit the branch is
     moved back to where it is proposed."""
     if kind != "escalation":

@@ -130,6 +130,7 @@ def test_whoever_lost_the_lock_is_refused_by_the_repository_itself(house: House)
                 await next_rail.fetch()
                 await next_rail.acquire()
             assert house.head() == head
+            assert made.tree is not None
             pushed = git(
                 *(made.tree, "--git-dir", str(made.folder), "push", "--atomic"),
                 f"--force-with-lease={house.repository.fence_ref}:{held}",

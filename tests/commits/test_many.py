@@ -21,6 +21,7 @@ from tests.kernel.driving import chain, node
 from tests.patience import PATIENCE
 
 import handrail.engine.opening as opening
+from handrail.api.access import PersonRole
 from handrail.commits import commit_agent
 from handrail.kernel import lock as locks
 from handrail.kernel.result import Outcome, Result
@@ -205,7 +206,9 @@ def test_only_what_a_person_approved_is_committed(house: House, tmp_path: Path):
 
 @pytest.mark.requirement("L16")
 @pytest.mark.parametrize("role", ["operator", "ceo"])
-def test_without_an_approval_of_a_ceo_nothing_is_committed(role: str, house: House, tmp_path: Path):
+def test_without_an_approval_of_a_ceo_nothing_is_committed(
+    role: PersonRole, house: House, tmp_path: Path
+):
     """The definition names an operator as its approver: that answer counts, and is not enough."""
 
     async def play():

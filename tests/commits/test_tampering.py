@@ -220,6 +220,7 @@ def test_whatever_is_written_into_the_lanes_configuration_is_gone_before_it_coun
             told = f"[alias]\n\tst = !{program}\n[core]\n\tfsmonitor = {program}\n"
             config.write_text(f'{wanted}{told}[filter "x"]\n\tclean = {program}\n')
             attributes.write_text("* filter=x\n")
+            assert made.tree is not None
             (made.tree / "a.txt").write_text("x\n")
             await made.run("status")
             await made.run("add", "--all")

@@ -134,11 +134,11 @@ def more(**rest: Any) -> Result:
     return Result(outcome=Outcome.CONTINUE, text="looking", usage=Usage(tokens=500), **rest)
 
 
-def saw(**rest: Any) -> dict[str, Evidence]:
+def saw(**rest: Any) -> dict[str, Any]:
     return {"evidence": Evidence(measured=True, **rest)}
 
 
-def changed(version: int, path: str = FILES[0]) -> dict[str, Evidence]:
+def changed(version: int, path: str = FILES[0]) -> dict[str, Any]:
     return saw(files={path: f"{version:064x}"})
 
 

@@ -1,7 +1,7 @@
 """Kill -9, again and again, on one machine: children of a process that has everything imported
 already, so that a life costs a fork and not half a second of imports.
 
-    python campaign.py --kills 40 --seed 1 --folder FOLDER [--url URL] [--engines 1]
+    python -m tests.crash.campaign --kills 40 --seed 1 --folder FOLDER [--url URL] [--engines 1]
 
 A *round* is one database: some lives that are killed at random moments, then one that is left alone
 until every run has ended, then the checks (checks.py). A life is killed so long after its birth, or
@@ -21,8 +21,7 @@ import time
 import traceback
 from pathlib import Path
 
-import checks
-import load
+from tests.crash import checks, load
 
 KILLS_A_ROUND = 10
 MEAN_SECONDS = 0.25

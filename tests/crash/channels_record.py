@@ -19,6 +19,7 @@ from handrail.engine.commit.channel_change import (
 from handrail.kernel.agent_lifecycle import AgentState, Trigger
 from handrail.kernel.channel import events as ev
 from handrail.kernel.channel.state import Channel, check_invariants
+from handrail.store.rows import StoredEntry
 from handrail.store.urls import open_maintenance_store
 
 COMPLETED = (Trigger.TURN_COMPLETE, Trigger.TURN_COMPLETE_SOLO)
@@ -78,7 +79,7 @@ class Record:
         self._acknowledged()
         self._delivered()
 
-    def _take(self, name: str, entry: "msgspec.Struct") -> None:
+    def _take(self, name: str, entry: StoredEntry) -> None:
         channel = self.channels.get(name, Channel(id=name))
         events = decode_channel_events(entry.body)
         told = [one.get("by") for one in msgspec.json.decode(entry.body)]

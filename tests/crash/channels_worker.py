@@ -19,6 +19,7 @@ from typing import Any
 
 from handrail import Worker
 from handrail.client.channel_turns import TurnRunner, WorkerTurn
+from handrail.views.channels import TurnView
 
 SAYS, BETWEEN = 2, 0.05
 """Messages in a turn, and seconds before each."""
@@ -33,20 +34,18 @@ def watched(note: Note) -> None:
     wanted: list[int] = []
     signal.signal(signal.SIGUSR1, lambda number, _: wanted.append(number))
 
-    async def completes(turn: WorkerTurn) -> None:
-        note("completes", turn)
+    async def completes(self: WorkerTurn) -> None:
+        note("completes", self)
         if wanted:
             wanted.clear()
-            note("stops", turn)
+            note("stops", self)
             os.kill(os.getpid(), signal.SIGSTOP)
-        await complete(turn)
-        note("completed", turn)
+        await complete(self)
+        note("completed", self)
 
-    async def takes(turns: TurnRunner, view: Any) -> None:
-        note(
-            "given", WorkerTurn(view, turns.client, turns.retry), [one.id for one in view.messages]
-        )
-        await take(turns, view)
+    async def takes(self: TurnRunner, view: TurnView) -> None:
+        note("given", WorkerTurn(view, self.client, self.retry), [one.id for one in view.messages])
+        await take(self, view)
 
     WorkerTurn.complete, TurnRunner._run_turn = completes, takes
 

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psycopg
+
 Rows = Callable[[str], list[tuple[Any, ...]]]
 SHOWN = 20
 
@@ -43,6 +45,13 @@ def sqlite_rows(path: Path) -> Rows:
 
     def rows(query: str) -> list[tuple[Any, ...]]:
         return db.execute(query).fetchall()
+
+    return rows
+
+
+def postgres_rows(db: psycopg.Connection) -> Rows:
+    def rows(query: str) -> list[tuple[Any, ...]]:
+        return db.execute(query.encode()).fetchall()
 
     return rows
 

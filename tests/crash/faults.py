@@ -15,8 +15,7 @@ import sys
 import time
 from pathlib import Path
 
-import checks
-import load
+from tests.crash import checks, load
 
 from handrail.engine.dispatch import local_executor
 from handrail.store.rows import StoreError

@@ -21,6 +21,7 @@ import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import uuid_utils
 
@@ -276,7 +277,7 @@ class Load:
         return bool(await engine._access.call(engine.store.messages.list, 1))
 
 
-async def live(url: str, folder: Path, seed: str, quota: int, **settings: float) -> None:
+async def live(url: str, folder: Path, seed: str, quota: int, **settings: Any) -> None:
     load = Load(folder, seed, quota)
     opening.open_store = lambda url: Acknowledged(open_store(url), load.acks)
     wanted = EngineSettings(**{"pulse": 0.02, "lease": 1.0, **settings})

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-HERE = Path(__file__).parent
 LONG = bool(os.environ.get("HANDRAIL_LONG"))
 KILLS = 5_000 if LONG else 40
 KILLS_MAX = 60
@@ -21,7 +20,7 @@ FLOOR = 10
 
 
 def campaign(folder: Path, kills: int, **environment: str) -> dict:
-    command = [sys.executable, str(HERE / "campaign.py"), "--kills", str(kills)]
+    command = [sys.executable, "-m", "tests.crash.campaign", "--kills", str(kills)]
     done = subprocess.run(
         [*command, "--folder", str(folder), "--mean", "0.1" if LONG else "0.25"],
         capture_output=True,

@@ -11,7 +11,7 @@ from tests.crash.load import _task, _workflow
 from handrail.engine import opening
 from handrail.engine.engine import Engine
 from handrail.kernel.result import Outcome, Result
-from handrail.store.rows import StoreError
+from handrail.store.rows import DispatchRow, StoreError
 from handrail.store.sqlite.connection import SqliteDatabase
 from handrail.store.sqlite.store import SqliteStore
 
@@ -60,7 +60,7 @@ def test_an_engine_that_closes_begins_nothing_new(tmp_path: Path, asynchronous: 
 
 
 def test_an_engine_closes_although_its_database_is_away(tmp_path: Path):
-    def away(*_: object) -> None:
+    def away(role: str, limit: int) -> list[DispatchRow]:
         raise StoreError("the database is away; start it")
 
     async def play() -> None:

@@ -13,7 +13,6 @@ from urllib.parse import parse_qs, quote, urlsplit
 import psycopg
 import pytest
 from tests.crash import checks, load
-from tests.crash.power import HERE
 from tests.crash.proxy import Proxy
 
 from handrail.engine import opening
@@ -31,9 +30,9 @@ SECONDS = 120  # a life takes one or two; on a busy machine many times that
 @pytest.mark.heavy
 @pytest.mark.requirement("L4.6", "K1")
 def test_three_engines_through_kills_crashes_and_cuts(tmp_path: Path):
-    command = [sys.executable, str(HERE / "together.py"), "--faults", str(FAULTS), "--mean", "0.3"]
+    command = [sys.executable, "-m", "tests.crash.together", "--faults", str(FAULTS)]
     done = subprocess.run(
-        [*command, "--folder", str(tmp_path)],
+        [*command, "--mean", "0.3", "--folder", str(tmp_path)],
         capture_output=True,
         text=True,
         timeout=1_200 + 3 * FAULTS,
@@ -79,7 +78,7 @@ def test_the_connection_breaks_at_every_statement(
     monkeypatch.setattr(opening, "open_store", opening.open_store)  # `load` puts its own there
     wrong, n = [], 20 if heard else 5
     with tempfile.TemporaryDirectory(prefix="hr-") as place:
-        proxy = None
+        proxy: Proxy | None = None
         while not wrong:
             direct = postgres_server.create_database()
             server = parse_qs(urlsplit(direct).query)["host"][0]
@@ -90,11 +89,12 @@ def test_the_connection_breaks_at_every_statement(
             proxy.arm(n, heard=heard)
             wrong += _lives(url, folder)
             with psycopg.connect(direct) as db:
-                found = checks.look(folder, lambda query, db=db: db.execute(query).fetchall())
+                found = checks.look(folder, checks.postgres_rows(db))
             wrong += found.wrong
             if not proxy.cut:
                 break
             n += STEP
+        assert proxy is not None
         proxy.close()
     assert [f"{n}: {what}" for what in wrong] == []
     assert n > 150, "an engine says so much to its database"

@@ -1,6 +1,6 @@
 """Three engines on one PostgreSQL; engines are killed, the database crashes, connections are cut.
 
-    python together.py --faults 15 --seed 1 --folder FOLDER
+    python -m tests.crash.together --faults 15 --seed 1 --folder FOLDER
 
 Prints one JSON object; exits 1 if anything was lost, doubled or stuck.
 """
@@ -15,9 +15,9 @@ import time
 from collections import Counter
 from pathlib import Path
 
-import checks
 import psycopg
-from campaign import born, left_alone, said
+from tests.crash import checks
+from tests.crash.campaign import born, left_alone, said
 
 from handrail.testing.postgres import PostgresServer
 
@@ -87,7 +87,7 @@ class Together:
         # Those who lived through the last faults go on: nothing they remember may hold up a run.
         wrong = [what for what in (left_alone(pid, END_SECONDS) for pid in self.engines) if what]
         with psycopg.connect(self.url) as db:
-            found = checks.look(self.folder, lambda query: db.execute(query).fetchall())
+            found = checks.look(self.folder, checks.postgres_rows(db))
         found.kills = faults
         found.wrong += wrong + checks.audited(self.url)
         trouble = self.folder / "trouble"

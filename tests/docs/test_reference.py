@@ -81,23 +81,28 @@ def texts(expression: ast.expr) -> Iterator[str]:
             return
 
 
+def literal_status(argument: ast.expr) -> int | None:
+    match argument:
+        case ast.Constant(value=int() as status):
+            return status
+        case _:
+            return None
+
+
 def codes_in(source: str) -> Iterator[tuple[str, int | None]]:
     for node in ast.walk(ast.parse(source)):
         match node:
             case ast.Call(func=func, args=args, keywords=keywords):
                 name = ast.unparse(func).rpartition(".")[2]
                 at = MAKERS.get(name, len(args))
-                status = (
-                    args[0].value
-                    if name == "HTTPProblemError" and isinstance(args[0], ast.Constant)
-                    else None
-                )
+                status = literal_status(args[0]) if name == "HTTPProblemError" else None
                 for given in (*args[at : at + 1], *(k.value for k in keywords if k.arg == "code")):
                     yield from ((code, status) for code in texts(given))
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) if name in RETURNED:
                 inner = (one for one in ast.walk(node) if isinstance(one, ast.Return))
                 for one in inner:
-                    yield from ((code, None) for code in texts(one.value) if one.value)
+                    if one.value is not None:
+                        yield from ((code, None) for code in texts(one.value))
             case _:
                 pass
 

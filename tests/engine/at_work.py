@@ -90,12 +90,12 @@ class Worker:
         assert dispatch is not None, "there is something to do"
         return dispatch
 
-    async def report(self, dispatch: Dispatch, result: Result | str = DONE):
+    async def report(self, dispatch: Dispatch, result: Result = DONE):
         return await self.engine.dispatches.report(
             dispatch.run.id, dispatch.fence, self.name, result
         )
 
-    async def work(self, result: Result | str = DONE):
+    async def work(self, result: Result = DONE):
         return await self.report(await self.get(), result)
 
 

@@ -1,6 +1,5 @@
 """Databases for engines: in memory, on a file, on PostgreSQL."""
 
-from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -22,13 +21,13 @@ def file_url(tmp_path: Path) -> str:
 
 
 @pytest.fixture(params=["memory", *SHARED])
-def url(request: pytest.FixtureRequest, file_url: str) -> Iterator[str]:
+def url(request: pytest.FixtureRequest, file_url: str) -> str:
     """An empty database of every kind."""
     return "sqlite://" if request.param == "memory" else _shared(request, file_url)
 
 
 @pytest.fixture(params=SHARED)
-def shared_url(request: pytest.FixtureRequest, file_url: str) -> Iterator[str]:
+def shared_url(request: pytest.FixtureRequest, file_url: str) -> str:
     """An empty database that is still there when an engine is gone, and that two may share."""
     return _shared(request, file_url)
 

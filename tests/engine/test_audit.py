@@ -154,8 +154,9 @@ def test_a_live_database_is_checked_as_of_one_moment(filled: Filled):
                     while await coder.claim() is not None:
                         pass
                     assert first[0].n == 1
-                    assert store.journal.get_last_commit() is not None
-                    assert store.journal.get_last_commit().hash.hex() == before.head
+                    last = store.journal.get_last_commit()
+                    assert last is not None
+                    assert last.hash.hex() == before.head
                 after = verify(store)
         assert before.unaltered
         assert after.unaltered

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+from typing import Any
 
 import pytest
 from tests.engine.at_work import ANA, chain, go, node, opened, refused, team, worker
@@ -55,7 +56,12 @@ def test_under_the_same_key_the_same_bead_is_meant(url: str, clock: ManualClock,
     async def play():
         async with opened(url, clock) as engine:
             await engine.define(ONE)
-            wanted = {"title": "A bug", "workflow_id": workflow_id, "filed_by": "ola", "key": "k"}
+            wanted: dict[str, Any] = {
+                "title": "A bug",
+                "workflow_id": workflow_id,
+                "filed_by": "ola",
+                "key": "k",
+            }
             beads = await asyncio.gather(*(engine.beads.create(**wanted) for _ in range(3)))
             assert len({bead.id for bead in beads}) == 1
             assert (await engine.beads.create(**wanted)).id == beads[0].id

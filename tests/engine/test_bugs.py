@@ -22,8 +22,7 @@ def test_a_signature_has_one_bead_until_that_is_closed(url: str, clock: ManualCl
             await engine.define(HEALS)
             first = await engine.bugs.report(ERROR, by="rudi")
             clock.advance(60)
-            for _ in range(3):
-                again = await engine.bugs.report(ERROR, by="rudi")
+            *_, again = [await engine.bugs.report(ERROR, by="rudi") for _ in range(3)]
             assert (first.filed, again.filed, again.count) == ("new", "known", 4)
             (bug,) = (await engine.bugs.list()).items
             assert (bug.last_seen - bug.first_seen).total_seconds() == 60

@@ -3,16 +3,20 @@ order in which the two arrive, the work is found. Nothing here happens by a cloc
 stays missed."""
 
 import asyncio
+from collections.abc import Sequence
 from threading import Event
 
 import pytest
 from tests.engine.at_work import DONE, ROLE, chain, go, node, opened, started
 
-from handrail.store.rows import DispatchRow
+from handrail.engine.commit.stream_change import RunChange
+from handrail.store.rows import CommitRow, DispatchRow, StreamWrite
 from handrail.testing.clock import ManualClock
 
 pytest_plugins = ["tests.fixtures_postgres"]
 ONE = chain(node("a"))
+
+CommitResult = tuple[CommitRow | None, list[bool]]
 
 
 def test_what_lands_while_a_seat_asks_is_found(
@@ -29,10 +33,10 @@ def test_what_lands_while_a_seat_asks_is_found(
                 engine._notifier.run_changed,
             )
 
-            def late_commit(*values: object) -> object:
+            def late_commit(writes: Sequence[StreamWrite], at: str) -> CommitResult:
                 coming.set()
                 may_come.wait()
-                return commit(*values)
+                return commit(writes, at)
 
             def early_reserve(role: str, limit: int) -> list[DispatchRow]:
                 found = reserve(role, limit)
@@ -40,8 +44,8 @@ def test_what_lands_while_a_seat_asks_is_found(
                 landed.wait()
                 return found
 
-            def hear(work: object) -> None:
-                heard(work)
+            def hear(change: RunChange) -> None:
+                heard(change)
                 landed.set()
 
             monkeypatch.setattr(engine.store, "commit", late_commit)
@@ -66,8 +70,8 @@ def test_what_a_seat_finds_before_its_commit_has_landed_is_found_again(
             commit, reserve = engine.store.commit, engine.store.dispatches.reserve
             loop = asyncio.get_running_loop()
 
-            def slow_commit(*values: object) -> object:
-                done = commit(*values)
+            def slow_commit(writes: Sequence[StreamWrite], at: str) -> CommitResult:
+                done = commit(writes, at)
                 written.set()
                 seen.wait()
                 return done

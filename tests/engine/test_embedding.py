@@ -146,6 +146,7 @@ def test_an_async_agent_that_waits_for_its_own_engine_is_told_not_to(file_url: s
 
 
 def test_a_program_that_raises_leaves_the_database_in_order(file_url: str, clock: ManualClock):
+    run_id = ""
     with pytest.raises(ZeroDivisionError), opening.open(file_url) as engine:
         engine.define(FIX)
         run_id = engine.start("fix").id

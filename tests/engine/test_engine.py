@@ -28,7 +28,7 @@ from tests.engine.at_work import (
 from handrail.engine.engine import Engine, InvalidDefinitionError, RefusedError
 from handrail.kernel.result import Outcome, Result
 from handrail.kernel.run import commands as c
-from handrail.kernel.run.events import Ended, Migrated, Moved, Paused, Resumed
+from handrail.kernel.run.events import Ended, Migrated, Moved, Paused, Reported, Resumed
 from handrail.testing.clock import ManualClock
 
 pytest_plugins = ["tests.fixtures_postgres"]
@@ -233,10 +233,9 @@ def test_two_hundred_runs_at_once_end_each_for_itself(url: str, clock: ManualClo
                     continue
                 ended = await run.result(60)
                 assert ended.terminal_status == "done_success"
-                said = [
-                    e.result.text for e in await engine.runs.history(run.id) if hasattr(e, "result")
-                ]
-                assert said == [ended.bead_id] * 2
+                history = await engine.runs.history(run.id)
+                texts = [e.result.text for e in history if isinstance(e, Reported)]
+                assert texts == [ended.bead_id] * 2
             await quiet(engine)
             for run in runs:
                 await check_stored(engine, run.id)

@@ -1,7 +1,7 @@
 """Figures per definition: counted when somebody asks, once, from the events of ended runs."""
 
 from contextlib import closing
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -36,8 +36,8 @@ async def ended(engine: Engine, clock: ManualClock, *, seconds: float, failures:
     return run.id
 
 
-async def of_w(engine: Engine, **wanted: object) -> DefinitionStatistics:
-    (found,) = await engine.statistics.by_definition("w", **wanted)
+async def of_w(engine: Engine, since: datetime | None = None) -> DefinitionStatistics:
+    (found,) = await engine.statistics.by_definition("w", since)
     return found
 
 

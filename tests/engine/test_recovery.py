@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -42,7 +43,7 @@ from handrail.kernel.run.events import (
     Reported,
     TimedOut,
 )
-from handrail.store.rows import iso
+from handrail.store.rows import LoadedRun, iso
 from handrail.testing.clock import ManualClock
 
 pytest_plugins = ["tests.fixtures_postgres"]
@@ -311,7 +312,7 @@ def test_a_crowd_that_waits_for_a_run_costs_no_look_at_every_pulse(
                 await beat()
                 beats.release()
 
-            def looked(ids: list[str]) -> object:
+            def looked(ids: Sequence[str]) -> dict[str, LoadedRun]:
                 looks.append(ids)
                 return load(ids)
 

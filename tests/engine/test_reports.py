@@ -29,7 +29,7 @@ PAIR = team({"planner": ["coder"], "coder": ["planner"]}, terminator="planner", 
 HOSTILE = "x\n\n## aborted_stuck: forged in run r0\n\n- r0\r\n# Head\n```\n<script>\u202e</script>"
 
 
-def places(folder: Path) -> dict[str, str]:
+def places(folder: Path) -> dict[str, Any]:
     return {"runs_folder": str(folder / "runs"), "issues_file": str(folder / "issues.md")}
 
 
@@ -93,7 +93,7 @@ def test_an_embedded_engine_writes_nothing_unless_it_is_told_where(
 ) -> None:
     monkeypatch.chdir(tmp_path)
 
-    async def play(**settings: str) -> None:
+    async def play(**settings: Any) -> None:
         async with opened("sqlite://", ManualClock(), **settings) as engine:
             await plays(engine)
             await engine.reports.wait_written()
@@ -196,7 +196,7 @@ def test_a_process_killed_while_it_writes_leaves_everything_once(tmp_path: Path,
 def test_runs_from_before_reports_were_wanted_are_owed_none(tmp_path: Path) -> None:
     url, clock = f"sqlite:///{tmp_path / 'work.db'}", ManualClock()
 
-    async def play(**settings: str) -> None:
+    async def play(**settings: Any) -> None:
         async with opened(url, clock, **settings) as engine:
             if not settings:
                 await plays(engine)

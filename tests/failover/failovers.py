@@ -1,7 +1,7 @@
 """Engines on a primary with a standby; the primary dies under load, the standby takes over, the old
 primary comes back as its standby; and so on, to and fro.
 
-    python failovers.py --failovers 3 --seed 1 --folder FOLDER [--asynchronous]
+    python -m tests.failover.failovers --failovers 3 --seed 1 --folder FOLDER [--asynchronous]
 
 The engines are the same processes from the beginning to the end: nobody starts them again. What
 they were told is kept outside of the database (`tests/crash/load.py`) and looked for in it when all
@@ -30,15 +30,12 @@ import time
 import traceback
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "crash"))
-
-import checks
-import load
 import psutil
 import psycopg
 import uuid_utils
-from campaign import left_alone
-from pairs import Pair
+from tests.crash import checks, load
+from tests.crash.campaign import left_alone
+from tests.failover.pairs import Pair
 
 from handrail.store.postgres import connection
 from handrail.testing.replica import Replica
@@ -219,7 +216,7 @@ def main() -> int:
             wrong.append(str(error))
         wrong += campaign.end()
         with psycopg.connect(pair.primary.url(pair.database)) as db:
-            found = checks.look(wanted.folder, lambda query: db.execute(query).fetchall())
+            found = checks.look(wanted.folder, checks.postgres_rows(db))
         first.kill()
         second.kill()
     found.wrong = wrong + found.wrong

@@ -145,6 +145,7 @@ class House:
                 dispatch = await client.dispatches.claim(name, wait=1, holding=())
                 if dispatch is None:
                     continue
+                assert isinstance(dispatch, DispatchView)
                 done = dispatch.execution_id, dispatch.fence
                 self.begun[done] += 1
                 try:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).with_name("failovers.py")
 LONG = bool(os.environ.get("HANDRAIL_LONG"))
 FAILOVERS = 8 if LONG else 1
 RECOVERY_SECONDS = 30
@@ -18,9 +17,13 @@ has nothing else to do it is about one, and with a primary that stands still abo
 
 
 def failovers(folder: Path, number: int, *options: str) -> dict:
-    command = [sys.executable, str(SCRIPT), "--failovers", str(number), "--folder", str(folder)]
+    command = [sys.executable, "-m", "tests.failover.failovers", "--failovers", str(number)]
     done = subprocess.run(
-        [*command, *options], capture_output=True, text=True, timeout=300 * number, check=False
+        [*command, "--folder", str(folder), *options],
+        capture_output=True,
+        text=True,
+        timeout=300 * number,
+        check=False,
     )
     assert done.stdout, done.stderr[-2_000:]
     return json.loads(done.stdout)

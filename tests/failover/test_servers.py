@@ -10,6 +10,7 @@ import psutil
 import psycopg
 import pytest
 from tests.failover.pairs import Pair
+from tests.store.databases import postgres_database
 
 from handrail.store.postgres import connection
 from handrail.store.postgres import database as opening
@@ -18,6 +19,7 @@ from handrail.store.postgres.store import PostgresStore
 from handrail.store.rows import (
     AcknowledgedDataLostError,
     CommitOutcomeUnknownError,
+    CommitRow,
     StoreError,
     StreamWrite,
 )
@@ -170,7 +172,7 @@ def test_when_one_connection_has_found_the_new_primary_all_leave_the_old_one(bot
         assert store.runs.load(["r1"])
         assert reader.runs.load(["r1"])
         both.take_over()
-        with store.database._writer.use() as db:
+        with postgres_database(store)._writer.use() as db:
             pid = db.info.backend_pid
         tell(both.standby, both.database, f"SELECT pg_terminate_backend({pid}, 60000)")
         assert commit_writes(store, full_write("r2")) == [True]
@@ -202,7 +204,8 @@ def test_who_only_reads_asks_the_primary_and_is_content_with_a_standby(both: Pai
 
 def test_a_server_that_takes_no_more_writes_is_left(postgres_url: str):
     with closing(PostgresStore(postgres_url)) as store:
-        for use in (store.database._writer.use, store.database._borrow_connection):
+        database = postgres_database(store)
+        for use in (database._writer.use, database._borrow_connection):
             with use() as db:
                 db.execute("SET default_transaction_read_only = on")
         for write in (
@@ -249,7 +252,7 @@ def waits(both: Pair) -> bool:
 @contextmanager
 def waiting_for_its_standby(
     both: Pair, store: PostgresStore, write: StreamWrite
-) -> "Iterator[Future[object]]":
+) -> "Iterator[Future[tuple[CommitRow | None, list[bool]]]]":
     """A commit under way that the standby, which is away, does not confirm."""
     both.standby.stop()
     with ThreadPoolExecutor(1) as thread:

@@ -1,6 +1,7 @@
 """The guard around somebody's own loop."""
 
 from datetime import timedelta
+from typing import Literal
 
 import pytest
 
@@ -56,7 +57,8 @@ def test_four_handoffs_are_allowed_and_the_fifth_is_refused() -> None:
 
 def test_a_duration_is_measured_by_the_clock_that_was_given() -> None:
     clock = ManualClock()
-    guard = Guard(StopRules(max_duration="10m"), clock=clock.now)
+    rules = StopRules(max_duration="10m")  # pyright: ignore[reportArgumentType] (read as in a file)
+    guard = Guard(rules, clock=clock.now)
     with pytest.raises(handrail.LimitReached) as caught, guard.run("r") as run:
         run.handoff("a", "b")
         clock.advance(seconds=601)
@@ -160,7 +162,7 @@ def test_evidence_of_the_wrong_shape_is_the_hosts_mistake_and_says_where() -> No
 
 @pytest.mark.requirement("S13")
 def test_yolo_allows_fewer_attempts_than_strict() -> None:
-    def failures(profile: str) -> int:
+    def failures(profile: Literal["strict", "yolo"]) -> int:
         failing = {"checks": [{"command": "t", "exit_code": 1, "stderr": "E"}]}
         with Guard(StopRules(profile=profile)).run("r", raises=False) as run:
             for count in range(1, 20):

@@ -143,6 +143,12 @@ def without_what_is_filled_in(seen: list[Any]) -> list[Any]:
     return [one for one in seen if one[1] != empty[0][1]]
 
 
+def started_event(run: GuardedRun) -> Started:
+    first = run.events[0]
+    assert isinstance(first, Started)
+    return first
+
+
 def kinds(events: Sequence[RunEvent]) -> list[RunEvent]:
     return [event for event in events if not isinstance(event, Migrated)]
 
@@ -151,8 +157,9 @@ def kinds(events: Sequence[RunEvent]) -> list[RunEvent]:
 def test_the_record_is_what_the_guard_saw_however_it_is_cut_into_reports(first):
     for seed in SEEDS[first : first + 50]:
         run, reports = observed(seed)
-        limits = run.events[0].limits
-        piecewise = Recorded(limits, started_at=run.events[0].at)
+        started = started_event(run)
+        limits = started.limits
+        piecewise = Recorded(limits, started_at=started.at)
         for report in reports:
             piecewise.now = max(report[-1].at, piecewise.now)
             assert piecewise.tell(*report) == "", seed
@@ -178,10 +185,13 @@ def test_the_record_is_what_the_guard_saw_however_it_is_cut_into_reports(first):
 def test_each_step_on_record_is_offered_claimed_and_reported_in_one_decision():
     for seed in SEEDS:
         run, _ = observed(seed)
-        document = team_definition("team", run.events[0].limits, run.events, {"start": "a"})
-        whole = Recorded(run.events[0].limits, document, events=tuple(guard_events(run.events)))
+        limits = started_event(run).limits
+        document = team_definition("team", limits, run.events, {"start": "a"})
+        whole = Recorded(limits, document, events=tuple(guard_events(run.events)))
+        assert whole.run is not None
         steps = [e for e in whole.events if not isinstance(e, HandedOff | Moved | Started | Ended)]
-        assert len(steps) % 3 == 0 or whole.run.stop.rule is StopRule.AGENT_LOST
+        stop = whole.run.stop
+        assert len(steps) % 3 == 0 or (stop is not None and stop.rule is StopRule.AGENT_LOST)
         for offered, claimed, reported in zip(steps[::3], steps[1::3], steps[2::3], strict=False):
             assert isinstance(offered, Offered)
             assert isinstance(claimed, Claimed)
@@ -193,7 +203,7 @@ def test_each_step_on_record_is_offered_claimed_and_reported_in_one_decision():
 def test_a_report_is_refused_until_the_definition_holds_all_that_it_shows():
     for seed in SEEDS:
         run, reports = observed(seed)
-        limits = run.events[0].limits
+        limits = started_event(run).limits
         recorded = Recorded(limits)
         for report in reports:
             recorded.now = max(report[-1].at, recorded.now)

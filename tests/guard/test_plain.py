@@ -6,6 +6,7 @@ import pytest
 
 from handrail import BudgetSpent, Guard, LoopDetected, NoProgress, StopRules
 from handrail.guard.plain import agent, guarded, tool, used
+from handrail.kernel.definition.limits import Constraints
 from handrail.kernel.run.events import HandedOff
 
 WORDS = ("oak", "elm", "ash", "fir", "yew", "bay", "fig", "may")
@@ -164,8 +165,9 @@ def test_arguments_are_kept_as_digests_unless_they_have_to_be_compared():
 
     guard = Guard()
     guarded(turn, guard)()
+    assert guard.last is not None
     assert "secret" not in str(guard.last.events)
-    forbidden = Guard(StopRules(constraints={"commands": ("*rm -rf*",)}))
+    forbidden = Guard(StopRules(constraints=Constraints(commands=("*rm -rf*",))))
     with pytest.raises(Exception, match="constraint"):
         guarded(turn, forbidden)()
 

@@ -63,7 +63,7 @@ def test_a_guarded_run_is_on_record_as_it_was_and_ends_the_same_when_it_is_repla
         kept = engine.run(run.recorded).report()
         (replayed,) = engine.do(engine.engine.replays.replay([run.recorded], "strict")).items
     seen = run.report()
-    assert kept.why == seen.why or kept.stop.rule == "terminated"
+    assert kept.why == seen.why or (kept.stop is not None and kept.stop.rule == "terminated")
     assert kept.terminal_status == seen.terminal_status
     assert kept.totals.handoffs == seen.totals.handoffs
     assert kept.usage == seen.usage
@@ -99,6 +99,7 @@ def test_an_error_of_the_host_program_is_on_record(database):
     with handrail.open(database, visit=True) as engine:
         state = engine.run(run.recorded).state()
         (replayed,) = engine.do(engine.engine.replays.replay([run.recorded], "strict")).items
+    assert state.stop is not None
     assert "ZeroDivisionError" in state.stop.reason
     assert replayed.verdict == "same"
 
@@ -143,5 +144,6 @@ def test_a_database_that_cannot_be_used_costs_nobody_a_result(tmp_path, caplog):
 
     guard = Guard(record=f"sqlite:///{tmp_path / 'no' / 'such' / 'folder' / 'work.db'}")
     assert guarded(seek, guard)() == "it is there"
+    assert guard.last is not None
     assert guard.last.recorded == ""
     assert "was not recorded" in caplog.text

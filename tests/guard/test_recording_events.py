@@ -19,7 +19,7 @@ from handrail.guard import GuardedRun, recording
 from handrail.guard.team_definition import guard_events
 from handrail.kernel.definition.plan import check_definition
 from handrail.kernel.run import commands as c
-from handrail.kernel.run.events import HeardOf, Reported
+from handrail.kernel.run.events import HeardOf, Reported, Started
 from handrail.kernel.run.state import Person
 from handrail.replay.replay_report import Verdict, replay_report
 from handrail.testing.clock import ManualClock
@@ -44,7 +44,9 @@ class Told:
         self.asked = ""
 
     async def begin(self) -> None:
-        limits, paths = self.run.events[0].limits, self.run.events[0].paths
+        started = self.run.events[0]
+        assert isinstance(started, Started)
+        limits, paths = started.limits, started.paths
         heard = await recording.begin_run(
             self.engine, "team", limits, by="program", agent="a", paths=paths, key="begin"
         )

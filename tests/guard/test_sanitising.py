@@ -14,7 +14,7 @@ from tests.client.serving import Server
 from tests.patience import PATIENCE
 
 from handrail import Guard, LoopDetected, Stopped, StopRules
-from handrail.client.clients import Client
+from handrail.client.clients import Client, SyncClient
 from handrail.guard.adapter import RunWatch, _mask_words_with_digits, watching
 from handrail.guard.plain import agent
 from handrail.guard.sanitising import NAME_CHARS_MAX, safe_name, safe_text, safe_texts
@@ -157,7 +157,7 @@ def test_whatever_agents_say_a_person_can_close_the_run_on_the_server(
         assert not [one for one in caplog.records if one.levelno >= logging.ERROR]
 
 
-def said(watch: RunWatch, odd: dict[str, str], person: Client) -> None:
+def said(watch: RunWatch, odd: dict[str, str], person: SyncClient) -> None:
     name, closed = odd.get("name", "b"), False
     end = time.monotonic() + PATIENCE
     while time.monotonic() < end:

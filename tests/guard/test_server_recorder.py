@@ -22,7 +22,7 @@ from handrail.engine.audit.verification import verify
 from handrail.guard import server_recorder
 from handrail.guard.server_recorder import HumanReply
 from handrail.kernel.definition.limits import STRICT
-from handrail.kernel.run.events import HandedOff
+from handrail.kernel.run.events import HandedOff, Started
 from handrail.store.urls import open_maintenance_store
 
 
@@ -220,10 +220,12 @@ def test_only_who_began_it_tells_of_a_run_and_only_of_a_guarded_one(server, pers
         "agents": [{"id": "a", "hands_off_to": []}],
     }
     server.do(server.engine.define(document))
+    started = run.events[0]
+    assert isinstance(started, Started)
     with pytest.raises(ConflictError, match="no guarded run"):
-        person.guarded_runs.record(server.file("their own"), [], run.events[0].at)
+        person.guarded_runs.record(server.file("their own"), [], started.at)
     with pytest.raises(ConflictError, match="no guarded team"):
-        person.guarded_runs.begin("their own", run.events[0].limits, agent="a")
+        person.guarded_runs.begin("their own", started.limits, agent="a")
 
 
 @pytest.mark.parametrize(
@@ -259,7 +261,7 @@ def test_what_is_on_record_is_verified_and_every_invariant_holds(server, person)
             found, wrong = verify(store), check_database(store)
         finally:
             store.close()
-    assert (found.findings, [one for one in wrong if one.subject == run.recorded]) == ((), [])
+    assert (found.findings, [one for one in wrong if one.stream == run.recorded]) == ((), [])
 
 
 def test_the_thread_that_tells_it_ends_with_the_run(server):

@@ -401,6 +401,6 @@ GUARDED: tuple[Callable[[], list[RunEvent]], ...] = (
 
 def every() -> dict[str, Sequence[RunEvent]]:
     """Name -> events, of all histories."""
-    return {make.__name__: make().events for make in DRIVEN} | {
-        make.__name__: make() for make in GUARDED
-    }
+    driven = {make.__name__: make().events for make in DRIVEN}
+    guarded = {make.__name__: make() for make in GUARDED}
+    return {**driven, **guarded}

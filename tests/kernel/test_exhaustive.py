@@ -90,7 +90,7 @@ def test_no_move_of_a_person_lifts_the_measure_above_that_of_the_start(seed: int
     if run.has_ended:
         return
     by = Person(name="ana", role="ceo")
-    for place in [n["id"] for n in document.get("nodes", document.get("agents"))]:
+    for place in [n["id"] for n in document.get("nodes") or document["agents"]]:
         moved = decide(plan, run, c.Move(by=by, step_id=place, reason="try"), NOON)
         after = run
         for event in moved.events:

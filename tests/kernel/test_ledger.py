@@ -199,7 +199,8 @@ def test_a_created_path_counts_once_per_run():
     assert book.result(files(scratch_txt="1"), **known("app.py"))
     assert not book.result(files(scratch_txt="2"), **known("app.py"))
     for n in range(5):
-        assert not book.result(files(**{f"new{n}_txt": "1"}), **known("app.py"))
+        created: dict[str, Any] = {f"new{n}_txt": "1"}
+        assert not book.result(files(**created), **known("app.py"))
     assert book.result(files(app_py="1", more_txt="1"), **known("app.py"))
 
 
@@ -216,7 +217,8 @@ def test_a_file_that_gets_another_name_each_turn_is_progress_once():
     book = Book()
     assert book.result(files(app0_py="1"))
     for n in range(1, 6):
-        assert not book.result(files(**{f"app{n}_py": "1", f"app{n - 1}_py": ""}))
+        renamed: dict[str, Any] = {f"app{n}_py": "1", f"app{n - 1}_py": ""}
+        assert not book.result(files(**renamed))
     assert book.result(files(app5_py=""), **known("app5.py")), "one of the task's that goes"
 
 

@@ -79,6 +79,7 @@ def refused(lock: CommitLock, command: LockCommand, code: str, seconds: float = 
     assert decision.refusal.code == code
     assert decision.refusal.hint
     assert "'shop'" in decision.refusal.message
+    assert not isinstance(command, LockTick)
     assert repr(command.run) in decision.refusal.message
     return decision.refusal.message
 

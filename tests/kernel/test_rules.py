@@ -202,6 +202,7 @@ def test_a_pattern_after_some_other_handoffs_is_named_by_its_own():
     bench = Bench(only(repeat_limit=3))
     for target in "xyz":
         assert not bench.hand("a", target)
+    last: list[FiredRule] = []
     for _ in range(5):
         last = [*bench.hand("p", "q"), *bench.hand("q", "p")]
         if last:

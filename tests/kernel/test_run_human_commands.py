@@ -1,12 +1,22 @@
 """What people do to a run: answers bound to what was shown, overrides with a reason, small acts."""
 
+from typing import Any
+
 import pytest
 from tests.kernel.driving import ANA, NOON, OLA, Driven, chain, edge, node, plan_of, team, workflow
 
 from handrail.kernel.result import Outcome
 from handrail.kernel.run import commands as c
 from handrail.kernel.run.effects import CancelDispatch
-from handrail.kernel.run.events import Answered, Migrated, Moved, Offered, Patched, Reasked
+from handrail.kernel.run.events import (
+    Answered,
+    Migrated,
+    Moved,
+    Offered,
+    Patched,
+    Reasked,
+    Reported,
+)
 from handrail.kernel.run.machine import Person, decide
 from handrail.views.history import human_acts
 
@@ -15,7 +25,7 @@ EVE = Person(name="eve", role="viewer")
 APPROVE = chain(node("a"), node("ok", "approval", revise_to="a"), node("b"))
 
 
-def waiting(document: dict = APPROVE, **start: object) -> Driven:
+def waiting(document: dict = APPROVE, **start: Any) -> Driven:
     run = Driven(document, **start)
     run.succeed("a", text="the fix")
     return run
@@ -30,7 +40,9 @@ def test_an_approval_node_asks_a_person_and_is_never_dispatched() -> None:
     run = waiting()
     question = run.question()
     assert (question.kind, question.step_id) == ("approval", "ok")
-    assert run.events[question.result - 1].result.text == "the fix"
+    reported = run.events[question.result - 1]
+    assert isinstance(reported, Reported)
+    assert reported.result.text == "the fix"
     assert [o.step_id for o in run.of(Offered)] == ["a"]
 
 

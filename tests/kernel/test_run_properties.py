@@ -13,9 +13,10 @@ from unittest.mock import patch
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from tests.health_checks import EVERY_HEALTH_CHECK
 from tests.kernel.driving import ANA, NOON, OLA
 
 from handrail.kernel.definition.plan import check_definition
@@ -265,5 +266,5 @@ TestRunPromises.settings = settings(
     max_examples=120,
     stateful_step_count=40,
     deadline=None,
-    suppress_health_check=list(HealthCheck),
+    suppress_health_check=EVERY_HEALTH_CHECK,
 )

@@ -1,5 +1,7 @@
 """Team runs: handoffs, authority, markers, milestones, once-only tasks, review, stop rules."""
 
+from typing import Any
+
 import pytest
 from tests.kernel.driving import ANA, OLA, Driven, files, green, red, team, used
 
@@ -51,7 +53,7 @@ FINANCE = team(
 )
 
 
-def end(driven: Driven, **result: object):
+def end(driven: Driven, **result: Any):
     return driven.report(outcome=Outcome.TERMINATE, **result)
 
 
@@ -415,7 +417,9 @@ def test_a_specialists_result_goes_to_a_person_as_a_clarification_request() -> N
     run.hand("review", text="total 119.00", reason="done")
     question = run.question()
     assert question.kind == "clarification_request"
-    assert run.events[question.result - 1].result.text == "total 119.00"
+    reported = run.events[question.result - 1]
+    assert isinstance(reported, Reported)
+    assert reported.result.text == "total 119.00"
     assert run.run.status == "waiting"
     assert run.of(HandedOff)[-1].target == "review"
 

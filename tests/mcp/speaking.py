@@ -7,6 +7,7 @@ from typing import Any
 
 import httpx2
 from mcp.client.streamable_http import streamable_http_client
+from mcp.types import TextContent
 from tests.client.doors import environment
 from tests.client.serving import Server
 
@@ -39,6 +40,7 @@ class Agent:
     async def tries(self, tool: str, **arguments: Any) -> tuple[str, bool]:
         result = await self.client.call_tool(tool, arguments)
         (content,) = result.content
+        assert isinstance(content, TextContent)
         return content.text, bool(result.is_error)
 
     async def claimed(self) -> str:

@@ -13,6 +13,7 @@ from tests.engine.at_work import go
 from handrail.engine import opening
 from handrail.middleware import AsgiMiddleware, Reporter, WsgiMiddleware, to_engine
 from handrail.middleware import reporter as reporters
+from handrail.middleware.asgi import App, Scope
 from handrail.views.bugs import ErrorReport
 
 SECONDS = 60
@@ -42,7 +43,7 @@ def fails(n: int) -> Callable[..., Any]:
 HANDLERS = [fails(n) for n in range(5)]
 
 
-async def app(scope: dict[str, Any], receive: Any, send: Any) -> None:
+async def app(scope: Scope, receive: Any, send: Any) -> None:
     path, status = scope["path"], 200
     if path.startswith("/fail/"):
         HANDLERS[int(path.rpartition("/")[2])](object())
@@ -61,7 +62,7 @@ async def answer(send: Any, status: int) -> None:
     await send({"type": "http.response.body", "body": b"so"})
 
 
-async def ask(served: AsgiMiddleware, path: str, **more: Any) -> list[int]:
+async def ask(served: App, path: str, **more: Any) -> list[int]:
     """The status that the caller sees; what the app raises, a server would answer with 500."""
     seen: list[int] = []
 
@@ -312,7 +313,7 @@ def test_other_scopes_of_asgi_go_through():
 
 
 def test_an_error_that_is_answered_and_let_go_on_is_told_once():
-    async def both(scope: dict[str, Any], receive: Any, send: Any) -> None:
+    async def both(scope: Scope, receive: Any, send: Any) -> None:
         try:
             HANDLERS[4](1)
         except ValueError:

@@ -58,7 +58,7 @@ class Site(Server):
             self._contexts.pop().close()
         self.wrong.clear()
 
-    def file(self, definition: str, title: str, **more: Any) -> str:
+    def file(self, definition: str, title: str = "", **more: Any) -> str:
         """A run of that definition; its id."""
         return self.do(self.engine.start(definition, title=title, filed_by="olga", **more)).id
 

@@ -57,7 +57,7 @@ def test_injected_the_word_reaches_the_agent_in_its_turn_which_goes_on(talk: tup
     assert room.view().active == "ada"
     room.say("ada", "The tests sleep.")
     expect(page.locator(".line").last).to_contain_text("The tests sleep.")
-    expect(holder(page)).to_have_text("ada"), "the turn went on"
+    expect(holder(page), "the turn went on").to_have_text("ada")
 
 
 @pytest.mark.requirement("T6")
@@ -95,7 +95,7 @@ def test_in_parallel_the_word_reaches_everybody_in_the_queue(talk: tuple[Talk, P
     room, page = talk
     expect(send(page, "To all of you")).to_contain_text("Everybody in the queue has it.")
     assert all("To all of you" in room.reads(agent) for agent in ("ada", "bo", "cy"))
-    expect(holder(page)).to_have_text("ada"), "the turn went on"
+    expect(holder(page), "the turn went on").to_have_text("ada")
     room.done("ada")
     expect(holder(page)).to_have_text("bo")
     assert room.given("bo") == ["I have read it.", "To all of you"]

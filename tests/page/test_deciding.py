@@ -131,7 +131,7 @@ def test_a_double_click_decides_one_question(site: Site):
     page.get_by_role("button", name="Approve").hover()
     page.mouse.down(click_count=1)
     page.mouse.up(click_count=1)
-    expect(heading).to_contain_text(TITLES[1]), "which lies under the pointer now"
+    expect(heading, "which lies under the pointer now").to_contain_text(TITLES[1])
     page.mouse.down(click_count=2)
     page.mouse.up(click_count=2)
     page.get_by_label("Your answer").fill("the page has seen the click")

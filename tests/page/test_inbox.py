@@ -33,7 +33,7 @@ def test_the_inbox_is_answered_without_a_mouse(site: Site):
     expect(heading).to_contain_text(TITLES[0])
     decide(page, "a")
     expect(page.get_by_text("Approved. The run has ended: done.")).to_be_visible()
-    expect(heading).to_contain_text(TITLES[1]), "the next one slides in"
+    expect(heading, "the next one slides in").to_contain_text(TITLES[1])
     page.keyboard.press("r")
     page.keyboard.type("with 10% tax")
     decide(page, "Control+Enter")

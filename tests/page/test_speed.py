@@ -60,6 +60,7 @@ def test_the_first_view_is_small_and_soon_there(site: Site):
     site.settled(site.file("finance", "Invoice for 1 x 10"))
     page = site.visit()
     seconds: list[float] = []
+    sizes: list[int] = []
     for _ in range(TRIES):
         context = site.context(storage_state=page.context.storage_state())
         fresh = context.new_page()

@@ -35,7 +35,7 @@ def test_an_error_stands_at_its_line_while_it_is_typed_and_a_valid_text_becomes_
     expect(page.locator(".gutter-error")).to_have_text(str(line))
     expect(page.get_by_role("button", name="Save as a new version")).to_be_disabled()
     page.reload()
-    expect(page.locator(".invalid")).to_contain_text("1 error"), "what was typed is still there"
+    expect(page.locator(".invalid"), "what was typed is still there").to_contain_text("1 error")
     text.fill("{ no json")
     expect(page.locator(".invalid")).to_contain_text("not JSON")
     text.fill(json.dumps({**document, "description": "From an error to a fix."}, indent=2))

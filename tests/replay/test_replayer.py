@@ -35,7 +35,7 @@ from handrail.kernel.definition.limits import PROFILES
 from handrail.kernel.definition.model import Settings
 from handrail.kernel.definition.plan import Plan
 from handrail.kernel.run import commands as c
-from handrail.kernel.run.events import Asked, Ended, RunEvent, TimedOut
+from handrail.kernel.run.events import Asked, Ended, Reported, RunEvent, TimedOut
 from handrail.kernel.run.machine import replay
 from handrail.replay.replay_report import ReplayReport, Verdict, replay_report, summarize
 from handrail.replay.replayer import replay_recording
@@ -190,7 +190,9 @@ def test_another_rule_at_the_same_step_is_told():
 
 def test_a_good_run_that_ends_otherwise_at_its_last_step_is_cut():
     d = good(2)
-    d.events[-2] = replace(d.events[-2], result=replace(d.events[-2].result, usage=Usage(tokens=9)))
+    last = d.events[-2]
+    assert isinstance(last, Reported)
+    d.events[-2] = replace(last, result=replace(last.result, usage=Usage(tokens=9)))
     found = under(d, {"max_tokens": 5})
     assert found.verdict is Verdict.OTHERWISE
     assert found.cut

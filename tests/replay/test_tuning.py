@@ -162,7 +162,7 @@ def test_a_rule_that_is_off_stays_off():
 
 
 def test_a_budget_is_proposed_where_runs_told_what_they_used():
-    spending = {"usage": Usage(tokens=100)}
+    spending: dict[str, Any] = {"usage": Usage(tokens=100)}
     history = [*[good(4, **spending)] * GOOD_RUNS_MIN, stuck(2, 30, **spending)]
     tokens = row(tuned(history), "max_tokens")
     assert (tokens.now, tokens.proposed) == (None, 500)

@@ -23,6 +23,7 @@ def test_two_agents_handed_over_to_each_other_for_ever(at: Callable[[Play], None
     async def scenario(house: House) -> None:
         agents = await crew(house)
         bead = await house.file("hub")
+        end = {}
         for n in range(6):
             place, other = [("orchestrator", "memory"), ("memory", "orchestrator")][n % 2]
             end = await agents[place].work(None, text=f"hm\nHANDOFF: {other}: your turn")

@@ -32,13 +32,13 @@ def test_agents_hand_over_to_each_other_for_ever(period: int) -> None:
     agents = [f"agent{i}" for i in range(period)]
     rules = StopRules(max_handoffs=None, max_steps=None, max_edge=None)
     with Guard(rules).run("loop", raises=False) as run:
-        for i in count():
-            if run.handoff(agents[i % period], agents[(i + 1) % period]):
-                break
+        stopped_at = next(
+            i for i in count() if run.handoff(agents[i % period], agents[(i + 1) % period])
+        )
     assert run.stop is not None
     assert run.stop.rule == "repeated_pattern"
     assert len(run.stop.pattern) == period
-    assert i + 1 == 3 * period
+    assert stopped_at + 1 == 3 * period
 
 
 def test_rules_that_were_only_prompt_text_are_enforced_whatever_the_agent_says() -> None:

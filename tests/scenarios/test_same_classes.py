@@ -47,6 +47,7 @@ SIDE_BY_SIDE = {
 def test_a_pattern_that_repeats_agents_within_itself_ends_with_its_third_time(walk: str) -> None:
     rules = StopRules(max_handoffs=None, max_steps=None, max_edge=None)
     with Guard(rules).run("loop", raises=False) as run:
+        n = 0
         for n in count():
             here, there = walk[n % len(walk)], walk[(n + 1) % len(walk)]
             if run.handoff(here, there, reason=f"because of {n}"):

@@ -66,7 +66,7 @@ OPEN_TO_WHO_KNOWS = {
 }
 """Open, and say 401 themselves to a wrong secret."""
 CALLS = sorted(ACCESS_TABLE)
-NOTHING = dict.fromkeys(
+NOTHING: dict[str, str] = dict.fromkeys(
     ("workflow_id", "bead_id", "execution_id", "dispatch_id", "agent_id", "name", "token_id",
      "channel_id", "memory_id", "token", "webhook_id", "session_id", "code"), "none",
 )  # fmt: skip

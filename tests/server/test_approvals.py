@@ -1,5 +1,7 @@
 """Questions to people: the inbox, and what becomes of an answer."""
 
+from typing import Any
+
 import pytest
 from tests.engine.at_work import chain, node, team
 from tests.server.house import ASKS, CEO, DONE, OPERATOR, House, pages, problem, told
@@ -106,7 +108,7 @@ async def test_an_unknown_question_is_not_found(house: House):
 @pytest.mark.parametrize(
     "body", [{"text": "OK"}, {"text": " looks good!"}, {"decision": "approve"}]
 )
-async def test_an_approval_lets_the_run_go_on(house: House, body: dict[str, str]):
+async def test_an_approval_lets_the_run_go_on(house: House, body: dict[str, Any]):
     asked = await house.asked()
     after = await _answer(house.ceo, asked, **body)
     assert set(after) == {"approval", "execution"}
@@ -119,7 +121,7 @@ async def test_an_approval_lets_the_run_go_on(house: House, body: dict[str, str]
 
 @pytest.mark.requirement("R1.4", "R4.3", "R4.4")
 @pytest.mark.parametrize("decided", [{}, {"decision": "revise"}])
-async def test_a_revision_goes_back_with_its_text_as_typed(house: House, decided: dict[str, str]):
+async def test_a_revision_goes_back_with_its_text_as_typed(house: House, decided: dict[str, Any]):
     asked = await house.asked()
     text = "use EUR, not USD;\n  and *no* cents "
     after = await _answer(house.ceo, asked, text=text, **decided)

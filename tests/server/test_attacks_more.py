@@ -15,17 +15,7 @@ import uvicorn
 from msgspec.structs import replace
 from tests.engine.at_work import PATIENCE, chain, node
 from tests.server.crew import limited, outsider, waiting
-from tests.server.house import (
-    ADDRESS,
-    ASKS,
-    CEO,
-    OPERATOR,
-    PLAIN,
-    WORKER,
-    House,
-    problem,
-    told,
-)
+from tests.server.house import ADDRESS, ASKS, CEO, OPERATOR, PLAIN, WORKER, House, problem, told
 from tests.server.wire import Line
 from uvicorn.server import ServerState
 
@@ -320,9 +310,11 @@ async def test_a_new_secret_is_no_new_bucket(house: House):
 
 async def test_wrong_tokens_of_others_do_not_keep_out_who_was_let_in(house: House):
     told(await house.viewer.get("/me"))
-    for n in range(12):
-        wrong = await house.nobody.get("/me", headers={"authorization": f"Bearer hr_{n}"})
-    problem(wrong, 429, "too_many_requests")
+    attempts = [
+        await house.nobody.get("/me", headers={"authorization": f"Bearer hr_{n}"})
+        for n in range(12)
+    ]
+    problem(attempts[-1], 429, "too_many_requests")
     told(await house.viewer.get("/me"))
 
 

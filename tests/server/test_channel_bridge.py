@@ -149,7 +149,7 @@ def hooked(deliveries: "Queue[tuple[str, bytes]]") -> Iterator[str]:
             self.send_response(204)
             self.end_headers()
 
-        def log_message(self, *_: object) -> None:
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 (its name there)
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Hook) as hook:

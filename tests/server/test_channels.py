@@ -464,6 +464,7 @@ async def test_a_channel_rests_after_a_silent_cycle_and_wakes_for_a_person(house
 @pytest.mark.requirement("T14")
 async def test_a_channel_rests_after_so_many_turns_without_a_person(house: House):
     seats = await room(house, "ada", "bob", maxAgentTurns=3)
+    view = {}
     for n in range(3):
         seat = seats[n % 2]
         turn = await seat.turn()

@@ -39,7 +39,7 @@ def settled(
 
 def wrong(folder: Path, text: str = "", **variables: str) -> str:
     with pytest.raises(BadSettingError) as caught:
-        settled(folder, text, **variables)
+        settled(folder, text, None, **variables)
     (line,) = str(caught.value).splitlines()
     return line
 

@@ -174,8 +174,8 @@ async def test_a_key_means_nothing_where_nothing_is_posted(house: House):
 
 async def test_answers_at_hand_are_bounded_in_bytes(house: House, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(idempotency, "CACHED_RESPONSES_BYTES_MAX", 10_000)
+    body = {"title": "x" * 500}
     for n in range(50):
-        body = {"title": "x" * 500}
         told(await house.operator.post("/beads", json=body, headers=key(f"k{n}")), 201)
     answers = house.served.idempotent_responses
     assert 0 < len(answers._responses) < 15

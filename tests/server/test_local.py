@@ -3,6 +3,7 @@
 import ast
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -90,10 +91,9 @@ async def test_nothing_in_a_request_makes_a_caller(house: House, name: str):
 async def test_a_caller_in_the_scope_has_to_be_one(house: House):
     """Whatever else somebody's server may put there by that name is nobody."""
 
-    async def app(scope, receive, send):
-        await house.served.asgi(
-            {**scope, SCOPE_LOCAL_CALLER: {"name": "ana", "role": "admin"}}, receive, send
-        )
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        scope[SCOPE_LOCAL_CALLER] = {"name": "ana", "role": "admin"}
+        await house.served.asgi(scope, receive, send)
 
     transport = httpx.ASGITransport(app=app)
     async with httpx.AsyncClient(transport=transport, base_url=ADDRESS + API_PREFIX) as client:

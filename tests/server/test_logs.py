@@ -198,6 +198,7 @@ async def test_a_listener_that_fails_is_told_once_and_the_engine_goes_on(house: 
     house.engine.listeners.add(fails)
     with logging_to() as log:
         house.works()
+        bead = {}
         for _ in range(3):
             bead = await house.file("plain")
             await house.quiet()

@@ -10,6 +10,7 @@ import pytest
 from tests.engine.at_work import ANA, chain, node
 from tests.server.house import DONE, PLAIN, House, problem, told
 
+from handrail.api.shared import ApprovalDecision
 from handrail.engine.engine import Engine
 from handrail.kernel.result import Outcome, Result, Usage
 from handrail.kernel.run import commands as c
@@ -82,7 +83,8 @@ class Busy:
         opened = self.engine.store.approvals.list(status="open")
         if not opened:
             return False
-        decision = self.chance.choice(["approve", "reject"])
+        decisions: tuple[ApprovalDecision, ...] = ("approve", "reject")
+        decision = self.chance.choice(decisions)
         await self.engine.approvals.answer(opened[0].id, "so be it", by=ANA, decision=decision)
         return True
 
@@ -122,7 +124,7 @@ def by_hand(runs: dict[str, list[list[RunEvent]]], since: datetime | None) -> li
                     "p99": percentile(times, 0.99),
                     "mean": sum(times) / len(times),
                 },
-                "success_rate": sum(e[-1].status == "done_success" for e in ended) / len(ended),
+                "success_rate": sum(map(succeeded, ended)) / len(ended),
                 "escalation_rate": sum(map(escalated, ended)) / len(ended),
                 "retries": {
                     place: {str(n - 1): runs for n, runs in sorted(counts.items())}
@@ -142,6 +144,12 @@ def by_hand(runs: dict[str, list[list[RunEvent]]], since: datetime | None) -> li
             }
         )
     return found
+
+
+def succeeded(events: list[RunEvent]) -> bool:
+    last = events[-1]
+    assert isinstance(last, Ended)
+    return last.status == "done_success"
 
 
 def escalated(events: list[RunEvent]) -> bool:

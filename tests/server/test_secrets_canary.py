@@ -8,6 +8,7 @@ import base64
 import logging
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import httpx
@@ -46,11 +47,11 @@ class Canaries:
         self.answers: list[tuple[str, bytes]] = []
 
     async def send(
-        self, method: str, path: str, *, shows: bool = False, **more: object
+        self, method: str, path: str, *, shows: bool = False, **more: Any
     ) -> httpx.Response:
         """Any request, by nobody unless it says so."""
         url = path if path.startswith("http") else ADDRESS + path
-        answer = await self.house.nobody.request(method, url, **more)  # pyright: ignore[reportArgumentType]
+        answer = await self.house.nobody.request(method, url, **more)
         told = [f"{name}: {value}" for name, value in answer.headers.items()]
         seen = "\n".join([*told, answer.text]).encode()
         if not shows:
@@ -90,7 +91,7 @@ async def every_call(canaries: Canaries, secret: str) -> None:
 
 
 async def every_wrong_way(canaries: Canaries, secret: str) -> None:
-    ways: list[dict[str, object]] = [
+    ways: list[dict[str, Any]] = [
         {"headers": {"Authorization": secret}},
         {"headers": {"Authorization": f"Bearer {secret} {secret}"}},
         {"headers": {"Authorization": f"bearer\t{secret}"}},
@@ -164,7 +165,7 @@ async def test_no_secret_is_seen_again_whatever_is_done_with_it(
         token = told(made, 201)["token"]
         canaries.secrets["the agent's token"] = token
         await house.define(PLAIN)
-        agent = {"headers": bearer(token)}
+        agent: dict[str, Any] = {"headers": bearer(token)}
         body = {"id": "coder-7", "roles": [WORKER]}
         told(await canaries.send("POST", f"{API_PREFIX}/agents", json=body, **agent), 201)
         await house.file("plain")

@@ -45,7 +45,7 @@ class Line:
             "client": ("127.0.0.1", 1),
             "server": ("127.0.0.1", 80),
         }
-        self.task = asyncio.create_task(served.asgi(scope, self._receive, self._send))
+        self.task = asyncio.ensure_future(served.asgi(scope, self._receive, self._send))
 
     async def _receive(self) -> Any:
         if self._body is not None:

@@ -94,7 +94,7 @@ def small_disk(folder: str) -> None:
     last = full_write("r1")
     store.commit([last], a.at())
     ballast.write_bytes(b"x" * 300_000)
-    told = None
+    told, before, new = None, a.snapshot(store), last
     while told is None:
         before = a.snapshot(store)
         body = '["' + "x" * 10_000 + '"]'

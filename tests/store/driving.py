@@ -24,3 +24,14 @@ def output(*command: str, before: list[str] | None = None) -> list[str]:
     said, wrong = process.communicate(timeout=120)
     assert process.returncode == 0, wrong
     return said.splitlines()
+
+
+def read_line(process: "subprocess.Popen[str]") -> str:
+    assert process.stdout is not None
+    return process.stdout.readline()
+
+
+def send_line(process: "subprocess.Popen[str]", line: str) -> None:
+    assert process.stdin is not None
+    process.stdin.write(f"{line}\n")
+    process.stdin.flush()

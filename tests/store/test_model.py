@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -19,6 +19,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 from msgspec.structs import replace
+from tests.health_checks import EVERY_HEALTH_CHECK
 
 from handrail.store.postgres.store import PostgresStore
 from handrail.store.rows import EMPTY_HEAD, NOTES_MAX, AgentRow, BeadRow, RunRow, StreamWrite
@@ -125,13 +126,16 @@ class Model:
 
 
 class StoreModel(RuleBasedStateMachine):
-    fresh: Callable[[], Open]
-    """Makes an empty database, and says how to open it."""
     shared: bool
+
+    @staticmethod
+    def create_database() -> Open:
+        """Create an empty database, and return what opens it."""
+        raise NotImplementedError
 
     def __init__(self) -> None:
         super().__init__()
-        self.open = type(self).fresh()
+        self.open = self.create_database()
         self.stores = [self.open(), self.open()]
         self.model = Model()
         self.known: dict[str, list[Any]] = {}
@@ -370,7 +374,7 @@ def check(machine: type[StoreModel], examples: int) -> None:
             stateful_step_count=60 if LONG else 20,
             deadline=None,
             phases=[Phase.generate, Phase.shrink],
-            suppress_health_check=list(HealthCheck),
+            suppress_health_check=EVERY_HEALTH_CHECK,
         ),
     )
 
@@ -378,24 +382,24 @@ def check(machine: type[StoreModel], examples: int) -> None:
 def test_a_file_and_its_two_connections_are_as_the_model_says(tmp_path: Path):
     numbers: Iterator[int] = iter(range(1_000_000))
 
-    def fresh() -> Open:
-        path = str(tmp_path / f"{next(numbers)}.db")
-        return lambda: SqliteStore(path)
-
     class Sqlite(StoreModel):
         shared = False
 
-    Sqlite.fresh = staticmethod(fresh)
+        @staticmethod
+        def create_database() -> Open:
+            path = str(tmp_path / f"{next(numbers)}.db")
+            return lambda: SqliteStore(path)
+
     check(Sqlite, 1_000 if LONG else 40)
 
 
 def test_a_server_and_its_two_connections_are_as_the_model_says(emptied: Callable[[], str]):
-    def fresh() -> Open:
-        url = emptied()
-        return lambda: PostgresStore(url)
-
     class Postgres(StoreModel):
         shared = True
 
-    Postgres.fresh = staticmethod(fresh)
+        @staticmethod
+        def create_database() -> Open:
+            url = emptied()
+            return lambda: PostgresStore(url)
+
     check(Postgres, 300 if LONG else 20)

@@ -35,7 +35,7 @@ def begun(store: Store) -> StreamWrite:
     return first
 
 
-def step(before: StreamWrite, offered: DispatchRow | None = None, **passed: object) -> StreamWrite:
+def step(before: StreamWrite, offered: DispatchRow | None = None, **passed: Any) -> StreamWrite:
     """Dispatch 1 is over, dispatch 2 is claimed, and one transition says so."""
     return a.follow(
         before,

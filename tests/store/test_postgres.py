@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 import psycopg
 import pytest
+from tests.store.databases import postgres_database
 
 from handrail.store.postgres import commit as writing
 from handrail.store.postgres import database
@@ -167,11 +168,11 @@ def test_who_only_reads_makes_nothing(postgres_url: str):
 
 
 def test_a_server_that_does_not_sync_is_warned_of(postgres_url: str, store: PostgresStore):
-    assert store.database.warnings == ()
+    assert postgres_database(store).warnings == ()
     with PostgresServer(settings={"fsync": "off"}) as server:
         unsafe = PostgresStore(server.create_database())
         unsafe.close()
-    (warning,) = unsafe.database.warnings
+    (warning,) = postgres_database(unsafe).warnings
     assert "fsync = off" in warning
 
 

@@ -7,8 +7,10 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
-from tests.store.driving import child, output
+from tests.store.databases import sqlite_database
+from tests.store.driving import child, output, read_line, send_line
 
+from handrail.store.database import Transaction
 from handrail.store.rows import StoreError
 from handrail.store.sqlite import database as opening
 from handrail.store.sqlite.store import SqliteStore
@@ -220,8 +222,9 @@ def test_a_full_database_is_told_nothing_is_half_written_and_room_helps(database
     with closing(SqliteStore(database)) as store:
         last = full_write("r1")
         store.commit([last], a.at())
-        (pages,) = store.database._db.execute("PRAGMA page_count").fetchone()
-        store.database._db.execute(f"PRAGMA max_page_count = {pages + 20}")
+        (pages,) = sqlite_database(store)._db.execute("PRAGMA page_count").fetchone()
+        sqlite_database(store)._db.execute(f"PRAGMA max_page_count = {pages + 20}")
+        before, new = a.snapshot(store), last
         with complaint(database, "is full", "make room on the disk; nothing was written"):
             for _ in range(1_000):
                 before = a.snapshot(store)
@@ -231,7 +234,7 @@ def test_a_full_database_is_told_nothing_is_half_written_and_room_helps(database
         assert a.snapshot(store) == before
         with closing(SqliteStore(database)) as second:
             assert a.snapshot(second) == before
-        store.database._db.execute("PRAGMA max_page_count = 1000000")
+        sqlite_database(store)._db.execute("PRAGMA max_page_count = 1000000")
         assert store.commit([new], a.at())[1] == [True]
         check_chain(list(store.journal.iter_commits(0, 10_000)))
 
@@ -281,19 +284,19 @@ def check_failing(path: str, fail: Callable[[sqlite3.Connection, int], Callable[
         before = a.snapshot(second)
         place = 0
         while True:
-            happened = fail(store.database._db, place)
+            happened = fail(sqlite_database(store)._db, place)
             try:
                 commit, won = store.commit(batch(begun), a.at(1))
             except StoreError:
                 assert happened()
             else:
                 break
-            fail(store.database._db, -1)
+            fail(sqlite_database(store)._db, -1)
             assert a.snapshot(store) == before, f"something is there after place {place}"
             assert a.snapshot(second) == before
             place += 1
         assert not happened()
-        fail(store.database._db, -1)
+        fail(sqlite_database(store)._db, -1)
         assert won == WON
         assert commit == second.journal.get_last_commit()
         assert second.runs.load(["r3"])["r3"].row == full_write("r3").row
@@ -354,7 +357,7 @@ def test_a_commit_that_was_interrupted_just_after_it_is_followed_by_the_next(dat
         writing = store.database.transaction
 
         @contextmanager
-        def interrupted() -> Iterator[sqlite3.Connection]:
+        def interrupted() -> Iterator[Transaction]:
             with writing() as db:
                 yield db
             raise KeyboardInterrupt  # it is on disk, and nobody has noted it yet
@@ -379,10 +382,9 @@ def test_writers_in_many_processes_win_each_head_once_and_make_one_chain(databas
         store.commit([begun], a.at())
         writers = [child("race", database, name, "40") for name in ("ann", "bob", "cat")]
         for writer in writers:
-            assert writer.stdout.readline() == "ready\n"
+            assert read_line(writer) == "ready\n"
         for writer in writers:
-            writer.stdin.write("go\n")
-            writer.stdin.flush()
+            send_line(writer, "go")
         won = [
             line.split() for one in writers for line in one.communicate(timeout=60)[0].split("\n")
         ]
@@ -400,10 +402,9 @@ def test_writers_in_many_processes_win_each_head_once_and_make_one_chain(databas
 def test_many_processes_open_a_new_file_at_once(database: str):
     openers = [child("create", database) for _ in range(6)]
     for one in openers:
-        assert one.stdout.readline() == "ready\n"
+        assert read_line(one) == "ready\n"
     for one in openers:
-        one.stdin.write("go\n")
-        one.stdin.flush()
+        send_line(one, "go")
     said = [one.communicate(timeout=60) for one in openers]
     assert said == [("opened\n", "")] * 6
 
@@ -433,7 +434,7 @@ def test_a_writer_that_holds_the_lock_too_long_is_told_in_a_line(
     with closing(SqliteStore(database)) as store:
         first = full_write("r1")
         holder = child("hold", database)
-        assert holder.stdout.readline() == "ready\n"
+        assert read_line(holder) == "ready\n"
         with complaint(database, "is locked", "another process has been writing", "try again"):
             store.commit([first], a.at())
         with complaint(database, "is locked", "try again"):
@@ -445,8 +446,9 @@ def test_a_writer_that_holds_the_lock_too_long_is_told_in_a_line(
 
 def test_what_was_answered_is_there_after_kill_9(database: str):
     writer = child("survive", database)
-    said = [writer.stdout.readline() for _ in range(20)]
+    said = [read_line(writer) for _ in range(20)]
     writer.kill()
+    assert writer.stdout is not None
     said += writer.stdout.readlines()
     writer.communicate(timeout=60)
     answered = [line.split() for line in said if line.endswith("\n")]
@@ -462,7 +464,7 @@ def test_what_was_answered_is_there_after_kill_9(database: str):
 
 def test_an_engine_knows_whether_it_is_alone_also_after_kill_9(database: str):
     first = child("engine", database)
-    assert first.stdout.readline() == "alone: True\n"
+    assert read_line(first) == "alone: True\n"
     with closing(SqliteStore(database)) as second:
         assert second.engines.find_dead() is None
         first.kill()

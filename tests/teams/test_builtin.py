@@ -14,7 +14,16 @@ from handrail.kernel.definition.model import Workflow
 from handrail.kernel.definition.plan import Plan, check_definition
 from handrail.kernel.result import Check, Evidence, Outcome, Result
 from handrail.kernel.run.commands import Report
-from handrail.kernel.run.events import Asked, Claimed, Faulted, HandedOff, Moved, Offered, Reported
+from handrail.kernel.run.events import (
+    Asked,
+    Claimed,
+    Faulted,
+    HandedOff,
+    Moved,
+    Offered,
+    Reported,
+    Started,
+)
 from handrail.kernel.run.machine import decide
 from handrail.teams import BUILTIN_IDS, helpdesk, load_builtin, load_scripted_agents
 from handrail.teams.scripted import ScriptedAgent, generic_agents, next_hops
@@ -116,7 +125,7 @@ def test_no_scripted_run_exceeds_its_certificate(name: str):
 def test_a_new_ticket_passes_every_phase_in_order():
     local = plays("helpdesk")
     reached = [(e.phase, e.phase_detail) for e in of(local, Reported) if e.phase]
-    assert local.events[0].phase == "memory_check_pending"
+    assert of(local, Started)[0].phase == "memory_check_pending"
     assert reached == [
         ("memory_checked", "miss"),
         ("ticket_analyzed", ""),
@@ -242,7 +251,7 @@ def test_nobody_but_ticketing_ends_a_run_whatever_it_says(agent: str):
     told: list[str] = []
     own, _ = load_scripted_agents("helpdesk")
 
-    def forging(dispatch: Dispatch) -> object:
+    def forging(dispatch: Dispatch) -> Result:
         if not told:
             told.append("once")
             return Result(outcome=Outcome.TERMINATE, text="TERMINATE_WORKFLOW", reason="I say so")
@@ -389,7 +398,7 @@ def test_a_revision_goes_to_the_planner_with_everything_said_before_and_may_chan
     seen: list[Dispatch] = []
     own, _ = load_scripted_agents("finance")
 
-    def planner(dispatch: Dispatch) -> object:
+    def planner(dispatch: Dispatch) -> Result:
         seen.append(dispatch)
         return own["planner"](dispatch)
 

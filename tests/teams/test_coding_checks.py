@@ -67,7 +67,8 @@ def test_what_fails_is_measured_by_name_and_signature(
     again = ran(made(tmp_path / "two", "wrong-operator"), checks=[command])
     (check,) = red.checks
     assert (check.exit_code, red.measured) == (1, True)
-    (name,) = red.failures or ()
+    assert red.failures is not None
+    (name,) = red.failures
     assert name.endswith("test_shipping_is_added")
     assert str(tmp_path) not in check.stderr
     assert error_signature(command, check.stderr) == error_signature(

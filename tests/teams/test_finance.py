@@ -149,7 +149,7 @@ def test_the_sums_are_those_of_exact_fractions(found: list, discount: int, round
     expected = Fraction(0)
     for rate in {rate for rate, _ in nets}:
         own = [net for one, net in nets if one == rate]
-        bases = [cent(net) for net in own] if rounding == "line" else [cent(sum(own))]
+        bases = [cent(net) for net in own] if rounding == "line" else [cent(sum(own, Fraction(0)))]
         expected += sum(base + cent(base * rate / 100) for base in bases)
     made = invoice.Invoice(
         tuple(invoice.InvoiceLine(Decimal(n), Decimal(p) / 100, Decimal(r)) for n, p, r in found),

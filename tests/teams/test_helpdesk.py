@@ -72,6 +72,7 @@ def test_ticketing_ends_the_run_with_its_final_update_and_nobody_hands_off_after
     last = desk.steps(run)[-1]
     assert (last.place, run.handoff_sequence[-1].task) == ("ticketing", "close")
     assert last.result.text.splitlines()[-1] == "TERMINATE_WORKFLOW"
+    assert run.stop is not None
     assert (run.final_agent, run.stop.rule, run.stop.reason) == (
         "ticketing",
         "terminated",
@@ -130,6 +131,7 @@ def test_a_ticket_opened_again_drops_its_answer_and_what_it_taught(desk: Desk):
     assert desk.resolution(twice).startswith("Runbook NET-02"), "nor the entry that did not help"
     last = desk.again(twice)
     assert last.terminal_status == "done_partial"
+    assert last.stop is not None
     assert "runbook NET-01 was tried before" in str(last.stop.remaining)
     standing = {one.execution_id: one.status for one in desk.client.memories.list().items}
     assert standing == {first.id: "kept", reopened.id: "reopened", twice.id: "reopened"}
@@ -308,6 +310,7 @@ def test_a_loop_ends_the_run_with_its_pattern_on_the_ticket_and_in_the_log():
         run = desk.solved(VPN, context={"demo": "stuck"})
         bead = desk.client.beads.get(run.bead_id)
         asked = [step for step in desk.steps(run) if step.place == "network" and step.dispatch_id]
+    assert run.stop is not None
     assert (run.terminal_status, run.stop.rule) == ("aborted_stuck", "repeated_pattern")
     assert run.stop.pattern == ("orchestrator -> network",)
     assert bead.status == "error"
@@ -348,6 +351,7 @@ def test_the_twenty_first_handoff_ends_the_run_with_an_error_on_the_ticket(open_
     handed = follow(hub, order)
     run = open_desk.ended(run_id)
     assert handed < len(order) + 1
+    assert run.stop is not None
     assert (run.stop.rule, run.terminal_status) == ("max_handoffs", "aborted_stuck")
     assert len(ways(run)) == 20
     bead = open_desk.client.beads.get(run.bead_id)
@@ -374,6 +378,7 @@ def test_an_agent_that_says_neither_is_asked_again_and_stopped_the_third_time(op
         answer = memory.says(given, "I will look into it.")
         assert not answer.accepted
     run = open_desk.ended(run_id)
+    assert run.stop is not None
     assert (run.stop.rule, run.terminal_status) == ("protocol", "aborted_stuck")
 
 
@@ -437,6 +442,7 @@ def test_a_ticket_that_nothing_fits_ends_partial_with_what_remains(desk: Desk):
     unknown = desk.solved("our firewall sings in the night")
     for run in (nobody, unknown):
         assert run.terminal_status == "done_partial"
+        assert run.stop is not None
         assert "a person has to look at" in " ".join(run.stop.remaining)
         assert desk.steps(run)[-1].result.text.splitlines()[-1] == "TERMINATE_WORKFLOW"
     assert ("orchestrator", "network") in ways(unknown)

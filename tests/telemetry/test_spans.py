@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from opentelemetry.trace import StatusCode
+from opentelemetry.trace import SpanContext, StatusCode
 from tests.engine.at_work import (
     ANA,
     DONE,
@@ -56,6 +56,22 @@ def spans(traces: TraceExporter, sent: InMemorySpanExporter) -> Sequence[Readabl
     return sent.get_finished_spans()
 
 
+def context(span: ReadableSpan) -> SpanContext:
+    assert span.context is not None
+    return span.context
+
+
+def parent_id(span: ReadableSpan) -> int:
+    assert span.parent is not None
+    return span.parent.span_id
+
+
+def seconds(span: ReadableSpan) -> float:
+    assert span.start_time is not None
+    assert span.end_time is not None
+    return (span.end_time - span.start_time) / 1e9
+
+
 async def hired(engine: Engine, *definitions: dict[str, Any]) -> Worker:
     for one in definitions:
         await engine.define(one, by="ana")
@@ -100,11 +116,10 @@ def test_a_run_is_a_trace_with_a_span_for_each_dispatch_and_each_question(
         "invoke_workflow fix it",
     ]
     agent, person, run = found
-    assert {f"{one.context.trace_id:032x}" for one in found} == {run_id}
+    assert {f"{context(one).trace_id:032x}" for one in found} == {run_id}
     assert run.parent is None
-    assert {agent.parent.span_id, person.parent.span_id} == {run.context.span_id}
-    seconds = [(one.end_time - one.start_time) / 1e9 for one in found]
-    assert seconds == [30, 90, 120]
+    assert {parent_id(agent), parent_id(person)} == {context(run).span_id}
+    assert [seconds(one) for one in found] == [30, 90, 120]
     said = named(found, "invoke_agent fix")
     assert said["gen_ai.operation.name"] == "invoke_agent"
     assert said["gen_ai.agent.name"] == "fix"
@@ -143,7 +158,7 @@ def test_what_was_lost_and_a_run_that_was_stopped_are_errors(
     found = spans(traces, sent)
     lost = [one for one in found if one.name == "invoke_agent fix"]
     assert [one.status.status_code for one in lost] == [StatusCode.ERROR] * 2
-    assert len({one.context.span_id for one in lost}) == 2
+    assert len({context(one).span_id for one in lost}) == 2
     assert [dict(one.attributes or {})["handrail.outcome"] for one in lost] == ["lost", "lost"]
 
 
@@ -169,8 +184,8 @@ def test_a_dispatch_that_outlives_its_engine_is_one_whole_span(
     go(play())
     agent, run = spans(traces, sent)
     assert run.name == "invoke_workflow one"
-    assert agent.parent.span_id == run.context.span_id
-    assert 30 <= (agent.end_time - agent.start_time) / 1e9 <= 50
+    assert parent_id(agent) == context(run).span_id
+    assert 30 <= seconds(agent) <= 50
 
 
 def test_each_step_that_a_guard_tells_of_is_a_span(

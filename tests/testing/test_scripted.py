@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 
 from handrail.kernel.result import Result
+from handrail.kernel.run.events import Faulted, Moved
 from handrail.kernel.run.state import PendingApproval
 from handrail.testing import (
     SHAPES,
@@ -44,8 +45,8 @@ def _places(shape: str) -> list[str]:
 def test_a_list_of_results_is_given_one_by_one_and_the_last_for_ever():
     played = play(SHAPES["bug"], {"verify": [failure("2 red"), success("green")]})
     assert played.run.terminal_status == "done_success"
-    told = [event.outcome for event in played.events if hasattr(event, "outcome")]
-    assert told.count("rework") == 1
+    outcomes = [event.outcome for event in played.events if isinstance(event, Moved)]
+    assert outcomes.count("rework") == 1
 
 
 def test_a_function_sees_what_it_is_asked_and_why_its_last_answer_would_not_do():
@@ -68,7 +69,7 @@ def test_a_function_sees_what_it_is_asked_and_why_its_last_answer_would_not_do()
 
 def test_an_answer_that_a_node_does_not_take_costs_the_attempt():
     played = play(SHAPES["nest"], {"inner": [carry_on("more"), terminate("no"), success()]})
-    assert [e.fault for e in played.events if hasattr(e, "fault")] == ["malformed", "malformed"]
+    assert [e.fault for e in played.events if isinstance(e, Faulted)] == ["malformed", "malformed"]
 
 
 def test_people_are_asked_and_their_revision_goes_back():
