@@ -1,0 +1,164 @@
+"""Reads a file of recorded runs: finds its documents and its format, and calls the reader of it.
+
+Bytes come in, values come out; who opens, unpacks and names files is outside. A file whose first
+line is a whole JSON value has one document a line. Any other file is one document.
+
+The format is named or recognised by the first document:
+
+    neutral   an object with `events`
+    openai    messages with a `role`, in a list or in an object's `messages`
+    autogen   messages with a `type` and a `source`, likewise
+    otlp      an object with `resourceSpans`
+
+Everything is bounded: the bytes of a file, the depth of a document, the steps and calls of a trace.
+Whatever is wrong is a `TraceFormatError` that names file, line and problem.
+"""
+
+import re
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
+from itertools import chain
+from typing import Any, Literal, get_args
+
+import msgspec
+
+from handrail.kernel.json_values import DEPTH_MAX
+from handrail.replay.traces.autogen_messages import read_autogen
+from handrail.replay.traces.model import Trace, TraceFormatError, TraceLimitError, TraceView
+from handrail.replay.traces.neutral import read_neutral
+from handrail.replay.traces.openai_messages import read_openai
+from handrail.replay.traces.otlp_spans import GenAISpan, read_otlp, spans_of
+
+TraceFormat = Literal["neutral", "openai", "autogen", "otlp"]
+TRACE_FORMATS: tuple[TraceFormat, ...] = get_args(TraceFormat)
+FILE_BYTES_MAX = 512_000_000
+"""Of one file, unpacked."""
+ERROR_POSITION = re.compile(r"\(byte (\d+)\)$")
+"""Where msgspec says the place of a syntax error; without it the text ends too early."""
+
+ReadDocument = Callable[[object, str, str, TraceView], Trace]
+READERS: dict[str, ReadDocument] = {
+    "neutral": read_neutral,
+    "openai": read_openai,
+    "autogen": read_autogen,
+}
+"""The formats of which each document is a trace; OTLP scatters a trace over documents."""
+
+
+def read_traces(
+    content: bytes, file: str, *, format_: TraceFormat | None = None, view: TraceView = "B"
+) -> Iterator[Trace]:
+    """The traces of a file, one after the other. `file` is for messages and names the dataset of
+    traces that name none. Raises `TraceFormatError`."""
+    if len(content) > FILE_BYTES_MAX:
+        raise TraceFormatError(
+            file, 1, f"the file has more than {FILE_BYTES_MAX:,} bytes; split it"
+        )
+    documents = _documents(content, file)
+    first = next(documents, None)
+    if first is None:
+        return
+    if format_ is None:
+        with _place(file, first[0]):
+            format_ = recognise_format(first[1])
+    every = chain([first], documents)
+    if format_ == "otlp":
+        yield from _read_otlp(every, file, view)
+        return
+    for line, document in every:
+        with _place(file, line):
+            trace = READERS[format_](document, file, str(line), view)
+        yield trace
+
+
+def recognise_format(document: object) -> TraceFormat:
+    """The format of a document; raises `msgspec.ValidationError` where it has none of them."""
+    fields: dict[str, Any] = document if isinstance(document, dict) else {}  # pyright: ignore[reportUnknownVariableType, reportAssignmentType] - any JSON
+    if "events" in fields:
+        return "neutral"
+    messages: object = fields.get("messages", document)
+    first: object = messages[0] if isinstance(messages, list) and messages else fields  # pyright: ignore[reportUnknownVariableType] - any JSON
+    if isinstance(first, dict):
+        if "resourceSpans" in first or "scopeSpans" in first:
+            return "otlp"
+        if "role" in first:
+            return "openai"
+        if "type" in first and "source" in first:
+            return "autogen"
+    formats = ", ".join(TRACE_FORMATS)
+    raise msgspec.ValidationError(f"the format is none of {formats}; name it if it is one of them")
+
+
+def _read_otlp(
+    documents: Iterable[tuple[int, object]], file: str, view: TraceView
+) -> Iterator[Trace]:
+    spans: list[GenAISpan] = []
+    for line, document in documents:
+        with _place(file, line):
+            spans += spans_of(document)
+    with _place(file, 1):
+        traces = list(read_otlp(spans, file, view))
+    yield from traces
+
+
+def _documents(content: bytes, file: str) -> Iterator[tuple[int, object]]:
+    """Each document with the number of its first line."""
+    lines = content.split(b"\n")
+    numbered = [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
+    if not numbered:
+        return
+    if len(numbered) > 1 and not _is_json(numbered[0][1]):
+        yield 1, _decode(content, file, 1)
+        return
+    for number, line in numbered:
+        yield number, _decode(line, file, number)
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        msgspec.json.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return False
+    except RecursionError:
+        return True
+    return True
+
+
+def _decode(text: bytes, file: str, line: int) -> object:
+    with _place(file, line, text):
+        document: object = msgspec.json.decode(text)
+        _check_depth(document)
+        return document
+
+
+def _check_depth(document: object) -> None:
+    """Not recursive: what is too deep would end a recursion badly."""
+    stack: list[tuple[Any, int]] = [(document, 0)]
+    while stack:
+        value, depth = stack.pop()
+        if isinstance(value, dict | list):
+            if depth >= DEPTH_MAX:
+                raise TraceLimitError(f"the document is nested more than {DEPTH_MAX} deep")
+            items: Any = value.values() if isinstance(value, dict) else value  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType] - any JSON
+            stack.extend((item, depth + 1) for item in items)
+
+
+@contextmanager
+def _place(file: str, line: int, text: bytes = b"") -> Generator[None]:
+    """Adds file and line to what is wrong inside. `text` is what is decoded there: the message of
+    a syntax error has the place as a number of bytes."""
+    try:
+        yield
+    except (msgspec.ValidationError, TraceLimitError) as error:
+        raise TraceFormatError(file, line, str(error)) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        line += _lines_before_error(str(error), text)
+        raise TraceFormatError(file, line, f"not valid JSON: {error}") from None
+    except RecursionError:
+        problem = f"the document is nested more than {DEPTH_MAX} deep"
+        raise TraceFormatError(file, line, problem) from None
+
+
+def _lines_before_error(message: str, text: bytes) -> int:
+    position = ERROR_POSITION.search(message)
+    return text.count(b"\n", 0, int(position[1]) if position else len(text))
