@@ -21,7 +21,7 @@ from handrail.engine.services.run_handle import RunHandle
 from handrail.kernel import lock as locks
 from handrail.kernel.run.state import ApprovalKind
 from handrail.server.process import serve
-from handrail.server.routes.tokens import NewToken, issue_token
+from handrail.server.routes.admin import NewToken, issue_token
 from handrail.server.settings import ServerSettings
 from handrail.teams import HEALING_DEFINITION_ID, install_teams
 from handrail.teams.healing.sample_server import SampleServer

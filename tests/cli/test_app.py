@@ -19,7 +19,7 @@ from tests.cli.calling import call
 from handrail.cli.app import app
 from handrail.cli.arguments import find_approval_id
 from handrail.client.clients import AsyncClient
-from handrail.server.setting_table import SETTINGS, format_setting
+from handrail.server.settings import SETTINGS, format_setting
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/cli.md").read_text(encoding="utf-8")
@@ -111,7 +111,7 @@ def test_the_modules_of_the_commands_import_nothing_heavy():
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
     )
-    heavy = HEAVY | {"handrail.client.clients", "handrail.server.configuration", "rich"}
+    heavy = HEAVY | {"handrail.client.clients", "handrail.server.settings", "rich"}
     assert not heavy & set(done.stdout.split())
 
 

@@ -12,7 +12,7 @@ from tests.cli.calling import Called, call
 from tests.engine.filled import Filled
 
 from handrail.cli.connection import DATABASE_VARIABLE
-from handrail.server.setting_table import DATABASE_DEFAULT, SETTINGS_BY_NAME
+from handrail.server.settings import DATABASE_DEFAULT, SETTINGS_BY_NAME
 from handrail.store.urls import sqlite_path
 
 pytest_plugins = ["tests.engine.fixtures_filled"]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.cli.calling import call
 
-from handrail.server.setting_table import SETTINGS
+from handrail.server.settings import SETTINGS
 
 pytest_plugins = ["tests.cli.fixtures_both"]
 

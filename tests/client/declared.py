@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from handrail.api.access import VIEWER
-from handrail.api.operation import Endpoint
+from handrail.api.operation import VIEWER, Endpoint
 
 
 def declared(method: str, path: str) -> Endpoint[[], dict[str, Any]]:

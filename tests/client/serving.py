@@ -12,8 +12,8 @@ from handrail.engine.clock import Clock
 from handrail.engine.engine import Engine
 from handrail.engine.opening import open as open_engine
 from handrail.engine.settings import EngineSettings
+from handrail.server.access import issue_credential
 from handrail.server.app import ServerApp
-from handrail.server.credentials import issue_credential
 from handrail.server.process import ClosingServer, uvicorn_config
 from handrail.server.settings import ServerSettings
 

@@ -4,9 +4,8 @@ from typing import Any
 
 import pytest
 
-from handrail.api.access import VIEWER
-from handrail.api.events import PositionQuery, StreamEvent
-from handrail.api.operation import event_stream
+from handrail.api.operation import VIEWER, event_stream
+from handrail.api.runs import PositionQuery, StreamEvent
 from handrail.client import sse as streaming
 from handrail.client.errors import ClientError, NotFoundError, UnreachableError
 from handrail.client.retry import (

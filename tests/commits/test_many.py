@@ -21,7 +21,7 @@ from tests.kernel.driving import chain, node
 from tests.patience import PATIENCE
 
 import handrail.engine.opening as opening
-from handrail.api.access import PersonRole
+from handrail.api.operation import PersonRole
 from handrail.commits import commit_agent
 from handrail.kernel import lock as locks
 from handrail.kernel.result import Outcome, Result

@@ -21,7 +21,7 @@ from tests.cli.calling import Called, call
 from tests.client.serving import PATIENCE, Server
 from tests.docs import written
 
-from handrail.server.setting_table import DATABASE_DEFAULT
+from handrail.server.settings import DATABASE_DEFAULT
 from handrail.teams import install_teams
 
 pytest_plugins = ["tests.fixtures_postgres"]

@@ -28,7 +28,7 @@ from handrail.kernel.run.state import ApprovalKind, RunStatus
 from handrail.kernel.stop.rules import StopRule
 from handrail.server.problems import STATUS_BY_REFUSAL_CODE
 from handrail.server.prometheus import METRICS
-from handrail.server.setting_table import SETTINGS as SETTINGS
+from handrail.server.settings import SETTINGS as SETTINGS
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src/handrail"

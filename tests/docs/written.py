@@ -14,10 +14,9 @@ from typing import Any
 from tests.server.calls import ACCESS_TABLE
 from typer.main import get_command
 
-from handrail.api.access import Access
 from handrail.api.calls import OPERATIONS
 from handrail.api.openapi import openapi_document
-from handrail.api.operation import API_PREFIX, Operation
+from handrail.api.operation import API_PREFIX, Access, Operation
 from handrail.api.runs import RunCalls
 from handrail.cli.app import app
 from handrail.engine.audit.doctor import INVARIANTS

@@ -14,7 +14,7 @@ from tests.server.house import ADDRESS, House
 import handrail
 from handrail.mcp.agent_session import AgentSession
 from handrail.mcp.server import make_server
-from handrail.server.credentials import issue_credential
+from handrail.server.access import issue_credential
 from mcp import Client
 
 BEAT = 0.01

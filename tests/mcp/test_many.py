@@ -21,7 +21,7 @@ from handrail.client.clients import SyncClient
 from handrail.mcp import agent_sessions as seats_module
 from handrail.mcp.agent_sessions import SESSIONS_MAX, AgentSessions, SessionRefusedError
 from handrail.mcp.server import PATH, make_http_app
-from handrail.server.credentials import issue_credential
+from handrail.server.access import issue_credential
 
 LONG = bool(os.environ.get("HANDRAIL_LONG"))
 AGENTS = SESSIONS_MAX if LONG else 12

@@ -19,7 +19,7 @@ from tests.patience import PATIENCE
 from handrail.engine.dispatch.dispatch import Dispatch
 from handrail.engine.settings import EngineSettings
 from handrail.kernel.result import Result
-from handrail.server.routes.tokens import NewSignIn, issue_sign_in
+from handrail.server.routes.admin import NewSignIn, issue_sign_in
 from handrail.server.settings import ServerSettings
 from handrail.teams import BUILTIN_IDS, install_teams
 

@@ -7,7 +7,7 @@ import httpx
 from tests.server.house import ADDRESS, House, told
 
 from handrail.api.operation import API_PREFIX
-from handrail.server.credentials import issue_credential
+from handrail.server.access import issue_credential
 
 HUB = {
     "id": "hub",

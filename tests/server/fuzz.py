@@ -35,8 +35,7 @@ from tests.engine.at_work import chain, node
 from tests.health_checks import EVERY_HEALTH_CHECK
 from tests.server.calls import ACCESS_TABLE
 
-from handrail.api.access import ROLES
-from handrail.api.operation import API_PREFIX
+from handrail.api.operation import API_PREFIX, ROLES
 from handrail.server.access import Caller, may_call
 from handrail.server.settings import ServerSettings
 from handrail.teams import BUILTIN_IDS, load_builtin

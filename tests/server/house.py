@@ -16,16 +16,15 @@ from typing import Any
 import httpx
 from tests.engine.at_work import PATIENCE, chain, node
 
-from handrail.api.access import Role
-from handrail.api.operation import API_PREFIX
+from handrail.api.operation import API_PREFIX, Role
 from handrail.engine import opening
 from handrail.engine.dispatch.dispatch import Dispatch
 from handrail.engine.engine import Engine
 from handrail.engine.settings import EngineSettings
 from handrail.kernel.definition.model import Settings
 from handrail.kernel.result import Outcome, Result
+from handrail.server.access import issue_credential
 from handrail.server.app import ServerApp
-from handrail.server.credentials import issue_credential
 from handrail.server.settings import ServerSettings
 from handrail.testing.clock import ManualClock
 

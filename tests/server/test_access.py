@@ -18,8 +18,7 @@ from tests.server.house import (
     told,
 )
 
-from handrail.api.access import Access
-from handrail.api.operation import API_PREFIX
+from handrail.api.operation import API_PREFIX, Access
 from handrail.kernel.result import Outcome, Result
 from handrail.server.access import Caller, may_call
 

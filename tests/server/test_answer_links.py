@@ -14,7 +14,7 @@ from tests.server.test_approvals import REVIEWED
 
 from handrail.api.operation import API_PREFIX
 from handrail.kernel.result import Outcome, Result
-from handrail.server.credentials import digest_secret
+from handrail.server.access import digest_secret
 from handrail.server.settings import ServerSettings
 from handrail.store.rows import parse_iso
 from handrail.testing.clock import ManualClock

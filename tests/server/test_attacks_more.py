@@ -22,19 +22,11 @@ from uvicorn.server import ServerState
 from handrail.cli.run_view import EventFormatter, PlainView
 from handrail.engine.audit.verification import verify
 from handrail.engine.services import definitions
-from handrail.server import (
-    audit_verifier,
-    http_protocol,
-    idempotency,
-    long_polls,
-    outer_middleware,
-    sse,
-)
-from handrail.server.access import Caller
-from handrail.server.authentication import SESSION_COOKIE
+from handrail.server import http_protocol, idempotency, long_polls, outer_middleware
+from handrail.server.access import SESSION_COOKIE, Caller
 from handrail.server.outer_middleware import TokenBuckets
 from handrail.server.problems import HTTPProblemError
-from handrail.server.routes import openapi
+from handrail.server.routes import admin, audit, event_streams
 from handrail.server.settings import ServerSettings
 from handrail.store.rows import DefinitionRow
 from handrail.views.audit import Verification
@@ -78,7 +70,7 @@ async def test_a_cookie_is_read_in_the_time_that_it_is_long(house: House):
 
 async def test_the_document_of_the_api_is_made_once(house: House, monkeypatch: pytest.MonkeyPatch):
     first = told(await house.nobody.get("/openapi.json"))
-    monkeypatch.setattr(openapi, "openapi_document", None)
+    monkeypatch.setattr(admin, "openapi_document", None)
     assert told(await house.nobody.get("/openapi.json")) == first
 
 
@@ -113,20 +105,20 @@ async def test_checks_of_the_record_wait_in_a_short_line_and_go_with_whoever_wai
         while True:
             on_progress()
 
-    monkeypatch.setattr(audit_verifier, "verify", endless)
+    monkeypatch.setattr(audit, "verify", endless)
     headers = {"authorization": house.viewer.headers["authorization"]}
     lines = [
         Line(house.served, "GET", f"/audit/verify?head={n:064x}", headers)
-        for n in range(audit_verifier.CHECKS_MAX)
+        for n in range(audit.CHECKS_MAX)
     ]
     await begun.wait()
-    await waiting(house, audit_verifier.CHECKS_MAX)
+    await waiting(house, audit.CHECKS_MAX)
     refused = await house.viewer.get("/audit/verify", params={"head": "f" * 64})
     problem(refused, 503, "too_many_checks")
     assert refused.headers["retry-after"]
     for line in reversed(lines):
         await line.cut()
-    monkeypatch.setattr(audit_verifier, "verify", verify)
+    monkeypatch.setattr(audit, "verify", verify)
     assert told(await house.viewer.get("/audit/verify"))["ok"] is True
     assert len(checked) == 1
 
@@ -393,14 +385,14 @@ async def test_of_two_sessions_in_one_request_neither_counts(house: House):
 async def test_a_stream_ends_when_its_token_is_revoked(
     house: House, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(sse, "RECHECK_SECONDS", 0.01)
+    monkeypatch.setattr(event_streams, "RECHECK_SECONDS", 0.01)
     body = {"role": "viewer", "name": "vic"}
     made = told(await house.admin.post("/tokens", json=body), 201)
     headers = {"authorization": f"Bearer {made['token']}"}
     reader = Line(house.served, "GET", "/events", headers)
     assert await reader.answered() == 200
     assert (await house.admin.delete(f"/tokens/{made['id']}")).status_code == 204
-    assert (await reader.rest()).endswith(sse.RETRY_FRAME)
+    assert (await reader.rest()).endswith(event_streams.RETRY_FRAME)
     assert await Line(house.served, "GET", "/events", headers).answered() == 401
 
 

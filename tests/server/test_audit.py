@@ -12,8 +12,8 @@ from tests.server.house import ASKS, PLAIN, House, pages, problem, told
 
 from handrail.engine.audit import trail
 from handrail.engine.audit.verification import verify
-from handrail.server import audit_verifier
 from handrail.server.long_polls import LongPolls
+from handrail.server.routes import audit
 from handrail.testing.clock import ManualClock
 from handrail.views.audit import Verification
 from handrail.views.event_view import is_human_act_or_end
@@ -165,7 +165,7 @@ async def test_one_check_is_under_way_at_a_time_and_all_who_ask_hear_it(
         assert go_on.wait(60), "the test is over"
         return verify(store, head, **more)
 
-    monkeypatch.setattr(audit_verifier, "verify", slowly)
+    monkeypatch.setattr(audit, "verify", slowly)
     first = asyncio.create_task(house.viewer.get("/audit/verify"))
     await begun.wait()
     second = asyncio.create_task(house.ceo.get("/audit/verify"))
@@ -189,7 +189,7 @@ async def test_a_check_ends_with_the_server(house: House, monkeypatch: pytest.Mo
             on_progress()
             loop.call_soon_threadsafe(begun.set)
 
-    monkeypatch.setattr(audit_verifier, "verify", endless)
+    monkeypatch.setattr(audit, "verify", endless)
     asking = asyncio.create_task(house.viewer.get("/audit/verify"))
     await begun.wait()
     waits: LongPolls = house.served.long_polls

@@ -12,21 +12,20 @@ from handrail.engine.settings import EngineSettings
 from handrail.kernel.channel.state import TurnConfig
 from handrail.kernel.definition.model import Settings
 from handrail.kernel.lock import STALE_SECONDS
-from handrail.server.configuration import (
+from handrail.server.settings import (
     CONFIG_FILE,
-    BadSettingError,
-    Configuration,
-    find_misspelled_variables,
-    load_configuration,
-)
-from handrail.server.setting_table import (
     PARTS,
     SETTINGS,
     SETTINGS_BY_NAME,
+    BadSettingError,
+    Configuration,
+    LogLevel,
+    ServerSettings,
+    find_misspelled_variables,
     format_setting,
+    load_configuration,
     parse_setting,
 )
-from handrail.server.settings import LogLevel, ServerSettings
 
 
 def settled(
@@ -185,7 +184,7 @@ def test_a_variable_that_looks_like_a_setting_is_pointed_out():
 
 
 def test_the_table_imports_nothing_heavy():
-    code = "import sys, handrail.server.configuration; print(*sys.modules)"
+    code = "import sys, handrail.server.settings; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     heavy = {"litestar", "uvicorn", "httpx", "sqlite3", "psycopg", "asyncio", "rich", "structlog"}
     assert not heavy & set(done.stdout.split())

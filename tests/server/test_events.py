@@ -15,7 +15,7 @@ from tests.server.house import PLAIN, WORKER, House, problem
 from tests.server.wire import CHUNKS_MAX, Line
 
 from handrail.kernel.result import Outcome, Result
-from handrail.server import sse
+from handrail.server.routes import event_streams
 from handrail.server.settings import ServerSettings
 from handrail.testing.clock import ManualClock
 
@@ -319,7 +319,7 @@ async def test_streams_end_when_the_server_does_and_ask_to_come_back(house: Hous
 async def test_a_stream_does_not_last_for_ever(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sse, "LIFE_SECONDS_MAX", 0.01)
+    monkeypatch.setattr(event_streams, "LIFE_SECONDS_MAX", 0.01)
     reader = Reader(house, "/events")
     await reader.open()
     await reader.to_the_end()
@@ -377,8 +377,8 @@ async def test_a_slow_reader_holds_up_only_its_own_stream(house: House) -> None:
 async def test_a_reader_that_takes_nothing_is_cut_off(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sse, "STALL_SECONDS_MAX", 0.05)
-    monkeypatch.setattr(sse, "CHUNK_BYTES", 10)
+    monkeypatch.setattr(event_streams, "STALL_SECONDS_MAX", 0.05)
+    monkeypatch.setattr(event_streams, "CHUNK_BYTES", 10)
     run = await finished(house)
     reader = Reader(house, f"/executions/{run}/events")
     await reader.open()

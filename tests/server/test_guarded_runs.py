@@ -10,7 +10,7 @@ from tests.server.logged import logging_to
 from tests.server.test_prometheus import scraped
 
 from handrail import Guard
-from handrail.api.guarded_runs import GuardedRunCalls
+from handrail.api.runs import GuardedRunCalls
 from handrail.client.clients import Client
 from handrail.client.errors import ConflictError
 from handrail.kernel.definition.limits import STRICT

@@ -12,9 +12,8 @@ from tests.server.house import ADDRESS, ASKS, House, told
 from handrail.api.operation import API_PREFIX
 from handrail.client.clients import Client
 from handrail.client.errors import NotFoundError
-from handrail.server.access import Caller
+from handrail.server.access import SCOPE_LOCAL_CALLER, Caller
 from handrail.server.app import ServerApp
-from handrail.server.authentication import SCOPE_LOCAL_CALLER
 from handrail.server.local_transport import LOCAL_URL, open_local_transport
 
 SOURCE = Path(__file__).resolve().parents[2] / "src/handrail"
@@ -108,7 +107,7 @@ def test_only_the_local_transport_names_a_caller_without_a_token():
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Name) and node.id == "SCOPE_LOCAL_CALLER"
     }
-    assert naming == {"server/authentication.py", "server/local_transport.py"}
+    assert naming == {"server/access.py", "server/local_transport.py"}
     assert SCOPE_LOCAL_CALLER not in ServerApp.__dict__
     importing = {
         path.relative_to(SOURCE).as_posix()

@@ -17,7 +17,7 @@ from tests.server.test_logs import hands, plays
 from handrail.engine import log_events
 from handrail.kernel.result import Outcome, Result
 from handrail.server import prometheus
-from handrail.server.setting_table import SETTINGS_BY_NAME
+from handrail.server.settings import SETTINGS_BY_NAME
 from handrail.testing.clock import ManualClock
 
 FILE = Path(__file__).resolve().parents[2] / "docs/observability.md"

@@ -20,9 +20,8 @@ from tests.server.faults import Faulty
 from tests.server.house import ADDRESS, WORKER, House
 from uuid_utils import uuid7
 
-from handrail.api.access import Role
-from handrail.api.operation import API_PREFIX
-from handrail.server.credentials import issue_credential
+from handrail.api.operation import API_PREFIX, Role
+from handrail.server.access import issue_credential
 from handrail.server.settings import ServerSettings
 from handrail.testing.clock import ManualClock
 

@@ -13,7 +13,7 @@ from tests.engine.at_work import PATIENCE, chain, node
 from tests.server.house import PLAIN, WORKER
 
 from handrail.kernel.result import Outcome, Result
-from handrail.server import sse
+from handrail.server.routes import event_streams
 from handrail.server.settings import ServerSettings
 
 STEPS, SIZE = 150, 100_000
@@ -157,14 +157,14 @@ def test_a_reader_that_does_not_read_costs_the_server_nothing(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     handed = 0
-    within = sse._send_chunk
+    within = event_streams._send_chunk
 
     async def counted(send: Any, body: bytes, *, more: bool = True) -> None:
         nonlocal handed
         await within(send, body, more=more)
         handed += len(body)
 
-    monkeypatch.setattr(sse, "_send_chunk", counted)
+    monkeypatch.setattr(event_streams, "_send_chunk", counted)
     token, run = server.token("viewer"), define(server, LONG)
     path = f"GET /api/v1/executions/{run}/events"
     with sent(server, token, path, room=4_096):

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tests.server.house import House
 
-from handrail.server import web_app
+from handrail.server.routes import web_app
 
 INDEX = '<!doctype html><script type="module" src="/assets/index-abcd1234.js"></script>'
 

@@ -18,8 +18,7 @@ from tests.server.house import ADDRESS, PLAIN, WORKER, House, problem, told
 from tests.server.logged import Logged, logging_to
 
 from handrail.api.operation import API_PREFIX
-from handrail.server.authentication import SESSION_COOKIE
-from handrail.server.credentials import issue_credential
+from handrail.server.access import SESSION_COOKIE, issue_credential
 from handrail.server.logs import redact
 from handrail.store.rows import StoreError
 from handrail.store.urls import open_store

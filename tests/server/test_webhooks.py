@@ -17,8 +17,9 @@ from handrail.api.operation import API_PREFIX
 from handrail.engine.services import webhooks as making
 from handrail.server import webhook_sender as sending
 from handrail.server.settings import ServerSettings
-from handrail.server.webhook_sender import ATTEMPTS_MAX, WebhookSender
-from handrail.server.webhook_targets import (
+from handrail.server.webhook_sender import (
+    ATTEMPTS_MAX,
+    WebhookSender,
     WebhookTargetError,
     is_public,
     parse_target_url,

@@ -41,7 +41,7 @@ from handrail.agents.a2a_types import (
     TaskStatusUpdateEvent,
     join_text,
 )
-from handrail.api.events import StreamEvent
+from handrail.api.runs import StreamEvent
 from handrail.client.clients import AsyncClient
 from handrail.client.errors import ConflictError, InvalidRequestError, NotFoundError
 from handrail.views.run_view import RunView

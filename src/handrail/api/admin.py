@@ -1,7 +1,7 @@
-"""Access to the installation: tokens, sign-in links, web app sessions, settings."""
+"""Access to the installation: tokens, sign-in links, web app sessions, settings.
 
-# pyright: reportReturnType=false
-# A declaration has no body.
+The server itself: health, metrics, and the description of the API.
+"""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -9,12 +9,26 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from handrail.api.access import ADMIN, VIEWER, Access, PersonRole, Role
-from handrail.api.operation import C_co, CallGroup, Repeat, operation
+from handrail.api.operation import (
+    ADMIN,
+    OPEN,
+    VIEWER,
+    Access,
+    C_co,
+    CallGroup,
+    PersonRole,
+    Repeat,
+    Role,
+    operation,
+)
 from handrail.api.shared import PlainName
 from handrail.kernel.decision import Value
 from handrail.views.pages import Page
 from handrail.views.view_types import View
+
+# pyright: reportReturnType=false
+# A declaration has no body.
+
 
 OWN_SESSIONS = Access(people="viewer", restriction="one's own; an admin those of everybody")
 
@@ -159,3 +173,36 @@ class SettingCalls(CallGroup[C_co]):
     @operation("GET", "/settings", access=ADMIN)
     def list(self) -> Page[SettingView]:
         """List settings, each with its value and where the value came from."""
+
+
+# pyright: reportReturnType=false
+# A declaration has no body.
+
+
+PROMETHEUS_TEXT = "text/plain; version=1.0.0; charset=utf-8"
+
+
+class Health(Value):
+    status: str
+    reason: str = ""
+
+
+class ServerCalls(CallGroup[C_co]):
+    subject = "server"
+
+    @operation("GET", "/healthz", access=OPEN, prefix="")
+    def get_health(self) -> Health:
+        """Return 200 while the engine lives; else the process should be ended and started again."""
+
+    @operation("GET", "/readyz", access=OPEN, prefix="")
+    def get_readiness(self) -> Health:
+        """Return 200 while requests are welcome: the database answers, and the server is not about
+        to end."""
+
+    @operation("GET", "/metrics", access=VIEWER, media_types=(PROMETHEUS_TEXT,), prefix="")
+    def get_metrics(self) -> str:
+        """Return the figures of the server, as Prometheus reads them."""
+
+    @operation("GET", "/openapi.json", access=OPEN)
+    def get_openapi(self) -> bytes:
+        """Return the OpenAPI document of the API."""

@@ -8,8 +8,16 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from handrail.api.access import OPEN, VIEWER, Access, PersonRole
-from handrail.api.operation import C_co, CallGroup, Repeat, operation
+from handrail.api.operation import (
+    OPEN,
+    VIEWER,
+    Access,
+    C_co,
+    CallGroup,
+    PersonRole,
+    Repeat,
+    operation,
+)
 from handrail.api.shared import (
     ApprovalDecision,
     AuthoredBody,

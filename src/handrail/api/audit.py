@@ -7,8 +7,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from handrail.api.access import VIEWER
-from handrail.api.operation import C_co, CallGroup, operation
+from handrail.api.operation import VIEWER, C_co, CallGroup, operation
 from handrail.api.shared import NAME_CHARS_MAX, PageQuery
 from handrail.kernel.decision import Value
 from handrail.views.audit import Verification

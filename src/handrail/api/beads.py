@@ -7,8 +7,15 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from handrail.api.access import OPERATOR, VIEWER, Access
-from handrail.api.operation import ANY_MEDIA_TYPE, C_co, CallGroup, operation
+from handrail.api.operation import (
+    ANY_MEDIA_TYPE,
+    OPERATOR,
+    VIEWER,
+    Access,
+    C_co,
+    CallGroup,
+    operation,
+)
 from handrail.api.shared import (
     AuthoredBody,
     DefinitionId,

@@ -2,22 +2,16 @@
 
 from typing import Any, Generic, cast
 
-from handrail.api.admin import SessionCalls, SettingCalls, TokenCalls
-from handrail.api.agents import AgentCalls
+from handrail.api.admin import ServerCalls, SessionCalls, SettingCalls, TokenCalls
+from handrail.api.agents import AgentCalls, DispatchCalls
 from handrail.api.approvals import AnswerLinkCalls, ApprovalCalls
 from handrail.api.audit import AuditCalls
 from handrail.api.beads import BeadCalls
-from handrail.api.bugs import BugCalls
 from handrail.api.channels import ChannelCalls
 from handrail.api.definitions import DefinitionCalls
-from handrail.api.dispatches import DispatchCalls
-from handrail.api.events import EventCalls
-from handrail.api.guarded_runs import GuardedRunCalls
-from handrail.api.locks import LockCalls
-from handrail.api.memories import MemoryCalls
+from handrail.api.healing import BugCalls, LockCalls, MemoryCalls
 from handrail.api.operation import C_co, CallGroup, Operation
-from handrail.api.runs import RunCalls
-from handrail.api.server import ServerCalls
+from handrail.api.runs import EventCalls, GuardedRunCalls, RunCalls
 from handrail.api.webhooks import WebhookCalls
 
 CALL_GROUPS: tuple[type[CallGroup[Any]], ...] = (

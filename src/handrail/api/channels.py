@@ -9,8 +9,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from handrail.api.access import OPERATOR, VIEWER, Access
-from handrail.api.operation import C_co, CallGroup, operation
+from handrail.api.operation import OPERATOR, VIEWER, Access, C_co, CallGroup, operation
 from handrail.api.shared import INTEGER_MAX, NAME_CHARS_MAX, AuthoredBody, NulFreeText, PageQuery
 from handrail.kernel.channel.state import AGENT_TURNS_MAX, TURN_SECONDS_MAX, HumanMode, TurnOrder
 from handrail.kernel.decision import Value

@@ -9,8 +9,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from handrail.api.access import VIEWER, Access
-from handrail.api.operation import C_co, CallGroup, Repeat, operation
+from handrail.api.operation import VIEWER, Access, C_co, CallGroup, Repeat, operation
 from handrail.api.runs import REPLAY_SECONDS_MAX
 from handrail.api.shared import DateTime, DefinitionId, Document, FieldError, JsonValue, PageQuery
 from handrail.kernel.decision import Value

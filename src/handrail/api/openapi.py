@@ -11,11 +11,11 @@ from typing import Any
 
 import msgspec
 
+from handrail.api.admin import ServerCalls
 from handrail.api.approvals import LinkAnswer
 from handrail.api.calls import OPERATIONS
-from handrail.api.events import LAST_EVENT_ID_HEADER, POSITION_CHARS_MAX
 from handrail.api.operation import ANY_MEDIA_TYPE, EventStream, Operation
-from handrail.api.server import ServerCalls
+from handrail.api.runs import LAST_EVENT_ID_HEADER, POSITION_CHARS_MAX
 from handrail.api.shared import JSON, PROBLEM, ProblemDocument
 
 Schema = dict[str, Any]

@@ -16,6 +16,10 @@ Rules
    are fields of `query` or `body`. What is None is left out, and left to the server's default.
 2. `whole` names the argument that is the body itself; further arguments are added to its fields.
 3. `wait` is how many seconds the server may hold the answer back: the client waits as much longer.
+
+Access: `people` is the lowest role of a person (viewer, operator, ceo, admin, each including the
+one before) or None; `agents` and `reporters` allow these tokens, which are outside that order.
+`restriction` says what a call is limited to for some callers; its handler checks that.
 """
 
 import inspect
@@ -23,14 +27,47 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from enum import StrEnum
 from functools import partial
 from threading import Lock
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, cast, overload
+from typing import (
+    Any,
+    Concatenate,
+    Generic,
+    Literal,
+    ParamSpec,
+    Protocol,
+    Self,
+    TypeVar,
+    cast,
+    overload,
+)
 from urllib.parse import quote
 
 import msgspec
 
-from handrail.api.access import Access
 from handrail.api.shared import EVENT_STREAM, JSON
 from handrail.kernel.decision import Value
+
+Role = Literal["viewer", "operator", "ceo", "admin", "agent", "reporter"]
+PersonRole = Literal["viewer", "operator", "ceo", "admin"]
+ROLES: tuple[Role, ...] = ("viewer", "operator", "ceo", "admin", "agent", "reporter")
+
+
+class Access(Value):
+    people: PersonRole | None = None
+    agents: bool = False
+    reporters: bool = False
+    open: bool = False
+    """Allowed without a token too."""
+    restriction: str = ""
+
+
+NOBODY = Access()
+VIEWER = Access(people="viewer")
+OPERATOR = Access(people="operator")
+CEO = Access(people="ceo")
+ADMIN = Access(people="admin")
+AGENT = Access(agents=True, restriction="an agent's token acts for its own agent id only")
+OPEN = Access(open=True)
+
 
 P = ParamSpec("P")
 R = TypeVar("R")

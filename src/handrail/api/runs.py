@@ -1,7 +1,12 @@
-"""Runs: started, listed, shown, explained, replayed, and overridden by people."""
+"""The stream of all events, as server-sent events.
 
-# pyright: reportReturnType=false
-# A declaration has no body.
+A position is the `id` of an event in its stream: in a run its number, in the feed of everything
+"COMMIT-EVENT". The header `Last-Event-ID`, which browsers send by themselves, overrides `after`.
+
+Runs: started, listed, shown, explained, replayed, and overridden by people.
+
+Guarded runs: a program elsewhere reports what its guard sees.
+"""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -9,12 +14,12 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from handrail.api.access import VIEWER, Access
-from handrail.api.events import LAST_EVENT_TYPE, PositionQuery, StreamEvent
-from handrail.api.operation import C_co, CallGroup, Repeat, event_stream, operation
+from handrail.api.beads import TITLE_CHARS_MAX
+from handrail.api.operation import VIEWER, Access, C_co, CallGroup, Repeat, event_stream, operation
 from handrail.api.shared import (
     JSON,
     MARKDOWN,
+    NAME_CHARS_MAX,
     AuthoredBody,
     DateTime,
     DefinitionId,
@@ -23,15 +28,68 @@ from handrail.api.shared import (
     PageQuery,
 )
 from handrail.kernel.decision import Value
+from handrail.kernel.definition.limits import Limits
 from handrail.kernel.definition.model import TerminalStatus
+from handrail.kernel.run.events import GuardedEvent
+from handrail.kernel.run.guarded import ASK_SECONDS_MAX
 from handrail.kernel.run.state import RunStatus
 from handrail.replay.replay_report import REPLAYED_RUNS_MAX, ReplayResults
+from handrail.views.guarded_run import GuardedRunStatus
 from handrail.views.pages import Page
 from handrail.views.report import RunReport
 from handrail.views.run_details import RunDetails, RunExplanation
 from handrail.views.run_view import RUN_IDS_MAX, NoteView, RunItem, RunSummary, RunView
 from handrail.views.steps import StepDetails
 from handrail.views.view_types import TransitionView
+
+# pyright: reportReturnType=false
+# A declaration has no body.
+
+
+POSITION_CHARS_MAX = 40
+LAST_EVENT_TYPE = "ended"
+"""The type of a run's last event."""
+LAST_EVENT_ID_HEADER = "Last-Event-ID"
+
+
+class PositionQuery(Value):
+    after: (
+        Annotated[
+            str,
+            Meta(
+                max_length=POSITION_CHARS_MAX,
+                description="As Last-Event-ID; 0 is the beginning.",
+            ),
+        ]
+        | None
+    ) = None
+
+
+class StreamEvent(Value):
+    """An event of a stream. `data` is the full event, as in the history."""
+
+    id: str
+    """The position in the stream; pass it as `after` to continue there."""
+    type: str
+    at: datetime
+    execution_id: str = ""
+    """Empty for an event of no run: see `stream` in the data."""
+    seq: int = 0
+    actor: str = ""
+    data: dict[str, Any] = {}
+
+
+class EventCalls(CallGroup[C_co]):
+    subject = "events"
+
+    @event_stream("/events", query=PositionQuery, access=VIEWER)
+    def follow(self, after: str = "") -> StreamEvent:
+        """Follow all events from now on, or from the one after position `after`, without end."""
+
+
+# pyright: reportReturnType=false
+# A declaration has no body.
+
 
 VERSION_MAX = 2**31 - 1
 REPLAY_SECONDS_MAX = 600.0
@@ -239,3 +297,88 @@ class RunCalls(CallGroup[C_co]):
     def follow(self, execution_id: str, after: int | None = None) -> StreamEvent:
         """Follow the run's events, from the one after `after` to the last. 204 once all were
         seen."""
+
+
+# pyright: reportReturnType=false
+# A declaration has no body.
+
+
+EVENTS_MAX, PATHS_MAX = 1_000, 10_000
+ANSWER_SECONDS_MIN = 0.1
+URL_SAFE_PATTERN = r"^[^/\\]*[^/\\.\s][^/\\]*$"
+
+
+class NewGuardedRun(Value):
+    """`team` is the name of the definition, `agent` acts first."""
+
+    team: Annotated[str, Meta(min_length=1, max_length=NAME_CHARS_MAX, pattern=URL_SAFE_PATTERN)]
+    limits: Limits
+    agent: Annotated[str, Meta(min_length=1, max_length=NAME_CHARS_MAX, pattern=r"\S")]
+    title: Annotated[NulFreeText, Meta(max_length=TITLE_CHARS_MAX)] = ""
+    paths: Annotated[tuple[NulFreeText, ...], Meta(max_length=PATHS_MAX)] | None = None
+
+
+class GuardedEvents(Value):
+    """Results, handoffs and the end, in order; `at` is the time by the caller's clock."""
+
+    events: Annotated[tuple[GuardedEvent, ...], Meta(max_length=EVENTS_MAX)]
+    at: Annotated[datetime, Meta(tz=True)]
+
+
+class NewGuardedApproval(Value):
+    """Without an answer, the run ends after `seconds`."""
+
+    question: Annotated[NulFreeText, Meta(min_length=1)]
+    seconds: Annotated[float, Meta(ge=ANSWER_SECONDS_MIN, le=ASK_SECONDS_MAX)]
+
+
+class GuardedRunCalls(CallGroup[C_co]):
+    subject = "guarded_runs"
+
+    @operation(
+        "POST",
+        "/guarded-runs",
+        body=NewGuardedRun,
+        access=Access(
+            people="operator",
+            restriction="a guarded team is everybody's, and shows what was seen of it",
+        ),
+        status=201,
+        problems=(409,),
+    )
+    def begin(
+        self,
+        team: str,
+        limits: Limits,
+        *,
+        agent: str = "",
+        title: str = "",
+        paths: Sequence[str] | None = None,
+        key: str = "",
+    ) -> GuardedRunStatus:
+        """Begin the record of a run elsewhere, under a guard. `agent` acts first."""
+
+    @operation(
+        "POST",
+        "/guarded-runs/{execution_id}/events",
+        body=GuardedEvents,
+        access=Access(people="operator", restriction="only who began the guarded run tells of it"),
+        problems=(403, 404, 409),
+    )
+    def record(
+        self, execution_id: str, events: Sequence[GuardedEvent], at: datetime, *, key: str = ""
+    ) -> GuardedRunStatus:
+        """Record new events of the guard; none are a sign of life. `at` is the current time by the
+        caller's clock. 409 once the run has ended here."""
+
+    @operation(
+        "POST",
+        "/guarded-runs/{execution_id}/question",
+        body=NewGuardedApproval,
+        access=Access(people="operator", restriction="only who began the guarded run asks for it"),
+        problems=(403, 404, 409),
+    )
+    def request_approval(
+        self, execution_id: str, question: str, seconds: float
+    ) -> GuardedRunStatus:
+        """Ask a person; the run waits, and without an answer ends after `seconds`."""

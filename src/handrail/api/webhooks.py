@@ -9,8 +9,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from handrail.api.access import ADMIN, PersonRole
-from handrail.api.operation import C_co, CallGroup, Repeat, operation
+from handrail.api.operation import ADMIN, C_co, CallGroup, PersonRole, Repeat, operation
 from handrail.kernel.decision import Value, prepare_types
 from handrail.views.pages import Page
 from handrail.views.view_types import View

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from handrail.api.admin import SettingView, TokenView
     from handrail.api.webhooks import WebhookView
     from handrail.client.clients import AsyncClient
-    from handrail.server.configuration import SettingValue
+    from handrail.server.settings import SettingValue
     from handrail.views.agents import AgentView
 
 STATE_STYLES = {"OFFLINE": "red", "ACTIVE": "green"}
@@ -71,8 +71,7 @@ async def settings(database: Database = "", server: Server = "", as_json: AsJson
 
 
 def _show_local_settings(database: str, *, as_json: bool) -> None:
-    from handrail.server.configuration import find_misspelled_variables
-    from handrail.server.setting_table import format_setting
+    from handrail.server.settings import find_misspelled_variables, format_setting
 
     configuration = load_settings(database=database)
     for line in find_misspelled_variables(os.environ):
@@ -93,7 +92,7 @@ def _show_local_settings(database: str, *, as_json: bool) -> None:
 
 def _setting_row(setting: "SettingView") -> list[output.Cell]:
     """Return a row; a server of another version may have settings that are unknown here."""
-    from handrail.server.setting_table import SETTINGS_BY_NAME, format_setting
+    from handrail.server.settings import SETTINGS_BY_NAME, format_setting
 
     known_setting = SETTINGS_BY_NAME.get(setting.name)
     value = (

@@ -19,7 +19,7 @@ import uvicorn
 
 from handrail.cli.command import InputError
 from handrail.client.bearer import read_bearer_token
-from handrail.server.credentials import digest_secret
+from handrail.server.access import digest_secret
 from handrail.server.http_protocol import BoundedHTTPProtocol
 from handrail.server.outer_middleware import RecentCallers, TokenBuckets
 from handrail.server.process import ClosingServer

@@ -19,7 +19,7 @@ from handrail.store.rows import StoreError
 
 if TYPE_CHECKING:
     from handrail.client.clients import AsyncClient
-    from handrail.server.configuration import Configuration
+    from handrail.server.settings import Configuration
     from handrail.store.maintenance import MaintenanceStore
 
 DATABASE_VARIABLE = "HANDRAIL_DATABASE"
@@ -27,7 +27,7 @@ DATABASE_VARIABLE = "HANDRAIL_DATABASE"
 
 def load_settings(**flags: object) -> "Configuration":
     """Load all settings of this process; an empty flag counts as absent."""
-    from handrail.server.configuration import BadSettingError, load_configuration
+    from handrail.server.settings import BadSettingError, load_configuration
 
     set_flags = {name: value for name, value in flags.items() if value not in (None, "")}
     with as_input_error(BadSettingError):
@@ -57,7 +57,7 @@ def open_database(
 
 def ensure_database(url: str, *, create: bool) -> None:
     """Check that there is such a database, as far as that shows without opening it."""
-    from handrail.server.setting_table import DATABASE_DEFAULT
+    from handrail.server.settings import DATABASE_DEFAULT
     from handrail.store.urls import SQLITE_PREFIX, sqlite_path
 
     if not url.startswith(SQLITE_PREFIX):
@@ -112,7 +112,7 @@ async def open_client(
 
 def server_url(configuration: "Configuration") -> str:
     """Return the server to call; empty if it is the database."""
-    from handrail.server.configuration import RANK_DEFAULT
+    from handrail.server.settings import RANK_DEFAULT
 
     server, database = configuration.values["server"], configuration.values["database"]
     if server.rank == database.rank != RANK_DEFAULT:

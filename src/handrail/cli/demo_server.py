@@ -26,7 +26,7 @@ from handrail.engine.services.run_handle import RunHandle
 from handrail.kernel.decision import Value
 from handrail.kernel.run.state import ApprovalKind, Run
 from handrail.server.process import serve
-from handrail.server.routes.tokens import NewSignIn, NewToken, issue_sign_in, issue_token
+from handrail.server.routes.admin import NewSignIn, NewToken, issue_sign_in, issue_token
 from handrail.server.settings import ServerSettings
 from handrail.teams import HEALING_DEFINITION_ID, install_teams
 from handrail.teams.healing.sample_server import SampleServer

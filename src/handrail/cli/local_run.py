@@ -19,7 +19,7 @@ from handrail.kernel.definition.certificate import Bound
 from handrail.kernel.definition.model import TerminalStatus
 from handrail.kernel.definition.plan import Plan, check_definition
 from handrail.kernel.run.state import ApprovalKind, PendingApproval
-from handrail.server.configuration import Configuration
+from handrail.server.settings import Configuration
 from handrail.teams import load_agents
 from handrail.teams.scripted import generic_agents
 from handrail.views.report import build_report, report_markdown

@@ -24,7 +24,7 @@ from handrail.store.rows import StoreError
 if TYPE_CHECKING:
     from handrail.client.worker import Worker
     from handrail.engine.engine import Engine
-    from handrail.server.configuration import Configuration
+    from handrail.server.settings import Configuration
     from handrail.telemetry.export import TraceExporter
 
 
@@ -87,7 +87,7 @@ def serve(
 
 async def _serve_api(configuration: "Configuration", *, builtin_agents: bool) -> int:
     from handrail.server import process
-    from handrail.server.configuration import find_misspelled_variables
+    from handrail.server.settings import find_misspelled_variables
     from handrail.teams import define_builtins, install_teams
     from handrail.teams.healing import read_service
 

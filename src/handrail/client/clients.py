@@ -17,8 +17,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar, cast
 
 from handrail.api.calls import Calls
-from handrail.api.events import StreamEvent
 from handrail.api.operation import Call, Operation
+from handrail.api.runs import StreamEvent
 from handrail.client.errors import unreadable_file
 from handrail.client.retry import (
     AttemptOutcome,

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from handrail.api.events import LAST_EVENT_ID_HEADER, StreamEvent
 from handrail.api.operation import Call, EventStream
+from handrail.api.runs import LAST_EVENT_ID_HEADER, StreamEvent
 from handrail.client.errors import error_from_response, unreachable_error, unreadable_response
 from handrail.client.retry import (
     RETRY_STATUSES,

@@ -20,8 +20,8 @@ import msgspec
 from msgspec.structs import replace
 from uuid_utils import uuid7
 
-from handrail.api.guarded_runs import GuardedRunCalls
 from handrail.api.operation import Call
+from handrail.api.runs import GuardedRunCalls
 from handrail.client.clients import Client, SyncClient
 from handrail.client.errors import ClientError, ConflictError, UnreachableError
 from handrail.guard.team_definition import first_agent, guard_events

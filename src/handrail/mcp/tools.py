@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from handrail.api.dispatches import DispatchReceipt
+from handrail.api.agents import DispatchReceipt
 from handrail.client.errors import ClientError
 from handrail.mcp import tool_arguments as a
 from handrail.mcp.agent_session import AgentSession, ToolCallError, fence_of

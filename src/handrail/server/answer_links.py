@@ -16,12 +16,11 @@ from datetime import datetime, timedelta
 import msgspec
 from uuid_utils import uuid7
 
-from handrail.api.access import PersonRole
-from handrail.api.operation import API_PREFIX
+from handrail.api.operation import API_PREFIX, PersonRole
 from handrail.engine.engine import Engine
 from handrail.kernel.definition.model import PERSON_LEVELS
 from handrail.kernel.run.state import Person
-from handrail.server.credentials import SECRET_PREFIX, caller_from_credential, digest_secret
+from handrail.server.access import SECRET_PREFIX, caller_from_credential, digest_secret
 from handrail.server.problems import HTTPProblemError
 from handrail.store.notifications import AnswerLinkRow
 from handrail.store.rows import iso, parse_iso
@@ -68,14 +67,13 @@ async def find_valid_link(engine: Engine, secret: str) -> AnswerLinkRow:
     secret_digest = digest_secret(secret)
     row = await engine.approvals.link(secret_digest)
     if row is None or not hmac.compare_digest(row.digest, secret_digest):
-        message = "this link is not known here; ask for a new one"
-        raise HTTPProblemError(401, "bad_link", message)
+        raise HTTPProblemError(401, "bad_link", "this link is not known here", "ask for a new one")
     if row.used_at is not None:
-        message = f"this link was used at {row.used_at}; it answers once"
-        raise HTTPProblemError(410, "link_used", message)
+        message = f"this link was used at {row.used_at}"
+        raise HTTPProblemError(410, "link_used", message, "it answers once")
     if parse_iso(row.expires_at) <= engine.clock():
-        message = f"this link was good until {row.expires_at}; ask for a new one"
-        raise HTTPProblemError(410, "link_expired", message)
+        message = f"this link was good until {row.expires_at}"
+        raise HTTPProblemError(410, "link_expired", message, "ask for a new one")
     return row
 
 
@@ -87,11 +85,10 @@ async def current_person(engine: Engine, row: AnswerLinkRow) -> Person:
     levels = [PERSON_LEVELS.get(caller.role, -1) for caller in callers if caller is not None]
     if tokens and not levels:
         message = f"{row.name} has no token any more, so this link is nobody's"
-        raise HTTPProblemError(403, "not_allowed", f"{message}; ask an admin")
+        raise HTTPProblemError(403, "not_allowed", message, "ask an admin")
     level = min(PERSON_LEVELS[role], max(levels, default=PERSON_LEVELS[role]))
     if level < 0:
-        raise HTTPProblemError(
-            403, "not_allowed", f"{row.name} is no person here any more; ask an admin"
-        )
+        message = f"{row.name} is no person here any more"
+        raise HTTPProblemError(403, "not_allowed", message, "ask an admin")
     by_level: dict[int, PersonRole] = {0: "viewer", 1: "operator", 2: "ceo", 3: "admin"}
     return Person(name=row.name, role=by_level[level])

@@ -13,78 +13,80 @@ from handrail.api.calls import OPERATIONS
 from handrail.engine.agent_logging import AgentLogger, watch_agents
 from handrail.engine.engine import Engine
 from handrail.engine.event_logging import ChannelLogger, RunLogger
-from handrail.server import problems, web_app
-from handrail.server.audit_verifier import AuditVerifier
-from handrail.server.authentication import AuthenticationMiddleware, CredentialCache
-from handrail.server.binding import BoundHandler
+from handrail.server.access import AuthenticationMiddleware, CredentialCache
+from handrail.server.binding import BoundHandler, forward
 from handrail.server.idempotency import IdempotencyMiddleware, IdempotentResponses
 from handrail.server.long_polls import LongPolls
 from handrail.server.outer_middleware import OuterMiddleware
+from handrail.server.problems import handle_exception
 from handrail.server.prometheus import ServerMetrics
 from handrail.server.routes import (
+    admin,
     agents,
-    answer_links,
     approvals,
     audit,
     beads,
-    bugs,
     channels,
     definitions,
-    dispatches,
-    events,
-    files,
-    guarded_runs,
-    health,
-    locks,
-    memory,
-    metrics,
-    openapi,
-    replay,
+    event_streams,
+    healing,
     runs,
-    sessions,
-    tokens,
+    web_app,
     webhooks,
-)
-from handrail.server.routes import (
-    settings as setting_routes,
-)
-from handrail.server.routes import (
-    web_app as web_app_routes,
 )
 from handrail.server.settings import ServerSettings
 from handrail.server.webhook_sender import WebhookSender
 
 ROUTE_MODULES = (
+    admin,
     agents,
-    answer_links,
     approvals,
     audit,
     beads,
-    bugs,
     channels,
     definitions,
-    dispatches,
-    events,
-    files,
-    guarded_runs,
-    health,
-    locks,
-    memory,
-    metrics,
-    openapi,
-    replay,
+    event_streams,
+    healing,
     runs,
-    sessions,
-    setting_routes,
-    tokens,
-    web_app_routes,
+    web_app,
     webhooks,
 )
-HANDLERS: tuple[BoundHandler[Any], ...] = tuple(
-    cast("BoundHandler[Any]", item)
-    for module in ROUTE_MODULES
-    for item in cast("dict[str, object]", vars(module)).values()
-    if isinstance(item, BoundHandler)
+ENGINE_METHODS = {
+    "approvals.get": "approvals.get",
+    "approvals.list": "approvals.list",
+    "audit.list": "audit.trail",
+    "beads.get": "beads.get",
+    "beads.list": "beads.list",
+    "beads.list_files": "beads.files",
+    "bugs.list": "bugs.list",
+    "channels.list": "channels.list",
+    "definitions.get": "definitions.get",
+    "definitions.list": "definitions.list",
+    "definitions.list_versions": "definitions.versions",
+    "definitions.tune": "replays.tune",
+    "locks.list": "locks.list",
+    "memories.get": "memory.get",
+    "memories.list": "memory.list",
+    "runs.explain": "run_queries.why",
+    "runs.get_details": "run_queries.details",
+    "runs.list_notes": "run_queries.notes",
+    "runs.list_steps": "run_queries.steps",
+    "runs.list_transitions": "run_queries.transitions",
+    "webhooks.remove": "webhooks.remove",
+}
+"""Operations that are a method of the engine and nothing more."""
+HANDLERS: tuple[BoundHandler[Any], ...] = (
+    *(
+        cast("BoundHandler[Any]", item)
+        for module in ROUTE_MODULES
+        for item in cast("dict[str, object]", vars(module)).values()
+        if isinstance(item, BoundHandler)
+    ),
+    *(
+        forward(operation, ENGINE_METHODS[operation.name])
+        for operation in OPERATIONS
+        if operation.name in ENGINE_METHODS
+    ),
 )
 if unserved := {*OPERATIONS} ^ {item.operation for item in HANDLERS if item.operation}:
     raise RuntimeError(f"not served, or unknown: {', '.join(map(str, unserved))}")
@@ -99,7 +101,7 @@ class ServerApp:
         self.long_polls = LongPolls(self.settings)
         self.credentials = CredentialCache(engine)
         self.idempotent_responses = IdempotentResponses(engine)
-        self.audit_verifier = AuditVerifier(engine)
+        self.audit_verifier = audit.AuditVerifier(engine)
         self.metrics = ServerMetrics(engine, self.long_polls)
         self.webhook_sender = WebhookSender(engine, self.settings)
         self.agent_logging = AgentLogger(engine.settings.lease)
@@ -140,7 +142,7 @@ def routing_app(body_bytes_max: int) -> Litestar:
     return Litestar(
         route_handlers=[item.route_handler() for item in HANDLERS],
         middleware=[AuthenticationMiddleware, IdempotencyMiddleware],
-        exception_handlers={Exception: problems.handle_exception},
+        exception_handlers={Exception: handle_exception},
         request_max_body_size=body_bytes_max,
         openapi_config=None,
         logging_config=None,

@@ -1,36 +1,42 @@
-"""Binds handlers to the operations of the API: `@serves(BeadCalls.create)`.
+"""Binds operations of the API to what serves them: a handler, or a method of the engine.
 
-A handler is a coroutine function. By name it gets the arguments of the path, `data` (the body) and
-`query`, decoded strictly into the types of the operation; the `request`, the `caller`, and any of
-SERVICES. What it returns is the response's body, or the whole response. A handler that does not
-fit its operation fails at import.
+A handler (`@serves(BeadCalls.create)`) is a coroutine function. By name it gets the arguments of
+the path, `data` (the body) and `query`, decoded strictly into the types of the operation; the
+`request`, the `caller`, the idempotency `key`, and any of SERVICES. What it returns is the
+response's body, or the whole response. A handler that does not fit its operation fails at import.
 
-No body is decoded before the caller is authenticated.
+An operation that is a method of the engine and nothing more needs no handler (`forward`).
+
+No body is decoded before the caller is authenticated; one that names another author goes no
+further.
 """
 
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any, Generic, TypeVar, cast
+from operator import attrgetter
+from typing import Any, Generic, TypeVar, cast, get_origin
 
 import msgspec
 from litestar import Request, Response, route
 from litestar.handlers import HTTPRouteHandler
 from litestar.types import Empty
 
-from handrail.api.access import OPEN
-from handrail.api.operation import Operation, Repeat
-from handrail.api.shared import JSON, Document, FieldError
+from handrail.api.operation import OPEN, Operation, Repeat
+from handrail.api.shared import JSON, AuthoredBody, Document, FieldError
+from handrail.engine.engine import Engine
 from handrail.kernel.definition.reader import decode_document
 from handrail.kernel.validation_messages import explain_validation_error
+from handrail.server.access import OPT_ACCESS, SCOPE_SERVER, check_author
 from handrail.server.problems import HTTPProblemError, field_errors
+from handrail.views.pages import Page
 
 R = TypeVar("R")
+HTTPRequest = Request[Any, Any, Any]
 Handler = Callable[..., Awaitable[R | Response[Any]]]
 
-SCOPE_SERVER = "handrail.server"
-"""Scope key of the `ServerApp` that handles the request."""
 SERVICES = (
     "engine",
     "long_polls",
@@ -42,8 +48,10 @@ SERVICES = (
     "web_app_files",
 )
 """Attributes of `ServerApp` that handlers may take as arguments."""
-OPT_ACCESS, OPT_REPEAT = "access", "repeat"
-"""Keys of a route's `opt`, for the middleware."""
+REQUEST_ARGUMENTS = ("request", "caller", "key", "data", "query")
+OPT_REPEAT = "repeat"
+"""Key of a route's `opt`, for the middleware."""
+KEY_HEADER = "idempotency-key"
 _PATH_PATTERN = re.compile(r" - at `(?:key in )?(.+)`$")
 
 
@@ -59,28 +67,23 @@ class BoundHandler(Generic[R]):
     ) -> None:
         self.handle, self.method, self.paths, self.operation = handle, method, paths, operation
         parameters = inspect.signature(handle).parameters
-        self.names = frozenset(parameters)
-        self.services = tuple(name for name in SERVICES if name in self.names)
+        self.names = tuple(parameters)
         path_names = {part for path in paths for part in re.findall(r"{(\w+)}", path)}
-        self.path_arguments = tuple(name for name in path_names if name in self.names)
-        unknown = self.names - {"request", "caller", "data", "query", *SERVICES, *path_names}
+        unknown = {*parameters} - {*REQUEST_ARGUMENTS, *SERVICES, *path_names}
         types = {
-            name: parameters[name].annotation for name in ("data", "query") if name in self.names
+            name: parameters[name].annotation for name in self.names if name in ("data", "query")
         }
         declared = {"data": operation.body, "query": operation.query} if operation else {}
         if unknown or any(types[name] != declared[name] for name in types):
             raise TypeError(f"{handle.__name__} does not fit {operation}: {unknown or types}")
-        if operation is not None and operation.query is not None and "query" not in self.names:
-            raise TypeError(f"{handle.__name__} takes no query, and {operation} has one")
 
     def route_handler(self) -> HTTPRouteHandler:
         """Return the handler for Litestar, which sees a request and a response only."""
 
-        async def handle(request: Request[Any, Any, Any]) -> Response[Any]:
+        async def handle(request: HTTPRequest) -> Response[Any]:
             return await self._respond(request)
 
         operation = self.operation
-        body_bytes_max = operation.body_bytes_max if operation is not None else None
         return route(
             [path.replace("}", ":str}") for path in self.paths],
             http_method=[cast("Any", self.method)],
@@ -89,24 +92,30 @@ class BoundHandler(Generic[R]):
                 OPT_ACCESS: operation.access if operation is not None else OPEN,
                 OPT_REPEAT: operation.repeat if operation is not None else Repeat.STORED,
             },
-            request_max_body_size=body_bytes_max or Empty,
+            request_max_body_size=(operation and operation.body_bytes_max) or Empty,
         )(handle)
 
-    async def _respond(self, request: Request[Any, Any, Any]) -> Response[Any]:
+    async def _respond(self, request: HTTPRequest) -> Response[Any]:
         server = cast("dict[str, Any]", request.scope)[SCOPE_SERVER]
-        arguments = {name: getattr(server, name) for name in self.services}
-        for name in self.path_arguments:
-            arguments[name] = request.path_params[name]
-        if "request" in self.names:
-            arguments["request"] = request
-        if "caller" in self.names:
-            arguments["caller"] = request.scope["user"]
-        operation = self.operation
+        operation, caller = self.operation, request.scope["user"]
+        arguments: dict[str, Any] = {
+            **request.path_params,
+            "request": request,
+            "caller": caller,
+            "key": request.headers.get(KEY_HEADER, ""),
+        }
         if operation is not None and "query" in self.names:
-            arguments["query"] = _decode_query(request.query_params, operation.query)
+            arguments["query"] = decode_query(request, operation)
         if operation is not None and "data" in self.names:
-            arguments["data"] = _decode_data(await request.body(), operation)
-        result = await self.handle(**arguments)
+            arguments["data"] = data = _decode_data(await request.body(), operation)
+            if isinstance(data, AuthoredBody):
+                await check_author(server.engine, caller, data, request.path_params)
+        result = await self.handle(
+            **{
+                name: arguments[name] if name in arguments else getattr(server, name)
+                for name in self.names
+            }
+        )
         if isinstance(result, Response):
             return cast("Response[Any]", result)
         assert operation is not None, "a page returns a response"
@@ -116,7 +125,14 @@ class BoundHandler(Generic[R]):
 
 def serves(operation: Operation[..., R]) -> Callable[[Handler[R]], BoundHandler[R]]:
     """Bind a handler to its operation."""
-    return lambda handle: BoundHandler(handle, operation.method, (operation.path,), operation)
+
+    def bind(handle: Handler[R]) -> BoundHandler[R]:
+        bound = BoundHandler(handle, operation.method, (operation.path,), operation)
+        if operation.query is not None and "query" not in bound.names:
+            raise TypeError(f"{handle.__name__} takes no query, and {operation} has one")
+        return bound
+
+    return bind
 
 
 def serves_page(
@@ -126,11 +142,33 @@ def serves_page(
     return lambda handle: BoundHandler(handle, method, paths, None)
 
 
-def _decode_query(parameters: Mapping[str, str], query_type: Any) -> Any:  # noqa: ANN401 - of that type
-    names = query_type.__struct_fields__
-    values = {name: parameters[name] for name in names if name in parameters}
+def forward(operation: Operation[..., Any], method: str) -> BoundHandler[Any]:
+    """Bind an operation to a method of the engine (`"beads.get"`), which takes the arguments of
+    the path in order and the fields of the query by name. If it returns all items of a list, they
+    are one page."""
+    find_method = attrgetter(method)
+
+    async def call_engine(request: HTTPRequest, engine: Engine) -> Any:  # noqa: ANN401 - its response
+        path = (request.path_params[name] for name in operation.path_arguments)
+        query = decode_query(request, operation)
+        fields = msgspec.structs.asdict(query) if query is not None else {}
+        result: Any = await find_method(engine)(*path, **fields)
+        if get_origin(operation.response) is Page and isinstance(result, list | tuple):
+            return Page(items=tuple(cast("list[object]", result)))
+        return cast("object", result)
+
+    return BoundHandler(call_engine, operation.method, (operation.path,), operation)
+
+
+def decode_query(request: HTTPRequest, operation: Operation[..., Any]) -> Any:  # noqa: ANN401 - of its type
+    if operation.query is None:
+        return None
+    parameters = request.query_params
+    values = {
+        name: parameters[name] for name in operation.query.__struct_fields__ if name in parameters
+    }
     try:
-        return msgspec.convert(values, query_type, strict=False)
+        return msgspec.convert(values, operation.query, strict=False)
     except msgspec.ValidationError as error:
         path, message = _split_error(str(error))
         raise _bad_parameter(path.removeprefix("$."), message) from error
@@ -162,7 +200,7 @@ def decode_body(raw: bytes, body_type: Any) -> Any:  # noqa: ANN401 - of the wan
         document, problems = decode_document(raw)
         if problems:
             raise HTTPProblemError(
-                400, "bad_json", problems[0].message, errors=field_errors(tuple(problems))
+                400, "bad_json", problems[0].message, errors=field_errors(problems)
             )
         if not isinstance(document, dict):
             raise _bad_body(f"Expected `object`, got `{type(document).__name__}`")
@@ -172,8 +210,8 @@ def decode_body(raw: bytes, body_type: Any) -> Any:  # noqa: ANN401 - of the wan
     except msgspec.ValidationError as error:
         raise _bad_body(str(error)) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        message = f"the body is no JSON: {error}; send one JSON object"
-        raise HTTPProblemError(400, "bad_json", message) from error
+        message = f"the request body is not valid JSON: {error}"
+        raise HTTPProblemError(400, "bad_json", message, "send one JSON object") from error
 
 
 def _bad_body(reason: str) -> HTTPProblemError:
@@ -182,12 +220,28 @@ def _bad_body(reason: str) -> HTTPProblemError:
     field_error = FieldError(
         "bad_value", path, message, "see /api/v1/openapi.json for what it takes"
     )
-    return HTTPProblemError(
-        422, "bad_body", f"the body cannot be used: {path}: {message}", errors=(field_error,)
-    )
+    detail = f"the body cannot be used: {path}: {message}"
+    return HTTPProblemError(422, "bad_body", detail, errors=(field_error,))
 
 
 def _split_error(reason: str) -> tuple[str, str]:
     """Return the path and the message of msgspec's error."""
     match = _PATH_PATTERN.search(reason)
     return (match.group(1) if match else "$"), _PATH_PATTERN.sub("", reason)
+
+
+def parse_time(name: str, text: str | None) -> datetime | None:
+    """Parse a time of the query; without a zone it is in UTC."""
+    if text is None:
+        return None
+    try:
+        time = msgspec.convert(text, datetime)
+        return (time if time.tzinfo else time.replace(tzinfo=UTC)).astimezone(UTC)
+    except (msgspec.ValidationError, OverflowError) as error:
+        raise HTTPProblemError(
+            422,
+            "bad_parameter",
+            f"{name} is '{text[:40]}', which is not a point in time",
+            "write it as 2026-01-31T12:00:00Z",
+            field=name,
+        ) from error

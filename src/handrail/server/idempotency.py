@@ -1,10 +1,10 @@
 """`Idempotency-Key`: the same key and body again gets the first answer, and nothing is done twice.
 
 The engine ensures that nothing is done twice: the key of a new bead or of an answer to an approval
-goes into its own transaction (`read_key`), and a result has a fence. This module stores the first
-answer, so that a repeat gets the same: in memory at once (a repeat that overtakes its original
-waits for it, up to a bound), and in the database a moment later, for other servers and after a
-restart.
+goes into its own transaction (the argument `key` of a handler), and a result has a fence. This
+module stores the first answer, so that a repeat gets the same: in memory at once (a repeat that
+overtakes its original waits for it, up to a bound), and in the database a moment later, for other
+servers and after a restart.
 """
 
 import asyncio
@@ -23,14 +23,13 @@ from handrail.api.operation import Repeat
 from handrail.engine.engine import Engine
 from handrail.engine.log_events import log_event
 from handrail.kernel.decision import prepare_types
-from handrail.server.access import Caller
-from handrail.server.binding import OPT_REPEAT, SCOPE_SERVER
-from handrail.server.problems import RETRY_SECONDS, HTTPProblemError
+from handrail.server.access import SCOPE_SERVER, Caller, HTTPRequest
+from handrail.server.binding import KEY_HEADER, OPT_REPEAT
+from handrail.server.problems import RETRY_HEADERS, HTTPProblemError
 from handrail.store.rows import IdempotencyKeyRow, StoreError, iso
 
 log = logging.getLogger("handrail.http")
 
-HEADER = "idempotency-key"
 KEY_CHARS_MAX = 255
 CACHED_RESPONSES_MAX = 10_000
 CACHED_RESPONSES_BYTES_MAX = 64 * 1024 * 1024
@@ -111,10 +110,8 @@ class IdempotentResponses:
             finally:
                 self._repeats -= 1
         if not original.done():
-            message = "a request with this key is under way, and it takes long; try again"
-            raise HTTPProblemError(
-                503, "under_way", message, headers={"Retry-After": str(RETRY_SECONDS)}
-            )
+            message = "a request with this key is under way, and it takes long"
+            raise HTTPProblemError(503, "under_way", message, "try again", headers=RETRY_HEADERS)
         return original.result()
 
     def store(
@@ -177,18 +174,20 @@ class IdempotencyMiddleware:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request: Request[Any, Any, Any] = Request(cast("HTTPScope", scope), receive, send)
-        key = request.headers.get(HEADER, "")
+        request: HTTPRequest = Request(cast("HTTPScope", scope), receive, send)
+        key = request.headers.get(KEY_HEADER, "")
         caller = cast("Caller | None", scope["user"])
         if request.method != "POST" or not key or caller is None:
             await self.app(scope, receive, send)
             return
         if len(key) > KEY_CHARS_MAX or not key.isprintable() or key.startswith(KEY_PREFIX):
-            message = (
+            raise HTTPProblemError(
+                422,
+                "bad_key",
                 f"the Idempotency-Key is longer than {KEY_CHARS_MAX} characters, no plain text, or"
+                f" begins with '{KEY_PREFIX}'",
+                "take a UUID",
             )
-            message = f"{message} begins with '{KEY_PREFIX}'"
-            raise HTTPProblemError(422, "bad_key", f"{message}; take a UUID")
         body = await request.body()  # Litestar caches it in the scope for the handler
         request_text = b"\0".join(
             (request.url.path.encode(), str(request.url.query).encode(), body)
@@ -198,8 +197,8 @@ class IdempotencyMiddleware:
         if not isinstance(row, IdempotencyKeyRow):
             await self._handle_first(scope, receive, send, (KEY_PREFIX + key, actor, digest))
         elif row.digest != digest:
-            message = f"the key '{key}' was used for another request; take a new key"
-            raise HTTPProblemError(422, "key_reused", message)
+            message = f"the key '{key}' was used for another request"
+            raise HTTPProblemError(422, "key_reused", message, "take a new key")
         else:
             await _send_stored(row, send)
 
@@ -267,16 +266,10 @@ async def _send_stored(row: IdempotencyKeyRow, send: Send) -> None:
     stored = msgspec.json.decode(row.answer, type=StoredResponse)
     if stored.shown_once:
         message = "this was done before, and its answer, which held a secret, is kept nowhere"
-        raise HTTPProblemError(
-            409, "shown_once", f"{message}; revoke what it made, and take a new key"
-        )
+        hint = "revoke what it made, and take a new key"
+        raise HTTPProblemError(409, "shown_once", message, hint)
     body = base64.b64decode(stored.body)
     headers = [(name.encode(), value.encode("latin-1")) for name, value in stored.headers.items()]
     headers += [(b"content-length", str(len(body)).encode()), (b"idempotent-replayed", b"true")]
     await send({"type": "http.response.start", "status": stored.status, "headers": headers})
     await send({"type": "http.response.body", "body": body, "more_body": False})
-
-
-def read_key(request: Request[Any, Any, Any]) -> str:
-    """Return the key for the engine's own transaction; empty if the request has none."""
-    return request.headers.get(HEADER, "")

@@ -15,9 +15,8 @@ import httpx
 from litestar.types import ASGIApp, Message
 
 from handrail.engine.engine import Engine
-from handrail.server.access import Caller
+from handrail.server.access import SCOPE_LOCAL_CALLER, Caller
 from handrail.server.app import ServerApp
-from handrail.server.authentication import SCOPE_LOCAL_CALLER
 from handrail.server.settings import ServerSettings
 
 LOCAL_URL = "http://local"

@@ -5,13 +5,12 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
-from litestar import Request
 from litestar.types import Receive
 
-from handrail.server.access import Caller
-from handrail.server.problems import RETRY_SECONDS, HTTPProblemError
+from handrail.server.access import Caller, HTTPRequest
+from handrail.server.problems import RETRY_HEADERS, HTTPProblemError
 from handrail.server.settings import ServerSettings
 
 T = TypeVar("T")
@@ -55,21 +54,28 @@ class LongPolls:
             if not self._count_by_caller[caller_key]:
                 del self._count_by_caller[caller_key]
 
+    async def hold(
+        self, request: HTTPRequest, requested: float, work: Callable[[float], Awaitable[T]]
+    ) -> T | None:
+        """Return the result of `work(seconds)`, which waits as long as the request may, in a slot;
+        None if the server drains first, or the client disconnects."""
+        seconds = self.allowed_seconds(requested)
+        if seconds <= 0:
+            return await work(0)
+        async with self.slot(request.scope["user"]):
+            return await self.wait_or_drain(work(seconds), request)
+
     async def wait_or_drain(
         self,
         work: Awaitable[T],
-        request: Request[Any, Any, Any] | None = None,
+        request: HTTPRequest,
         on_disconnect: Callable[[], Awaitable[None]] | None = None,
     ) -> T | None:
         """Return the result of the work; None if the server drains first, or the client disconnects
         (then `on_disconnect` is called). In both cases the work is cancelled."""
         task = asyncio.ensure_future(work)
-        end_waiters = [asyncio.ensure_future(self.draining.wait())]
-        end_waiters += (
-            [asyncio.ensure_future(wait_for_disconnect(request.receive))]
-            if request is not None
-            else []
-        )
+        ends = (self.draining.wait(), wait_for_disconnect(request.receive))
+        end_waiters = [asyncio.ensure_future(end) for end in ends]
         try:
             await asyncio.wait((task, *end_waiters), return_when=asyncio.FIRST_COMPLETED)
             if on_disconnect is not None and not task.done() and not self.draining.is_set():
@@ -84,8 +90,7 @@ class LongPolls:
 
 
 def _too_many(reason: str) -> HTTPProblemError:
-    retry_headers = {"Retry-After": str(RETRY_SECONDS)}
-    return HTTPProblemError(503, "too_many_waiting", f"{reason}; try again", headers=retry_headers)
+    return HTTPProblemError(503, "too_many_waiting", reason, "try again", headers=RETRY_HEADERS)
 
 
 async def wait_for_disconnect(receive: Receive) -> Literal[True]:

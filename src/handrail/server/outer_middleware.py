@@ -16,11 +16,14 @@ from litestar.types import ASGIApp, Message, Receive, ReceiveMessage, Scope, Sen
 
 from handrail.api.shared import PROBLEM
 from handrail.engine.log_events import log_event
-from handrail.server.access import Caller
-from handrail.server.authentication import parse_session_cookie, split_authorization
-from handrail.server.binding import SCOPE_SERVER
-from handrail.server.credentials import digest_secret
-from handrail.server.problems import RETRY_SECONDS, HTTPProblemError
+from handrail.server.access import (
+    SCOPE_SERVER,
+    Caller,
+    digest_secret,
+    parse_session_cookie,
+    split_authorization,
+)
+from handrail.server.problems import RETRY_HEADERS, HTTPProblemError
 from handrail.server.prometheus import path_template
 
 if TYPE_CHECKING:
@@ -115,8 +118,8 @@ class OuterMiddleware:
         except Exception as error:
             path = path_template(scope)
             log_event(log, "request_failed", method=scope["method"], path=path, error=error)
-            message = "something went wrong in the server; its log says what"
-            await response.send_problem(HTTPProblemError(500, "internal", message))
+            internal = HTTPProblemError(500, "internal", "the server failed", "its log says why")
+            await response.send_problem(internal)
         finally:
             self.body_bytes -= body.size
         if response.status == 401:
@@ -153,9 +156,12 @@ class OuterMiddleware:
             level = buckets.level(key, now)
             if level < 1:
                 wait_seconds = str(max(1, round((1 - level) / buckets.per_second)))
-                message = f"too many requests; wait {wait_seconds} s"
                 raise HTTPProblemError(
-                    429, "too_many_requests", message, headers={"Retry-After": wait_seconds}
+                    429,
+                    "too_many_requests",
+                    "too many requests",
+                    f"wait {wait_seconds} s",
+                    headers={"Retry-After": wait_seconds},
                 )
         self.calls.take(caller_key, now)
 
@@ -174,7 +180,8 @@ def _read_secret(scope: Scope) -> str:
 def _check_no_nul(scope: Scope) -> None:
     """Reject a NUL in the address: no name has one, and no query should."""
     if "\0" in scope["path"] or b"%00" in scope["query_string"]:
-        raise HTTPProblemError(400, "bad_address", "there is a NUL in the address; leave it out")
+        message = "there is a NUL in the address"
+        raise HTTPProblemError(400, "bad_address", message, "leave it out")
 
 
 class CountedBody:
@@ -190,11 +197,10 @@ class CountedBody:
             self.size += size
             self._middleware.body_bytes += size
             if self._middleware.body_bytes > BODIES_BYTES_MAX:
-                retry_headers = {"Retry-After": str(RETRY_SECONDS)}
-                detail = (
-                    "the bodies of requests that are under way are too large together; try again"
+                message = "the bodies of requests that are under way are too large together"
+                raise HTTPProblemError(
+                    503, "too_much_at_once", message, "try again", headers=RETRY_HEADERS
                 )
-                raise HTTPProblemError(503, "too_much_at_once", detail, headers=retry_headers)
         return message
 
 

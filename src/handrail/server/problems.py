@@ -6,6 +6,7 @@ paths: they go to the log only.
 """
 
 import logging
+from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -23,24 +24,30 @@ from handrail.store.rows import StoreError
 
 log = logging.getLogger("handrail.http")
 
-RETRY_SECONDS = 1
+RETRY_HEADERS = {"Retry-After": "1"}
+"""Of a refusal that is over in a moment."""
 
 
 class HTTPProblemError(Exception):
-    """Raised while handling a request; becomes the response."""
+    """Raised while handling a request; becomes the response. `hint` says what to do about it;
+    `field` is the wrong field of the input, if it is one."""
 
     def __init__(
         self,
         status: int,
         code: str,
-        detail: str,
+        message: str,
+        hint: str = "",
         *,
+        field: str = "",
+        field_code: str = "",
         errors: tuple[FieldError, ...] = (),
         headers: dict[str, str] | None = None,
     ) -> None:
-        super().__init__(detail)
-        self.status, self.code, self.detail, self.errors = status, code, detail, errors
-        self.headers = headers or {}
+        self.detail = f"{message}; {hint}" if hint else message
+        super().__init__(self.detail)
+        self.status, self.code, self.headers = status, code, headers or {}
+        self.errors = (FieldError(field_code or code, field, message, hint),) if field else errors
 
     def document(self) -> ProblemDocument:
         return ProblemDocument(
@@ -113,12 +120,11 @@ def problem_from(error: Exception) -> HTTPProblemError | None:
             return _problem_from_definition(error)
         case StoreError():
             message = "the database cannot be used now; try again; the server's log says why"
-            retry_headers = {"Retry-After": str(RETRY_SECONDS)}
-            return HTTPProblemError(503, "unavailable", message, headers=retry_headers)
+            return HTTPProblemError(503, "unavailable", message, headers=RETRY_HEADERS)
         case HTTPException():
-            headers = dict(error.headers or {})
+            code = HTTPStatus(error.status_code).phrase.lower().replace(" ", "_")
             return HTTPProblemError(
-                error.status_code, _code_of_status(error.status_code), error.detail, headers=headers
+                error.status_code, code, error.detail, headers=dict(error.headers or {})
             )
         case _:
             return None
@@ -138,10 +144,9 @@ def handle_exception(request: Request[Any, Any, Any], error: Exception) -> Respo
 
 
 def _problem_from_refusal(refusal: Refusal) -> HTTPProblemError:
-    detail = f"{refusal.message}; {refusal.hint}" if refusal.hint else refusal.message
     is_unknown = refusal.code.startswith("unknown_")
     status = STATUS_BY_REFUSAL_CODE.get(refusal.code, 404 if is_unknown else 409)
-    return HTTPProblemError(status, refusal.code, detail)
+    return HTTPProblemError(status, refusal.code, refusal.message, refusal.hint)
 
 
 def refusal_at_field(refused: RefusedError, **fields: str) -> Exception:
@@ -150,11 +155,17 @@ def refusal_at_field(refused: RefusedError, **fields: str) -> Exception:
     refusal = refused.refusal
     if refusal.code not in fields:
         return refused
-    field_error = FieldError(refusal.code, fields[refusal.code], refusal.message, refusal.hint)
-    return HTTPProblemError(422, refusal.code, str(refused), errors=(field_error,))
+    field = fields[refusal.code]
+    return HTTPProblemError(422, refusal.code, refusal.message, refusal.hint, field=field)
 
 
-def field_errors(problems: tuple[DocumentProblem, ...]) -> tuple[FieldError, ...]:
+def missing_field(field: str, hint: str) -> HTTPProblemError:
+    """Return the problem of a field that what the body says requires."""
+    message = f"the action needs `{field}`"
+    return HTTPProblemError(422, "bad_body", message, hint, field=field, field_code="missing")
+
+
+def field_errors(problems: Sequence[DocumentProblem]) -> tuple[FieldError, ...]:
     return tuple(FieldError(*msgspec.structs.astuple(problem)) for problem in problems)
 
 
@@ -162,7 +173,3 @@ def _problem_from_definition(error: InvalidDefinitionError) -> HTTPProblemError:
     count = len(error.problems)
     message = f"the definition has {count} error{'s' if count > 1 else ''}; nothing was stored"
     return HTTPProblemError(422, "invalid_definition", message, errors=field_errors(error.problems))
-
-
-def _code_of_status(status: int) -> str:
-    return HTTPStatus(status).phrase.lower().replace(" ", "_")

@@ -26,7 +26,6 @@ from handrail.engine.engine import Engine
 from handrail.engine.notifier import CommitCompleted, EngineNotification
 from handrail.kernel.run.events import Ended, Started
 from handrail.server.long_polls import LongPolls
-from handrail.server.web_app import PAGE_PATHS
 from handrail.store.rows import StoreError, parse_iso
 from handrail.store.stats import OpenWorkCount
 
@@ -106,7 +105,6 @@ METRICS: dict[str, MetricSpec] = {
 }
 DISPATCH_STATES = ("offered", "claimed")
 _METRIC_CLASSES: dict[str, Any] = {"counter": Counter, "histogram": Histogram}
-_PATHS = frozenset((*(operation.path for operation in OPERATIONS), *PAGE_PATHS))
 _METHODS = frozenset(operation.method for operation in OPERATIONS)
 
 
@@ -186,8 +184,7 @@ class ServerMetrics:
 
 def path_template(scope: Mapping[str, object]) -> str:
     """Return the path's template; OTHER_LABEL for an unknown path."""
-    path = str(scope.get("path_template", ""))
-    return path if path in _PATHS else OTHER_LABEL
+    return str(scope.get("path_template", "")) or OTHER_LABEL
 
 
 def compute_gauges(standing: list[OpenWorkCount] | None, now: datetime) -> dict[str, Values]:

@@ -11,10 +11,8 @@ Rules
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import msgspec
-from litestar import Request
 
 from handrail.api.channels import (
     ChannelCalls,
@@ -26,18 +24,16 @@ from handrail.api.channels import (
     TurnAction,
     TurnControl,
 )
-from handrail.api.shared import PageQuery
 from handrail.engine.engine import Engine
 from handrail.engine.errors import RefusedError
 from handrail.kernel.agent_lifecycle import AgentState
 from handrail.kernel.channel import events as ev
-from handrail.server.access import Caller, check_author, check_own_agent, check_same_author
+from handrail.server.access import Caller, HTTPRequest, check_own_agent, check_same_author
 from handrail.server.binding import serves
-from handrail.server.idempotency import read_key
 from handrail.server.long_polls import LongPolls
 from handrail.server.problems import (
-    FieldError,
     HTTPProblemError,
+    missing_field,
     refusal_at_field,
 )
 from handrail.views.channels import ChannelView, MessageView, PostedMessage
@@ -50,14 +46,8 @@ PERSON_ACTIONS: frozenset[TurnAction] = frozenset(
 )
 
 
-@serves(ChannelCalls.list)
-async def list_channels(engine: Engine, query: PageQuery) -> Page[ChannelView]:
-    return await engine.channels.list(query.cursor, query.limit)
-
-
 @serves(ChannelCalls.create)
 async def create_channel(engine: Engine, caller: Caller, data: NewChannel) -> ChannelView:
-    await check_author(engine, caller, data)
     config = engine.channels.turn_config(msgspec.to_builtins(data.turn_config))
     return await engine.channels.open(data.id, config, by=caller.name)
 
@@ -73,7 +63,6 @@ async def get_channel(engine: Engine, caller: Caller, channel_id: str) -> Channe
 async def configure_channel(
     engine: Engine, caller: Caller, channel_id: str, data: ChannelUpdate
 ) -> ChannelView:
-    await check_author(engine, caller, data)
     config = engine.channels.turn_config(msgspec.to_builtins(data.turn_config))
     return await engine.channels.configure(channel_id, config, by=caller.name)
 
@@ -87,7 +76,6 @@ async def remove_channel(engine: Engine, caller: Caller, channel_id: str) -> Non
 async def join_channel(
     engine: Engine, caller: Caller, channel_id: str, data: NewMember
 ) -> ChannelView:
-    await check_author(engine, caller, data)
     check_own_agent(caller, data.agent_id)
     _check_member(caller, await engine.channels.get(channel_id))
     try:
@@ -110,15 +98,9 @@ async def leave_channel(engine: Engine, caller: Caller, channel_id: str, agent_i
 
 @serves(ChannelCalls.post)
 async def post_message(
-    request: Request[Any, Any, Any],
-    engine: Engine,
-    caller: Caller,
-    channel_id: str,
-    data: NewMessage,
+    engine: Engine, caller: Caller, key: str, channel_id: str, data: NewMessage
 ) -> PostedMessage:
-    await check_author(engine, caller, data)
     check_same_author(caller, data.author, data.agent_id)
-    key = read_key(request)
     try:
         if caller.role == "agent":
             return await engine.channels.say(
@@ -133,7 +115,7 @@ async def post_message(
 
 @serves(ChannelCalls.list_messages)
 async def list_messages(
-    request: Request[Any, Any, Any],
+    request: HTTPRequest,
     engine: Engine,
     caller: Caller,
     long_polls: LongPolls,
@@ -141,34 +123,34 @@ async def list_messages(
     query: MessageQuery,
 ) -> Page[MessageView]:
     reader = caller.name if caller.role == "agent" else None
-    after, limit = query.after, query.limit
-    seconds = long_polls.allowed_seconds(query.wait)
-    if seconds > 0:
-        async with long_polls.slot(caller):
-            log_query = engine.channels.log(channel_id, after, limit, wait=seconds, reader=reader)
-            entries = await long_polls.wait_or_drain(log_query, request)
-    else:
-        entries = await engine.channels.log(channel_id, after, limit, reader=reader)
-    items = tuple(entries or ())
-    return Page(items=items, next_cursor=str(items[-1].id) if len(items) == limit else None)
+
+    async def read_log(seconds: float) -> tuple[MessageView, ...]:
+        return await engine.channels.log(
+            channel_id, query.after, query.limit, wait=seconds, reader=reader
+        )
+
+    items = await long_polls.hold(request, query.wait, read_log)
+    if items is None:
+        return Page(items=())
+    has_more = len(items) == query.limit
+    return Page(items=items, next_cursor=str(items[-1].id) if has_more else None)
 
 
 @serves(ChannelCalls.control_turn)
 async def control_turn(
     engine: Engine, caller: Caller, channel_id: str, data: TurnControl
 ) -> ChannelView:
-    await check_author(engine, caller, data)
     is_agent = caller.role == "agent"
     check_own_agent(caller, data.agent_id or caller.name)
     if data.action not in (AGENT_ACTIONS if is_agent else PERSON_ACTIONS):
         allowed = "a person" if is_agent else "the agent itself"
         message = f"'{data.action}' is for {allowed}, and '{caller.name}' is not"
-        raise HTTPProblemError(403, "not_allowed", f"{message}; see docs/channels.md")
+        raise HTTPProblemError(403, "not_allowed", message, "see docs/channels.md")
     agent_id = caller.name if is_agent else data.agent_id
     if not agent_id and data.action not in ("pause", "unpause"):
-        raise _missing_field("agent_id", "say which agent is meant")
+        raise missing_field("agent_id", "say which agent is meant")
     if data.action == "override" and data.to is None:
-        raise _missing_field("to", "say ACTIVE or QUEUED")
+        raise missing_field("to", "say ACTIVE or QUEUED")
     command = COMMAND_BY_ACTION[data.action](agent_id, data, not is_agent)
     try:
         return await engine.channels.command(channel_id, command, by=caller.name)
@@ -198,7 +180,7 @@ def _check_member(caller: Caller, view: ChannelView) -> None:
 
 def _not_a_member_problem(caller: Caller, channel_id: str) -> HTTPProblemError:
     message = f"agent '{caller.name}' is no member of channel '{channel_id}'"
-    return HTTPProblemError(403, "not_a_member", f"{message}; an operator can add it")
+    return HTTPProblemError(403, "not_a_member", message, "an operator can add it")
 
 
 def _membership_problem(
@@ -208,9 +190,3 @@ def _membership_problem(
     if caller.role == "agent" and refused.refusal.code == "unknown_agent":
         return _not_a_member_problem(caller, channel_id)
     return refusal_at_field(refused, unknown_agent=field)
-
-
-def _missing_field(name: str, hint: str) -> HTTPProblemError:
-    message = f"the action needs `{name}`"
-    field_error = FieldError("missing", name, message, hint)
-    return HTTPProblemError(422, "bad_body", f"{message}; {hint}", errors=(field_error,))

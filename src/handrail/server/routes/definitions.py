@@ -1,4 +1,4 @@
-"""Definitions: stored, validated, listed; each change makes a new version."""
+"""Definitions: stored, validated, measured; each change makes a new version."""
 
 import asyncio
 from typing import Any
@@ -7,17 +7,15 @@ from handrail.api.definitions import (
     DefinitionCalls,
     DefinitionText,
     DefinitionValidation,
+    MetricsQuery,
     ParsedDocument,
-    VersionQuery,
+    WorkflowMetrics,
 )
-from handrail.api.shared import PageQuery
 from handrail.engine.document_parser import load_document
 from handrail.engine.engine import Engine, StoredDefinition
 from handrail.server.access import Caller
-from handrail.server.binding import serves
+from handrail.server.binding import parse_time, serves
 from handrail.server.problems import field_errors
-from handrail.views.definitions import DefinitionItem, DefinitionView
-from handrail.views.pages import Page
 
 
 @serves(DefinitionCalls.create)
@@ -41,22 +39,7 @@ async def validate_definition(engine: Engine, data: dict[str, Any]) -> Definitio
 @serves(DefinitionCalls.parse)
 async def parse_definition(data: DefinitionText) -> ParsedDocument:
     document, problems = await asyncio.to_thread(load_document, data.text)
-    return ParsedDocument(document=document, errors=field_errors(tuple(problems)))
-
-
-@serves(DefinitionCalls.list)
-async def list_definitions(engine: Engine, query: PageQuery) -> Page[DefinitionItem]:
-    return await engine.definitions.list(cursor=query.cursor, limit=query.limit)
-
-
-@serves(DefinitionCalls.get)
-async def get_definition(engine: Engine, workflow_id: str, query: VersionQuery) -> DefinitionView:
-    return await engine.definitions.get(workflow_id, query.version)
-
-
-@serves(DefinitionCalls.list_versions)
-async def list_definition_versions(engine: Engine, workflow_id: str) -> Page[DefinitionItem]:
-    return Page(items=tuple(await engine.definitions.versions(workflow_id)))
+    return ParsedDocument(document=document, errors=field_errors(problems))
 
 
 @serves(DefinitionCalls.update)
@@ -65,3 +48,11 @@ async def update_definition(
 ) -> StoredDefinition:
     definition = await engine.definitions.get(workflow_id)
     return await engine.define(data, by=caller.name, role=caller.role, workflow_id=definition.id)
+
+
+@serves(DefinitionCalls.get_metrics)
+async def get_definition_metrics(engine: Engine, query: MetricsQuery) -> WorkflowMetrics:
+    at = parse_time("since", query.since)
+    return WorkflowMetrics(
+        items=tuple(await engine.statistics.by_definition(query.workflow_id, at)), since=at
+    )

@@ -1,39 +1,52 @@
-"""Runs: lists, views, waits, explanations, and overrides by people."""
+"""Runs: lists, views, waits, replays, overrides by people; guarded runs, which programs elsewhere
+begin, report on, and request approvals for.
+"""
 
+from functools import partial
 from typing import Any, assert_never
 
-from litestar import Request, Response
+from litestar import Response
+from msgspec.structs import asdict
 
-from handrail.api.runs import OverrideRequest, RunCalls, RunIdsQuery, RunQuery, WaitQuery
-from handrail.api.shared import MARKDOWN
+from handrail.api.runs import (
+    GuardedEvents,
+    GuardedRunCalls,
+    NewGuardedApproval,
+    NewGuardedRun,
+    OverrideRequest,
+    ReplayRequest,
+    RunCalls,
+    RunIdsQuery,
+    RunQuery,
+    WaitQuery,
+)
+from handrail.api.shared import MARKDOWN, AuthoredBody
 from handrail.engine.engine import Engine
 from handrail.engine.errors import RefusedError
+from handrail.engine.services.definitions import InvalidDefinitionError
 from handrail.engine.services.runs import OverrideCommand
+from handrail.guard import recording
 from handrail.kernel.run import commands as c
+from handrail.kernel.run.events import Ended
 from handrail.kernel.run.state import Person
-from handrail.server.access import Caller, check_author
-from handrail.server.binding import serves
-from handrail.server.idempotency import read_key
+from handrail.replay.replay_report import ReplayResults
+from handrail.server.access import Caller, HTTPRequest, check_author
+from handrail.server.binding import parse_time, serves
 from handrail.server.long_polls import LongPolls
-from handrail.server.paging import parse_time
 from handrail.server.problems import (
-    FieldError,
     HTTPProblemError,
+    field_errors,
+    missing_field,
     refusal_at_field,
 )
+from handrail.views.guarded_run import GuardedRunStatus
 from handrail.views.pages import Page
 from handrail.views.report import RunReport, report_markdown
-from handrail.views.run_details import RunDetails, RunExplanation
-from handrail.views.run_view import NoteView, RunItem, RunSummary, RunView
-from handrail.views.steps import StepDetails
-from handrail.views.view_types import TransitionView
+from handrail.views.run_view import RunItem, RunSummary, RunView
 
 
 @serves(RunCalls.list)
-async def list_runs(
-    engine: Engine,
-    query: RunQuery,
-) -> Page[RunItem]:
+async def list_runs(engine: Engine, query: RunQuery) -> Page[RunItem]:
     return await engine.run_queries.list(
         status=query.status,
         terminal_status=query.terminal_status,
@@ -58,43 +71,20 @@ async def list_run_summaries(engine: Engine, query: RunIdsQuery) -> Page[RunSumm
 
 @serves(RunCalls.get)
 async def get_run(
-    request: Request[Any, Any, Any],
+    request: HTTPRequest,
     engine: Engine,
-    caller: Caller,
     long_polls: LongPolls,
     execution_id: str,
     query: WaitQuery,
 ) -> RunView:
-    seconds = long_polls.allowed_seconds(query.wait)
-    if seconds > 0:
-        async with long_polls.slot(caller):
-            await long_polls.wait_or_drain(engine.runs.wait(execution_id, seconds), request)
+    if query.wait > 0:
+        await long_polls.hold(request, query.wait, partial(engine.runs.wait, execution_id))
     return await engine.run_queries.view(execution_id)
-
-
-@serves(RunCalls.get_details)
-async def get_run_details(engine: Engine, execution_id: str) -> RunDetails:
-    return await engine.run_queries.details(execution_id)
-
-
-@serves(RunCalls.list_transitions)
-async def list_transitions(engine: Engine, execution_id: str) -> tuple[TransitionView, ...]:
-    return await engine.run_queries.transitions(execution_id)
-
-
-@serves(RunCalls.list_steps)
-async def list_steps(engine: Engine, execution_id: str) -> Page[StepDetails]:
-    return Page(items=await engine.run_queries.steps(execution_id))
-
-
-@serves(RunCalls.list_notes)
-async def list_notes(engine: Engine, execution_id: str) -> Page[NoteView]:
-    return Page(items=await engine.run_queries.notes(execution_id))
 
 
 @serves(RunCalls.get_report)
 async def get_report(
-    request: Request[Any, Any, Any], engine: Engine, execution_id: str
+    request: HTTPRequest, engine: Engine, execution_id: str
 ) -> Response[RunReport]:
     run_report = await engine.run_queries.report(execution_id)
     media_type = request.accept.best_match(["application/json", MARKDOWN])
@@ -104,24 +94,14 @@ async def get_report(
     return Response(run_report)
 
 
-@serves(RunCalls.explain)
-async def explain_run(engine: Engine, execution_id: str) -> RunExplanation:
-    return await engine.run_queries.why(execution_id)
-
-
 @serves(RunCalls.override)
 async def override_run(
-    request: Request[Any, Any, Any],
-    engine: Engine,
-    caller: Caller,
-    execution_id: str,
-    data: OverrideRequest,
+    engine: Engine, caller: Caller, key: str, execution_id: str, data: OverrideRequest
 ) -> RunView:
     run = await engine.runs.state(execution_id)
-    await check_author(engine, caller, data, execution_id)
     command = _build_override(data, caller.person, run.definition_id)
     try:
-        await engine.runs.override(execution_id, command, key=read_key(request))
+        await engine.runs.override(execution_id, command, key=key)
     except RefusedError as refused:
         raise refusal_at_field(
             refused, unknown_place="node", unknown_definition="version"
@@ -140,13 +120,13 @@ def _build_override(data: OverrideRequest, by: Person, definition_id: str) -> Ov
             return c.Resume(by=by, reason=reason)
         case "move":
             if not data.node:
-                raise _missing_field(
+                raise missing_field(
                     "node", "say which node, or agent of a team, the run should go to"
                 )
             return c.Move(by=by, step_id=data.node, reason=reason)
         case "migrate":
             if data.version is None:
-                raise _missing_field(
+                raise missing_field(
                     "version", "say which version of its definition the run should have"
                 )
             return c.Migrate(
@@ -160,8 +140,52 @@ def _build_override(data: OverrideRequest, by: Person, definition_id: str) -> Ov
             assert_never(data.action)
 
 
-def _missing_field(path: str, hint: str) -> HTTPProblemError:
-    message = f"there is no `{path}`"
-    return HTTPProblemError(
-        422, "bad_body", f"{message}; {hint}", errors=(FieldError("missing", path, message, hint),)
+RUN_ID_REFUSALS = ("unknown_run", "too_many_events", "events_gone", "unknown_definition")
+"""Refusals of a run that `ids` names."""
+
+
+@serves(RunCalls.replay)
+async def replay_runs(engine: Engine, data: ReplayRequest) -> ReplayResults:
+    try:
+        return await engine.replays.replay(data.ids, data.rules)
+    except InvalidDefinitionError as error:
+        message = f"the rules cannot be used: {error}"
+        raise HTTPProblemError(
+            422, "invalid_rules", message, errors=field_errors(error.problems)
+        ) from error
+    except RefusedError as refused:
+        raise refusal_at_field(refused, **dict.fromkeys(RUN_ID_REFUSALS, "ids")) from refused
+
+
+@serves(GuardedRunCalls.begin)
+async def begin_guarded_run(
+    engine: Engine, caller: Caller, key: str, data: NewGuardedRun
+) -> GuardedRunStatus:
+    return await recording.begin_run(engine, **asdict(data), by=caller.name, key=key)
+
+
+@serves(GuardedRunCalls.record)
+async def record_guarded_events(
+    request: HTTPRequest,
+    engine: Engine,
+    caller: Caller,
+    key: str,
+    execution_id: str,
+    data: GuardedEvents,
+) -> GuardedRunStatus:
+    authors = [event.by for event in data.events if isinstance(event, Ended)]
+    if any(authors):
+        await engine.runs.state(execution_id)  # refuses an unknown run
+        await check_author(engine, caller, AuthoredBody(by=authors[-1]), request.path_params)
+    return await recording.record_events(
+        engine, execution_id, data.events, by=caller.name, sent_at=data.at, key=key
+    )
+
+
+@serves(GuardedRunCalls.request_approval)
+async def request_guarded_approval(
+    engine: Engine, caller: Caller, key: str, execution_id: str, data: NewGuardedApproval
+) -> GuardedRunStatus:
+    return await recording.open_approval(
+        engine, execution_id, data.question, data.seconds, by=caller.name, key=key
     )

@@ -4,27 +4,145 @@ The link opens a small page that submits itself; only that uses the link up. So 
 prefetches links does no harm, and the cookie, which no other site's request carries
 (SameSite=Strict), comes with the first page. A form sent by another site is refused: it would sign
 a person in as another.
+
+The built files are held in memory, each with its compressed forms. Files under `assets` with a hash
+in their name never change, and may be cached for ever. If nothing was built, `missing_reason` says
+why, and the server serves the API only.
 """
 
 import html
+import mimetypes
+import re
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
-from litestar import MediaType, Request, Response
+from litestar import MediaType, Response
 from litestar.datastructures import Cookie
 
 from handrail.api.admin import Me, SessionCalls
+from handrail.api.operation import Role
 from handrail.engine.engine import Engine
-from handrail.server.access import Caller, Role
-from handrail.server.authentication import SESSION_COOKIE, CredentialCache, read_session
+from handrail.server.access import (
+    SESSION_COOKIE,
+    SESSION_SECONDS,
+    Caller,
+    CredentialCache,
+    HTTPRequest,
+    check_same_site,
+    csrf_token,
+    digest_secret,
+    issue_credential,
+    read_session,
+)
 from handrail.server.binding import serves, serves_page
-from handrail.server.credentials import SESSION_SECONDS, csrf_token, digest_secret, issue_credential
 from handrail.server.problems import HTTPProblemError
 from handrail.server.settings import ServerSettings
-from handrail.server.web_app import WEB_APP_PATHS, WebAppFiles
 
-SAME_SITE_VALUES = ("same-origin", "none")
-"""Sec-Fetch-Site of a request that a page of this server, or the user, has made."""
+DIST_FOLDER = Path(__file__).parents[1] / "dist"
+ASSETS_FOLDER, INDEX_FILE, NOT_BUILT_FILE = "assets", "index.html", "not-built"
+HASHED_NAME = re.compile(r"-[\w-]{8}\.\w+$")
+CACHE_FOREVER = "public, max-age=31536000, immutable"
+CACHE_SHORT = "public, max-age=300"
+ENCODINGS = (("br", ".br"), ("gzip", ".gz"))
+"""Encodings and their file suffixes, the best first."""
+
+WEB_APP_PATHS = (
+    "/inbox",
+    "/inbox/{item}",
+    "/runs",
+    "/runs/{item}",
+    "/definitions",
+    "/definitions/{item}",
+    "/channels",
+    "/channels/{item}",
+    "/agents",
+    "/figures",
+    "/memory",
+    "/audit",
+)
+"""Paths of the web app: each returns the index page, which then shows the path."""
+
+SIGN_IN_STYLE = """\
+:root { color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif; }
+body { margin: 0; display: grid; place-items: center; min-height: 100vh;
+  color: light-dark(#1b1f2a, #e8eaf2); background: light-dark(#f6f7fa, #12141b); }
+main { max-width: 36rem; margin: 1rem; padding: 1.5rem 2rem; border-radius: 8px;
+  border: 1px solid light-dark(#d9dde7, #2c3140); background: light-dark(#fff, #191c25); }
+h1 { margin: 0 0 .5rem; font-size: 1.25rem; }
+p { margin: .5rem 0; }
+pre { overflow: auto; padding: .75rem; border-radius: 8px; background: light-dark(#eef0f5, #12141b);
+  white-space: pre-wrap; }
+a { color: light-dark(#3446c4, #9fb0ff); }
+button { font: inherit; font-weight: 600; padding: .5rem 1.25rem; border: 0; border-radius: 8px;
+  color: #fff; background: #3b4cca; cursor: pointer; }
+"""
+SIGN_IN_SCRIPT = "document.forms[0].submit();\n"
+
+
+class StaticFile(msgspec.Struct, frozen=True):
+    """A file to serve. `encodings` has its compressed contents by encoding name."""
+
+    content: bytes
+    media_type: str
+    cache: str
+    encodings: dict[str, bytes] = {}
+
+    def negotiate(self, accepted: str) -> tuple[bytes, dict[str, str]]:
+        """Return the best accepted content, and its headers."""
+        headers = {"Cache-Control": self.cache, "Vary": "Accept-Encoding"}
+        accepted_encodings = {
+            encoding.partition(";")[0].strip() for encoding in accepted.split(",")
+        }
+        for name, _ in ENCODINGS:
+            if name in accepted_encodings and name in self.encodings:
+                return self.encodings[name], {**headers, "Content-Encoding": name}
+        return self.content, headers
+
+
+SERVER_ASSETS = {
+    "sign-in.js": StaticFile(SIGN_IN_SCRIPT.encode(), "text/javascript", CACHE_SHORT),
+    "sign-in.css": StaticFile(SIGN_IN_STYLE.encode(), "text/css", CACHE_SHORT),
+}
+"""Files of the server's own pages."""
+
+
+class WebAppFiles(msgspec.Struct, frozen=True):
+    """The files to serve; without `index` there is no web app."""
+
+    index: str = ""
+    assets: Mapping[str, StaticFile] = msgspec.field(default_factory=lambda: SERVER_ASSETS)
+    missing_reason: str = ""
+
+
+def load_web_app(folder: Path = DIST_FOLDER) -> WebAppFiles:
+    """Load all built files of a folder."""
+    index = folder / INDEX_FILE
+    if not index.is_file():
+        reason_file = folder / NOT_BUILT_FILE
+        return WebAppFiles(
+            missing_reason=reason_file.read_text()
+            if reason_file.is_file()
+            else "it was never built"
+        )
+    files = {file.name: file for file in (folder / ASSETS_FOLDER).iterdir() if file.is_file()}
+    suffixes = tuple(suffix for _, suffix in ENCODINGS)
+    assets = {name: _load_file(name, files) for name in files if not name.endswith(suffixes)}
+    return WebAppFiles(index=index.read_text(), assets={**assets, **SERVER_ASSETS})
+
+
+def _load_file(name: str, files: Mapping[str, Path]) -> StaticFile:
+    encodings = {
+        kind: files[name + suffix].read_bytes()
+        for kind, suffix in ENCODINGS
+        if name + suffix in files
+    }
+    media_type = mimetypes.guess_type(name)[0] or "application/octet-stream"
+    cache = CACHE_FOREVER if HASHED_NAME.search(name) else CACHE_SHORT
+    return StaticFile(files[name].read_bytes(), media_type, cache, encodings)
+
+
 PAGE_HTML = """<!doctype html>
 <html lang="en">
 <head><meta charset="utf-8"><title>Handrail</title>
@@ -48,7 +166,7 @@ WEB_APP_UNBUILT_HTML = (
 
 
 @serves(SessionCalls.get_me)
-async def get_me(request: Request[Any, Any, Any], caller: Caller) -> Me:
+async def get_me(request: HTTPRequest, caller: Caller) -> Me:
     csrf = csrf_token(read_session(request)) if caller.in_browser else None
     return Me(name=caller.name, role=caller.role, csrf=csrf)
 
@@ -60,9 +178,7 @@ async def show_sign_in(code: str) -> Response[Any]:
 
 
 @serves_page("GET", "/assets/{name}")
-async def get_asset(
-    request: Request[Any, Any, Any], web_app_files: WebAppFiles, name: str
-) -> Response[bytes]:
+async def get_asset(request: HTTPRequest, web_app_files: WebAppFiles, name: str) -> Response[bytes]:
     file = web_app_files.assets.get(name)
     if file is None:
         raise HTTPProblemError(404, "not_found", f"there is no '{name[:80]}' here")
@@ -72,16 +188,15 @@ async def get_asset(
 
 @serves_page("POST", "/sign-in/{code}")
 async def sign_in(
-    request: Request[Any, Any, Any], engine: Engine, settings: ServerSettings, code: str
+    request: HTTPRequest, engine: Engine, settings: ServerSettings, code: str
 ) -> Response[Any]:
-    if request.headers.get("sec-fetch-site", SAME_SITE_VALUES[0]) not in SAME_SITE_VALUES:
-        raise HTTPProblemError(403, "csrf", "another site has sent this; open the link itself")
+    check_same_site(request)
     row = await engine.credentials.use_sign_in(digest_secret(code))
     if row is None and MediaType.HTML in request.headers.get("accept", ""):
         return _html_response(USED_LINK_HTML, 401)
     if row is None:
-        message = "this link was used before, or has expired; make a new one: handrail sign-in"
-        raise HTTPProblemError(401, "bad_sign_in", message)
+        message = "this link was used before, or has expired"
+        raise HTTPProblemError(401, "bad_sign_in", message, "make a new one: handrail sign-in")
     secret, session = issue_credential(
         "session",
         name=row.name,
@@ -96,7 +211,7 @@ async def sign_in(
 
 
 def _session_cookie(
-    request: Request[Any, Any, Any], settings: ServerSettings, secret: str, seconds: int
+    request: HTTPRequest, settings: ServerSettings, secret: str, seconds: int
 ) -> Cookie:
     """Secure if people reach this server over https, also behind a proxy that hides it."""
     return Cookie(
@@ -112,7 +227,7 @@ def _session_cookie(
 
 @serves(SessionCalls.sign_out)
 async def sign_out(
-    request: Request[Any, Any, Any],
+    request: HTTPRequest,
     engine: Engine,
     credentials: CredentialCache,
     settings: ServerSettings,
@@ -127,7 +242,7 @@ async def sign_out(
 
 @serves_page("GET", "/", *WEB_APP_PATHS)
 async def get_web_app(
-    request: Request[Any, Any, Any], web_app_files: WebAppFiles, settings: ServerSettings
+    request: HTTPRequest, web_app_files: WebAppFiles, settings: ServerSettings
 ) -> Response[Any]:
     """The page; where there is none, where the API is and why."""
     if web_app_files.index and settings.page:

@@ -14,13 +14,12 @@ from uuid_utils import uuid7
 from handrail.api.webhooks import MadeWebhook, NewWebhook, WebhookCalls, WebhookView
 from handrail.engine.engine import Engine
 from handrail.engine.services.webhooks import event_types_of
-from handrail.server.access import Caller
+from handrail.server.access import NAME_CHARS_MAX, Caller
 from handrail.server.binding import serves
-from handrail.server.credentials import NAME_CHARS_MAX
-from handrail.server.problems import FieldError, HTTPProblemError
+from handrail.server.problems import HTTPProblemError
 from handrail.server.settings import ServerSettings
-from handrail.server.webhook_sender import WebhookSender
-from handrail.server.webhook_targets import (
+from handrail.server.webhook_sender import (
+    WebhookSender,
     WebhookTargetError,
     parse_target_url,
     resolve_target,
@@ -71,11 +70,6 @@ async def create_webhook(
     return _to_view(row, 0, MadeWebhook)
 
 
-@serves(WebhookCalls.remove)
-async def remove_webhook(engine: Engine, webhook_id: str) -> None:
-    await engine.webhooks.remove(webhook_id)
-
-
 @serves(WebhookCalls.enable)
 async def enable_webhook(
     engine: Engine, webhook_sender: WebhookSender, webhook_id: str
@@ -92,20 +86,15 @@ async def _check_new_webhook(new_webhook: NewWebhook, settings: ServerSettings) 
     try:
         await resolve_target(parse_target_url(new_webhook.url, private=private), private=private)
     except WebhookTargetError as error:
-        field_error = FieldError("bad_url", "url", str(error))
-        raise HTTPProblemError(422, "bad_url", f"url: {error}", errors=(field_error,)) from error
+        raise HTTPProblemError(
+            422, "bad_url", f"the URL is refused: {error}", field="url"
+        ) from error
     for n, recipient in enumerate(new_webhook.people):
-        if (
-            not recipient.name.strip()
-            or not recipient.name.isprintable()
-            or len(recipient.name) > NAME_CHARS_MAX
-        ):
-            field_error = FieldError(
-                "bad_name", f"people[{n}].name", "it is empty, too long, or no plain text"
-            )
-            raise HTTPProblemError(
-                422, "bad_name", f"{field_error.path}: {field_error.message}", errors=(field_error,)
-            )
+        name = recipient.name
+        if not name.strip() or not name.isprintable() or len(name) > NAME_CHARS_MAX:
+            field = f"people[{n}].name"
+            message = f"{field} is empty, too long, or not plain text"
+            raise HTTPProblemError(422, "bad_name", message, field=field)
 
 
 def _to_view(row: WebhookRow, waiting: int, view_type: type[V]) -> V:

@@ -1,4 +1,7 @@
-"""Server-sent events: a response that sends events as they happen.
+"""Event streams of one run or of everything, as server-sent events.
+
+A position is the `id` of an event in its stream: in a run its number, in the feed of everything
+"COMMIT-EVENT". The header `Last-Event-ID`, which browsers send by themselves, overrides `after`.
 
 Rules
 1. A stream holds one page of events in memory and reads the next when the reader has taken it: a
@@ -23,17 +26,28 @@ from litestar import Response
 from litestar.response.base import ASGIResponse
 from litestar.types import Receive, Scope, Send
 
+from handrail.api.runs import (
+    LAST_EVENT_ID_HEADER,
+    LAST_EVENT_TYPE,
+    POSITION_CHARS_MAX,
+    EventCalls,
+    PositionQuery,
+    RunCalls,
+)
+from handrail.api.shared import EVENT_STREAM
+from handrail.engine.engine import Engine
 from handrail.engine.log_events import log_event
-from handrail.server.authentication import SCOPE_IS_STILL_ALLOWED
+from handrail.server.access import SCOPE_IS_STILL_ALLOWED, HTTPRequest
+from handrail.server.binding import serves
 from handrail.server.long_polls import LongPolls, wait_for_disconnect
+from handrail.server.problems import HTTPProblemError
 from handrail.store.rows import StoreError
 from handrail.views.event_view import EventView
 
 log = logging.getLogger("handrail.http")
 
-MEDIA_TYPE = "text/event-stream"
 RESPONSE_HEADERS = (
-    (b"content-type", MEDIA_TYPE.encode()),
+    (b"content-type", EVENT_STREAM.encode()),
     (b"cache-control", b"no-store"),
     (b"x-accel-buffering", b"no"),
 )
@@ -45,6 +59,11 @@ RECHECK_SECONDS = 15.0
 COMMENT_FRAME = b":\n\n"
 RETRY_FRAME = b"retry: 1000\n\n"
 """In milliseconds."""
+
+PAGE_EVENTS = 50
+"""Events that a stream holds in memory."""
+SEQ_DIGITS_MAX = 15
+POSITION_BEGINNING = "0"
 
 PositionedEvent = tuple[str, EventView]
 """A position, and its event."""
@@ -59,7 +78,7 @@ class EventStreamResponse(Response[str]):
     def __init__(
         self, pages: EventPages, long_polls: LongPolls, comment_seconds: float, position: str = ""
     ) -> None:
-        super().__init__("", media_type=MEDIA_TYPE)
+        super().__init__("", media_type=EVENT_STREAM)
         self.stream = ASGIEventStream(pages, long_polls, comment_seconds, position)
 
     def to_asgi_response(self, *_: Any, **__: Any) -> ASGIResponse:  # noqa: ANN401 - as Litestar's
@@ -72,13 +91,9 @@ class ASGIEventStream(ASGIResponse):
     def __init__(
         self, pages: EventPages, long_polls: LongPolls, comment_seconds: float, position: str
     ) -> None:
-        super().__init__(media_type=MEDIA_TYPE)
-        self.pages, self.long_polls, self.comment_seconds, self.position = (
-            pages,
-            long_polls,
-            comment_seconds,
-            position,
-        )
+        super().__init__(media_type=EVENT_STREAM)
+        self.pages, self.long_polls = pages, long_polls
+        self.comment_seconds, self.position = comment_seconds, position
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with self.long_polls.slot(scope["user"]):
@@ -163,3 +178,87 @@ def encode_frame(position: str, event: EventView) -> bytes:
     """Encode one event as a frame. Encoded JSON has no line breaks."""
     data = msgspec.json.encode(event)
     return b"id: %b\nevent: %b\ndata: %b\n\n" % (position.encode(), event["type"].encode(), data)
+
+
+@serves(RunCalls.follow)
+async def follow_run(
+    engine: Engine,
+    long_polls: LongPolls,
+    execution_id: str,
+    request: HTTPRequest,
+    query: PositionQuery,
+) -> Response[str]:
+    seq = _parse_seq(_read_position(request, query) or POSITION_BEGINNING)
+    run = await engine.runs.state(execution_id)
+    if seq > run.seq:
+        raise _bad_position(str(seq), f"run '{run.id}' has {run.seq} events")
+    if run.has_ended and seq == run.seq:
+        return Response("", status_code=204)
+    return EventStreamResponse(
+        _run_pages(engine, run.id, seq), long_polls, engine.settings.heartbeat
+    )
+
+
+@serves(EventCalls.follow)
+async def follow_events(
+    engine: Engine,
+    long_polls: LongPolls,
+    request: HTTPRequest,
+    query: PositionQuery,
+) -> Response[str]:
+    end = await engine.feed.position()
+    position = _read_position(request, query) or end
+    if position == POSITION_BEGINNING:
+        position = ""
+    await engine.feed.read(position, 1)  # refuses an invalid position
+    if _position_key(position) > _position_key(end):
+        raise _bad_position(position, f"the record goes to {end}")
+    return EventStreamResponse(
+        _feed_pages(engine, position), long_polls, engine.settings.heartbeat, position
+    )
+
+
+def _read_position(request: HTTPRequest, query: PositionQuery) -> str | None:
+    position = request.headers.get(LAST_EVENT_ID_HEADER.lower())
+    if position and len(position) > POSITION_CHARS_MAX:
+        raise _bad_position(position[:POSITION_CHARS_MAX], "it is too long")
+    return position or query.after
+
+
+async def _run_pages(engine: Engine, run_id: str, after: int) -> EventPages:
+    source = cast("AsyncGenerator[None, None]", engine.runs.changes(run_id))
+    async with aclosing(source) as changes:
+        async for _ in changes:
+            while page := await engine.run_queries.events(run_id, after, PAGE_EVENTS):
+                yield [(str(event["seq"]), event) for event in page]
+                after = page[-1]["seq"]
+                if page[-1]["type"] == LAST_EVENT_TYPE:
+                    return
+            yield ()
+
+
+async def _feed_pages(engine: Engine, after: str) -> EventPages:
+    while True:  # until the response closes it
+        while page := await engine.feed.read(after, PAGE_EVENTS):
+            yield page
+            after = page[-1][0]
+        yield ()
+        await engine.feed.wait(engine.settings.heartbeat, after)
+
+
+def _parse_seq(position: str) -> int:
+    if not (position.isascii() and position.isdigit() and len(position) <= SEQ_DIGITS_MAX):
+        raise _bad_position(position, "the events of a run are numbered from 1")
+    return int(position)
+
+
+def _position_key(position: str) -> tuple[int, int]:
+    """Return a sort key of a position that the engine has validated."""
+    commit, _, event = position.partition("-")
+    return int(commit or 0), int(event or 0)
+
+
+def _bad_position(position: str, reason: str) -> HTTPProblemError:
+    message = f"'{position}' is no position in this stream: {reason}"
+    hint = "send the `id` of the last event that was seen, or 0 for the beginning"
+    return HTTPProblemError(422, "bad_position", message, hint, field=LAST_EVENT_ID_HEADER)

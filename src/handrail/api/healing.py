@@ -1,17 +1,47 @@
-"""Remembered resolutions: people list, correct and remove them."""
+"""Errors of services: reports in Handrail's or Sentry's format, and lists with counts.
 
-# pyright: reportReturnType=false
-# A declaration has no body.
+Remembered resolutions: people list, correct and remove them.
+
+Commit locks: holders and queues.
+"""
 
 from typing import Annotated
 
 from msgspec import Meta
 
-from handrail.api.access import OPERATOR, VIEWER
-from handrail.api.operation import C_co, CallGroup, operation
-from handrail.api.shared import AuthoredBody, NulFreeText, PageQuery
+from handrail.api.operation import OPERATOR, VIEWER, Access, C_co, CallGroup, operation
+from handrail.api.shared import AuthoredBody, Document, NulFreeText, PageQuery
+from handrail.views.bugs import BugReportResult, BugView, ErrorReport
+from handrail.views.locks import LockView
 from handrail.views.memories import QUERY_CHARS_MAX, RESOLUTION_CHARS_MAX, MemoryView
 from handrail.views.pages import Page
+
+# pyright: reportReturnType=false
+# A declaration has no body.
+
+
+class BugCalls(CallGroup[C_co]):
+    subject = "bugs"
+
+    @operation(
+        "POST",
+        "/bugs",
+        body=Document,
+        whole="report",
+        access=Access(people="operator", reporters=True),
+    )
+    def report(self, report: ErrorReport) -> BugReportResult:
+        """Report an error of a service: `{type, message, traceback, service, method, route, status,
+        …}`, or an event as Sentry's clients send it. Each signature has one bead; the same again is
+        counted. A mistake of the service's caller (a status below 500) is no bug."""
+
+    @operation("GET", "/bugs", query=PageQuery, access=VIEWER)
+    def list(self, *, limit: int | None = None, cursor: str = "") -> Page[BugView]:
+        """List bugs with their counts, the newest bead first."""
+
+
+# pyright: reportReturnType=false
+# A declaration has no body.
 
 
 class MemoryQuery(PageQuery):
@@ -57,3 +87,15 @@ class MemoryCalls(CallGroup[C_co]):
     @operation("DELETE", "/memory/{memory_id}", access=OPERATOR, problems=(404,))
     def remove(self, memory_id: str) -> None:
         """Remove a memory: it answers no further tickets; the record says who removed it."""
+
+
+# pyright: reportReturnType=false
+# A declaration has no body.
+
+
+class LockCalls(CallGroup[C_co]):
+    subject = "locks"
+
+    @operation("GET", "/locks", query=PageQuery, access=VIEWER)
+    def list(self, *, limit: int | None = None, cursor: str = "") -> Page[LockView]:
+        """List commit locks by repository, with holder, queue and fence."""

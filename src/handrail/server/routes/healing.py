@@ -1,12 +1,23 @@
-"""Converts error events of Sentry's clients to reports. Reads only the fields that say what failed
-and where; never variables, headers, cookies, user or breadcrumbs."""
+"""What services are healed with: reports of their errors, and remembered resolutions.
+
+A report is in Handrail's format, or an error event of Sentry's clients, of which only the fields
+are read that say what failed and where; never variables, headers, cookies, user or breadcrumbs.
+The built-in agents use the memory through the engine itself; people correct and remove it here.
+"""
 
 from typing import Any
 
 import msgspec
 
+from handrail.api.healing import BugCalls, MemoryCalls, MemoryPatch
+from handrail.engine.engine import Engine
 from handrail.kernel.decision import Value, prepare_types
-from handrail.views.bugs import NAME_CHARS_MAX, ErrorReport
+from handrail.kernel.validation_messages import explain_validation_error
+from handrail.server.access import Caller
+from handrail.server.binding import serves
+from handrail.server.problems import HTTPProblemError
+from handrail.views.bugs import NAME_CHARS_MAX, BugReportResult, ErrorReport
+from handrail.views.memories import MemoryView
 
 FRAMES_MAX = 100
 EVENT_FIELDS = ("event_id", "exception", "logentry")
@@ -76,7 +87,8 @@ def is_sentry_event(data: dict[str, Any]) -> bool:
 
 def report_from_sentry(data: dict[str, Any]) -> ErrorReport:
     """Return the report of an event; raises `msgspec.ValidationError` if it is invalid."""
-    event = msgspec.convert(_known_fields(data), SentryEvent)
+    known_fields = {name: data[name] for name in SentryEvent.__struct_fields__ if name in data}
+    event = msgspec.convert(known_fields, SentryEvent)
     exceptions = _exceptions(event)
     last = exceptions[-1] if exceptions else SentryException()
     status = (
@@ -95,10 +107,6 @@ def report_from_sentry(data: dict[str, Any]) -> ErrorReport:
         level=(event.level or "error")[:NAME_CHARS_MAX],
         release=(event.release or "")[:NAME_CHARS_MAX],
     )
-
-
-def _known_fields(data: dict[str, Any]) -> dict[str, Any]:
-    return {name: data[name] for name in SentryEvent.__struct_fields__ if name in data}
 
 
 def _exceptions(event: SentryEvent) -> tuple[SentryException, ...]:
@@ -123,3 +131,32 @@ def _format_traceback(exception: SentryException) -> str:
         lines.append(f"{location}, in {frame.function or '?'}")
         lines += [f"    {frame.context_line.strip()}"] if frame.context_line else []
     return "\n".join([*lines, f"{exception.type or 'Error'}: {exception.value or ''}"])
+
+
+prepare_types(ErrorReport)
+
+
+@serves(BugCalls.report)
+async def report_bug(engine: Engine, caller: Caller, data: dict[str, Any]) -> BugReportResult:
+    try:
+        error_report = (
+            report_from_sentry(data)
+            if is_sentry_event(data)
+            else msgspec.convert(data, ErrorReport)
+        )
+    except msgspec.ValidationError as error:
+        message = f"the report cannot be used: {explain_validation_error(str(error))}"
+        raise HTTPProblemError(422, "bad_body", message, "see /api/v1/openapi.json") from error
+    return await engine.bugs.report(error_report, by=caller.name)
+
+
+@serves(MemoryCalls.correct)
+async def correct_memory(
+    engine: Engine, caller: Caller, memory_id: str, data: MemoryPatch
+) -> MemoryView:
+    return await engine.memory.correct(memory_id, data.resolution, by=caller.name)
+
+
+@serves(MemoryCalls.remove)
+async def remove_memory(engine: Engine, caller: Caller, memory_id: str) -> None:
+    await engine.memory.forget(memory_id, by=caller.name)
