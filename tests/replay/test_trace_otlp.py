@@ -223,6 +223,7 @@ def test_a_list_of_resources_is_an_export_and_a_span_may_have_no_times():
     [
         ({"traceId": "aa"}, "missing required field `spanId`"),
         ({**span(1, "chat"), "startTimeUnixNano": "soon"}, "Expected `int`, got `str`"),
+        ({**span(1, "chat"), "endTimeUnixNano": "9" * 25}, "9{25} is no time"),
         (span(1, "chat", output__messages="[}"), "not valid JSON"),
         (span(1, "chat", output__messages="3"), "Expected `array`, got `int`"),
     ],

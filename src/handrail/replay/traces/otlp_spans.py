@@ -36,6 +36,8 @@ from handrail.replay.traces.model import (
 ANSWER_OPERATIONS = ("chat", "generate_content", "text_completion")
 DETAILS_EVENT = "gen_ai.client.inference.operation.details"
 AGENT_DEFAULT = "agent"
+TIME_NANOSECONDS_MAX = 253_402_300_799 * 1_000_000_000
+"""The end of the year 9999."""
 EPOCH = datetime.fromtimestamp(0, UTC)
 STATUS_OK = (1, "STATUS_CODE_OK")
 STATUS_ERROR = (2, "STATUS_CODE_ERROR")
@@ -50,6 +52,12 @@ class OtlpAttribute(Value):
 
 class OtlpStatus(Value):
     code: int | str = 0
+
+
+class OtlpValues(Value):
+    """The content of an `arrayValue` or, as pairs of key and value, of a `kvlistValue`."""
+
+    values: list[Any] = []
 
 
 class OtlpEvent(Value, rename="camel"):
@@ -97,7 +105,7 @@ class OtlpToolPart(Value):
     server_tool_call_response: Any = None
 
 
-prepare_types(OtlpDocument, list[OtlpMessage], OtlpToolPart, list[OtlpAttribute])
+prepare_types(OtlpDocument, list[OtlpMessage], OtlpToolPart, OtlpValues, list[OtlpAttribute])
 
 
 class GenAISpan:
@@ -107,8 +115,8 @@ class GenAISpan:
         self.id = span.span_id.lower()
         self.trace_id = span.trace_id.lower()
         self.parent_id = span.parent_span_id.lower()
-        self.start = _number(span.start_time_unix_nano)
-        self.end = _number(span.end_time_unix_nano) or self.start
+        self.start = _time(span.start_time_unix_nano)
+        self.end = _time(span.end_time_unix_nano) or self.start
         self.attributes = _attributes(span)
         self.operation = self._text("gen_ai.operation.name")
         self.input = self._messages("gen_ai.input.messages")
@@ -299,15 +307,24 @@ def _plain(value: object) -> object:
     for kind, content in fields.items():
         match kind:
             case "arrayValue":
-                return [_plain(item) for item in content.get("values", ())]
+                return [_plain(item) for item in msgspec.convert(content, OtlpValues).values]
             case "kvlistValue":
-                pairs = msgspec.convert(content.get("values", ()), list[OtlpAttribute])
+                values = msgspec.convert(content, OtlpValues).values
+                pairs = msgspec.convert(values, list[OtlpAttribute])
                 return {pair.key: _plain(pair.value) for pair in pairs}
             case "intValue":
                 return _number(content)
             case _:
                 return content
     return None
+
+
+def _time(value: object) -> int:
+    """Nanoseconds since 1970; 0 where the time is unknown."""
+    nanoseconds = _number(value)
+    if not 0 <= nanoseconds <= TIME_NANOSECONDS_MAX:
+        raise msgspec.ValidationError(f"{nanoseconds} is no time in nanoseconds since 1970")
+    return nanoseconds
 
 
 def _number(value: object) -> int:
